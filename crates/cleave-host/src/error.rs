@@ -10,11 +10,12 @@
 //!
 //! Source: house style, "Errors"; issue 2, "Bad input".
 
+mod codes;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
 use cleave_txn::{LockError, SerializationFailure};
 use datafusion::arrow::error::ArrowError;
@@ -22,9 +23,10 @@ use datafusion::common::SchemaError as NameError;
 use datafusion::error::DataFusionError;
 
 pub use crate::role_fault::RoleFault;
-use crate::storage_error::{StorageError, store_sqlstate};
+use crate::storage_error::StorageError;
 use crate::suggest::nearest;
 use crate::value::ValueError;
+use codes::{engine_sqlstate, schema_sqlstate};
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -308,6 +310,10 @@ pub enum Fault {
     Type,
     /// A column named twice (42701).
     DuplicateColumn,
+    /// A name that two tables of a statement have (42712).
+    DuplicateAlias,
+    /// A table that the statement does not read, or calls otherwise (42P01).
+    MissingTable,
     /// Options that exclude each other or are given twice (42601).
     Options,
     /// An aggregate where there are no groups (42803).
@@ -620,157 +626,6 @@ impl From<ArrowError> for Error {
     fn from(error: ArrowError) -> Self {
         Self::from(DataFusionError::from(error))
     }
-}
-
-impl Fault {
-    fn sqlstate(self) -> &'static str {
-        match self {
-            Self::TableDefinition => "42P16",
-            Self::ColumnDefinition => "42611",
-            Self::ForeignKey => "42830",
-            Self::Type => "42804",
-            Self::DuplicateColumn => "42701",
-            Self::Options | Self::Statement => "42601",
-            Self::Grouping => "42803",
-            Self::Parameter => "22023",
-            Self::ParameterType => "42P18",
-            Self::TooLong => "54000",
-            Self::TooManyColumns => "54011",
-            Self::TooComplex => "54001",
-            Self::ObjectKind => "42809",
-            Self::Dependent => "2BP01",
-            Self::State => "55000",
-            Self::FailedTransaction => "25P02",
-            Self::ActiveTransaction => "25001",
-            Self::NoTransaction => "25P01",
-            Self::ReadOnlyTransaction => "25006",
-            Self::Savepoint => "3B001",
-            Self::UnknownConstraint => "42704",
-            Self::Range => "22003",
-            Self::SequenceLimit => "2200H",
-            Self::GeneratedAlways => "428C9",
-            Self::ConflictTarget => "42P10",
-            Self::Cardinality => "21000",
-            Self::Role(fault) => fault.sqlstate(),
-        }
-    }
-}
-
-impl NameKind {
-    fn sqlstate_unknown(self) -> &'static str {
-        match self {
-            Self::Table | Self::Sequence => "42P01",
-            Self::Column => "42703",
-            Self::Schema => "3F000",
-            Self::Index
-            | Self::Constraint
-            | Self::Type
-            | Self::Role
-            | Self::Setting
-            | Self::Device => "42704",
-            Self::Function => "42883",
-            Self::PreparedStatement => "26000",
-            Self::Parameter => "42P02",
-            Self::Cursor => "34000",
-        }
-    }
-
-    fn sqlstate_taken(self) -> &'static str {
-        match self {
-            Self::Table | Self::Index | Self::Sequence => "42P07",
-            Self::Column => "42701",
-            Self::Schema => "42P06",
-            Self::Function => "42723",
-            Self::PreparedStatement => "42P05",
-            Self::Cursor => "42P03",
-            Self::Constraint
-            | Self::Type
-            | Self::Setting
-            | Self::Device
-            | Self::Parameter
-            | Self::Role => "42710",
-        }
-    }
-}
-
-impl InputFault {
-    /// The SQLSTATE of the fault, for [`Error::sqlstate`].
-    #[must_use]
-    pub fn sqlstate(&self) -> &'static str {
-        match self {
-            Self::Value(error) => error.sqlstate(),
-            Self::NotNull => "23502",
-            Self::MissingColumn { .. }
-            | Self::ExtraColumn { .. }
-            | Self::OpenQuote
-            | Self::Header { .. } => "22P04",
-            Self::RecordTooLong { .. } => "54000",
-            Self::Encoding { .. } => "22021",
-        }
-    }
-}
-
-fn schema_sqlstate(error: &SchemaError) -> &'static str {
-    match error {
-        SchemaError::NameEmpty { .. } => "42601",
-        SchemaError::ColumnCount { .. } => "54011",
-        SchemaError::ColumnNameRepeated { .. } | SchemaError::PrimaryKeyRepeated { .. } => "42701",
-        SchemaError::TypeOutOfRange { .. } => "22023",
-        SchemaError::PrimaryKeyUnknown { .. } => "42703",
-        SchemaError::PrimaryKeyNullable { .. } => "42P16",
-        _ => "XX001",
-    }
-}
-
-fn engine_sqlstate(error: &DataFusionError) -> &'static str {
-    match error.find_root() {
-        DataFusionError::External(inner) => external_sqlstate(&**inner),
-        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
-            ArrowError::DivideByZero => "22012",
-            ArrowError::ArithmeticOverflow(_) => "22003",
-            ArrowError::CastError(message) if is_out_of_range(message) => "22003",
-            ArrowError::CastError(_) => "22P02",
-            ArrowError::ParseError(_) => "22007",
-            ArrowError::MemoryError(_) => "53200",
-            ArrowError::ExternalError(inner) => external_sqlstate(&**inner),
-            ArrowError::ComputeError(_) | ArrowError::InvalidArgumentError(_) => "22000",
-            _ => "XX000",
-        },
-        DataFusionError::SQL(..) => "42601",
-        DataFusionError::NotImplemented(_) => "0A000",
-        DataFusionError::SchemaError(inner, _) => match inner.as_ref() {
-            NameError::AmbiguousReference { .. } => "42702",
-            NameError::FieldNotFound { .. } => "42703",
-            NameError::DuplicateQualifiedField { .. }
-            | NameError::DuplicateUnqualifiedField { .. } => "42701",
-        },
-        DataFusionError::Plan(message) if message.contains("not found") => "42P01",
-        DataFusionError::Plan(message) if message.contains("nvalid function") => "42883",
-        DataFusionError::Plan(message) if message.contains("in GROUP BY") => "42803",
-        DataFusionError::Plan(message) if message.starts_with("Aggregate func") => "42803",
-        DataFusionError::Plan(_) => "42000",
-        DataFusionError::Configuration(_) => "22023",
-        DataFusionError::Execution(message) if message.starts_with("Scalar subq") => "21000",
-        DataFusionError::Execution(_) => "22000",
-        DataFusionError::ResourcesExhausted(_) => "53200",
-        DataFusionError::IoError(_) => "58030",
-        _ => "XX000",
-    }
-}
-
-/// Of an error that travelled through the engine, where it cannot be taken out of it: several hold it.
-fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str {
-    match (inner.downcast_ref::<Error>(), inner.downcast_ref::<StoreError>()) {
-        (Some(ours), _) => ours.sqlstate(),
-        (_, Some(stored)) => store_sqlstate(stored),
-        _ if inner.is::<ResultTooLarge>() => "54000",
-        _ => "XX000",
-    }
-}
-
-/// Whether a cast failed because the number is too large, not because it is none.
-fn is_out_of_range(message: &str) -> bool {
-    message.starts_with("Can't cast value") || message.contains("Overflowing on")
 }
 
 /// The engine's message without the frames it was handed through and its class prefix.

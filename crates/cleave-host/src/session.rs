@@ -17,6 +17,7 @@ mod alter;
 mod alter_identity;
 mod alter_rules;
 mod block;
+mod changing_with;
 mod checked;
 mod comments;
 mod copy;
@@ -24,6 +25,7 @@ mod cursors;
 mod define;
 mod definitions;
 mod discard;
+mod explain;
 mod foreign_key_rules;
 mod foreign_keys;
 mod grants;
@@ -64,7 +66,6 @@ use std::time::Duration;
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_fragment::waiting;
-use cleave_media::clock::Stopwatch;
 use cleave_media::{Clock, SystemClock};
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
@@ -87,19 +88,17 @@ use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
-use crate::range_path::RangeTemplate;
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::moment::Moment;
 use crate::statement::parse::Scope;
-use crate::statement::select::{Asked, ReadView, Target};
-use crate::statement::{
-    ExplainFormat, Parameters, ParsedStatement, Statement, parse_script, select,
-};
+use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
 use crate::storage_error::StorageError;
 use crate::write::load;
+use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
+use explain::Measuring;
 use foreign_keys::References;
 pub(crate) use foreign_keys::check_load;
 use held::Held;
@@ -120,6 +119,10 @@ pub struct Session {
     range_queries: RangeQueries,
     pairs_plans: PairsPlans,
     returned: Returned,
+    /// Of a statement behind WITH whose queries change rows, while it runs.
+    parts: Option<Box<Parts>>,
+    /// Of EXPLAIN ANALYZE, while the statement runs that changes rows.
+    measuring: Option<Measuring>,
     prepared: PreparedStatements,
     cursors: Cursors,
     /// What computes the rows of cursors; None: whoever fetches them.
@@ -183,6 +186,8 @@ impl Session {
             range_queries: RangeQueries::default(),
             pairs_plans: PairsPlans::default(),
             returned: Returned::default(),
+            parts: None,
+            measuring: None,
             prepared: PreparedStatements::default(),
             cursors: Cursors::default(),
             runtime: None,
@@ -341,6 +346,7 @@ impl Session {
     /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it begins.
     fn has_given_up(&self) -> bool {
         self.returns_alone
+            || self.parts.is_some()
             || self.hinted.is_some()
             || self.statement_locks.is_some()
             || self.statement_tracked.is_some()
@@ -399,6 +405,7 @@ impl Session {
         self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
         self.table_mark = None;
+        (self.parts, self.measuring) = (None, None);
         self.forget_own();
         Ok(())
     }
@@ -508,6 +515,10 @@ impl Session {
                 let none = Parameters::default();
                 Box::pin(self.run_locked_parts(&parts, &none, &parsed.text)).await
             }
+            Statement::ChangingWith(with) => {
+                let none = Parameters::default();
+                Box::pin(self.run_changing_with(&with, &none, &parsed.text)).await
+            }
             Statement::LockTable(lock) => self.run_lock_table(&lock).await,
             Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
             Statement::Execute(execute) => {
@@ -599,151 +610,6 @@ impl Session {
             self.database.activity().note(Act::LookUp);
         }
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
-    }
-
-    async fn explain(
-        &mut self,
-        analyze: bool,
-        format: ExplainFormat,
-        statement: Statement,
-    ) -> Result<Outcome> {
-        let statement = match statement {
-            Statement::LockedParts(_) if analyze => {
-                return Err(Error::unsupported(
-                    "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
-                ));
-            }
-            Statement::LockedParts(parts) => *parts.plain,
-            other => other,
-        };
-        if let Statement::Execute(execute) = statement {
-            let prepared = self.prepared_now(&execute.name).await?;
-            let parameters = self.values_of(&prepared, &execute).await?;
-            let view = self.view().await?;
-            let point = prepared.point_query(&parameters, &view.state);
-            let statement = prepared.statement().clone();
-            let asked = (statement, &parameters, &view);
-            let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
-            return self.explain_with(analyze, format, asked, (point, range)).await;
-        }
-        let view = self.view().await?;
-        let point = match &statement {
-            Statement::Query(query) => PointQuery::detect(query, &view.state),
-            Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
-            _ => None,
-        };
-        let range = match &statement {
-            Statement::Query(query) => self.range_of(query, false),
-            _ => None,
-        };
-        let asked = (statement, &Parameters::default(), &view);
-        self.explain_with(analyze, format, asked, (point, range)).await
-    }
-
-    /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
-    async fn explain_with(
-        &self,
-        analyze: bool,
-        format: ExplainFormat,
-        (statement, parameters, view): (Statement, &Parameters, &ReadView),
-        (point, range): (Option<PointQuery>, Option<(Arc<RangeTemplate>, Parameters)>),
-    ) -> Result<Outcome> {
-        let mut target = None;
-        let query = match statement {
-            Statement::Query(query) => query,
-            Statement::Insert(insert) if !analyze => {
-                let schema = self.insert_target(&insert)?;
-                let written_out = match format {
-                    ExplainFormat::Fragment => None,
-                    _ => insert::explain_insert(&insert, &schema),
-                };
-                if let Some(what) = written_out {
-                    let (schema, batches) = select::explain_look_up(what, None, format)?;
-                    return Ok(Outcome::Rows { schema, batches });
-                }
-                let Some(query) = insert.source else {
-                    let what = "EXPLAIN (FORMAT FRAGMENT) of INSERT ... DEFAULT VALUES";
-                    return Err(Error::unsupported(what));
-                };
-                query
-            }
-            Statement::Insert(_) => {
-                return Err(Error::unsupported("EXPLAIN ANALYZE of INSERT, which would insert,"));
-            }
-            Statement::Modify(modify) if analyze => {
-                let what =
-                    format!("EXPLAIN ANALYZE of {}, which would change rows,", modify.name());
-                return Err(Error::unsupported(what));
-            }
-            Statement::Modify(modify) => {
-                let table = view.state.find_writable_table(&modify.table);
-                let table = table.map_err(|error| error.at(modify.position))?;
-                let by_keys = match format {
-                    ExplainFormat::Fragment => None,
-                    _ => self.explain_change(&modify, parameters, &view.state)?,
-                };
-                if let Some(what) = by_keys {
-                    let (schema, batches) = select::explain_look_up(what, None, format)?;
-                    return Ok(Outcome::Rows { schema, batches });
-                }
-                target = Some(Target { table: modify.table.clone(), tablet: 0 });
-                modify.query(&table.schema)?
-            }
-            Statement::Locking(locking) if analyze => {
-                let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
-                return Err(Error::unsupported(what));
-            }
-            Statement::Locking(locking) => locking.query,
-            _ => return Err(Error::unsupported("EXPLAIN of this statement")),
-        };
-        // FRAGMENT asks for what a plan would send.
-        if let Some(point) = point.filter(|_| format != ExplainFormat::Fragment) {
-            let explained =
-                Box::pin(self.explain_look_up(analyze, format, &point, &view.state)).await?;
-            if let Some(explained) = explained {
-                return Ok(explained);
-            }
-        }
-        if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
-            let by = (&*range, &values);
-            let explained = Box::pin(self.explain_range(analyze, &view.state, by)).await?;
-            if let Some((what, measured)) = explained {
-                let (schema, batches) = select::explain_look_up(what, measured, format)?;
-                return Ok(Outcome::Rows { schema, batches });
-            }
-        }
-        let view = ReadView { target, ..view.clone() };
-        let asked = Asked { query: &query, parameters, view: Some(&view) };
-        let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
-        let (schema, batches) = Box::pin(explained).await?;
-        Ok(Outcome::Rows { schema, batches })
-    }
-
-    /// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE it is known which way it goes.
-    async fn explain_look_up(
-        &self,
-        analyze: bool,
-        format: ExplainFormat,
-        point: &PointQuery,
-        state: &Arc<CatalogState>,
-    ) -> Result<Option<Outcome>> {
-        if self.in_force().index_scan == When::Never {
-            return Ok(None);
-        }
-        let mut measured = None;
-        if analyze {
-            let stopwatch = Stopwatch::start();
-            // Own changes are in the state.
-            self.note_look_up(point)?;
-            let sight = Sight::new(Live::settled(Arc::clone(state)), None);
-            let stack = self.in_force().stack;
-            let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
-                return Ok(None);
-            };
-            measured = Some((rows.num_rows(), stopwatch.elapsed()));
-        }
-        let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
-        Ok(Some(Outcome::Rows { schema, batches }))
     }
 
     fn show(&self, name: &str) -> Result<Outcome> {

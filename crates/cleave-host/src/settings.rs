@@ -202,6 +202,8 @@ pub struct SettingRow {
     pub value: String,
     /// What it does and what it takes.
     pub description: &'static str,
+    /// Of a time, its milliseconds, and the most that it takes.
+    pub milliseconds: Option<(u64, u64)>,
 }
 
 /// One setting: its name, what it does, and how its text becomes a value and back.
@@ -639,10 +641,14 @@ impl Settings {
     #[must_use]
     pub fn show_all(&self) -> Vec<SettingRow> {
         LIST.iter()
-            .map(|setting| SettingRow {
-                name: setting.name,
-                value: setting.value(self),
-                description: setting.description,
+            .map(|setting| {
+                let value = setting.value(self);
+                let milliseconds = match setting.values {
+                    Values::Milliseconds(max) => timeouts::milliseconds(&value).zip(Some(max)),
+                    _ => None,
+                };
+                let Setting { name, description, .. } = setting;
+                SettingRow { name, value, description, milliseconds }
             })
             .collect()
     }

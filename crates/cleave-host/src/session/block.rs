@@ -327,6 +327,7 @@ impl Session {
     /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
     pub(super) fn note_failure(&mut self) {
         self.returns_alone = false;
+        (self.parts, self.measuring) = (None, None);
         match &mut self.block {
             Some(block) if block.implicit => self.undo_block(),
             Some(block) => block.failed = true,
@@ -354,7 +355,10 @@ impl Session {
     /// Whether a statement that runs now may commit by itself: nothing was done before it that would have to wait for its end.
     pub(super) fn is_alone(&self) -> bool {
         let has_done = |block: &Block| {
-            !block.implicit || !block.changes.is_empty() || !block.defined.permanent().is_empty()
+            !block.implicit
+                || self.view_of_parts().is_some()
+                || !block.changes.is_empty()
+                || !block.defined.permanent().is_empty()
         };
         !self.block.as_ref().is_some_and(has_done)
     }
@@ -468,8 +472,16 @@ impl Session {
         self.block.as_ref().and_then(|block| block.changes.get(&table))
     }
 
-    /// What a statement that begins now reads.
+    /// What a statement that begins now reads, or a part of one that has begun.
     pub(super) async fn view(&mut self) -> Result<ReadView> {
+        match self.view_of_parts() {
+            Some((view, _)) => Ok(view.clone()),
+            None => self.view_now().await,
+        }
+    }
+
+    /// The same, whatever parts of the statement have read.
+    pub(super) async fn view_now(&mut self) -> Result<ReadView> {
         if let Some(state) = self.past().await? {
             return Ok(ReadView { state, target: None, reads: None });
         }
@@ -518,7 +530,9 @@ impl Session {
             let state = self.names();
             let table = state.find_writable_table(&change.schema.name)?;
             check_rows(&self.database, table, change.rows.values()).await?;
-            return Box::pin(self.change_own(&change)).await.map(|()| Taken::Done);
+            Box::pin(self.change_own(&change)).await?;
+            self.note_change_of_part(&change, &own_ended);
+            return Ok(Taken::Done);
         }
         let database = Arc::clone(&self.database);
         let state = database.catalog();
@@ -567,6 +581,7 @@ impl Session {
         block.checked = block.checked.min(checked);
         block.changes.insert(table_id, whole);
         block.own = None;
+        self.note_change_of_part(&change, &own_ended);
         Ok(Taken::Done)
     }
 
@@ -636,6 +651,14 @@ impl Session {
 
     /// The state that `view` is based on: what was committed, with what the session has defined.
     pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
+        match self.view_of_parts() {
+            Some((_, base)) => base,
+            None => self.committed_now(view),
+        }
+    }
+
+    /// The same, whatever parts of the statement have read.
+    pub(super) fn committed_now<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
         match self.block.as_ref().and_then(|block| block.own.as_ref()) {
             Some(own) => &own.over,
             None => &view.state,

@@ -80,7 +80,7 @@ pub(super) struct Replaced {
 #[derive(Debug, Default)]
 pub(super) struct References {
     /// Whether a statement is at it: what it does then adds to this.
-    is_running: bool,
+    pub(super) is_running: bool,
     gone: VecDeque<Gone>,
     open: OpenKeys,
 }
@@ -425,8 +425,8 @@ impl Session {
     /// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that state without it.
     async fn newest_view(&mut self) -> Result<(ReadView, Arc<CatalogState>)> {
         if !self.reads_snapshot() {
-            let view = self.view().await?;
-            let base = Arc::clone(self.committed(&view));
+            let view = self.view_now().await?;
+            let base = Arc::clone(self.committed_now(&view));
             return Ok((view, base));
         }
         let newest = self.database.settled().await?;

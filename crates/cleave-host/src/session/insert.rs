@@ -10,10 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
-use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions,
-
-};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
@@ -24,10 +21,11 @@ use futures::{StreamExt, TryStreamExt};
 use super::block::{OwnRows, Taken};
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::over_target;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
-use crate::statement::select::{Asked, ReadView, all_known, describe};
+use crate::statement::select::{Asked, Measured, ReadView, all_known, describe_over};
 use crate::statement::upsert::ConflictAction;
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
@@ -178,6 +176,7 @@ impl Session {
         &self,
         insert: &Insert,
         mut types: Vec<Option<ColumnType>>,
+        given: &GivenRows,
     ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
         let schema = self.insert_target(insert)?;
         let listed = |place: usize| match insert.columns.as_slice() {
@@ -202,7 +201,8 @@ impl Session {
         let mut query = query.clone();
         let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
         let view = ReadView { state: self.names(), target: None, reads: None };
-        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
+        let read = (Some(&view), given);
+        let described = describe_over(&self.database, self.in_force(), read, &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
         Conform::by_position(&schema, &insert.columns, count, 0)?;
@@ -245,7 +245,12 @@ impl Session {
         let defaults = Defaults::take(&mut query)?;
         let view = self.view().await?;
         let asked = Asked { query: &query, parameters, view: Some(&view) };
-        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
+        let measuring = self.measuring.clone();
+        let (database, settings) = (&self.database, self.in_force());
+        let running = match &measuring {
+            Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
+            None => Box::pin(select::run_query(database, settings, asked)).await?,
+        };
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
@@ -253,14 +258,20 @@ impl Session {
         let is_default =
             |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
         identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
-        let source = (running, conform, defaults);
-        let rows = stream::try_unfold(source, |(mut running, conform, defaults)| async move {
-            let Some(batch) = running.next().await? else { return Ok(None) };
-            let rows = match &defaults {
+        let source = (running, conform, (defaults, measuring));
+        let rows = stream::try_unfold(source, |(mut running, conform, rest)| async move {
+            let (defaults, measuring) = &rest;
+            let Some(batch) = running.next().await? else {
+                if let Some(measuring) = measuring {
+                    measuring.put(Measured::of(&mut running).await?);
+                }
+                return Ok(None);
+            };
+            let rows = match defaults {
                 Some(defaults) => conform.rows_with_defaults(&batch, &defaults.of(&batch)?)?,
                 None => conform.rows(&batch)?,
             };
-            Ok(Some((rows, (running, conform, defaults))))
+            Ok(Some((rows, (running, conform, rest))))
         });
         Ok(rows.boxed())
     }

@@ -68,6 +68,7 @@ impl Session {
         (point, range): (Point<'_>, Option<(&RangeTemplate, &Parameters)>),
     ) -> Result<Outcome> {
         self.check_may_write(&locking.name())?;
+        self.check_unchanged_by_parts(None, &locking.name())?;
         let window = locking.window(parameters)?;
         let tables = locking.tables(&self.names())?;
         self.table_mark = Some(self.locks().mark());
@@ -89,6 +90,9 @@ impl Session {
             let locked = self.locked_once(&view, locking, &tables, (window, parameters), point);
             if let Some(rows) = Box::pin(locked).await? {
                 return Ok(Outcome::Rows { schema: rows.schema(), batches: vec![rows] });
+            }
+            if self.view_of_parts().is_some() {
+                return Err(Error::concurrent_update());
             }
             // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
             if skips {

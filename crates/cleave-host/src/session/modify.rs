@@ -26,11 +26,15 @@ use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
 use crate::statement::Parameters;
-use crate::statement::modify::{Action, Assignment, Modify};
+use crate::statement::locked_parts::GivenRows;
+use crate::statement::modify::{Action, Assignment, Modify, row_count, with_row_values};
 use crate::statement::parameters::{parameter_type, place_of};
-use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe};
+use crate::statement::select::{self, Asked, Measured, ReadView, Target, all_known, describe_over};
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
+
+/// The query for what RETURNING lists, and rows that it is over.
+pub(super) type Returns = Option<(Box<ast::Query>, RecordBatch)>;
 
 /// What a statement does to a table.
 pub(super) struct Made {
@@ -39,6 +43,8 @@ pub(super) struct Made {
     pub(super) places: Vec<RowPlace>,
     /// The rows that RETURNING is about, in the same order.
     rows: RecordBatch,
+    /// What stands beside them, where RETURNING names it.
+    beside: Option<RecordBatch>,
 }
 
 impl Made {
@@ -77,12 +83,16 @@ impl Session {
                 false => made.ending(modify),
             };
             if let Taken::Again = self.take(&view, &table, made.change.clone(), ending).await? {
+                if self.view_of_parts().is_some() {
+                    return Err(Error::concurrent_update());
+                }
                 continue;
             }
             let returned = match modify.returning.as_slice() {
                 [] => None,
-                _ => Some((modify.returning_query()?, &made.rows)),
+                _ => Some(modify.returned(&table.schema, &made.rows, made.beside.as_ref())?),
             };
+            let returned = returned.as_ref().map(|(query, rows)| (query.clone(), rows));
             return self.outcome(modify.name(), made.places.len(), returned, parameters).await;
         }
     }
@@ -101,12 +111,14 @@ impl Session {
         }
     }
 
-    /// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, and tables.
+    /// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and what RETURNING lists, with no
+    /// rows of what it lists that of.
     pub(super) async fn describe_modify(
         &self,
         modify: &Modify,
         mut types: Vec<Option<ColumnType>>,
-    ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
+        given: &GivenRows,
+    ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>, Returns)> {
         let state = self.names();
         let table = state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
@@ -114,10 +126,21 @@ impl Session {
         let query = modify.query(&table.schema)?;
         let target = Some(Target { table: modify.table.clone(), tablet: 0 });
         let view = ReadView { state, target, reads: None };
-        let described = describe(&self.database, self.in_force(), Some(&view), &query, types);
+        let read = (Some(&view), given);
+        let described = describe_over(&self.database, self.in_force(), read, &query, types);
         let described = Box::pin(described).await?;
+        let rows = RecordBatch::new_empty(table.schema.arrow());
+        let beside = beside_columns(modify, &table.schema, described.schema.fields().len() - 1);
+        let beside = beside.map(|columns| {
+            let columns: Vec<usize> = columns.map(|column| column + 1).collect();
+            RecordBatch::new_empty(Arc::clone(&described.schema)).project(&columns)
+        });
+        let returned = match modify.returning.as_slice() {
+            [] => None,
+            _ => Some(modify.returned(&table.schema, &rows, beside.transpose()?.as_ref())?),
+        };
         let types: Vec<_> = described.types.into_iter().map(Some).collect();
-        Ok((all_known(&types)?, described.tables))
+        Ok((all_known(&types)?, described.tables, returned))
     }
 
     /// The rows of `table` that the statement is about, and what it makes of them.
@@ -134,19 +157,46 @@ impl Session {
         let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         let mut change = TableChange::new(Arc::clone(schema));
         let (mut all, mut places) = (Vec::new(), Vec::new());
+        let (mut beside, mut beside_schema) = (Vec::new(), None);
         for place in 0..table.tablets.len() {
             let target = Some(Target { table: modify.table.clone(), tablet: place });
             let view = ReadView { target, ..view.clone() };
             let asked = Asked { query: &query, parameters, view: Some(&view) };
-            let mut running =
-                Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
-            let mut ended = BTreeSet::new();
+            // What foreign keys do is none of what is explained; and of several tablets the first is.
+            let measuring = self.measuring.as_ref();
+            let measuring = measuring.filter(|_| !self.references.is_running && place == 0);
+            let (database, settings) = (&self.database, self.in_force());
+            let mut running = match measuring {
+                Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
+                None => Box::pin(select::run_query(database, settings, asked)).await?,
+            };
+            let listed = running.schema();
+            let behind = beside_columns(modify, schema, listed.fields().len() - 1);
+            let behind: Option<Vec<usize>> = behind.map(Iterator::collect);
+            // Rows that earlier parts of the statement have changed are none of this one's.
+            let next = self.committed(&view).table_by_id(schema.table_id);
+            let next =
+                next.and_then(|table| table.tablets.get(place)).map(|tablet| tablet.next_vid);
+            let before = self.ended_by_parts(schema.table_id, place, next.unwrap_or(u64::MAX));
+            let mut ended = before.clone();
             while let Some(batch) = running.next().await? {
                 let (batch, vids) = first_of_each(&batch, &mut ended)?;
                 places.extend(vids.into_iter().map(|vid| (place, vid)));
                 let defaults = defaults(modify.assignments(), schema, batch.num_rows());
-                all.push(conform.rows_with_defaults(&batch, &defaults)?);
+                let columns = with_row_values(schema, modify.assignments(), &batch)?;
+                all.push(conform.rows_of_columns(&columns, batch.num_rows(), &defaults)?);
+                if let Some(behind) = &behind {
+                    beside.push(batch.project(behind)?);
+                }
             }
+            if let Some(behind) = &behind {
+                let behind: Vec<usize> = behind.iter().map(|column| column + 1).collect();
+                beside_schema = Some(Arc::new(listed.project(&behind)?));
+            }
+            if let Some(measuring) = measuring {
+                measuring.put(Measured::of(&mut running).await?);
+            }
+            let ended: BTreeSet<u64> = ended.difference(&before).copied().collect();
             if !ended.is_empty() {
                 change.ended.insert(place, ended);
             }
@@ -156,7 +206,8 @@ impl Session {
             change.rows = route(table, rows.clone())?;
             change.keeps_keys = leaves_keys(table, modify.assignments());
         }
-        Ok(Made { change, places, rows })
+        let beside = beside_schema.map(|schema| concat_batches(&schema, &beside)).transpose()?;
+        Ok(Made { change, places, rows, beside })
     }
 
     /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows.
@@ -175,6 +226,16 @@ impl Session {
             Box::pin(select::over_rows(&self.database, self.in_force(), asked, rows)).await?;
         Ok(Outcome::Rows { schema, batches })
     }
+}
+
+/// Which of `count` columns that the query of `modify` gives behind the VIDs are of other tables than its own; None: RETURNING names none.
+fn beside_columns(
+    modify: &Modify,
+    schema: &TableSchema,
+    count: usize,
+) -> Option<std::ops::Range<usize>> {
+    let from = schema.columns.len() + row_count(modify.assignments());
+    modify.returns_beside().then_some(from..count)
 }
 
 /// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet, and these.

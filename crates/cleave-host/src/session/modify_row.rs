@@ -190,6 +190,9 @@ impl ast::VisitorMut for Lift {
 impl Session {
     /// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.
     pub(super) async fn modify_plain(&mut self, modify: &Modify) -> Result<Option<Outcome>> {
+        if self.view_of_parts().is_some() {
+            return Ok(None);
+        }
         let Some(Lifted { modify: lifted, values }) = Lifted::of(modify) else { return Ok(None) };
         let state = self.names();
         let change = self.row_changes.get_or_make(

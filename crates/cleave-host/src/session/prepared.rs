@@ -23,6 +23,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, ConstantInsert, constant};
+use super::modify::Returns;
 use super::modify_row::KeyedChange;
 use super::rights::Allowed;
 use super::{Outcome, Session, Started, within};
@@ -32,6 +33,7 @@ use crate::point_path::{PointQuery, PreparedPoint};
 use crate::range_path::RangeTemplate;
 use crate::settings::When;
 use crate::statement::hint::Hint;
+use crate::statement::locked_parts::GivenRows;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
 use crate::statement::select::{self, Asked, ReadView};
 use crate::statement::{
@@ -63,9 +65,9 @@ pub(super) struct PreparedStatements {
 pub(super) struct PreparedStatement {
     /// What it was before it was described: a query, INSERT, UPDATE, DELETE or DECLARE.
     source: Source,
-    described: Arc<Described>,
+    pub(super) described: Arc<Described>,
     /// The tables that it names, as they were then.
-    tables: Vec<Arc<TableSchema>>,
+    pub(super) tables: Vec<Arc<TableSchema>>,
     /// How it is looked up, where it can be.
     point: Option<PreparedPoint>,
     /// How it is taken by a range of keys, where it can be.
@@ -78,13 +80,14 @@ pub(super) struct PreparedStatement {
     allowed: Option<Allowed>,
 }
 
+/// A statement that is to be described.
 #[derive(Debug, Clone)]
-struct Source {
-    statement: Statement,
-    text: StatementText,
-    hints: Vec<Hint>,
+pub(super) struct Source {
+    pub(super) statement: Statement,
+    pub(super) text: StatementText,
+    pub(super) hints: Vec<Hint>,
     /// The types that were declared.
-    declared: Vec<Option<ColumnType>>,
+    pub(super) declared: Vec<Option<ColumnType>>,
 }
 
 impl PreparedStatements {
@@ -124,6 +127,15 @@ impl PreparedStatement {
 
     pub(super) fn statement(&self) -> &Statement {
         &self.source.statement
+    }
+
+    /// One of which nothing is known but this: types of parameters, which of them are lists, and columns.
+    pub(super) fn planned(
+        source: Source,
+        (parameters, lists, columns): (Vec<ColumnType>, BTreeSet<usize>, Option<SchemaRef>),
+        tables: Vec<Arc<TableSchema>>,
+    ) -> Self {
+        Self::new(source, Arc::new(Described { parameters, lists, columns }), tables)
     }
 
     /// The look-up that it is with these values on `state`; None: it is planned.
@@ -371,9 +383,21 @@ impl Session {
     }
 
     async fn describe_source(&self, source: Source) -> Result<PreparedStatement> {
+        Box::pin(self.describe_over(source, &GivenRows::default())).await
+    }
+
+    /// As a statement is described that may name rows which are `given`.
+    pub(super) async fn describe_over(
+        &self,
+        source: Source,
+        given: &GivenRows,
+    ) -> Result<PreparedStatement> {
+        if let Statement::ChangingWith(with) = &source.statement {
+            return Box::pin(self.describe_changing_with(with, &source)).await;
+        }
         if let Statement::LockedParts(parts) = &source.statement {
             let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
-            let described = Box::pin(self.describe_source(plain)).await?;
+            let described = Box::pin(self.describe_over(plain, given)).await?;
             let (point, range, change) = (None, None, None);
             return Ok(PreparedStatement { source, point, range, change, ..described });
         }
@@ -399,9 +423,12 @@ impl Session {
         let mut types = source.declared.clone();
         types.resize(count.max(types.len()), None);
         if let Statement::Insert(insert) = &source.statement {
-            let (parameters, tables) = Box::pin(self.describe_insert(insert, types)).await?;
+            let described = Box::pin(self.describe_insert(insert, types, given)).await?;
+            let (parameters, tables) = described;
+            let rows = RecordBatch::new_empty(self.insert_target(insert)?.arrow());
             let returning = super::insert::returning_query(insert)?;
-            let columns = self.returned(&insert.table, returning, &parameters).await?;
+            let returned = returning.map(|query| (query, rows));
+            let columns = self.returned(returned, &parameters).await?;
             let described = Arc::new(Described { parameters, lists, columns });
             let constants = match tables.last() {
                 Some(target) => ConstantInsert::of(insert, target)?,
@@ -412,12 +439,9 @@ impl Session {
             return Ok(PreparedStatement { constants, ..prepared });
         }
         if let Statement::Modify(modify) = &source.statement {
-            let (parameters, tables) = Box::pin(self.describe_modify(modify, types)).await?;
-            let returning = match modify.returning.as_slice() {
-                [] => None,
-                _ => Some(modify.returning_query()?),
-            };
-            let columns = self.returned(&modify.table, returning, &parameters).await?;
+            let described = Box::pin(self.describe_modify(modify, types, given)).await?;
+            let (parameters, tables, returned) = described;
+            let columns = self.returned(returned, &parameters).await?;
             let change = KeyedChange::of(modify, &parameters, &self.names());
             let described = Arc::new(Described { parameters, lists, columns });
             let prepared = PreparedStatement::new(source, described, tables);
@@ -427,8 +451,8 @@ impl Session {
             return Err(Error::unsupported("PREPARE of this statement"));
         };
         let view = ReadView { state: self.names(), target: None, reads: None };
-        let described =
-            select::describe(&self.database, self.in_force(), Some(&view), query, types);
+        let read = (Some(&view), given);
+        let described = select::describe_over(&self.database, self.in_force(), read, query, types);
         let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
         let point = PreparedPoint::of(query, &types, &view.state);
         let numbered = matches!(source.statement, Statement::Locking(_));
@@ -442,29 +466,26 @@ impl Session {
         Ok(PreparedStatement { point, range, ..prepared })
     }
 
-    /// The columns of what RETURNING gives of rows of `table`: those that it gives of no rows.
+    /// The columns of what RETURNING gives, of which there is the query and no rows.
     async fn returned(
         &self,
-        table: &str,
-        returning: Option<Box<ast::Query>>,
+        returning: Returns,
         parameters: &[ColumnType],
     ) -> Result<Option<SchemaRef>> {
-        let Some(query) = returning else { return Ok(None) };
+        let Some((query, rows)) = returning else { return Ok(None) };
         let none = |(column_type, number): (&ColumnType, usize)| {
             let value = Parameter::read(*column_type, None);
             value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
         };
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
-        let state = self.names();
-        let rows = RecordBatch::new_empty(state.find_table(table)?.schema.arrow());
         let asked = Asked { query: &query, parameters, view: None };
         let told = select::over_rows(&self.database, self.in_force(), asked, &rows);
         let (schema, _) = Box::pin(told).await?;
         Ok(Some(schema))
     }
 
-    async fn run_prepared(
+    pub(super) async fn run_prepared(
         &mut self,
         prepared: &PreparedStatement,
         values: &Parameters,
@@ -492,6 +513,11 @@ impl Session {
             Statement::LockedParts(parts) => {
                 let text = prepared.source.text.with(values);
                 let run = Box::pin(self.run_locked_parts(parts, values, &text));
+                return run.await.map(Started::from);
+            }
+            Statement::ChangingWith(with) => {
+                let text = prepared.source.text.with(values);
+                let run = Box::pin(self.run_changing_with(with, values, &text));
                 return run.await.map(Started::from);
             }
             Statement::Declare(declare) => {

@@ -71,6 +71,8 @@ impl Session {
             Statement::Insert(insert) => !insert.returning.is_empty(),
             Statement::Modify(modify) => !modify.returning.is_empty(),
             Statement::LockedParts(parts) => self.has_returning(&parts.plain),
+            Statement::ChangingWith(_) => true,
+            Statement::Explain { analyze: true, statement, .. } => self.has_returning(statement),
             Statement::Execute(execute) => {
                 let prepared = self.prepared.statement(&execute.name);
                 prepared.is_some_and(|prepared| self.has_returning(prepared))

@@ -155,6 +155,10 @@ impl Check<'_> {
                 self.statement(&parts.plain)?;
                 parts.parts.iter().try_for_each(|part| self.locking(part))
             }
+            Statement::ChangingWith(with) => {
+                let parts = with.parts.iter().chain([&with.main]);
+                parts.map(|part| &part.statement).try_for_each(|part| self.statement(part))
+            }
             Statement::Insert(insert) => self.insert(insert),
             Statement::Modify(modify) => self.modify(modify),
             Statement::Copy(copy) => self.copy(copy),

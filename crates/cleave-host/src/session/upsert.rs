@@ -105,6 +105,10 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<RecordBatch> {
         let update = on_conflict.query(schema, name, EXCLUDED)?;
+        if update.is_some() {
+            let what = "ON CONFLICT DO UPDATE of a table";
+            self.check_unchanged_by_parts(Some(schema.table_id), what)?;
+        }
         let mut duplicates = 0;
         // Also where there are no rows.
         on_conflict.arbiters(self.names().find_writable_table(&schema.name)?)?;

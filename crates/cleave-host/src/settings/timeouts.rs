@@ -32,11 +32,21 @@ pub(super) fn milliseconds(text: &str) -> Option<u64> {
     number.checked_mul(scale)
 }
 
+/// Milliseconds in the largest unit that divides them, as PostgreSQL shows times.
+pub(super) fn milliseconds_text(milliseconds: u64) -> String {
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"), (1, "ms")];
+    let unit = units.into_iter().find(|(scale, _)| milliseconds.is_multiple_of(*scale));
+    match unit.filter(|_| milliseconds > 0) {
+        Some((scale, unit)) => format!("{}{unit}", milliseconds / scale),
+        None => "0".to_owned(),
+    }
+}
+
 pub(super) const IDLE_IN_TRANSACTION: Setting = Setting {
     name: "idle_in_transaction_session_timeout",
     description: "Milliseconds after which a server ends a session that has a transaction open and does nothing; 0: never",
     values: MILLISECONDS,
-    get: |settings| settings.timeouts.idle_in_transaction_ms.to_string(),
+    get: |settings| milliseconds_text(settings.timeouts.idle_in_transaction_ms.into()),
     set: |settings, value| settings.timeouts.idle_in_transaction_ms = value.number_u32(),
 };
 
@@ -45,7 +55,7 @@ pub(super) const IDLE: Setting = Setting {
     description: "Milliseconds after which a server ends a session that has no transaction open and does nothing; 0: as \
                   the server's --idle-timeout says",
     values: MILLISECONDS,
-    get: |settings| settings.timeouts.idle_ms.to_string(),
+    get: |settings| milliseconds_text(settings.timeouts.idle_ms.into()),
     set: |settings, value| settings.timeouts.idle_ms = value.number_u32(),
 };
 
@@ -53,7 +63,7 @@ pub(super) const LOCK: Setting = Setting {
     name: "lock_timeout",
     description: "Milliseconds that a statement waits for a lock that another transaction holds; 0: without end",
     values: MILLISECONDS,
-    get: |settings| settings.lock_timeout_ms.to_string(),
+    get: |settings| milliseconds_text(settings.lock_timeout_ms),
     set: |settings, value| settings.lock_timeout_ms = value.number(),
 };
 
@@ -61,7 +71,7 @@ pub(super) const STATEMENT: Setting = Setting {
     name: "statement_timeout",
     description: "Milliseconds after which a statement is ended; 0: never",
     values: MILLISECONDS,
-    get: |settings| settings.statement_timeout_ms.to_string(),
+    get: |settings| milliseconds_text(settings.statement_timeout_ms.into()),
     set: |settings, value| settings.statement_timeout_ms = value.number_u32(),
 };
 
@@ -69,13 +79,13 @@ pub(super) const TRANSACTION: Setting = Setting {
     name: "transaction_timeout",
     description: "Milliseconds after which a server ends a session whose transaction is not over; 0: never",
     values: MILLISECONDS,
-    get: |settings| settings.timeouts.transaction_ms.to_string(),
+    get: |settings| milliseconds_text(settings.timeouts.transaction_ms.into()),
     set: |settings, value| settings.timeouts.transaction_ms = value.number_u32(),
 };
 
 #[cfg(test)]
 mod tests {
-    use super::milliseconds;
+    use super::{milliseconds, milliseconds_text};
 
     #[test]
     fn times_have_units_or_are_milliseconds() {
@@ -87,5 +97,13 @@ mod tests {
         {
             assert_eq!(milliseconds(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn times_are_shown_in_the_largest_unit_that_divides_them() {
+        for text in ["0", "1ms", "250ms", "5s", "90s", "1min", "36h", "2d", "2147483647ms"] {
+            assert_eq!(milliseconds_text(milliseconds(text).unwrap()), text);
+        }
+        assert_eq!(milliseconds_text(120_000), "2min");
     }
 }

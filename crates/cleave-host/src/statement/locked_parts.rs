@@ -15,6 +15,7 @@
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause".
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ use super::parse::Statement;
 use super::select;
 use crate::error::{Error, Fault, Result};
 use crate::value::value_text;
+
+/// How the names of rows go on, behind the sign that no name begins with.
+const ROWS: &str = "rows";
+const PART: &str = "part";
 
 /// Values of a list that are written out; a longer one stays a table.
 const LIST_MAX: usize = 1000;
@@ -42,40 +47,56 @@ pub struct LockedParts {
     pub plain: Box<Statement>,
 }
 
-/// What subqueries that have run gave.
+/// What subqueries, and parts of WITH, that have run gave.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct GivenRows(Vec<Arc<RecordBatch>>);
+pub struct GivenRows {
+    locked: Vec<Arc<RecordBatch>>,
+    parts: BTreeMap<usize, Arc<RecordBatch>>,
+}
 
 // Rows are compared as they are stored, by which each equals itself.
 impl Eq for GivenRows {}
 
 impl GivenRows {
-    /// Adds those of the next one.
+    /// Adds those of the next subquery.
     pub(crate) fn push(&mut self, rows: RecordBatch) {
-        self.0.push(Arc::new(rows));
+        self.locked.push(Arc::new(rows));
+    }
+
+    /// Adds those of a part of WITH.
+    pub(crate) fn put_part(&mut self, number: usize, rows: RecordBatch) {
+        self.parts.insert(number, Arc::new(rows));
     }
 
     /// The rows that a statement calls `name`.
     #[must_use]
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<RecordBatch>> {
-        self.0.get(number_of(name)?)
+        match number_of(name, PART) {
+            Some(number) => self.parts.get(&number),
+            None => self.locked.get(number_of(name, ROWS)?),
+        }
     }
 }
 
 /// What a statement calls the rows of the part of this number.
 fn rows_name(number: usize) -> String {
-    format!("{HIDDEN}rows{number}")
+    format!("{HIDDEN}{ROWS}{number}")
+}
+
+/// What a statement calls the rows of the part of WITH of this number.
+pub(super) fn part_name(number: usize) -> String {
+    format!("{HIDDEN}{PART}{number}")
 }
 
 /// The number of a part's rows.
-fn number_of(name: &str) -> Option<usize> {
-    name.strip_prefix(HIDDEN)?.strip_prefix("rows")?.parse().ok()
+fn number_of(name: &str, kind: &str) -> Option<usize> {
+    name.strip_prefix(HIDDEN)?.strip_prefix(kind)?.parse().ok()
 }
 
 /// Whether `name` is what a statement calls the rows of a part.
 #[must_use]
 pub(super) fn is_rows(name: &str) -> bool {
-    number_of(name).is_some()
+    number_of(name, ROWS).or_else(|| number_of(name, PART)).is_some()
 }
 
 /// Takes the subqueries with locking clauses out of a statement of the parser's; these, and what it was before. None: it has none.

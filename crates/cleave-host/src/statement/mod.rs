@@ -5,7 +5,8 @@
 //!    lie, [`copy`] makes options of COPY.
 //! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
 //! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE locks,
-//!    [`locked_parts`] takes subqueries with it out of their statement. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
+//!    [`locked_parts`] takes subqueries with it out of their statement, [`changing_with`]
+//!    those of WITH that change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
 //!    [`alter`] says what ALTER TABLE does.
 //! 5. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
@@ -13,6 +14,7 @@
 
 pub mod alter;
 pub(crate) mod catalog_syntax;
+pub mod changing_with;
 pub mod copy;
 pub mod ddl;
 pub mod defaults;

@@ -11,6 +11,10 @@
 //! more, [`VID`]: what it is called, and the tablet whose rows are meant, are the statement's matter
 //! ([`Target`](super::select::Target)). A row that comes twice is changed once, by the first of its matches (rule 22).
 
+mod beside;
+mod row_values;
+
+use arrow::array::RecordBatch;
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -19,6 +23,10 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::names::{fold, position_of, table_name};
 use super::parse::{Statement, is_default, refuse_in_query};
 use crate::error::{Error, Fault, Position, Result};
+pub(crate) use beside::Beside;
+pub use row_values::RowValue;
+pub(crate) use row_values::{row_count, with_row_values};
+use row_values::{row_items, row_of};
 
 /// The name by which a query reads the rows that a statement changes.
 pub const TARGET: &str = "\u{1}target";
@@ -61,8 +69,10 @@ pub enum Action {
 pub struct Assignment {
     /// The column.
     pub column: String,
-    /// The value; None: DEFAULT.
+    /// The value, or the query for a row that has it; None: DEFAULT.
     pub value: Option<ast::Expr>,
+    /// Which value of a row it is; None: it is the value itself.
+    pub of_row: Option<RowValue>,
     /// Where the column's name stands.
     pub position: Option<Position>,
 }
@@ -77,12 +87,15 @@ impl Modify {
         }
     }
 
-    /// The query for the rows of the table that `schema` describes: VIDs, then all columns as they shall be.
+    /// The query for the rows of the table that `schema` describes: VIDs, then all columns as they shall be, but for those whose values
+    /// are in the rows behind them, then what RETURNING names of other tables.
     ///
     /// # Errors
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
     pub fn query(&self, schema: &TableSchema) -> Result<Box<ast::Query>> {
-        let items = assigned_items(schema, &self.target_name(), self.assignments())?;
+        let mut items = assigned_items(schema, &self.target_name(), self.assignments())?;
+        items.extend(row_items(self.assignments()));
+        items.extend(Beside::of(self, schema)?.items());
         let mut query = self.over_target(items, self.from.clone(), self.selection.clone())?;
         query.with.clone_from(&self.with);
         refuse_in_query(&query)?;
@@ -97,6 +110,29 @@ impl Modify {
         let query = self.over_target(self.returning.clone(), Vec::new(), None)?;
         refuse_in_query(&query)?;
         Ok(query)
+    }
+
+    /// The query for what RETURNING lists of `rows` of the table that `schema` describes, and the rows that it is over; `beside` are the
+    /// columns of other tables that [`Modify::query`] lists.
+    ///
+    /// # Errors
+    /// What a query cannot have.
+    pub fn returned(
+        &self,
+        schema: &TableSchema,
+        rows: &RecordBatch,
+        beside: Option<&RecordBatch>,
+    ) -> Result<(Box<ast::Query>, RecordBatch)> {
+        match beside {
+            Some(beside) => Beside::returned(self, schema, rows, beside),
+            None => Ok((self.returning_query()?, rows.clone())),
+        }
+    }
+
+    /// Whether RETURNING may name columns of other tables.
+    #[must_use]
+    pub fn returns_beside(&self) -> bool {
+        !self.from.is_empty() && !self.returning.is_empty()
     }
 
     /// SET; empty: DELETE.
@@ -146,7 +182,8 @@ pub(crate) fn assigned_items(
             Error::unknown_column(&schema.name, &assignment.column, columns).at(assignment.position)
         })?;
         let null = || ast::Expr::value(ast::Value::Null);
-        let value = assignment.value.clone().unwrap_or_else(null);
+        let own = assignment.value.clone().filter(|_| assignment.of_row.is_none());
+        let value = own.unwrap_or_else(null);
         if let Some(item) = items.get_mut(place + 1) {
             *item = ast::SelectItem::UnnamedExpr(value);
         }
@@ -201,7 +238,6 @@ pub(crate) fn update(update: ast::Update) -> Result<Modify> {
             return Err(Error::unsupported("UPDATE FROM ... SET"));
         }
     };
-    refuse_star_of_several(&from, update.returning.as_deref())?;
     let (table, alias, position) = named_table(&update.table.relation, "UPDATE")?;
     Ok(Modify {
         table,
@@ -237,10 +273,6 @@ pub(crate) fn delete(delete: ast::Delete) -> Result<Modify> {
         (!table.joins.is_empty(), "DELETE FROM a join"),
     ];
     refuse_clauses(&clauses)?;
-    refuse_star_of_several(
-        delete.using.as_deref().unwrap_or_default(),
-        delete.returning.as_deref(),
-    )?;
     let (table, alias, position) = named_table(&table.relation, "DELETE")?;
     Ok(Modify {
         table,
@@ -301,31 +333,17 @@ pub(super) fn with_changes(
 ///
 /// # Errors
 /// [`Error::Invalid`] for a column that is assigned twice, and for lists of different lengths; [`Error::Unsupported`] for a list
-/// that a query gives.
+/// of columns that gets something else than a row or a query.
 pub(crate) fn assignments(set: Vec<ast::Assignment>) -> Result<Vec<Assignment>> {
     let mut list: Vec<Assignment> = Vec::with_capacity(set.len());
     for assignment in set {
-        let pairs = match assignment.target {
-            ast::AssignmentTarget::ColumnName(name) => vec![(name, assignment.value)],
+        let values = match assignment.target {
+            ast::AssignmentTarget::ColumnName(name) => vec![(name, assignment.value, None)],
             ast::AssignmentTarget::Tuple(names) => {
-                let ast::Expr::Tuple(values) = assignment.value else {
-                    return Err(Error::unsupported("SET (columns) = a query"));
-                };
-                if names.len() != values.len() {
-                    return Err(Error::Invalid {
-                        message: format!(
-                            "SET lists {} columns and {} values",
-                            names.len(),
-                            values.len()
-                        ),
-                        fault: Fault::Statement,
-                        position: None,
-                    });
-                }
-                names.into_iter().zip(values).collect()
+                row_of(names, assignment.value, row_count(&list))?
             }
         };
-        for (name, value) in pairs {
+        for (name, value, of_row) in values {
             let position = position_of(name.span().start);
             let [ast::ObjectNamePart::Identifier(column)] = name.0.as_slice() else {
                 let what = format!("SET of a part of a column ({name})");
@@ -340,26 +358,10 @@ pub(crate) fn assignments(set: Vec<ast::Assignment>) -> Result<Vec<Assignment>> 
                 });
             }
             let value = (!is_default(&value)).then_some(value);
-            list.push(Assignment { column, value, position });
+            list.push(Assignment { column, value, of_row, position });
         }
     }
     Ok(list)
-}
-
-/// RETURNING * beside other tables means their columns, too, which are not there any more.
-fn refuse_star_of_several(
-    from: &[ast::TableWithJoins],
-    returning: Option<&[ast::SelectItem]>,
-) -> Result<()> {
-    let is_star = |item: &ast::SelectItem| matches!(item, ast::SelectItem::Wildcard(_));
-    if from.is_empty() || !returning.is_some_and(|items| items.iter().any(is_star)) {
-        return Ok(());
-    }
-    Err(Error::Unsupported {
-        what: "RETURNING * beside FROM or USING".to_owned(),
-        hint: Some("list the columns of the table that changes, as in t.*".to_owned()),
-        position: None,
-    })
 }
 
 fn refuse_clauses(clauses: &[(bool, &str)]) -> Result<()> {

@@ -11,7 +11,7 @@
 //!
 //! Source: issue 2, part 4 and "Bad input".
 
-use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::ast::{self, VisitMut};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -19,6 +19,7 @@ use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Toke
 
 use crate::error::{Error, Fault, Position, Result};
 use crate::statement::catalog_syntax;
+use crate::statement::changing_with::{self, ChangingWith};
 use crate::statement::copy::{Copy, parse_copy};
 use crate::statement::ddl::{CreateIndex, CreateTable, create_index, create_table};
 use crate::statement::hint::{Hint, hints};
@@ -46,6 +47,7 @@ mod refuse;
 mod roles;
 mod sequence;
 mod settings;
+mod symmetric;
 mod system;
 mod tokens;
 mod vacuum;
@@ -129,6 +131,8 @@ pub enum Statement {
     Locking(Box<Locking>),
     /// One with locking clauses in subqueries.
     LockedParts(Box<LockedParts>),
+    /// One behind WITH whose queries change rows.
+    ChangingWith(Box<ChangingWith>),
     /// LOCK TABLE.
     LockTable(LockTable),
     /// PREPARE.
@@ -240,6 +244,7 @@ impl Statement {
             Self::Query(_)
                 | Self::Locking(_)
                 | Self::LockedParts(_)
+                | Self::ChangingWith(_)
                 | Self::Insert(_)
                 | Self::Modify(_)
                 | Self::Declare(_)
@@ -321,10 +326,11 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
     let tokens = words::lower_words(lower_locking_clauses(tokens));
+    let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_LIMIT)
         .with_tokens_with_locations(tokens);
-    let mut reader = Reader { parser, script };
+    let mut reader = Reader { parser, script, has_symmetric };
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
     loop {
@@ -396,6 +402,8 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
 pub(crate) struct Reader<'a> {
     pub(crate) parser: Parser<'a>,
     script: &'a str,
+    /// Somewhere it says BETWEEN SYMMETRIC.
+    has_symmetric: bool,
 }
 
 impl Reader<'_> {
@@ -441,9 +449,17 @@ impl Reader<'_> {
                 }
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
-                typed(statement)
+                typed(self.lowered(statement))
             }
         }
+    }
+
+    /// What the parser crate has read, as it is meant.
+    pub(crate) fn lowered<T: VisitMut>(&self, mut read: T) -> T {
+        if self.has_symmetric {
+            symmetric::lower_symmetric(&mut read);
+        }
+        read
     }
 
     /// ANALYZE [VERBOSE | (VERBOSE [value])] [table [(column, ...)], ...].
@@ -631,6 +647,9 @@ impl Reader<'_> {
 /// A statement of the crate as one of ours, or the error that names what cannot be done.
 fn typed(mut statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
+    if let Some(with) = changing_with::taken(&mut statement, typed)? {
+        return Ok(Statement::ChangingWith(Box::new(with)));
+    }
     if let Some((mut plain, parts)) = locked_parts::taken(&mut statement)? {
         locked_parts::strip(&mut plain);
         let (statement, plain) = (Box::new(typed(statement)?), Box::new(typed(plain)?));

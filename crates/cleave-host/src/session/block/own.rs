@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use super::super::foreign_keys::{Ending, Replaced};
-use super::{Block, OwnRows, Session, Taken};
+use super::super::definitions::Defined;
+use super::super::foreign_keys::{Deferred, Ending, Replaced};
+use super::{Block, Changes, OwnRows, Session, Taken};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
@@ -34,7 +35,8 @@ impl Session {
         ending: Ending<'_>,
     ) -> Result<Taken> {
         let replaced = self.replaced(table, ending).await?;
-        let base = base.find_writable_table(&table.schema.name)?;
+        let (whole, base) = (base, base.find_writable_table(&table.schema.name)?);
+        let is_of_parts = self.view_of_parts().is_some_and(|(_, own)| std::ptr::eq(&**own, whole));
         let mut own_ended = OwnRows::new();
         for (place, vids) in &mut change.ended {
             let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
@@ -45,6 +47,9 @@ impl Session {
             }
         }
         change.ended.retain(|_, vids| !vids.is_empty());
+        if is_of_parts && !own_ended.is_empty() {
+            self.check_own_of_part(change.schema.table_id)?;
+        }
         if matches!(ending, Ending::KeysKept) {
             return self.take_plain(change, own_ended).await;
         }
@@ -138,6 +143,17 @@ impl Block {
     /// Whether it is one statement's.
     pub(in crate::session) fn is_own(&self) -> bool {
         self.is_statement
+    }
+
+    /// What it has changed, defined and put off.
+    pub(in crate::session) fn taken(&self) -> (Changes, Defined, Deferred) {
+        (self.changes.clone(), self.defined.clone(), self.deferred.clone())
+    }
+
+    /// Undoes what was changed, defined and put off since then, and keeps its locks.
+    pub(in crate::session) fn put_back(&mut self, before: (Changes, Defined, Deferred)) {
+        (self.changes, self.defined, self.deferred) = before;
+        self.own = None;
     }
 
     /// Whether a statement of it has failed.

@@ -21,11 +21,33 @@ pub(in crate::session) struct Deferred {
 impl Session {
     /// Whether a foreign key is asked at the end of the transaction: outside of a block that is where the statement ends.
     pub(super) fn is_deferred(&self, reference: &Reference) -> bool {
+        // Until all parts of the statement are done.
+        self.view_of_parts().is_some() || self.is_put_off(reference)
+    }
+
+    /// Whether it is asked at the end of the transaction.
+    fn is_put_off(&self, reference: &Reference) -> bool {
         let timing = reference.key.timing;
         let block = self.block.as_ref().filter(|block| !block.is_own());
         let Some(block) = block.filter(|_| timing.is_deferrable()) else { return false };
         let said = block.deferred.some.get(&reference.id()).copied().or(block.deferred.all);
         said.unwrap_or(timing == Timing::Deferred)
+    }
+
+    /// Asks what was put off until the parts of the statement are done.
+    pub(in crate::session) async fn ask_now(&mut self) -> Result<()> {
+        let Some(block) = &mut self.block else { return Ok(()) };
+        for (_, open) in std::mem::take(&mut block.deferred.open).0 {
+            match self.is_put_off(&open.reference) {
+                false => Box::pin(self.ask(&open)).await?,
+                true => {
+                    if let Some(block) = &mut self.block {
+                        block.deferred.open.add(open);
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Asks what was put off, before COMMIT.

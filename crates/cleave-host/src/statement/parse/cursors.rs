@@ -72,9 +72,12 @@ impl Reader<'_> {
             return Err(self.expected("FOR and a query"));
         }
         let query = self.parser.parse_query().map_err(|error| self.syntax(error))?;
-        match typed(ast::Statement::Query(query))? {
+        match typed(ast::Statement::Query(self.lowered(query)))? {
             Statement::Query(query) => {
                 Ok(Statement::Declare(Box::new(Declare { name, is_held, query })))
+            }
+            Statement::ChangingWith(_) => {
+                Err(Error::unsupported("a cursor for a query behind WITH that changes rows"))
             }
             _ => Err(self.expected("a query")),
         }

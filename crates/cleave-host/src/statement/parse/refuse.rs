@@ -54,6 +54,9 @@ impl Visitor for Refuse {
             (query.format_clause.is_some(), "SELECT ... FORMAT"),
         ];
         refuse_first(&clauses, query)?;
+        if let Some(with) = &query.with {
+            refuse_second_query(with)?;
+        }
         if let Some(with) = query.with.as_ref().filter(|with| with.recursive) {
             for cte in &with.cte_tables {
                 refuse_in_recursive(&cte.query)?;
@@ -85,6 +88,8 @@ impl Visitor for Refuse {
         refuse_named_window(&select.distinct)?;
         refuse_named_window(&select.having)?;
         refuse_named_window(&select.qualify)?;
+        let mut names = Vec::new();
+        select.from.iter().try_for_each(|joined| refuse_second(joined, &mut names))?;
         select.from.iter().try_for_each(refuse_in_joins)
     }
 
@@ -217,6 +222,71 @@ fn refuse_in_joins(tables: &ast::TableWithJoins) -> Flow {
             return refuse("RIGHT or FULL JOIN with USING or NATURAL", &join.relation);
         }
     }
+    ControlFlow::Continue(())
+}
+
+/// Refuses a name that a query of WITH before has.
+fn refuse_second_query(with: &ast::With) -> Flow {
+    let mut names = BTreeSet::new();
+    for cte in &with.cte_tables {
+        let name = fold(&cte.alias.name);
+        if !names.insert(name.clone()) {
+            return ControlFlow::Break(Box::new(Error::Invalid {
+                message: format!("WITH query name \"{name}\" specified more than once"),
+                fault: Fault::DuplicateAlias,
+                position: position_of(cte.span().start),
+            }));
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// What a table of FROM is called, and, where that is its own name, of which schema.
+type Called = (String, Option<String>);
+
+/// Refuses a name that a table before has, as PostgreSQL does.
+fn refuse_second(joined: &ast::TableWithJoins, names: &mut Vec<Called>) -> Flow {
+    refuse_second_of(&joined.relation, names)?;
+    joined.joins.iter().try_for_each(|join| refuse_second_of(&join.relation, names))
+}
+
+fn refuse_second_of(factor: &ast::TableFactor, names: &mut Vec<Called>) -> Flow {
+    use ast::TableFactor as Factor;
+    let (name, alias) = match factor {
+        Factor::Table { name, alias, .. } => (Some(name), alias),
+        Factor::NestedJoin { table_with_joins, alias: None } => {
+            return refuse_second(table_with_joins, names);
+        }
+        Factor::Derived { alias, .. }
+        | Factor::TableFunction { alias, .. }
+        | Factor::Function { alias, .. }
+        | Factor::UNNEST { alias, .. }
+        | Factor::NestedJoin { alias, .. } => (None, alias),
+        _ => return ControlFlow::Continue(()),
+    };
+    let folded = |part: Option<&ast::ObjectNamePart>| part?.as_ident().map(fold);
+    let called = match (alias, name) {
+        (Some(alias), _) => (fold(&alias.name), None),
+        (None, Some(name)) => {
+            let mut parts = name.0.iter().rev();
+            let Some(own) = folded(parts.next()) else { return ControlFlow::Continue(()) };
+            let schema = folded(parts.next()).unwrap_or_else(|| "public".to_owned());
+            (own, Some(schema))
+        }
+        (None, None) => return ControlFlow::Continue(()),
+    };
+    // Tables of two schemas may have one name.
+    let is_second = |(known, schema): &Called| {
+        *known == called.0 && (schema.is_none() || called.1.is_none() || *schema == called.1)
+    };
+    if names.iter().any(is_second) {
+        return ControlFlow::Break(Box::new(Error::Invalid {
+            message: format!("table name \"{}\" specified more than once", called.0),
+            fault: Fault::DuplicateAlias,
+            position: position_of(factor.span().start),
+        }));
+    }
+    names.push(called);
     ControlFlow::Continue(())
 }
 

@@ -16,6 +16,7 @@ use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast;
 
+use super::missing_table::named_table;
 use super::{Bound, ReadView, bind};
 use crate::database::Database;
 use crate::dialect::column_type_of;
@@ -46,13 +47,28 @@ pub(crate) async fn describe(
     settings: &Settings,
     view: Option<&ReadView>,
     query: &ast::Query,
+    types: Vec<Option<ColumnType>>,
+) -> Result<Described> {
+    let read = (view, &GivenRows::default());
+    Box::pin(describe_over(database, settings, read, query, types)).await
+}
+
+/// As [`describe`], of a query that may name rows which are `given`.
+///
+/// # Errors
+/// Those of [`describe`].
+pub(crate) async fn describe_over(
+    database: &Arc<Database>,
+    settings: &Settings,
+    (view, given): (Option<&ReadView>, &GivenRows),
+    query: &ast::Query,
     mut types: Vec<Option<ColumnType>>,
 ) -> Result<Described> {
     written_types(query, &mut types)?;
     if types.contains(&None) {
         let put = |query: &mut ast::Query| put_types_into(query, &types);
-        let bound =
-            bind(database, settings, view, query.clone(), &GivenRows::default(), put).await?;
+        let bound = bind(database, settings, view, query.clone(), given, put);
+        let bound = bound.await.map_err(|error| named_table(error, query))?;
         infer(&bound.logical, &mut types)?;
         // A column of its own is what it is given.
         shown_places(&query.body, &mut |place| {
@@ -62,11 +78,12 @@ pub(crate) async fn describe(
         })?;
     }
     let put = |query: &mut ast::Query| put_types_into(query, &types);
+    let bound = bind(database, settings, view, query.clone(), given, put);
     let Bound { state, names, logical, tables, .. } =
-        bind(database, settings, view, query.clone(), &GivenRows::default(), put).await?;
+        bound.await.map_err(|error| named_table(error, query))?;
     let sources = super::views::source_names(&logical);
-    let analysed =
-        state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {})?;
+    let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});
+    let analysed = analysed.map_err(|error| named_table(error.into(), query))?;
     let schema = names.apply(analysed.schema().inner());
     Ok(Described { types: all_known(&types)?, schema, sources, tables })
 }

@@ -21,7 +21,9 @@ use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::index_choice::IndexChoice;
-use super::{Asked, ComparedOrders, PlannedQuery, PricedOrder, StatementContext, plan_shown};
+use super::{
+    Asked, ComparedOrders, PlannedQuery, PricedOrder, RunningQuery, StatementContext, plan_shown,
+};
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
@@ -33,6 +35,7 @@ use crate::statement::ExplainFormat;
 const DETAIL_CHARACTERS_MAX: usize = 1000;
 
 /// One line of the plan: an operator and where it runs.
+#[derive(Debug)]
 struct PlanNode {
     depth: usize,
     /// The device, for what runs on one.
@@ -57,28 +60,71 @@ pub async fn explain(
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let planned = plan_shown(database, settings, asked).await?;
-    let planned_plan = Arc::clone(&planned.cuts.plan);
-    let (nodes, tail) = if analyze {
+    let plan = Arc::clone(&planned.cuts.plan);
+    if analyze {
         let mut running = planned.run(true).await?;
         while running.next().await?.is_some() {}
+        let Measured { nodes, tail, .. } = Measured::of(&mut running).await?;
+        return shown(lines(&nodes, &tail, &plan, format)?);
+    }
+    let nodes = plan_nodes(&plan, false, &planned.context.estimates());
+    shown(lines(&nodes, &Tail::of(&planned, None), &plan, format)?)
+}
+
+/// A query that has run, as EXPLAIN ANALYZE shows it.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    nodes: Vec<PlanNode>,
+    tail: Tail,
+    plan: Arc<dyn ExecutionPlan>,
+}
+
+impl Measured {
+    /// What `running`, which has given its last row, has done.
+    pub(crate) async fn of(running: &mut RunningQuery) -> Result<Self> {
         let figures = running.figures().await?;
         let estimates = running.planned().context.estimates();
         let nodes = plan_nodes(running.plan(), true, &estimates);
-        (nodes, Tail::of(running.planned(), Some(&figures)))
-    } else {
-        let nodes = plan_nodes(&planned.cuts.plan, false, &planned.context.estimates());
-        (nodes, Tail::of(&planned, None))
-    };
-    let lines = match format {
-        ExplainFormat::Text => text_lines(&nodes, &tail),
-        ExplainFormat::Json => vec![json(&nodes, &tail)],
+        let tail = Tail::of(running.planned(), Some(&figures));
+        Ok(Self { nodes, tail, plan: Arc::clone(running.plan()) })
+    }
+
+    /// The same below what was done with its rows, which `what` describes.
+    pub(crate) fn shown(
+        mut self,
+        what: String,
+        format: ExplainFormat,
+    ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
+        self.nodes.iter_mut().for_each(|node| node.depth += 1);
+        self.nodes.insert(0, PlanNode::named(what));
+        shown(lines(&self.nodes, &self.tail, &self.plan, format)?)
+    }
+}
+
+impl PlanNode {
+    /// One of which nothing is known but what it does.
+    fn named(name: String) -> Self {
+        let (detail, depth) = (String::new(), 0);
+        let (device, rows, estimate, time, spilled_bytes) = (None, None, None, None, None);
+        Self { depth, device, name, detail, rows, estimate, time, spilled_bytes }
+    }
+}
+
+fn lines(
+    nodes: &[PlanNode],
+    tail: &Tail,
+    plan: &Arc<dyn ExecutionPlan>,
+    format: ExplainFormat,
+) -> Result<Vec<String>> {
+    Ok(match format {
+        ExplainFormat::Text => text_lines(nodes, tail),
+        ExplainFormat::Json => vec![json(nodes, tail)],
         ExplainFormat::Fragment => {
             let mut lines = Vec::new();
-            fragments(&planned_plan, &mut lines)?;
+            fragments(plan, &mut lines)?;
             lines
         }
-    };
-    shown(lines)
+    })
 }
 
 /// EXPLAIN of a query that is looked up without a plan, which `what` describes; `measured`: its rows and how long they
@@ -88,17 +134,7 @@ pub fn explain_look_up(
     measured: Option<(usize, Duration)>,
     format: ExplainFormat,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    let (name, detail) = (what, String::new());
-    let nodes = [PlanNode {
-        depth: 0,
-        device: None,
-        name,
-        detail,
-        estimate: None,
-        rows: None,
-        time: None,
-        spilled_bytes: None,
-    }];
+    let nodes = [PlanNode::named(what)];
     let lines = measured.map(|(rows, elapsed)| {
         let line = |name: &str, value: String| (name.to_owned(), value);
         vec![line("rows", rows.to_string()), line("execution time", time(elapsed))]
@@ -130,6 +166,7 @@ fn fragments(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<String>) -> Result<(
 }
 
 /// What is said below the plan, as titled groups of name and value.
+#[derive(Debug)]
 struct Tail {
     groups: Vec<(&'static str, Vec<(String, String)>)>,
     /// What is predicted of each split.

@@ -43,6 +43,7 @@ mod index_choice;
 mod index_offers;
 mod join_method;
 mod kept;
+mod missing_table;
 mod order_and_split;
 mod over_rows;
 mod own_tables;
@@ -58,7 +59,8 @@ mod tablet_choice;
 mod used_columns;
 mod views;
 
-pub(crate) use describe::{Described, all_known, describe, sql_type};
+pub(crate) use describe::{Described, all_known, describe, describe_over, sql_type};
+pub(crate) use explain::Measured;
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
 pub use order_and_split::{ComparedOrders, PricedOrder};
@@ -82,6 +84,7 @@ use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
+use missing_table::named_table;
 use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
@@ -234,8 +237,10 @@ async fn plan(
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
     let Bound { context, state, names, logical, .. } =
         bind(database, settings, asked.view, asked.query.clone(), &asked.parameters.rows, put)
-            .await?;
-    let logical = state.optimize(&logical)?;
+            .await
+            .map_err(|error| named_table(error, asked.query))?;
+    let logical = state.optimize(&logical);
+    let logical = logical.map_err(|error| named_table(error.into(), asked.query))?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let planning = stopwatch.elapsed();
@@ -249,6 +254,15 @@ pub async fn run_query(
     asked: impl Into<Asked<'_>>,
 ) -> Result<RunningQuery> {
     plan_query(database, settings, asked).await?.run(false).await
+}
+
+/// As [`run_query`], of a query of which [`Measured`] is to tell.
+pub(crate) async fn run_measured(
+    database: &Arc<Database>,
+    settings: &Settings,
+    asked: Asked<'_>,
+) -> Result<RunningQuery> {
+    plan_shown(database, settings, asked).await?.run(true).await
 }
 
 /// As [`run_query`], and enters the query, whatever becomes of it, in the query log as `text`.

@@ -560,6 +560,7 @@ pub(super) fn verb(statement: &Statement) -> &'static str {
         Statement::Insert(_) => "INSERT 0",
         Statement::Modify(modify) => modify.name(),
         Statement::LockedParts(parts) => verb(&parts.plain),
+        Statement::ChangingWith(with) => verb(&with.main.statement),
         _ => "SELECT",
     }
 }

@@ -13,7 +13,7 @@ use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
 use crate::catalog::rights::{Object, ObjectKind};
 use crate::catalog::sequence::Sequence;
-use crate::settings::Settings;
+use crate::settings::{SettingRow, Settings};
 use crate::value::text::value_text;
 
 /// The rows of a table; none of one that is always empty. `last` tells what a sequence has given last.
@@ -379,22 +379,33 @@ fn namespaces(view: &View) -> Vec<Row> {
 }
 
 fn settings_rows(settings: &Settings) -> Vec<Row> {
-    let default = Settings::default();
-    let rows = settings.show_all().into_iter().map(|row| {
-        let boot = default.show(row.name).unwrap_or_default();
-        let source = if boot == row.value { "default" } else { "session" };
-        vec![
+    let defaults = Settings::default().show_all();
+    let rows = settings.show_all().into_iter().zip(defaults).map(|(row, default)| {
+        let source = if default.value == row.value { "default" } else { "session" };
+        let value = |row: &SettingRow| match row.milliseconds {
+            Some((number, _)) => number.to_string(),
+            None => row.value.clone(),
+        };
+        let (value, boot) = (value(&row), value(&default));
+        let vartype = if row.milliseconds.is_some() { "integer" } else { "string" };
+        let mut shown: Row = vec![
             ("name", row.name.into()),
-            ("setting", row.value.into()),
+            ("setting", value.into()),
             ("category", "Cleave".into()),
             ("short_desc", row.description.into()),
             ("context", "user".into()),
-            ("vartype", "string".into()),
+            ("vartype", vartype.into()),
             ("source", source.into()),
             ("boot_val", boot.as_str().into()),
             ("reset_val", boot.into()),
             ("pending_restart", false.into()),
-        ]
+        ];
+        if let Some((_, max)) = row.milliseconds {
+            shown.push(("unit", "ms".into()));
+            shown.push(("min_val", "0".into()));
+            shown.push(("max_val", max.to_string().into()));
+        }
+        shown
     });
     // What drivers ask for, and nobody can set.
     let fixed = [("max_index_keys", "32"), ("max_identifier_length", "63"), ("block_size", "4096")];

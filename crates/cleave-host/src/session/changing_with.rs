@@ -1,0 +1,247 @@
+//! Statements behind WITH whose queries change rows ([`ChangingWith`]): parts that run one after the other, in one transaction and on one view.
+//!
+//! 1. All tables that rows of change are locked, then the statement takes its view, and keeps it: [`Session::view`] gives that one until all
+//!    parts are done, so none sees what another one does but by the rows that it returns.
+//! 2. Each part has the transaction take its change. A row that an earlier part has ended no later one changes; it is not counted, and
+//!    not returned.
+//! 3. What foreign keys ask of the change is asked when all parts are done.
+//! 4. Where another transaction was faster with a row, READ COMMITTED undoes what the parts did, and runs all of them again on a later view,
+//!    with their locks.
+//!
+//! Refused, for the rows would be other ones than PostgreSQL's: DO UPDATE of a table, and locking clauses, behind a part that has changed rows of
+//! it; and a second part that changes rows which the block has begun, of a table of which an earlier part ended such.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+
+use super::block::OwnRows;
+use super::prepared::{PreparedStatement, Source};
+use super::{Outcome, Session};
+use crate::catalog::CatalogState;
+use crate::error::{ConflictKind, Error, Result};
+use crate::statement::changing_with::{ChangingWith, Part};
+use crate::statement::locked_parts::GivenRows;
+use crate::statement::select::{Asked, ReadView};
+use crate::statement::{Parameters, Statement};
+use crate::write::insert::TableChange;
+use cleave_store::ColumnType;
+
+/// What the parts of a statement read, and what they have done.
+#[derive(Debug)]
+pub(super) struct Parts {
+    view: ReadView,
+    /// What the view is based on.
+    base: Arc<CatalogState>,
+    /// Rows of the view that have ended, by table and tablet, but for those that the block has begun.
+    ended: BTreeMap<(u32, usize), BTreeSet<u64>>,
+    /// Tables of which rows have changed.
+    changed: BTreeSet<u32>,
+    /// Those of which rows have ended that the block has begun.
+    own_ended: BTreeSet<u32>,
+}
+
+impl Session {
+    /// What the parts of the statement that runs read, and what that is based on; None: it has no parts.
+    pub(super) fn view_of_parts(&self) -> Option<(&ReadView, &Arc<CatalogState>)> {
+        self.parts.as_ref().map(|parts| (&parts.view, &parts.base))
+    }
+
+    /// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
+    pub(super) fn ended_by_parts(&self, table: u32, place: usize, next: u64) -> BTreeSet<u64> {
+        let ended = self.parts.as_ref().and_then(|parts| parts.ended.get(&(table, place)));
+        ended.map(|ended| ended.range(..next).copied().collect()).unwrap_or_default()
+    }
+
+    /// Notes a change that a part makes.
+    pub(super) fn note_change_of_part(&mut self, change: &TableChange, own_ended: &OwnRows) {
+        let Some(parts) = &mut self.parts else { return };
+        let table = change.schema.table_id;
+        parts.changed.insert(table);
+        if own_ended.values().any(|rows| !rows.is_empty()) {
+            parts.own_ended.insert(table);
+        }
+        for (place, vids) in &change.ended {
+            parts.ended.entry((table, *place)).or_default().extend(vids);
+        }
+    }
+
+    /// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
+    pub(super) fn check_own_of_part(&self, table: u32) -> Result<()> {
+        match &self.parts {
+            Some(parts) if parts.own_ended.contains(&table) => Err(Error::unsupported(
+                "WITH of which two parts change rows of one table that its transaction has begun",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses `what` behind a part that has changed rows, of `table` if it is about that one.
+    pub(super) fn check_unchanged_by_parts(&self, table: Option<u32>, what: &str) -> Result<()> {
+        let Some(parts) = &self.parts else { return Ok(()) };
+        let is_changed = match table {
+            Some(table) => parts.changed.contains(&table),
+            None => !parts.changed.is_empty(),
+        };
+        match is_changed {
+            true => {
+                Err(Error::unsupported(format!("{what} behind a part of WITH that changes rows")))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Runs such a statement, whose text is `text`, in its block.
+    pub(super) async fn run_changing_with(
+        &mut self,
+        with: &ChangingWith,
+        parameters: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        self.check_may_write("WITH that changes rows")?;
+        for part in with.parts.iter().chain([&with.main]) {
+            self.lock_for_part(&part.statement).await?;
+        }
+        loop {
+            let before = self.block.as_ref().map(|block| block.taken());
+            let view = self.view().await?;
+            let base = Arc::clone(self.committed(&view));
+            let (ended, changed, own_ended) = Default::default();
+            self.parts = Some(Box::new(Parts { view, base, ended, changed, own_ended }));
+            let outcome = Box::pin(self.run_parts_of(with, parameters, text)).await;
+            self.parts = None;
+            let outcome = match outcome {
+                Ok(outcome) => Box::pin(self.ask_now()).await.map(|()| outcome),
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Err(Error::Conflict { kind: ConflictKind::Update, .. })
+                    if !self.reads_snapshot() =>
+                {
+                    if let (Some(block), Some(before)) = (&mut self.block, before) {
+                        block.put_back(before);
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn lock_for_part(&mut self, statement: &Statement) -> Result<()> {
+        let (table, position) = match statement {
+            Statement::Insert(insert) => (&insert.table, insert.position),
+            Statement::Modify(modify) => (&modify.table, modify.position),
+            Statement::LockedParts(parts) => {
+                return Box::pin(self.lock_for_part(&parts.statement)).await;
+            }
+            _ => return Ok(()),
+        };
+        let locked = self.lock_for_writing(table).await;
+        locked.map(drop).map_err(|error| error.at(position))
+    }
+
+    async fn run_parts_of(
+        &mut self,
+        with: &ChangingWith,
+        parameters: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        let mut given = parameters.clone();
+        for number in &with.before {
+            self.run_numbered(with, *number, &mut given).await?;
+        }
+        let outcome = Box::pin(self.run_part(&with.main.statement, &given, text)).await?;
+        for number in &with.after {
+            self.run_numbered(with, *number, &mut given).await?;
+        }
+        Ok(outcome)
+    }
+
+    async fn run_numbered(
+        &mut self,
+        with: &ChangingWith,
+        number: usize,
+        given: &mut Parameters,
+    ) -> Result<()> {
+        let Some(part) = with.parts.get(number) else { return Ok(()) };
+        let outcome = Box::pin(self.run_part(&part.statement, given, "")).await?;
+        if let Outcome::Rows { schema, batches } = outcome {
+            given.rows.put_part(number, concat_batches(&schema, &batches)?);
+        }
+        Ok(())
+    }
+
+    async fn run_part(
+        &mut self,
+        statement: &Statement,
+        given: &Parameters,
+        text: &str,
+    ) -> Result<Outcome> {
+        match statement {
+            Statement::Insert(insert) => Box::pin(self.insert(insert, None, given)).await,
+            Statement::Modify(modify) => Box::pin(self.modify(modify, given)).await,
+            Statement::LockedParts(parts) => {
+                Box::pin(self.run_locked_parts(parts, given, text)).await
+            }
+            Statement::Locking(locking) => {
+                Box::pin(self.run_locking(locking, given, (&|_| None, None))).await
+            }
+            Statement::Query(query) => {
+                self.wait_for_tables(query).await?;
+                let view = self.view().await?;
+                let asked = Asked { query, parameters: given, view: Some(&view) };
+                self.started(asked, text).await?.collect().await
+            }
+            _ => Err(Error::unsupported("such a part of WITH")),
+        }
+    }
+
+    /// What is known of such a statement without values: of its parts one after the other, and the columns of the last one.
+    pub(super) async fn describe_changing_with(
+        &self,
+        with: &ChangingWith,
+        source: &Source,
+    ) -> Result<PreparedStatement> {
+        let parts = || with.parts.iter().chain([&with.main]);
+        let count =
+            parts().flat_map(|part| part.parameters.last()).max().map_or(0, |last| last + 1);
+        let mut types = source.declared.clone();
+        types.resize(count.max(types.len()), None);
+        let (mut given, mut tables, mut lists) =
+            (GivenRows::default(), Vec::new(), BTreeSet::new());
+        let order = with
+            .before
+            .iter()
+            .chain(&with.after)
+            .map(|number| (Some(*number), with.parts.get(*number)));
+        let mut order: Vec<(Option<usize>, &Part)> =
+            order.filter_map(|(number, part)| Some((number, part?))).collect();
+        order.push((None, &with.main));
+        let mut columns = None;
+        for (number, part) in order {
+            // Those of other parts may have any type here.
+            let known = types.iter().enumerate().map(|(place, known)| {
+                known.or_else(|| (!part.parameters.contains(&place)).then_some(ColumnType::Text))
+            });
+            let declared = known.collect();
+            let source = Source { statement: part.statement.clone(), declared, ..source.clone() };
+            let described = Box::pin(self.describe_over(source, &given)).await?;
+            for place in &part.parameters {
+                if let Some(known) = types.get_mut(*place) {
+                    *known = described.described.parameters.get(*place).copied();
+                }
+            }
+            lists.extend(described.described.lists.iter().copied());
+            columns.clone_from(&described.described.columns);
+            tables.extend(described.tables);
+            if let (Some(number), Some(columns)) = (number, &columns) {
+                given.put_part(number, RecordBatch::new_empty(Arc::clone(columns)));
+            }
+        }
+        let types: Vec<ColumnType> =
+            types.into_iter().map(|known| known.unwrap_or(ColumnType::Text)).collect();
+        Ok(PreparedStatement::planned(source.clone(), (types, lists, columns), tables))
+    }
+}

@@ -1,0 +1,260 @@
+//! EXPLAIN: what a statement does, without doing it; and with ANALYZE what it did, which for one that changes rows is a change as any other.
+//!
+//! What runs such a statement hands its query, when it has run, to [`Measuring`].
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_media::clock::Stopwatch;
+
+use super::prepared::PreparedStatement;
+use super::{Outcome, Session, insert};
+use crate::catalog::CatalogState;
+use crate::delta::Live;
+use crate::error::{Error, Result};
+use crate::point_path::{self, PointQuery, Sight};
+use crate::range_path::RangeTemplate;
+use crate::settings::When;
+use crate::statement::modify::Action;
+use crate::statement::select::{self, Asked, Measured, ReadView, Target};
+use crate::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
+
+/// Where the query of a statement that changes rows is put when it has run.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Measuring(Arc<Mutex<Option<Measured>>>);
+
+impl Measuring {
+    pub(super) fn put(&self, measured: Measured) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(measured);
+    }
+
+    fn take(&self) -> Option<Measured> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A statement that changes rows.
+enum Changes {
+    Insert(Insert),
+    Modify(Box<Modify>),
+}
+
+impl Changes {
+    fn of(statement: &Statement) -> Option<Self> {
+        match statement {
+            Statement::Insert(insert) => Some(Self::Insert(insert.clone())),
+            Statement::Modify(modify) => Some(Self::Modify(modify.clone())),
+            _ => None,
+        }
+    }
+
+    /// What it did to so many rows.
+    fn done(&self, count: usize) -> String {
+        let rows = if count == 1 { "row" } else { "rows" };
+        match self {
+            Self::Insert(insert) => format!("Insert of {count} {rows} into {}", insert.table),
+            Self::Modify(modify) => match modify.action {
+                Action::Delete => format!("Delete of {count} {rows} of {}", modify.table),
+                Action::Update(_) => format!("Update of {count} {rows} of {}", modify.table),
+            },
+        }
+    }
+}
+
+impl Session {
+    /// Runs EXPLAIN.
+    pub(super) async fn explain(
+        &mut self,
+        analyze: bool,
+        format: ExplainFormat,
+        statement: Statement,
+    ) -> Result<Outcome> {
+        let statement = match statement {
+            Statement::LockedParts(_) if analyze => {
+                return Err(Error::unsupported(
+                    "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
+                ));
+            }
+            Statement::LockedParts(parts) => *parts.plain,
+            other => other,
+        };
+        if let Statement::Execute(execute) = statement {
+            let prepared = self.prepared_now(&execute.name).await?;
+            let parameters = self.values_of(&prepared, &execute).await?;
+            if analyze && let Some(changes) = Changes::of(prepared.statement()) {
+                let by_prepared = Some((&*prepared, &parameters));
+                return Box::pin(self.explain_run(changes, by_prepared, format)).await;
+            }
+            let view = self.view().await?;
+            let point = prepared.point_query(&parameters, &view.state);
+            let statement = prepared.statement().clone();
+            let asked = (statement, &parameters, &view);
+            let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
+            return self.explain_with(analyze, format, asked, (point, range)).await;
+        }
+        if analyze && let Some(changes) = Changes::of(&statement) {
+            return Box::pin(self.explain_run(changes, None, format)).await;
+        }
+        let view = self.view().await?;
+        let point = match &statement {
+            Statement::Query(query) => PointQuery::detect(query, &view.state),
+            Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
+            _ => None,
+        };
+        let range = match &statement {
+            Statement::Query(query) => self.range_of(query, false),
+            _ => None,
+        };
+        let asked = (statement, &Parameters::default(), &view);
+        self.explain_with(analyze, format, asked, (point, range)).await
+    }
+
+    /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
+    async fn explain_with(
+        &self,
+        analyze: bool,
+        format: ExplainFormat,
+        (statement, parameters, view): (Statement, &Parameters, &ReadView),
+        (point, range): (Option<PointQuery>, Option<(Arc<RangeTemplate>, Parameters)>),
+    ) -> Result<Outcome> {
+        let mut target = None;
+        // What changes rows has run by now where it was to.
+        let query = match statement {
+            Statement::Query(query) => query,
+            Statement::Insert(insert) => {
+                let schema = self.insert_target(&insert)?;
+                let written_out = match format {
+                    ExplainFormat::Fragment => None,
+                    _ => insert::explain_insert(&insert, &schema),
+                };
+                if let Some(what) = written_out {
+                    let (schema, batches) = select::explain_look_up(what, None, format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
+                let Some(query) = insert.source else {
+                    let what = "EXPLAIN (FORMAT FRAGMENT) of INSERT ... DEFAULT VALUES";
+                    return Err(Error::unsupported(what));
+                };
+                query
+            }
+            Statement::Modify(modify) => {
+                let table = view.state.find_writable_table(&modify.table);
+                let table = table.map_err(|error| error.at(modify.position))?;
+                let by_keys = match format {
+                    ExplainFormat::Fragment => None,
+                    _ => self.explain_change(&modify, parameters, &view.state)?,
+                };
+                if let Some(what) = by_keys {
+                    let (schema, batches) = select::explain_look_up(what, None, format)?;
+                    return Ok(Outcome::Rows { schema, batches });
+                }
+                target = Some(Target { table: modify.table.clone(), tablet: 0 });
+                modify.query(&table.schema)?
+            }
+            Statement::Locking(locking) if analyze => {
+                let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
+                return Err(Error::unsupported(what));
+            }
+            Statement::Locking(locking) => locking.query,
+            _ => return Err(Error::unsupported("EXPLAIN of this statement")),
+        };
+        // FRAGMENT asks for what a plan would send.
+        if let Some(point) = point.filter(|_| format != ExplainFormat::Fragment) {
+            let explained =
+                Box::pin(self.explain_look_up(analyze, format, &point, &view.state)).await?;
+            if let Some(explained) = explained {
+                return Ok(explained);
+            }
+        }
+        if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
+            let by = (&*range, &values);
+            let explained = Box::pin(self.explain_range(analyze, &view.state, by)).await?;
+            if let Some((what, measured)) = explained {
+                let (schema, batches) = select::explain_look_up(what, measured, format)?;
+                return Ok(Outcome::Rows { schema, batches });
+            }
+        }
+        let view = ReadView { target, ..view.clone() };
+        let asked = Asked { query: &query, parameters, view: Some(&view) };
+        let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
+        let (schema, batches) = Box::pin(explained).await?;
+        Ok(Outcome::Rows { schema, batches })
+    }
+
+    /// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE it is known which way it goes.
+    async fn explain_look_up(
+        &self,
+        analyze: bool,
+        format: ExplainFormat,
+        point: &PointQuery,
+        state: &Arc<CatalogState>,
+    ) -> Result<Option<Outcome>> {
+        if self.in_force().index_scan == When::Never {
+            return Ok(None);
+        }
+        let mut measured = None;
+        if analyze {
+            let stopwatch = Stopwatch::start();
+            // Own changes are in the state.
+            self.note_look_up(point)?;
+            let sight = Sight::new(Live::settled(Arc::clone(state)), None);
+            let stack = self.in_force().stack;
+            let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
+                return Ok(None);
+            };
+            measured = Some((rows.num_rows(), stopwatch.elapsed()));
+        }
+        let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
+        Ok(Some(Outcome::Rows { schema, batches }))
+    }
+
+    /// Runs a statement that changes rows, which is prepared or not, and says what it did.
+    async fn explain_run(
+        &mut self,
+        changes: Changes,
+        prepared: Option<(&PreparedStatement, &Parameters)>,
+        format: ExplainFormat,
+    ) -> Result<Outcome> {
+        let none = Parameters::default();
+        let parameters = prepared.map_or(&none, |(_, parameters)| parameters);
+        let state = self.names();
+        let without_plan = match &changes {
+            Changes::Insert(insert) => {
+                let schema = self.insert_target(insert)?;
+                insert::explain_insert(insert, &schema)
+            }
+            Changes::Modify(modify) => self.explain_change(modify, parameters, &state)?,
+        };
+        drop(state);
+        let measuring = Measuring::default();
+        self.measuring = Some(measuring.clone());
+        let stopwatch = Stopwatch::start();
+        let outcome = match (&changes, prepared) {
+            (_, Some((prepared, parameters))) => {
+                Box::pin(self.run_prepared(prepared, parameters)).await?.collect().await
+            }
+            (Changes::Insert(insert), None) => {
+                Box::pin(self.insert(insert, None, parameters)).await
+            }
+            (Changes::Modify(modify), None) => match Box::pin(self.modify_plain(modify)).await? {
+                Some(outcome) => Ok(outcome),
+                None => Box::pin(self.modify(modify, parameters)).await,
+            },
+        };
+        self.measuring = None;
+        let elapsed = stopwatch.elapsed();
+        let count = match outcome? {
+            Outcome::Rows { batches, .. } => batches.iter().map(|batch| batch.num_rows()).sum(),
+            Outcome::Done { tag } => {
+                tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or_default()
+            }
+        };
+        let (schema, batches) = match (measuring.take(), without_plan) {
+            (Some(measured), _) => measured.shown(changes.done(count), format)?,
+            (None, what) => {
+                let what = what.unwrap_or_else(|| changes.done(count));
+                select::explain_look_up(what, Some((count, elapsed)), format)?
+            }
+        };
+        Ok(Outcome::Rows { schema, batches })
+    }
+}

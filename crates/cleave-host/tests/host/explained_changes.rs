@@ -1,0 +1,36 @@
+//! EXPLAIN ANALYZE of statements that change rows: what they did, above the plan that they did it by.
+
+use crate::support::{fresh, row, rows, run};
+
+#[tokio::test]
+async fn what_was_done_stands_above_the_plan() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, v int); CREATE TABLE u (id int, v int)")
+        .await;
+    run(&mut session, "INSERT INTO t SELECT i, i FROM generate_series(1, 9) AS g (i)").await;
+    for (sql, done, planned) in [
+        ("UPDATE t SET v = 0 WHERE v % 2 = 1", "Update of 5 rows of t", true),
+        (
+            "UPDATE t SET v = 1 FROM u WHERE u.id = t.id RETURNING t.id",
+            "Update of 0 rows of t",
+            true,
+        ),
+        ("DELETE FROM t WHERE v + 0 = 8", "Delete of 1 row of t", true),
+        ("INSERT INTO u SELECT id, v FROM t WHERE v > 0", "Insert of 3 rows into u", true),
+        (
+            "INSERT INTO u VALUES (1, 2), (3, 4)",
+            "Insert of 2 rows into u, on the host, without a plan",
+            false,
+        ),
+        ("UPDATE t SET v = 7 WHERE id = 1", "Update by point look-up", false),
+    ] {
+        let shown = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await;
+        assert!(shown[0].starts_with(done), "{sql}: {shown:?}");
+        assert!(shown.iter().any(|line| line.contains("execution time")), "{sql}: {shown:?}");
+        let below = shown[1].starts_with("  ") && shown.iter().any(|line| line.contains("rows="));
+        assert!(!planned || below, "{sql}: {shown:?}");
+    }
+    assert_eq!(row(&mut session, "SELECT count(*), sum(v) FROM t").await, "8,19");
+    assert_eq!(row(&mut session, "SELECT count(*) FROM u").await, "5");
+}
