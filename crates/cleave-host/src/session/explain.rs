@@ -34,14 +34,14 @@ impl Measuring {
 
 /// A statement that changes rows.
 enum Changes {
-    Insert(Insert),
+    Insert(Box<Insert>),
     Modify(Box<Modify>),
 }
 
 impl Changes {
     fn of(statement: &Statement) -> Option<Self> {
         match statement {
-            Statement::Insert(insert) => Some(Self::Insert(insert.clone())),
+            Statement::Insert(insert) => Some(Self::Insert(Box::new(Insert::clone(insert)))),
             Statement::Modify(modify) => Some(Self::Modify(modify.clone())),
             _ => None,
         }

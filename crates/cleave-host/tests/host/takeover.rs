@@ -573,17 +573,17 @@ async fn the_host_goes_on_from_the_shorter_copy(longer: Longer, has_root: bool) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longer_copy_follows_the_host_that_took_over_from_a_shorter_one() {
-    the_host_goes_on_from_the_shorter_copy(Longer::Stayed, false).await;
+    Box::pin(the_host_goes_on_from_the_shorter_copy(Longer::Stayed, false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longer_copy_that_was_away_has_nothing_of_the_host_before() {
-    the_host_goes_on_from_the_shorter_copy(Longer::WasAway, false).await;
+    Box::pin(the_host_goes_on_from_the_shorter_copy(Longer::WasAway, false)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_longer_copy_with_a_newer_root_has_nothing_of_the_host_before() {
-    the_host_goes_on_from_the_shorter_copy(Longer::WasAway, true).await;
+    Box::pin(the_host_goes_on_from_the_shorter_copy(Longer::WasAway, true)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -40,7 +40,7 @@ pub(crate) struct Beside {
 #[derive(Debug, Clone, PartialEq)]
 enum Slot {
     /// A column.
-    Column(Expr),
+    Column(Box<Expr>),
     /// All columns of a table.
     All(ast::ObjectName),
 }
@@ -73,7 +73,7 @@ impl Beside {
         let mut items = Vec::with_capacity(self.slots.len());
         for (number, slot) in self.slots.iter().enumerate() {
             let (expr, all) = match slot {
-                Slot::Column(column) => (column.clone(), None),
+                Slot::Column(column) => (Expr::clone(column), None),
                 // It says where the columns of the table begin.
                 Slot::All(table) => (Expr::value(ast::Value::Null), Some(table)),
             };
@@ -102,7 +102,7 @@ impl Beside {
         for item in modify.returning.clone() {
             for item in all.rewritten(modify, schema, item)? {
                 match item {
-                    Rewritten::Item(item) => items.push(item),
+                    Rewritten::Item(item) => items.push(*item),
                     Rewritten::All(number) => {
                         let columns = listed.get(number).map(Vec::as_slice).unwrap_or_default();
                         items.extend(columns.iter().map(|column| SelectItem::ExprWithAlias {
@@ -161,7 +161,7 @@ impl Beside {
             schema.columns.iter().map(|column| {
                 let parts = [target.clone(), ast::Ident::with_quote('"', &column.name)];
                 let column = Expr::CompoundIdentifier(parts.to_vec());
-                Rewritten::Item(SelectItem::UnnamedExpr(column))
+                Rewritten::Item(Box::new(SelectItem::UnnamedExpr(column)))
             })
         };
         match &item {
@@ -196,7 +196,7 @@ impl Beside {
             }
             (item, _) => item,
         };
-        Ok(vec![Rewritten::Item(item)])
+        Ok(vec![Rewritten::Item(Box::new(item))])
     }
 
     fn all_of(&mut self, table: ast::ObjectName) -> usize {
@@ -214,7 +214,7 @@ impl Beside {
 
 /// What becomes of an item of RETURNING.
 enum Rewritten {
-    Item(SelectItem),
+    Item(Box<SelectItem>),
     /// All columns of the thing with this number.
     All(usize),
 }
@@ -247,7 +247,7 @@ impl VisitorMut for Columns<'_> {
             },
             _ => return ControlFlow::Continue(()),
         };
-        let number = self.beside.number_of(Slot::Column(expression.clone()));
+        let number = self.beside.number_of(Slot::Column(Box::new(expression.clone())));
         if !is_own {
             *expression = Expr::Identifier(slot_name(number));
         }
