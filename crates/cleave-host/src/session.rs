@@ -3,7 +3,7 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`]; those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
+//!    [`select`](crate::statement::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
 //!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //!    What it may do is asked before ([`rights`]); who may what, [`roles`] and [`grants`] say.
 //! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what it

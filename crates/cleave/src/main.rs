@@ -42,6 +42,13 @@ pub(crate) const STACK_BYTES: usize = 32 << 20;
 /// How long threads may take to end with the program.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Threads that compute for a server's clients. More than there are processors: a join that finds no rows does not let go of its
+/// threads for long, also when nobody wants it any more, and the statements of others are to go on beside it.
+fn serving_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    processors.saturating_mul(4).max(8)
+}
+
 fn main() -> ExitCode {
     let invocation = match arguments::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
@@ -57,10 +64,12 @@ fn main() -> ExitCode {
     if let Command::Serve(_) = invocation.command {
         serve::signals::block();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(STACK_BYTES)
-        .enable_all()
-        .build();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.thread_stack_size(STACK_BYTES).enable_all();
+    if let Command::Serve(_) = invocation.command {
+        builder.worker_threads(serving_threads());
+    }
+    let runtime = builder.build();
     // The first thread's stack is as large as whoever starts the program says; and one of the runtime's own must not
     // wait for what a person types.
     let outcome = runtime.and_then(|runtime| {

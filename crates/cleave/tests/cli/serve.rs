@@ -493,7 +493,7 @@ fn assert_told_of_the_end(client: &mut Client) {
 fn statements_that_keep_all_threads_busy_keep_nobody_out_and_no_end_away() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = Server::start(folder.path(), &["--grace", "1"]);
-    let mut busy: Vec<Client> = (0..3).map(|_| server.client()).collect();
+    let mut busy: Vec<Client> = (0..12).map(|_| server.client()).collect();
     server.client().query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (7)");
     busy.iter_mut().for_each(|client| client.send('Q', format!("{ENDLESS}\0").as_bytes()));
     // They compute by now, or soon: somebody new comes in all the same, again and again, and looks a row up.
@@ -507,6 +507,21 @@ fn statements_that_keep_all_threads_busy_keep_nobody_out_and_no_end_away() {
         assert_told_of_the_end(client);
     }
     assert_eq!(server.ended(), Some(0));
+}
+
+#[test]
+fn others_compute_beside_a_statement_that_lets_go_of_no_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let (mut other, mut endless) = (server.client(), server.client());
+    endless.send('Q', format!("{ENDLESS}\0").as_bytes());
+    for count in 1..=100 {
+        let query = format!("SELECT count(*) FROM generate_series(1, {count})");
+        assert_eq!(other.value(&query), count.to_string());
+    }
+    // It may go on computing, though nobody wants it any more.
+    drop(endless);
+    assert_eq!(other.value("SELECT sum(v) FROM generate_series(1, 4) AS s (v)"), "10");
 }
 
 #[test]
