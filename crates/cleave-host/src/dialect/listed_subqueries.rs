@@ -38,7 +38,8 @@ impl VisitorMut for Queries {
 fn lower_body(body: &mut SetExpr) {
     match body {
         SetExpr::Select(select) => {
-            let mut list = List { is_over_none: select.from.is_empty(), depth: 0 };
+            let is_over_none = select.from.is_empty();
+            let mut list = Within::new(0, |expression| lower_listed(expression, is_over_none));
             for item in &mut select.projection {
                 if let SelectItem::UnnamedExpr(expression)
                 | SelectItem::ExprWithAlias { expr: expression, .. } = item
@@ -56,13 +57,20 @@ fn lower_body(body: &mut SetExpr) {
     }
 }
 
-/// Comes to the expressions of a list, and not to those of subqueries.
-struct List {
-    is_over_none: bool,
+/// Changes expressions that so many queries are around, and no others.
+struct Within<F> {
+    wanted: usize,
     depth: usize,
+    change: F,
 }
 
-impl VisitorMut for List {
+impl<F: FnMut(&mut Expr)> Within<F> {
+    fn new(wanted: usize, change: F) -> Self {
+        Self { wanted, depth: 0, change }
+    }
+}
+
+impl<F: FnMut(&mut Expr)> VisitorMut for Within<F> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
@@ -76,24 +84,28 @@ impl VisitorMut for List {
     }
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.depth > 0 {
-            return ControlFlow::Continue(());
-        }
-        let lowered = match expression {
-            Expr::Exists { subquery, negated } => match self.is_over_none {
-                true => exists_alone(subquery, *negated),
-                false => exists_beside(subquery, *negated),
-            },
-            Expr::InSubquery { expr, subquery, negated } if self.is_over_none => {
-                contained(expr, subquery, *negated)
-            }
-            Expr::Subquery(subquery) if self.is_over_none => or_null(subquery),
-            _ => None,
-        };
-        if let Some(lowered) = lowered {
-            *expression = lowered;
+        if self.depth == self.wanted {
+            (self.change)(expression);
         }
         ControlFlow::Continue(())
+    }
+}
+
+/// An expression of a list; `is_over_none`: of a query without FROM.
+fn lower_listed(expression: &mut Expr, is_over_none: bool) {
+    let lowered = match expression {
+        Expr::Exists { subquery, negated } => match is_over_none {
+            true => exists_alone(subquery, *negated),
+            false => exists_beside(subquery, *negated),
+        },
+        Expr::InSubquery { expr, subquery, negated } if is_over_none => {
+            contained(expr, subquery, *negated)
+        }
+        Expr::Subquery(subquery) if is_over_none => or_null(subquery),
+        _ => None,
+    };
+    if let Some(lowered) = lowered {
+        *expression = lowered;
     }
 }
 
@@ -143,7 +155,12 @@ fn contained(value: &Expr, subquery: &ast::Query, negated: bool) -> Option<Expr>
     let text = "SELECT CASE WHEN bool_or(NULL = v) THEN true WHEN count(*) > count(NULL = v) THEN NULL ELSE false END \
                 FROM (SELECT 1) AS listed (v)";
     let mut found = from_derived(text, subquery.clone())?;
-    let mut put = Put { value, depth: 0 };
+    // In the place of the NULLs that are compared, in the outermost query alone.
+    let mut put = Within::new(1, |expression| {
+        if let Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, .. } = expression {
+            **left = value.clone();
+        }
+    });
     let _ended = VisitMut::visit(&mut found, &mut put);
     Some(match negated {
         true => Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: Box::new(found) },
@@ -164,35 +181,6 @@ fn or_null(subquery: &ast::Query) -> Option<Expr> {
     }
     let text = "SELECT v FROM (SELECT 1) AS listed (v) RIGHT JOIN (SELECT 1) AS one ON true";
     from_derived(text, subquery.clone())
-}
-
-/// Puts `value` in the place of the NULLs that are compared, in the outermost query alone.
-struct Put<'a> {
-    value: &'a Expr,
-    depth: usize,
-}
-
-impl VisitorMut for Put<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 1
-            && let Expr::BinaryOp { left, op: ast::BinaryOperator::Eq, .. } = expression
-        {
-            **left = self.value.clone();
-        }
-        ControlFlow::Continue(())
-    }
 }
 
 /// The query `text` as an expression, with `derived` in the place of the subquery that is its FROM.

@@ -50,7 +50,7 @@ pub(super) fn returning_query(insert: &Insert) -> Result<Option<Box<ast::Query>>
 pub(super) fn explain_insert(insert: &Insert, schema: &TableSchema) -> Option<String> {
     let count = match &insert.source {
         None => 1,
-        Some(query) => constant_rows(query).filter(|rows| are_read(schema, insert, rows))?.len(),
+        Some(_) => read_rows(schema, insert)?.len(),
     };
     let rows = if count == 1 { "row" } else { "rows" };
     let conflict = match insert.on_conflict.as_ref().map(|clause| &clause.action) {
@@ -388,10 +388,7 @@ impl<'a> ConstantInsert<'a> {
     /// # Errors
     /// Those of [`Conform::by_position`].
     pub(super) fn of(insert: &'a Insert, schema: &Arc<TableSchema>) -> Result<Option<Self>> {
-        let rows = insert.source.as_ref().and_then(|query| constant_rows(query));
-        let Some(rows) = rows.filter(|rows| are_read(schema, insert, rows)) else {
-            return Ok(None);
-        };
+        let Some(rows) = read_rows(schema, insert) else { return Ok(None) };
         let count = rows.iter().map(Vec::len).max().unwrap_or_default();
         let conform = Conform::by_position(schema, &insert.columns, count, 0)?;
         Ok(Some(Self { schema: Arc::clone(schema), rows, conform }))
@@ -415,6 +412,11 @@ impl Constant<'_> {
             Self::Now => Constant::Now,
         }
     }
+}
+
+/// The rows of `insert` that are written out; None: they are those of a query, or defaults.
+fn read_rows<'a>(schema: &TableSchema, insert: &'a Insert) -> Option<Vec<Vec<Constant<'a>>>> {
+    constant_rows(insert.source.as_ref()?).filter(|rows| are_read(schema, insert, rows))
 }
 
 /// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in time.

@@ -22,6 +22,22 @@ pub fn fold(identifier: &ast::Ident) -> String {
     }
 }
 
+/// The name and the alias of what FROM lists; None: it is called nothing.
+pub(crate) fn name_and_alias(
+    factor: &ast::TableFactor,
+) -> Option<(Option<&ast::ObjectName>, Option<&ast::TableAlias>)> {
+    use ast::TableFactor as Factor;
+    match factor {
+        Factor::Table { name, alias, .. } => Some((Some(name), alias.as_ref())),
+        Factor::Derived { alias, .. }
+        | Factor::TableFunction { alias, .. }
+        | Factor::Function { alias, .. }
+        | Factor::UNNEST { alias, .. }
+        | Factor::NestedJoin { alias, .. } => Some((None, alias.as_ref())),
+        _ => None,
+    }
+}
+
 /// The table that a possibly qualified name stands for.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
 use super::first_words;
 use crate::error::{Error, Fault, Result};
-use crate::statement::names::{fold, position_of};
+use crate::statement::names::{fold, name_and_alias, position_of};
 
 /// Refuses what the crate reads in a query and DataFusion would drop or not understand.
 pub(crate) fn refuse_in_query(query: &ast::Query) -> Result<()> {
@@ -251,19 +251,10 @@ fn refuse_second(joined: &ast::TableWithJoins, names: &mut Vec<Called>) -> Flow 
 }
 
 fn refuse_second_of(factor: &ast::TableFactor, names: &mut Vec<Called>) -> Flow {
-    use ast::TableFactor as Factor;
-    let (name, alias) = match factor {
-        Factor::Table { name, alias, .. } => (Some(name), alias),
-        Factor::NestedJoin { table_with_joins, alias: None } => {
-            return refuse_second(table_with_joins, names);
-        }
-        Factor::Derived { alias, .. }
-        | Factor::TableFunction { alias, .. }
-        | Factor::Function { alias, .. }
-        | Factor::UNNEST { alias, .. }
-        | Factor::NestedJoin { alias, .. } => (None, alias),
-        _ => return ControlFlow::Continue(()),
-    };
+    if let ast::TableFactor::NestedJoin { table_with_joins, alias: None } = factor {
+        return refuse_second(table_with_joins, names);
+    }
+    let Some((name, alias)) = name_and_alias(factor) else { return ControlFlow::Continue(()) };
     let folded = |part: Option<&ast::ObjectNamePart>| part?.as_ident().map(fold);
     let called = match (alias, name) {
         (Some(alias), _) => (fold(&alias.name), None),

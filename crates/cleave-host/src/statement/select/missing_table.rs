@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 
 use crate::error::{Error, Fault, NameKind};
-use crate::statement::names::fold;
+use crate::statement::names::{fold, name_and_alias};
 
 /// `error`, which binding `query` gave, or what it comes from: the table of a column that is not in it.
 pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
@@ -44,19 +44,9 @@ impl Visitor for Tables {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
-        use ast::TableFactor as Factor;
-        let (name, alias) = match factor {
-            Factor::Table { name, alias, .. } => {
-                (name.0.last().and_then(|name| name.as_ident()), alias)
-            }
-            Factor::Derived { alias, .. }
-            | Factor::TableFunction { alias, .. }
-            | Factor::Function { alias, .. }
-            | Factor::UNNEST { alias, .. }
-            | Factor::NestedJoin { alias, .. } => (None, alias),
-            _ => return ControlFlow::Continue(()),
-        };
-        match (name.map(fold), alias.as_ref().map(|alias| fold(&alias.name))) {
+        let Some((name, alias)) = name_and_alias(factor) else { return ControlFlow::Continue(()) };
+        let name = name.and_then(|name| name.0.last()?.as_ident());
+        match (name.map(fold), alias.map(|alias| fold(&alias.name))) {
             (Some(name), Some(alias)) => {
                 self.hidden.insert(name, alias.clone());
                 self.called.insert(alias);
