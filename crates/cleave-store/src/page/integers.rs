@@ -128,6 +128,28 @@ fn head(kind: u8, width: u32, count: usize, base: i64, target: &mut Vec<u8>) {
     target.extend_from_slice(&base.to_le_bytes());
 }
 
+/// See [`Frame::running_sums`]; `steps` are those of the block, less `base`. The first counts nothing.
+fn running_sums<N: Copy + Into<u64>>(
+    steps: &[N; BLOCK],
+    base: i64,
+    anchor: i64,
+    indices: &[usize],
+    mut take: impl FnMut(i64),
+) {
+    let (mut at, mut sum) = (0, 0_u64);
+    for index in indices {
+        let within = index % BLOCK;
+        if within < at {
+            (at, sum) = (0, 0);
+        }
+        let between = steps.get(at + 1..=within).unwrap_or_default();
+        sum = between.iter().fold(sum, |sum, step| sum.wrapping_add((*step).into()));
+        at = within;
+        let bases = i64::try_from(within).unwrap_or(0).wrapping_mul(base);
+        take(anchor.wrapping_add(bases).wrapping_add(sum.cast_signed()));
+    }
+}
+
 /// How far `value` lies above `base`.
 fn offset(value: i64, base: i64) -> u64 {
     value.wrapping_sub(base).cast_unsigned()
@@ -217,11 +239,9 @@ impl Integers {
         match &self.layout {
             IntegerLayout::Packed(frame) => frame.get(index),
             IntegerLayout::Delta { anchors, steps } => {
-                let start = index / BLOCK * BLOCK;
-                let mut value = anchors.get(index / BLOCK);
-                for at in start + 1..=index {
-                    value = value.wrapping_add(steps.get(at));
-                }
+                let block = index / BLOCK;
+                let mut value = 0;
+                steps.running_sums(block, anchors.get(block), &[index], |sum| value = sum);
                 value
             }
             IntegerLayout::Runs { values, ends } => {
@@ -280,21 +300,12 @@ impl Integers {
 
     /// Hands out the numbers at `indices`, in any order, of which ascending ones are read fastest.
     pub(crate) fn gather(&self, indices: &[usize], mut take: impl FnMut(i64)) {
-        let IntegerLayout::Delta { .. } = &self.layout else {
+        let IntegerLayout::Delta { anchors, steps } = &self.layout else {
             return indices.iter().for_each(|index| take(self.get(*index)));
         };
-        // A sum over a block serves all of its numbers.
         for indices in indices.chunk_by(|left, right| left / BLOCK == right / BLOCK) {
-            if let [index] = indices {
-                take(self.get(*index));
-                continue;
-            }
-            let start = indices.first().map_or(0, |index| index / BLOCK * BLOCK);
-            self.each_block(start..start + BLOCK, |block| {
-                for index in indices {
-                    take(block.get(index - start).copied().unwrap_or(0));
-                }
-            });
+            let block = indices.first().map_or(0, |index| index / BLOCK);
+            steps.running_sums(block, anchors.get(block), indices, &mut take);
         }
     }
 
@@ -452,6 +463,20 @@ impl Frame {
 
     fn get(&self, index: usize) -> i64 {
         self.base.wrapping_add(self.packed.get(index).cast_signed())
+    }
+
+    /// Hands out the sums of `anchor` and all steps up to each of `indices`, which lie in `block`.
+    fn running_sums(&self, block: usize, anchor: i64, indices: &[usize], take: impl FnMut(i64)) {
+        // Narrow numbers are added without being widened first, which a single value is worth.
+        if self.packed.is_narrow() {
+            let mut numbers = [0_u32; BLOCK];
+            self.packed.block_narrow(block, &mut numbers);
+            running_sums(&numbers, self.base, anchor, indices, take);
+        } else {
+            let mut numbers = [0_u64; BLOCK];
+            self.packed.block(block, &mut numbers);
+            running_sums(&numbers, self.base, anchor, indices, take);
+        }
     }
 
     /// Compares without adding the base to any number.

@@ -101,7 +101,7 @@ impl TextPlan {
         let (coded, _) = coded(&compressor, &sample);
         let table = compressor.n_symbols() * 9;
         let coded = bytes.saturating_mul(coded.len()) / plain.max(1) + count + HEAD + table;
-        if coded < raw / 20 * 19 {
+        if coded < raw / 10 * 7 {
             Self { compressor: Some(compressor), length_estimate: coded }
         } else {
             Self { compressor: None, length_estimate: raw }
