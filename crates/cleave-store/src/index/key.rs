@@ -102,6 +102,9 @@ impl IndexKey {
     /// [`StoreError::Mismatch`] for columns of other number, type or length, [`StoreError::OutOfRange`] for a key
     /// longer than [`INDEX_KEY_BYTES_MAX`].
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<BinaryArray, StoreError> {
+        if let Some(key) = single::single(&self.columns, columns) {
+            return Ok(BinaryArray::from_iter_values([key]));
+        }
         let rows = self.rows(columns)?;
         Ok(rows.try_into_binary()?)
     }
@@ -121,6 +124,11 @@ impl IndexKey {
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
         if self.unique && nulls.is_none() {
             return self.encode(columns);
+        }
+        let mut vids = vids.into_iter();
+        if let Some(mut key) = single::single(&self.columns, columns) {
+            key.extend(vids.next().into_iter().flat_map(most_significant_first));
+            return Ok(BinaryArray::from_iter_values([key]));
         }
         let rows = self.rows(columns)?;
         let bytes = rows.lengths().sum::<usize>();

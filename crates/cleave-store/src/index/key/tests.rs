@@ -81,7 +81,8 @@ proptest! {
         };
         let columns = values.iter().zip(descending).map(column);
         let key = IndexKey::new(columns.collect(), true).unwrap();
-        let many = key.encode(&values).unwrap();
+        let many = key.rows(&values).unwrap().try_into_binary().unwrap();
+        prop_assert_eq!(&key.encode(&values).unwrap(), &many);
         prop_assert_eq!(key.encode_one(&values).unwrap(), many.value(0));
         prop_assert_eq!(super::single::single(key.columns(), &values).unwrap(), many.value(0));
         let first = key.prefix(&values[..3]).unwrap();
@@ -105,6 +106,10 @@ proptest! {
         for (i, one) in rows.iter().enumerate() {
             let has_null = is_unique && (one.0.is_none() || one.1.is_none());
             prop_assert_eq!(key.has_null(entries.value(i)), has_null);
+            // One alone is made another way.
+            let alone: Vec<_> = arrays.iter().map(|array| array.slice(i, 1)).collect();
+            let alone = key.entries(&alone, [7 + i as u64]).unwrap();
+            prop_assert_eq!(alone.value(0), entries.value(i));
             for (j, other) in rows.iter().enumerate() {
                 let order = compared(&columns[0], &one.0, &other.0)
                     .then_with(|| compared(&columns[1], &one.1, &other.1));

@@ -17,11 +17,12 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::types::{Date32Type, Int16Type, Int32Type, Int64Type};
 use arrow::array::{
-    Array, ArrayData, ArrayRef, AsArray, BooleanArray, Float64Array, UInt32Array, make_array,
-    new_null_array,
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Float64Array,
+    PrimitiveArray, UInt32Array, downcast_primitive, make_array, new_null_array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::compute::{FilterBuilder, FilterPredicate, TakeOptions, take};
+use arrow::datatypes::DataType;
 use bytes::Bytes;
 
 use super::arrays::{among, compare_array, extend_from_array, single};
@@ -617,8 +618,14 @@ impl OpenChunk {
         nulls: Option<NullBuffer>,
         buffers: Vec<Buffer>,
     ) -> Result<ArrayRef, StoreError> {
+        let data_type = self.value_type.arrow();
+        if let [values] = buffers.as_slice()
+            && let Some(array) = numbers(&data_type, values, length, nulls.as_ref())
+        {
+            return Ok(array);
+        }
         // Bytes from media are aligned; those from a network may not be, and are then copied.
-        let data = ArrayData::builder(self.value_type.arrow())
+        let data = ArrayData::builder(data_type)
             .len(length)
             .nulls(nulls)
             .buffers(buffers)
@@ -631,6 +638,34 @@ impl OpenChunk {
     fn corrupt(&self, reason: Corruption) -> StoreError {
         let (page, segment, column) = &self.place;
         corrupt(page, segment, Some(*column), reason)
+    }
+}
+
+/// An array of numbers of `data_type`, whose making costs a single row as much as its look-up where it goes by way of the
+/// general description; None: they are of another type, are not aligned, or are not `length`.
+fn numbers(
+    data_type: &DataType,
+    values: &Buffer,
+    length: usize,
+    nulls: Option<&NullBuffer>,
+) -> Option<ArrayRef> {
+    macro_rules! of_type {
+        ($of:ty) => {{
+            type Native = <$of as ArrowPrimitiveType>::Native;
+            let byte_count = length.checked_mul(std::mem::size_of::<Native>());
+            let is_whole = byte_count.is_some_and(|bytes| bytes <= values.len())
+                && values.as_ptr().cast::<Native>().is_aligned()
+                && nulls.is_none_or(|nulls| nulls.len() == length);
+            is_whole.then(|| {
+                let values = ScalarBuffer::<Native>::new(values.clone(), 0, length);
+                let array = PrimitiveArray::<$of>::new(values, nulls.cloned());
+                Arc::new(array.with_data_type(data_type.clone())) as ArrayRef
+            })
+        }};
+    }
+    downcast_primitive! {
+        data_type => (of_type),
+        _ => None
     }
 }
 
