@@ -483,19 +483,21 @@ impl Session {
         match parsed.statement {
             Statement::CreateTable(create) => Box::pin(self.create_table(create)).await,
             Statement::DropTable { if_exists, names, cascade } => {
-                self.drop_tables(if_exists, &names, cascade).await
+                Box::pin(self.drop_tables(if_exists, &names, cascade)).await
             }
-            Statement::CreateIndex(create) => self.create_index(create).await,
-            Statement::DropIndex { if_exists, names } => self.drop_indexes(if_exists, &names).await,
+            Statement::CreateIndex(create) => Box::pin(self.create_index(create)).await,
+            Statement::DropIndex { if_exists, names } => {
+                Box::pin(self.drop_indexes(if_exists, &names)).await
+            }
             Statement::Define(define) => Box::pin(self.define(*define)).await,
-            Statement::Comment(comment) => self.comment(*comment).await,
-            Statement::Sequence(sequence) => self.sequence_statement(*sequence).await,
+            Statement::Comment(comment) => Box::pin(self.comment(*comment)).await,
+            Statement::Sequence(sequence) => Box::pin(self.sequence_statement(*sequence)).await,
             Statement::Insert(insert) => self.insert(&insert, None, &Parameters::default()).await,
             Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
                 Some(outcome) => Ok(outcome),
                 None => Box::pin(self.modify(&modify, &Parameters::default())).await,
             },
-            Statement::Copy(copy) => self.copy(*copy).await,
+            Statement::Copy(copy) => Box::pin(self.copy(*copy)).await,
             Statement::Query(query) => {
                 self.set_configs(&query, &Parameters::default())?;
                 self.start_query(&query, &parsed.text).await?.collect().await
@@ -526,7 +528,7 @@ impl Session {
             }
             Statement::Deallocate { name } => self.deallocated(name.as_deref()),
             Statement::Explain { analyze, verbose: _, format, statement } => {
-                self.explain(analyze, format, *statement).await
+                Box::pin(self.explain(analyze, format, *statement)).await
             }
             Statement::Show { name } => self.show(&name),
             Statement::ShowAll => self.show_all(),
@@ -553,7 +555,7 @@ impl Session {
             Statement::SetCharacteristics(modes) => self.set_characteristics(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
-            Statement::Checkpoint => self.checkpoint().await,
+            Statement::Checkpoint => Box::pin(self.checkpoint()).await,
             Statement::System(statement) => Box::pin(self.run_system(statement)).await,
             Statement::Role(statement) => Box::pin(self.role_statement(*statement)).await,
             Statement::Savepoint { name } => self.savepoint(&name),

@@ -229,7 +229,7 @@ impl Session {
                 0
             }
             (false, true) => self.commit_changes(&changes, block.checked, tracked).await?,
-            (_, false) => self.commit_pages(&changes, &permanent, tracked).await?,
+            (_, false) => Box::pin(self.commit_pages(&changes, &permanent, tracked)).await?,
         };
         drop((changes, permanent));
         self.temporary = std::mem::take(&mut block.defined).into_temporary();
@@ -508,7 +508,7 @@ impl Session {
         if block.changes.is_empty() {
             return Ok(ReadView { state: over, target: None, reads });
         }
-        let state = self.with_own_changes(&over).await?;
+        let state = Box::pin(self.with_own_changes(&over)).await?;
         let Some(block) = self.block.as_mut() else {
             return Ok(ReadView { state, target: None, reads });
         };
@@ -693,7 +693,9 @@ impl Session {
         });
         let Some(log) = log else {
             drop(turn);
-            return self.commit_pages(changes, &Defined::default(), tracked).await;
+            // Its own future is large, and this one moves with each small commit.
+            let none = Defined::default();
+            return Box::pin(self.commit_pages(changes, &none, tracked)).await;
         };
         // What held at a tick is to be a state of its own.
         if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {

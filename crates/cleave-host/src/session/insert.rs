@@ -130,12 +130,13 @@ impl Session {
         let few = match insert::gather(rows).await? {
             Gathered::Few(rows) => rows,
             Gathered::Many(first, rest) if self.owns(schema.table_id) => {
-                return self.load_own(schema, first, rest).await;
+                return Box::pin(self.load_own(schema, first, rest)).await;
             }
             Gathered::Many(first, rest) if self.is_alone() => {
                 let settings = self.shared_settings();
-                self.prepare_load(schema.table_id).await?;
-                let loaded = insert::load(&self.database, &settings, schema, first, rest).await;
+                Box::pin(self.prepare_load(schema.table_id)).await?;
+                let load = insert::load(&self.database, &settings, schema, first, rest);
+                let loaded = Box::pin(load).await;
                 self.end_load(&loaded);
                 return loaded;
             }
