@@ -17,6 +17,7 @@ pub(crate) mod copy;
 pub(crate) mod extended;
 pub(crate) mod greet;
 pub(crate) mod interrupt;
+pub(crate) mod linger;
 pub(crate) mod message;
 pub(crate) mod reply;
 pub(crate) mod scram;

@@ -31,6 +31,7 @@ use super::copy::{self, Direction};
 use super::extended::{Known, Portal};
 use super::greet::{self, Startup};
 use super::interrupt::{Phase, Registered, Stop, Watch, late, shutting_down, transaction_too_long};
+use super::linger::Linger;
 use super::message::{Format, Frontend, format_at};
 use super::reply::{self, Column};
 use super::types::WireType;
@@ -60,6 +61,7 @@ pub(crate) struct Connection {
     registered: Registered,
     pub(super) listed: Listed,
     phase: watch::Receiver<Phase>,
+    linger: Linger,
     /// Of the statement that runs.
     pub(super) watch: Watch,
     pub(super) known: BTreeMap<String, Arc<Known>>,
@@ -113,6 +115,7 @@ async fn greeted(
             let watch = Watch::new(&registered.interrupt, &phase, &server.runtime);
             let connection = Box::new(Connection {
                 phase,
+                linger: Linger::new(&server.awake),
                 watch,
                 server,
                 wire,
@@ -204,10 +207,10 @@ impl Connection {
         let is_open = self.session.transaction_status() != TransactionStatus::Idle;
         let idle = self.idle_limit(is_open);
         let transaction = self.transaction_deadline();
-        let wire = &mut self.wire;
+        let (wire, linger) = (&mut self.wire, &mut self.linger);
         let read = async {
             wire.flush().await?;
-            wire.message().await
+            linger.message(wire).await
         };
         let idle_limit = async {
             match idle {
