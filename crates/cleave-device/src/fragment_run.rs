@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
-use cleave_fragment::MorselList;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
     CommandHeader, DeviceError, DeviceErrorCause, Execute, Kept, RunReport, RunState, RunStatus,
@@ -24,6 +23,7 @@ use cleave_fragment::command::{
 use cleave_fragment::fed_filter::FedFilter;
 use cleave_fragment::link::{SlotForm, SlotSender};
 use cleave_fragment::strip::Strip;
+use cleave_fragment::{MorselList, Stop};
 use cleave_media::{Extent, Stopwatch};
 use datafusion_execution::TaskContext;
 use tokio::sync::{Notify, watch};
@@ -51,6 +51,8 @@ pub(crate) struct FragmentRun {
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
     cancelled: watch::Sender<bool>,
+    /// Raised with it.
+    stop: Stop,
     /// What the run ends with where nobody cancelled it.
     why_cancelled: OnceLock<DeviceError>,
     /// True once nothing works for the run any more.
@@ -113,6 +115,7 @@ impl FragmentRun {
             credit: Notify::new(),
             accepted: watch::Sender::new(None),
             cancelled: watch::Sender::new(false),
+            stop: Stop::default(),
             why_cancelled: OnceLock::new(),
             still: watch::Sender::new(false),
         }
@@ -233,6 +236,11 @@ impl FragmentRun {
         let _closed = cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
+    /// By which its joins know.
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
     /// The outcome of a run that was stopped.
     pub(crate) fn cancelled_error(&self) -> DeviceError {
         self.why_cancelled.get().cloned().unwrap_or_else(|| {
@@ -331,6 +339,8 @@ impl FragmentRun {
     /// Tells the run to stop, without waiting until it has.
     pub(crate) fn cancel(&self) {
         self.cancelled.send_replace(true);
+        // Second: a copy that fails because of it is one of a run that was cancelled.
+        self.stop.raise();
     }
 
     /// As [`FragmentRun::cancel`]; what it ends with is `why`, unless it was told to stop before.

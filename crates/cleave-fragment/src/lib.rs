@@ -13,6 +13,7 @@
 //!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends along.
 //!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
 //!    [`hand_down`]: what joins and top-k learn while they run goes down to the scans below them.
+//!    [`stoppable_joins`]: how they end in their midst when nobody wants their rows.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
 //!    What comes from a peer is counted before it is decoded: [`field_count`].
@@ -62,6 +63,7 @@ pub use operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
 pub use operators::grace_exec::GraceExec;
 pub use operators::merge_runs_exec::MergeRunsExec;
 pub use operators::placed_run::PlacedRun;
+pub use operators::stoppable_join_exec::{Stop, StopOnDrop, loops, stoppable_joins};
 pub use operators::table_scan_exec::TableScanExec;
 pub use operators::write_rows_exec::{WriteRowsExec, WrittenSegment, read_written};
 pub use operators::write_run_exec::WriteRunExec;

@@ -12,8 +12,8 @@
 //!
 //! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
 //! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is counted from
-//! the beginning; but where a page is held whole. What callers hold beyond eviction (a batch that borrows a chunk) is theirs
-//! to account for.
+//! the beginning; of a page that is held whole, from when they are opened ([`BufferPool::recount`]). What callers hold beyond
+//! eviction (a batch that borrows a chunk) is theirs to account for.
 
 mod flights;
 
@@ -219,22 +219,40 @@ impl BufferPool {
             return;
         }
         let before = state.remove(&key);
-        state.admit(key, held, before.into_iter(), self.budget_bytes);
+        state.admit(key, (held, weight), before.into_iter(), self.budget_bytes);
+    }
+
+    /// Counts the part under `key` again, if it is held: it has grown since it was put in.
+    pub fn recount(&self, key: &PartKey) {
+        let mut state = self.state();
+        let Some(entry) = state.parts.get(key) else { return };
+        let weight = entry.held.weight();
+        if weight == entry.weight {
+            return;
+        }
+        let Some(before) = state.remove(key) else { return };
+        if weight > self.budget_bytes {
+            state.evictions += 1;
+            return;
+        }
+        let held = before.held.clone();
+        state.admit(*key, (held, weight), std::iter::once(before), self.budget_bytes);
     }
 
     /// Holds the opened columns of `page` in the place of the parts that they were made of.
     pub fn put_opened(&self, device: DeviceId, page: &PageRef, opened: &Arc<OpenedPage>) {
         let whole = PartKey::new(device, page, Part::Whole);
         let held = Held::Opened(Arc::clone(opened));
+        let weight = held.weight();
         let mut state = self.state();
-        state.loaded_bytes += held.weight();
-        if held.weight() > self.budget_bytes {
+        state.loaded_bytes += weight;
+        if weight > self.budget_bytes {
             return;
         }
         let parts = opened.columns().map(Part::from).chain([Part::Header, Part::Whole]);
         let before = parts.filter_map(|part| state.remove(&PartKey { part, ..whole }));
         let before: Vec<Entry> = before.collect();
-        state.admit(whole, held, before.into_iter(), self.budget_bytes);
+        state.admit(whole, (held, weight), before.into_iter(), self.budget_bytes);
     }
 
     /// What is on its way into the pool, locked: nothing lands while it is held.
@@ -322,15 +340,14 @@ impl State {
         }
     }
 
-    /// Holds `held` in the place of `before`, which are held no longer, and is worth as much as the best of them.
+    /// Holds `held`, of this weight, in the place of `before`, which are held no longer, and is worth as much as the best of them.
     fn admit(
         &mut self,
         key: PartKey,
-        held: Held,
+        (held, weight): (Held, u64),
         before: impl Iterator<Item = Entry>,
         budget_bytes: u64,
     ) {
-        let weight = held.weight();
         while self.bytes() + weight > budget_bytes {
             self.evict_one(budget_bytes / SMALL_SHARE);
         }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::{Either, select};
+use tokio::task::unconstrained;
 
 tokio::task_local! {
     /// Whether the statement that runs has begun to commit.
@@ -36,7 +37,9 @@ pub async fn unless<T, S>(
     // One within another is of the same statement.
     let begun = BEGUN.try_with(Arc::clone).unwrap_or_default();
     let mut work = pin!(BEGUN.scope(Arc::clone(&begun), work));
-    let why = match select(work.as_mut(), pin!(stop)).await {
+    // `work` may use up all that a task does in one go, again and again: a timer would never be asked.
+    let stop = pin!(unconstrained(stop));
+    let why = match select(work.as_mut(), stop).await {
         Either::Left((done, _)) => return Ok(done),
         Either::Right((why, _)) => why,
     };
@@ -48,7 +51,8 @@ mod tests {
     use std::future::{pending, ready};
 
     use tokio::sync::oneshot;
-    use tokio::task::yield_now;
+    use tokio::task::{consume_budget, yield_now};
+    use tokio::time::{Duration, sleep, timeout};
 
     use super::*;
 
@@ -69,6 +73,18 @@ mod tests {
             told.send(()).unwrap();
         };
         assert_eq!(tokio::join!(committing, telling).0, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn what_never_waits_is_ended_in_time() {
+        let busy = async {
+            loop {
+                consume_budget().await;
+            }
+        };
+        let limited = unless::<(), _>(busy, sleep(Duration::from_millis(10)));
+        let ended = timeout(Duration::from_secs(20), limited).await;
+        assert_eq!(ended, Ok(Err(())));
     }
 
     #[tokio::test]

@@ -58,7 +58,7 @@ use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
-use crate::log_copy::{self, Copies};
+use crate::log_copy::{self, Copies, LogCopy};
 use crate::query_log::QueryLog;
 use crate::sequences::Sequences;
 use crate::session::Session;
@@ -519,6 +519,9 @@ impl Database {
             }
             .into());
         }
+        // What it was told of a copy that was given up goes with it.
+        let is_word = |copy: &LogCopy| copy.device == device.id().0 && copy.gives_up.is_some();
+        transaction.next.upkeep.log_copies.retain(|copy| !is_word(copy));
         if transaction.next.copies_extents(device.id()).next().is_some() {
             let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
             return Err(StorageError::Attach { device: name.to_owned(), reason }.into());

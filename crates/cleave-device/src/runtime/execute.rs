@@ -19,7 +19,7 @@ use cleave_fragment::{
     BroadcastExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList,
     MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, broadcast_inputs,
     build_id, decode_fragment, fragment_task_context, hand_down_filters, index_inputs,
-    narrowed_inputs, reserve_plan, streamed_input, with_copies,
+    narrowed_inputs, reserve_plan, stoppable_joins, streamed_input, with_copies,
 };
 use cleave_store::Snapshot;
 use datafusion_execution::TaskContext;
@@ -169,7 +169,12 @@ impl Runtime {
                 (Arc::clone(request), Arc::clone(&pages), self.options.cores);
             let (counters, budget) = (Arc::clone(&counters), Arc::clone(&budget));
             let written = written.clone();
-            async move { prepare(&request, pages, written, counters, budget, cores) }
+            let run = Arc::clone(run);
+            async move {
+                let mut prepared = prepare(&request, pages, written, counters, budget, cores)?;
+                prepared.plan = stoppable_joins(&prepared.plan, run.stop()).map_err(of_engine)?;
+                Ok(prepared)
+            }
         };
         let broke_off = |error: JoinError| {
             let message = format!("the fragment cannot be decoded: {error}");

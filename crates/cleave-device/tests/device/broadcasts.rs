@@ -1,16 +1,23 @@
 //! Rows that come along with a fragment, over every link: joined with what streams on the device, or refused for what is wrong.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
-use cleave_fragment::command::{DeviceErrorCause, Execute, Payload};
+use cleave_fragment::command::{DeviceErrorCause, Execute, Payload, Reply, Request};
 use cleave_fragment::{Broadcast, BroadcastExec, BroadcastRows};
+use datafusion_common::{JoinSide, JoinType};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion_physical_plan::ExecutionPlan;
-use datafusion_physical_plan::joins::CrossJoinExec;
+use datafusion_physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion_physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+use tokio::time::timeout;
 
-use crate::bench::{Bench, ROW_COUNT, device_error, memory, options, scan};
+use crate::bench::{Bench, MEMORY_BYTES, ROW_COUNT, device_error, memory, options, scan};
 
 fn numbers(count: i32) -> BroadcastRows {
     let schema: SchemaRef =
@@ -79,6 +86,42 @@ async fn rows_that_are_not_what_the_fragment_names_are_refused() {
         assert_eq!(cause, DeviceErrorCause::OutOfMemory, "{message}");
         bench.reach_idle().await;
     }
+}
+
+#[tokio::test]
+async fn a_join_that_looks_at_all_pairs_ends_when_it_is_cancelled() {
+    let bench = Bench::embedded(memory(), options()).await;
+    let morsels = bench.load().await;
+    // One batch of what streams is looked at with each of so many rows before the join lets go of its thread: for minutes.
+    let rows = numbers(1_000_000);
+    let fields = ["number", "id"].map(|name| Field::new(name, DataType::Int32, true));
+    let column = |index: usize| -> Arc<dyn PhysicalExpr> {
+        Arc::new(Column::new(fields[index].name(), index))
+    };
+    let sides = [JoinSide::Left, JoinSide::Right];
+    let columns = sides.map(|side| ColumnIndex { index: 0, side }).to_vec();
+    let sum = Arc::new(BinaryExpr::new(column(0), Operator::Plus, column(1)));
+    let none: Arc<dyn PhysicalExpr> = Arc::new(Literal::new((-1_i32).into()));
+    let condition = Arc::new(BinaryExpr::new(sum, Operator::Eq, none));
+    let filter = JoinFilter::new(condition, columns, Arc::new(Schema::new(fields.to_vec())));
+    let sent = Arc::new(BroadcastExec::new(7, Arc::clone(rows.schema())));
+    let join = NestedLoopJoinExec::try_new(sent, scan(None), Some(filter), &JoinType::Inner, None);
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let request = Execute {
+        broadcasts: vec![rows.encode(7).unwrap()],
+        memory_bytes: MEMORY_BYTES / 2,
+        ..bench.request(1, &plan, &morsels)
+    };
+    let mut stream = bench.execute(request).await;
+    assert!(timeout(Duration::from_millis(500), stream.next()).await.is_err(), "it works");
+    let cancelled = bench.call_run(1, Request::Cancel);
+    let cancelled = timeout(Duration::from_secs(20), cancelled).await;
+    assert!(matches!(cancelled, Ok(Ok(Reply::Done))), "{cancelled:?}");
+    let ended: Result<_, _> = stream.next().await;
+    assert_eq!(device_error(ended).0, DeviceErrorCause::Cancelled);
+    drop(stream);
+    bench.call_run(1, Request::Release).await.unwrap();
+    bench.reach_idle().await;
 }
 
 async fn benches() -> [Bench; 3] {

@@ -7,6 +7,7 @@ pub mod fetch_columns_exec;
 pub mod grace_exec;
 pub mod merge_runs_exec;
 pub mod placed_run;
+pub mod stoppable_join_exec;
 pub mod table_scan_exec;
 pub mod write_rows_exec;
 pub mod write_run_exec;

@@ -474,7 +474,8 @@ impl FragmentExec {
             let source = Arc::clone(&source);
             let streamed = (source.input(), source as Arc<dyn MorselSource>);
             let rows = prepared.rows.inputs.clone();
-            prepared.run_here(context.fragment_context_of(&inputs, Some(streamed), rows)?, &task)
+            let over = context.fragment_context_of(&inputs, Some(streamed), rows)?;
+            prepared.run_here(over, &task, context.stop())
         };
         Some((stealing, Arc::new(begin)))
     }
@@ -488,7 +489,8 @@ impl FragmentExec {
     ) -> Result<Run> {
         let (inputs, rows) = (prepared.inputs(part)?, prepared.rows.inputs.clone());
         let context = self.context.fragment_context_of(&inputs, None, rows)?;
-        Ok(Run::OnHost { stream: prepared.run_here(context, task)?, figures })
+        let stream = prepared.run_here(context, task, self.context.stop())?;
+        Ok(Run::OnHost { stream, figures })
     }
 
     /// The statement's error for one that came over `link`, which is given up where it is lost. By now

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
 use cleave_fragment::expressions::key_set::{compact_keys, key_count, lists_keys};
 use cleave_fragment::fragment::with_copies;
-use cleave_fragment::{FragmentContext, TableScanExec, encode_fragment, hand_down_filters};
+use cleave_fragment::{
+    FragmentContext, Stop, TableScanExec, encode_fragment, hand_down_filters, stoppable_joins,
+};
 use cleave_plan::split::revisit::ScanFacts;
 use cleave_plan::split::{FragmentPlan, FragmentScan};
 use datafusion::common::ScalarValue;
@@ -160,11 +162,12 @@ impl PreparedFragment {
         }
     }
 
-    /// Runs it on the host, over what `context` has.
+    /// Runs it on the host, over what `context` has, until `stop` is raised.
     pub(super) fn run_here(
         &self,
         context: Arc<FragmentContext>,
         task: &TaskContext,
+        stop: &Stop,
     ) -> Result<SendableRecordBatchStream> {
         let copies = self.host_copies(task);
         let task = TaskContext::new(
@@ -180,7 +183,7 @@ impl PreparedFragment {
         // Operators of its own, with one partition a copy.
         let plan = with_copies(Arc::clone(&self.plan), copies)?;
         let plan = hand_down_filters(plan, task.session_config().options())?;
-        let plan = self.beneath(plan)?;
+        let plan = stoppable_joins(&self.beneath(plan)?, stop)?;
         let plan: Arc<dyn ExecutionPlan> = match copies {
             1 => plan,
             _ => Arc::new(CoalescePartitionsExec::new(plan)),

@@ -1,6 +1,7 @@
 //! Pages in the making: parts from the pool and parts from the link become one [`PageColumns`].
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -118,6 +119,8 @@ pub struct WholePage {
     bytes: Bytes,
     verified: Mutex<BTreeSet<ColumnRef>>,
     opened: Mutex<Option<Arc<OpenedPage>>>,
+    /// What that takes beside the page's bytes.
+    opened_bytes: AtomicUsize,
 }
 
 impl WholePage {
@@ -127,12 +130,13 @@ impl WholePage {
     /// [`StoreError::Corrupt`] where the header does not hold.
     pub(super) fn new(read: &PageRead, bytes: Bytes) -> Result<Self, StoreError> {
         let header = Arc::new(parse_header(&bytes, &read.page, &read.segment)?);
-        Ok(Self { header, bytes, verified: Mutex::default(), opened: Mutex::default() })
+        let (verified, opened) = (Mutex::default(), Mutex::default());
+        Ok(Self { header, bytes, verified, opened, opened_bytes: AtomicUsize::new(0) })
     }
 
-    /// Bytes of the page.
+    /// Bytes that it keeps in memory: those of the page, and what is opened of it.
     pub(crate) fn byte_count(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len().saturating_add(self.opened_bytes.load(Ordering::Relaxed))
     }
 
     /// The columns that `read` asks for.
@@ -167,6 +171,7 @@ impl WholePage {
         wanted.columns.extend(known.iter().flat_map(|page| page.columns()));
         let columns = self.columns(&wanted).ok()?;
         let opened = Arc::new(OpenedPage::open(&columns, &wanted).ok()??);
+        self.opened_bytes.store(opened.own_byte_count(), Ordering::Relaxed);
         *known = Some(Arc::clone(&opened));
         Some(opened)
     }

@@ -230,9 +230,17 @@ impl PooledPages {
 
     /// The page opened, if the pool has it so, or has all of its bytes.
     pub(super) fn open_at_hand(&self, read: &PageRead) -> Option<Arc<OpenedPage>> {
-        match self.pool.get_if_held(&self.key(&read.page, Part::Whole))? {
+        let key = self.key(&read.page, Part::Whole);
+        match self.pool.get_if_held(&key)? {
             Held::Opened(page) => page.has(&read.columns).then_some(page),
-            Held::Page(page) => page.opened(read),
+            Held::Page(page) => {
+                let before = page.byte_count();
+                let opened = page.opened(read);
+                if page.byte_count() != before {
+                    self.pool.recount(&key);
+                }
+                opened
+            }
             Held::Header(_) | Held::Bytes(_) => None,
         }
     }

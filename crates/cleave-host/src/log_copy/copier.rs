@@ -21,6 +21,7 @@ use cleave_fragment::command::{Payload, Reply, Request, WriteItem};
 use cleave_media::{BlockAddress, Clock, Extent, SystemClock};
 use tokio::sync::OwnedMutexGuard;
 
+use super::found::Found;
 use super::layout::{
     ANCHOR_BLOCKS, BLOCK, CopiedFile, Head, List, LogCopy, Place, RING_BLOCKS_MIN, Room,
     SLOT_COUNT, Stamp, blocks, padded, slot, whole,
@@ -295,17 +296,7 @@ impl Copier {
     }
 
     async fn read(&self, database: &Database, asked: &LogCopy) -> Result<Shipped> {
-        let mut shipped = Shipped {
-            stamp: Stamp { id: self.id.to_vec(), ..Stamp::default() },
-            slot: 0,
-            sequence_max: 0,
-            files: BTreeMap::new(),
-            doubtful: BTreeSet::new(),
-            lost: Vec::new(),
-            attempted: Vec::new(),
-            reserved: None,
-            is_astray: false,
-        };
+        let mut shipped = Shipped::nothing(&self.id);
         let Some(arena) = asked.arenas.first() else { return Ok(shipped) };
         let incarnation = self.device.incarnation().await?;
         let block_count = self.device.block_count().await?;
@@ -327,30 +318,20 @@ impl Copier {
             if self.device.incarnation().await? != incarnation {
                 return Err(self.device.restarted());
             }
-            shipped.is_astray =
-                is_further || !self.is_beginning(database, asked, &found.stamp).await?;
-            shipped.sequence_max = found.sequence_max;
-            (shipped.stamp, shipped.slot, shipped.files) = (found.stamp, found.slot, found.files);
-            // What only another host took space for may be a table's here.
-            let lost = shipped.files.extract_if(.., |_, place| !is_within(asked, place.extent()));
-            shipped.attempted.extend(lost.map(|(_, place)| place.extent()));
+            shipped.is_astray = is_further || !self.is_beginning(database, &found.stamp).await?;
+            shipped.take(found, asked);
         }
         Ok(shipped)
     }
 
     /// Whether the log that `stamp` has is a beginning of this host's, as far as that goes back.
-    async fn is_beginning(
-        &self,
-        database: &Database,
-        asked: &LogCopy,
-        stamp: &Stamp,
-    ) -> Result<bool> {
+    async fn is_beginning(&self, database: &Database, stamp: &Stamp) -> Result<bool> {
         let directory = database.directory();
         let from = stamp.log_start.max(source::log_start(directory)?);
         if stamp.opening == database.opening() || stamp.log_start == stamp.log_end {
-            return Ok(is_within(asked, stamp.ring()));
+            return Ok(true);
         }
-        if from >= stamp.log_end || !is_within(asked, stamp.ring()) {
+        if from >= stamp.log_end {
             return Ok(false);
         }
         let own = |from, to| source::log(directory, from, to);
@@ -446,7 +427,8 @@ impl Copier {
         taken.push(place.extent());
         items.push(item(BlockAddress(place.start), list));
         if shipped.sequence_max == 0 {
-            let head = Head { database: state.database.0.to_vec(), id: self.id.to_vec() };
+            let (database, id) = (state.database.0.to_vec(), self.id.to_vec());
+            let head = Head { database, id, ..Head::default() };
             items.push(item(anchor.start, head.seal()));
         }
         // Whatever becomes of this step, the next one writes elsewhere.
@@ -598,6 +580,31 @@ impl Copier {
 }
 
 impl Shipped {
+    /// What a device has that nothing was sent to.
+    fn nothing(id: &[u8]) -> Self {
+        Self {
+            stamp: Stamp { id: id.to_vec(), ..Stamp::default() },
+            slot: 0,
+            sequence_max: 0,
+            files: BTreeMap::new(),
+            doubtful: BTreeSet::new(),
+            lost: Vec::new(),
+            attempted: Vec::new(),
+            reserved: None,
+            is_astray: false,
+        }
+    }
+
+    /// Goes on from what was found in the space of `asked`. What only another host took space for may be a table's here: such files
+    /// are written again, and so is the log if its ring lies there.
+    fn take(&mut self, found: Found, asked: &LogCopy) {
+        self.is_astray |= !is_within(asked, found.stamp.ring());
+        self.sequence_max = found.sequence_max;
+        (self.stamp, self.slot, self.files) = (found.stamp, found.slot, found.files);
+        let lost = self.files.extract_if(.., |_, place| !is_within(asked, place.extent()));
+        self.attempted.extend(lost.map(|(_, place)| place.extent()));
+    }
+
     /// What is free in the copy's space.
     fn room(&self, asked: &LogCopy) -> Room {
         let anchor = asked
@@ -706,3 +713,6 @@ fn divided(item: WriteItem) -> Vec<WriteItem> {
     }
     pieces
 }
+
+#[cfg(test)]
+mod tests;

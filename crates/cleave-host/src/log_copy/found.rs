@@ -49,25 +49,15 @@ pub(super) struct Found {
 pub(super) async fn search(device: &Device, database: [u8; 16], block_count: u64) -> Result<Found> {
     let mut newest: Option<Found> = None;
     let mut is_begun = false;
-    let mut places = (0..block_count).step_by(ANCHOR_ALIGNMENT as usize);
-    loop {
-        let places: Vec<u64> = places.by_ref().take(LOOK_BLOCKS).collect();
-        if places.is_empty() {
-            break;
-        }
-        let extents = places.iter().map(|start| one_block(*start)).collect();
-        for (start, block) in places.iter().zip(read(device, extents).await?) {
-            let Some(head) = Head::open(&block).filter(|head| head.database == database) else {
-                continue;
-            };
-            is_begun = true;
-            let found = at(device, BlockAddress(*start), &head.id, block_count).await?;
-            let age = |found: &Found| (found.stamp.epoch, found.stamp.time_us);
-            if let Some(found) = found
-                && newest.as_ref().is_none_or(|newest| age(newest) < age(&found))
-            {
-                newest = Some(found);
-            }
+    let heads = heads(device, database, block_count).await?;
+    for (anchor, head) in heads.iter().filter(|(_, head)| head.given_up.is_empty()) {
+        is_begun = true;
+        let found = at(device, *anchor, &head.id, block_count).await?;
+        let age = |found: &Found| (found.stamp.epoch, found.stamp.time_us);
+        if let Some(found) = found
+            && newest.as_ref().is_none_or(|newest| age(newest) < age(&found))
+        {
+            newest = Some(found);
         }
     }
     let reason = match is_begun {
@@ -77,6 +67,30 @@ pub(super) async fn search(device: &Device, database: [u8; 16], block_count: u64
         }
     };
     newest.ok_or_else(|| fault(device, reason))
+}
+
+/// The heads on `device`, of so many blocks, that are of `database`, and where they lie.
+///
+/// # Errors
+/// Those of the device.
+pub(super) async fn heads(
+    device: &Device,
+    database: [u8; 16],
+    block_count: u64,
+) -> Result<Vec<(BlockAddress, Head)>> {
+    let mut heads = Vec::new();
+    let mut places = (0..block_count).step_by(ANCHOR_ALIGNMENT as usize);
+    loop {
+        let places: Vec<u64> = places.by_ref().take(LOOK_BLOCKS).collect();
+        if places.is_empty() {
+            return Ok(heads);
+        }
+        let extents = places.iter().map(|start| one_block(*start)).collect();
+        for (start, block) in places.iter().zip(read(device, extents).await?) {
+            let head = Head::open(&block).filter(|head| head.database == database);
+            heads.extend(head.map(|head| (BlockAddress(*start), head)));
+        }
+    }
 }
 
 /// The newest stamp that holds of the copy `id` with its anchor at `anchor`; None: there is none.

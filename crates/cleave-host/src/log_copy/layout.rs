@@ -44,6 +44,8 @@ pub struct LogCopy {
     pub arenas: Vec<Extent>,
     /// It is wanted no more, and still to be erased there.
     pub is_ended: bool,
+    /// It is none, but word of the copy of this id, which was given up, and has ended with it.
+    pub gives_up: Option<[u8; 16]>,
 }
 
 /// [`LogCopy`] in a root.
@@ -61,6 +63,9 @@ pub struct LogCopyMessage {
     /// It is still to be erased.
     #[prost(bool, tag = "4")]
     pub is_ended: bool,
+    /// 16 bytes, or none.
+    #[prost(bytes = "vec", tag = "5")]
+    pub gives_up: Vec<u8>,
 }
 
 impl LogCopy {
@@ -73,6 +78,7 @@ impl LogCopy {
             id: self.id.to_vec(),
             arenas: arenas.collect(),
             is_ended: self.is_ended,
+            gives_up: self.gives_up.map(Vec::from).unwrap_or_default(),
         }
     }
 
@@ -89,6 +95,10 @@ impl LogCopy {
             id: message.id.try_into().ok()?,
             arenas: pairs.iter().map(arena).collect::<Option<_>>()?,
             is_ended: message.is_ended,
+            gives_up: match message.gives_up.as_slice() {
+                [] => None,
+                id => Some(id.try_into().ok()?),
+            },
         })
     }
 }
@@ -102,6 +112,12 @@ pub(super) struct Head {
     /// The copy's id.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) id: Vec<u8>,
+    /// It is of no copy, but says that the one of this id was given up; empty: it is of one.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(super) given_up: Vec<u8>,
+    /// The epoch in which it was.
+    #[prost(uint64, tag = "4")]
+    pub(super) epoch: u64,
 }
 
 impl Head {

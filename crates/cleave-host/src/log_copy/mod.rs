@@ -9,6 +9,7 @@
 //! 1. `ALTER SYSTEM SET log_copy` names the devices; [`set`] puts them into the root, with the space that each reserves.
 //! 2. [`Copies::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the device lacks.
 //! 3. [`prepare`] sees to it, before a root is written, that the copy has room for it.
+//!    Who gives a copy up tells the other devices ([`given_up`]).
 //! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies there.
 //!
 //! A copy is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was taken over can
@@ -19,6 +20,7 @@
 
 mod copier;
 mod found;
+mod given_up;
 pub(crate) mod layout;
 mod source;
 pub mod takeover;
@@ -373,30 +375,49 @@ pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()
         wanted.push(device.id().0);
     }
     let mut transaction = Transaction::begin(database).await?;
-    let copies = &mut transaction.next.upkeep.log_copies;
-    for copy in copies.iter_mut() {
-        copy.is_ended |= !wanted.contains(&copy.device);
+    for place in 0..transaction.next.upkeep.log_copies.len() {
+        let Some(copy) = transaction.next.upkeep.log_copies.get_mut(place) else { continue };
+        if copy.is_ended || wanted.contains(&copy.device) {
+            continue;
+        }
+        copy.is_ended = true;
+        let given_up = copy.clone();
+        Box::pin(given_up::tell(database, &mut transaction, &given_up)).await?;
     }
+    let copies = &mut transaction.next.upkeep.log_copies;
     for device in wanted {
         if !copies.iter().any(|copy| copy.device == device && !copy.is_ended) {
-            let id = cleave_media::random_bytes().map_err(|error| {
-                Error::io("draw", std::path::Path::new("an id"), std::io::Error::other(error))
-            })?;
-            copies.push(LogCopy { device, id, arenas: Vec::new(), is_ended: false });
+            let (id, arenas) = (drawn_id()?, Vec::new());
+            copies.push(LogCopy { device, id, arenas, is_ended: false, gives_up: None });
         }
     }
     transaction.commit_settings().await?;
     erase_ended(database).await
 }
 
-/// Erases the copies that are wanted no more, where their devices answer, and lets go of their space.
+/// An id that no other copy has.
+fn drawn_id() -> Result<[u8; 16]> {
+    cleave_media::random_bytes().map_err(|error| {
+        Error::io("draw", std::path::Path::new("an id"), std::io::Error::other(error))
+    })
+}
+
+/// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets go of their space.
 ///
 /// # Errors
 /// Those of a commit.
 async fn erase_ended(database: &Arc<Database>) -> Result<()> {
     let state = database.durable();
     let mut erased = Vec::new();
-    for ended in state.upkeep.log_copies.iter().filter(|copy| copy.is_ended) {
+    let copies = &state.upkeep.log_copies;
+    let (words, ended): (Vec<_>, Vec<_>) =
+        copies.iter().filter(|copy| copy.is_ended).partition(|copy| copy.gives_up.is_some());
+    for ended in ended.into_iter().chain(words) {
+        let is_there =
+            |copy: &LogCopy| ended.gives_up == Some(copy.id) && !erased.contains(&copy.id);
+        if copies.iter().any(is_there) {
+            continue;
+        }
         let copier = database.copies.copier(database, ended)?;
         if copier.erase(ended).await.is_ok() {
             erased.push(ended.id);
@@ -446,7 +467,7 @@ pub(crate) fn status(database: &Database) -> String {
     let state = database.durable();
     let end = database.log().map_or(0, |log| log.durable_end().0);
     let mut lines = Vec::new();
-    for copy in &state.upkeep.log_copies {
+    for copy in state.upkeep.log_copies.iter().filter(|copy| copy.gives_up.is_none()) {
         let Ok(copier) = database.copies.copier(database, copy) else { continue };
         let name = copier.device.name();
         if copy.is_ended {

@@ -24,6 +24,7 @@ use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path
 use prost::Message;
 
 use super::found::{self, Found};
+use super::given_up;
 use super::layout::{Stamp, whole};
 use super::{OPENING_WAIT, ROOT, SEGMENTS};
 use crate::backup::{
@@ -209,6 +210,20 @@ impl<'a> Taking<'a> {
                     entry.address(),
                     moment(newer.stamp.time_us),
                     newer.stamp.epoch
+                );
+                return refused(&self.entry, &reason);
+            }
+            let told =
+                given_up::is_told(&other, self.owner.database, identity.block_count, &found.stamp);
+            let told = waiting::timeout(LOOKING_WAIT, Box::pin(told)).await;
+            if let Some(Ok(true)) = told {
+                let reason = format!(
+                    "its copy of the log was written last at {} in epoch {}, and was given up, as device \"{}\" at {} was told: what was \
+                     committed then is not in the copy; use the folder of that host if there is one, or else say --stale",
+                    moment(found.stamp.time_us),
+                    found.stamp.epoch,
+                    entry.name,
+                    entry.address()
                 );
                 return refused(&self.entry, &reason);
             }

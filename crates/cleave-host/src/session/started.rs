@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use cleave_fragment::StopOnDrop;
 use datafusion::sql::sqlparser::ast;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
@@ -54,7 +55,9 @@ enum Source {
     Running(Box<RunningQuery>),
     Elsewhere {
         batches: mpsc::Receiver<Result<RecordBatch>>,
-        /// Stops the query when it is dropped.
+        /// Stops the query when it is dropped. The task is dropped by who computes: until there is a thread for that, this stops
+        /// those that keep the threads busy.
+        _stop: StopOnDrop,
         _task: JoinSet<()>,
     },
     Cursor {
@@ -300,6 +303,7 @@ impl ResultRows {
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };
+        let stop = running.planned().context.stop().into();
         let (give, batches) = mpsc::channel(AHEAD);
         let mut task = JoinSet::new();
         task.spawn_on(
@@ -313,7 +317,7 @@ impl ResultRows {
             },
             runtime,
         );
-        let source = Source::Elsewhere { batches, _task: task };
+        let source = Source::Elsewhere { batches, _stop: stop, _task: task };
         Self { schema: self.schema, source }
     }
 

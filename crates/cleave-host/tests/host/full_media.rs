@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use cleave_host::Database;
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError, Memory, SplitMix64};
 
 use datafusion::common::runtime::SpawnedTask;
@@ -109,11 +110,18 @@ impl Media for Bounded {
     }
 }
 
+/// A database whose media has at most so many blocks, and how to open it again.
+async fn bounded(block_count_max: u64) -> (tempfile::TempDir, Arc<Bounded>, Slot, Arc<Database>) {
+    let directory = tempfile::tempdir().unwrap();
+    let media = Arc::new(Bounded::new(block_count_max));
+    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+    let database = slot.open(directory.path()).await;
+    (directory, media, slot, database)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_gives_space_back_works_where_there_is_none() {
-    let directory = tempfile::tempdir().unwrap();
-    let slot = Slot::new(Arc::new(Bounded::new(BLOCK_COUNT)));
-    let database = slot.open(directory.path()).await;
+    let (directory, _, slot, database) = bounded(BLOCK_COUNT).await;
     let mut session = database.session();
     for table in ["t", "other"] {
         let create = format!("CREATE TABLE {table} (id int PRIMARY KEY, note text)");
@@ -150,9 +158,7 @@ async fn what_gives_space_back_works_where_there_is_none() {
 /// What is acknowledged can be read, though a run of keys that is due finds no room.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let slot = Slot::new(Arc::new(Bounded::new(2 * BLOCK_COUNT)));
-    let database = slot.open(directory.path()).await;
+    let (_directory, _, _, database) = bounded(2 * BLOCK_COUNT).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (word text PRIMARY KEY, id int)").await;
     for table in ["filler", "room"] {
@@ -202,10 +208,7 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
 /// Pages that a reader has written of what is committed are room that comes back: who commits beside it does not fail for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
-    let directory = tempfile::tempdir().unwrap();
-    let media = Arc::new(Bounded::new(u64::MAX));
-    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
-    let database = slot.open(directory.path()).await;
+    let (directory, media, slot, database) = bounded(u64::MAX).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     let mut random = SplitMix64::new(3);
@@ -266,10 +269,7 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
 /// Who settles waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself from giving up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_pages() {
-    let directory = tempfile::tempdir().unwrap();
-    let media = Arc::new(Bounded::new(u64::MAX));
-    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
-    let database = slot.open(directory.path()).await;
+    let (directory, media, slot, database) = bounded(u64::MAX).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO t VALUES (0, 'before')").await;

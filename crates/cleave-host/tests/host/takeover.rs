@@ -622,6 +622,71 @@ async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
     assert_no_leak(&database);
 }
 
+/// A copy on "nas", which was away when it was given up with nothing in its place, and is back; "other" was there all the time.
+async fn given_up_for_none(
+    outside: &Path,
+) -> (tempfile::TempDir, Arc<Database>, [Served; 2], RemoteDevice) {
+    let (directory, database, served, nas) = with_nas(outside).await;
+    let address = served.address;
+    let other_served = Served::start(&outside.join("other.media"), [2; 16], anywhere()).await;
+    let other = RemoteDevice { port: other_served.address.port(), ..nas.clone() };
+    database.add_device("other", other).await.unwrap();
+    let mut session = database.session();
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'; SET default_device = 'other'").await;
+    run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
+    run(&mut session, "INSERT INTO o VALUES (1, 'on both')").await;
+    served.stop().await;
+    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
+    run(&mut session, "INSERT INTO o VALUES (2, 'not on nas')").await;
+    assert_no_leak(&database);
+    let served = Served::start(&outside.join("nas.media"), [1; 16], address).await;
+    (directory, database, [served, other_served], nas)
+}
+
+/// Its device knows nothing of it, and all are of one epoch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_that_was_given_up_for_none_is_one_of_which_others_were_told() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _served, nas) = given_up_for_none(outside.path()).await;
+    let mut session = database.session();
+    let folder = outside.path().join("second");
+    let error = taken(&folder, &nas).await.unwrap_err();
+    assert_eq!(error.sqlstate(), "55000", "{error}");
+    assert!(error.to_string().contains("given up, as device \"other\""), "{error}");
+    run(&mut session, "INSERT INTO o VALUES (3, 'the host has its devices')").await;
+    // It is erased, and what others were told of it; then there is one again.
+    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
+    assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+    assert_no_leak(&database);
+    assert_eq!(database.remove_device("other").await.unwrap_err().sqlstate(), "2BP01");
+    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "INSERT INTO o VALUES (4, 'on both')").await;
+    drop((session, database, directory));
+    taken(&folder, &nas).await.unwrap();
+    let database = reopened(&folder).await;
+    let found = rows(&mut database.session(), "SELECT id FROM o ORDER BY id").await;
+    assert_eq!(found, ["1", "2", "3", "4"]);
+    assert_no_leak(&database);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_told_of_a_copy_ends_when_it_is_taken_over_all_the_same() {
+    let outside = tempfile::tempdir().unwrap();
+    let (directory, database, _served, nas) = given_up_for_none(outside.path()).await;
+    drop((database, directory));
+    let folder = outside.path().join("second");
+    taken(&folder, &nas).await.unwrap_err();
+    taken_though_stale(&folder, &nas).await.unwrap();
+    let database = reopened(&folder).await;
+    let mut session = database.session();
+    run(&mut session, "INSERT INTO far VALUES (-3, 'in the copy again')").await;
+    drop((session, database));
+    let third = outside.path().join("third");
+    taken(&third, &nas).await.unwrap();
+    let database = reopened(&third).await;
+    assert_eq!(row(&mut database.session(), "SELECT count(*) FROM far WHERE id < 0").await, "1");
+}
+
 /// Its log may get as long as that of the copy, which has commits that somebody was told of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_folder_that_was_put_back_acknowledges_nothing() {

@@ -100,12 +100,18 @@ impl OpenedPage {
     /// Bytes that it keeps in memory, roughly, once all of it was read.
     #[must_use]
     pub fn byte_count(&self) -> usize {
-        let bytes = |opened: &OpenedColumn| {
-            let stored = opened.bytes.as_ref().map_or(0, Bytes::len);
+        let stored = |opened: &OpenedColumn| opened.bytes.as_ref().map_or(0, Bytes::len);
+        self.columns.iter().map(stored).sum::<usize>().saturating_add(self.own_byte_count())
+    }
+
+    /// The same, without the bytes that it was opened of.
+    #[must_use]
+    pub fn own_byte_count(&self) -> usize {
+        let own = |opened: &OpenedColumn| {
             let later = opened.chunk.as_ref().map_or(0, |chunk| chunk.later_bytes());
-            stored.saturating_add(later).saturating_add(COLUMN_BYTES)
+            later.saturating_add(COLUMN_BYTES)
         };
-        self.columns.iter().map(bytes).sum()
+        self.columns.iter().map(own).sum()
     }
 
     /// The columns of `projection` of the rows at `slots`, in their order.

@@ -524,6 +524,48 @@ fn others_compute_beside_a_statement_that_lets_go_of_no_thread() {
     assert_eq!(other.value("SELECT sum(v) FROM generate_series(1, 4) AS s (v)"), "10");
 }
 
+/// Each looks at a batch of one side with all of the other in one go, for longer than any test: with a condition, and without one.
+const ALL_PAIRS: [&str; 2] = [
+    "SELECT count(*) FROM generate_series(1, 2000000) a, generate_series(1, 2000000) b WHERE a.value + b.value = 1",
+    "SELECT sum(a.value + b.value) FROM generate_series(1, 2000000) a, generate_series(1, 2000000) b",
+];
+
+#[test]
+fn joins_that_nobody_waits_for_let_go_of_their_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    // As many as there are threads that compute.
+    let count = 4 * std::thread::available_parallelism().unwrap().get();
+    let mut busy: Vec<Client> = (0..count).map(|_| server.client()).collect();
+    for (client, pairs) in busy.iter_mut().zip(ALL_PAIRS.iter().cycle()) {
+        client.query("SET statement_timeout = 4000");
+        client.send('Q', format!("{pairs}\0").as_bytes());
+    }
+    let late = busy.split_off(count / 2);
+    for mut client in late {
+        assert_eq!(field(&client.answer().error, 'C'), "57014");
+    }
+    // The others' clients vanish.
+    drop(busy);
+    let mut other = server.client();
+    for count in 1..=20 {
+        let query = format!("SELECT count(*) FROM generate_series(1, {count})");
+        assert_eq!(other.value(&query), count.to_string());
+    }
+}
+
+#[test]
+fn statements_that_give_no_rows_end_in_the_midst_of_a_join() {
+    let (_folder, server) = served();
+    let mut client = server.client();
+    client.query("CREATE TABLE t (a int8); SET threads = 1; SET statement_timeout = 1000");
+    for pairs in ALL_PAIRS {
+        let error = client.query(&format!("INSERT INTO t {pairs}")).error;
+        assert_eq!(field(&error, 'C'), "57014", "{error:?}");
+    }
+    assert_eq!(client.value("SELECT count(*) FROM t"), "0");
+}
+
 #[test]
 fn a_server_that_ends_says_so_and_stops_statements_in_time() {
     let folder = tempfile::tempdir().unwrap();

@@ -149,6 +149,7 @@ fn state(directory: &Path) -> CatalogState {
                 id: [9; 16],
                 arenas: vec![Extent { start: BlockAddress(1 << 20), block_count: 9000 }],
                 is_ended: true,
+                gives_up: Some([4; 16]),
             }],
             kept: BTreeMap::from([(
                 DeviceId(1),

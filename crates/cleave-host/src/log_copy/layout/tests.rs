@@ -76,8 +76,11 @@ fn the_root_has_it() {
         id: [5; 16],
         arenas: vec![extent(1024, 129), extent(7, 3)],
         is_ended: true,
+        gives_up: None,
     };
     assert_eq!(LogCopy::decode(copy.encode()), Some(copy.clone()));
+    let word = LogCopy { gives_up: Some([6; 16]), ..copy.clone() };
+    assert_eq!(LogCopy::decode(word.encode()), Some(word));
     let mut odd = copy.encode();
     odd.arenas.pop();
     assert_eq!(LogCopy::decode(odd), None);

@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use cleave_fragment::{StopOnDrop, loops, stoppable_joins};
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
 use cleave_plan::split::{CutDecision, PlacedCuts, Split};
@@ -26,6 +27,8 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::common::spawn_buffered;
+use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
@@ -73,6 +76,7 @@ use crate::activity::Act;
 use crate::buffer_pool::PoolStatus;
 use crate::catalog::CatalogState;
 use crate::cooperative::figures::QueryFigures;
+use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
@@ -89,6 +93,9 @@ use order_and_split::{Divided, Planning};
 use result_names::ResultNames;
 pub(crate) use result_names::item_name;
 pub(crate) use used_columns::{is_whole, uses_column};
+
+/// Batches that a query makes ahead which does not run where its rows are waited for.
+const AHEAD: usize = 2;
 
 /// A query that is ready to run.
 #[derive(Debug)]
@@ -113,6 +120,7 @@ pub struct PlannedQuery {
 pub struct RunningQuery {
     query: PlannedQuery,
     stream: SendableRecordBatchStream,
+    _stop: StopOnDrop,
     schema: SchemaRef,
     meter: Meter,
     row_count: u64,
@@ -390,15 +398,23 @@ impl PlannedQuery {
     }
 
     /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
-    pub async fn run(self, measure_media: bool) -> Result<RunningQuery> {
+    pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
         let meter = Meter::start(&self.context, measure_media).await?;
         let fragment_context = self.context.host_fragment_context()?;
         let task = TaskContext::from(&self.state);
         let config = task.session_config().clone().with_extension(fragment_context);
         let task = Arc::new(task.with_session_config(config));
-        let stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
+        // After the cuts: what is planned, shown and encoded is without it.
+        self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop())?;
+        let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
+        if loops_here(&*self.cuts.plan) {
+            // Who waits for its rows must hear that it is to stop.
+            stream = spawn_buffered(stream, AHEAD);
+        }
         let schema = self.names.apply(&stream.schema());
-        Ok(RunningQuery { query: self, stream, schema, meter, row_count: 0, record: None })
+        let stop = self.context.stop().into();
+        let (row_count, record) = (0, None);
+        Ok(RunningQuery { query: self, stream, _stop: stop, schema, meter, row_count, record })
     }
 }
 
@@ -467,6 +483,15 @@ impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.enter(QueryEnd::Dropped);
     }
+}
+
+/// Whether a join of `plan`, or of what the host may run of its fragments, looks at all pairs of rows.
+fn loops_here(plan: &dyn ExecutionPlan) -> bool {
+    let in_fragment =
+        plan.downcast_ref::<FragmentExec>().is_some_and(|cut| loops(&**cut.device_plan()));
+    in_fragment
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.children().into_iter().any(|input| loops_here(&**input))
 }
 
 /// `batch` with the names of `schema`.

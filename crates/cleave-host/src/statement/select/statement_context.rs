@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
     BroadcastInputs, FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource,
-    Narrowing, ReadAheadPages, RowPlaces, narrowed_inputs,
+    Narrowing, ReadAheadPages, RowPlaces, Stop, narrowed_inputs,
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
@@ -54,6 +54,7 @@ pub struct StatementContext {
     estimates: Mutex<PlanEstimates>,
     /// What zone maps and indexes have left of tables.
     left: Mutex<Vec<LeftPages>>,
+    stop: Stop,
 }
 
 /// The pages that conditions leave of a table.
@@ -102,7 +103,13 @@ impl StatementContext {
             samples: Mutex::default(),
             estimates: Mutex::default(),
             left: Mutex::default(),
+            stop: Stop::default(),
         })
+    }
+
+    /// Raised when nobody wants its rows any more.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
     }
 
     /// What ANALYZE found of `table`.

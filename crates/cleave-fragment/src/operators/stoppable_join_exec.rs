@@ -1,0 +1,283 @@
+//! Joins that stop in their midst: a plan in, the same plan out, whose joins let go of their thread once nobody wants their rows.
+//!
+//! The engine's nested-loop join looks at a batch of one side against all of the other before it lets go of its thread, and what
+//! gathers rows above a join takes all that the join makes of one batch. A task that is dropped meanwhile goes on until then, which
+//! may be hours.
+//!
+//! 1. [`stoppable_joins`] puts a [`StoppableJoinExec`] in the place of each join, just before the plan runs.
+//! 2. Between batches, the join gives its thread to others as scans do, and ends if it was [stopped](Stop).
+//! 3. A nested-loop join's condition is asked for a batch of pairs at a time, and is an error from then on ([`WhileWanted`]).
+//!
+//! Invariant: whoever looks at the plan sees the joins as they were planned, and as many nodes. It is never encoded: who runs a
+//! fragment does this to it.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion_common::tree_node::TreeNodeRecursion;
+use datafusion_common::{Result, ScalarValue, Statistics, exec_err};
+use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_expr::ColumnarValue;
+use datafusion_physical_expr::PhysicalExpr;
+use datafusion_physical_expr::expressions::Literal;
+use datafusion_physical_plan::coop::make_cooperative;
+use datafusion_physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion_physical_plan::joins::utils::JoinFilter;
+use datafusion_physical_plan::joins::{
+    CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
+};
+use datafusion_physical_plan::metrics::MetricsSet;
+use datafusion_physical_plan::statistics::{ChildStats, StatisticsArgs};
+use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::StreamExt;
+
+/// Says to a plan that runs that nobody wants its rows any more; clones are of the same plan.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// From now on.
+    pub fn raise(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails once it was raised.
+    fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            true => exec_err!("nobody wants the rows any more"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Raises a [`Stop`] when it is dropped: held by who wants the rows, on a thread that no join keeps busy.
+#[derive(Debug)]
+pub struct StopOnDrop(Stop);
+
+impl From<&Stop> for StopOnDrop {
+    fn from(stop: &Stop) -> Self {
+        Self(stop.clone())
+    }
+}
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.raise();
+    }
+}
+
+/// `plan`, whose joins end once `stop` is raised.
+///
+/// # Errors
+/// What the engine says of a plan with other inputs.
+pub fn stoppable_joins(
+    plan: &Arc<dyn ExecutionPlan>,
+    stop: &Stop,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let inputs = plan.children().into_iter().map(|input| stoppable_joins(input, stop));
+    let plan = replace_children_if_necessary(Arc::clone(plan), inputs.collect::<Result<_>>()?)?;
+    let is_join =
+        plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() || plan.is::<HashJoinExec>();
+    match is_join {
+        true => Ok(Arc::new(StoppableJoinExec::new(plan, stop.clone())?)),
+        false => Ok(plan),
+    }
+}
+
+/// Whether a join of `plan` looks at all pairs of rows.
+pub fn loops(plan: &dyn ExecutionPlan) -> bool {
+    plan.is::<NestedLoopJoinExec>() || plan.children().into_iter().any(|input| loops(&**input))
+}
+
+/// A join that ends when it is told to; see the [module](self).
+#[derive(Debug)]
+pub struct StoppableJoinExec {
+    /// The join as it is shown.
+    planned: Arc<dyn ExecutionPlan>,
+    /// The join that runs.
+    join: Arc<dyn ExecutionPlan>,
+    stop: Stop,
+}
+
+impl StoppableJoinExec {
+    fn new(planned: Arc<dyn ExecutionPlan>, stop: Stop) -> Result<Self> {
+        let Some(join) = planned.downcast_ref::<NestedLoopJoinExec>() else {
+            return Ok(Self { join: Arc::clone(&planned), planned, stop });
+        };
+        let filter = match join.filter() {
+            Some(filter) => JoinFilter::new(
+                WhileWanted::of(filter.expression(), &stop),
+                filter.column_indices().to_vec(),
+                Arc::clone(filter.schema()),
+            ),
+            None => {
+                let always: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from(true)));
+                let always = WhileWanted::of(&always, &stop);
+                JoinFilter::new(always, Vec::new(), Arc::new(Schema::empty()))
+            }
+        };
+        let join = NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?;
+        Ok(Self { planned, join: Arc::new(join), stop })
+    }
+}
+
+impl DisplayAs for StoppableJoinExec {
+    fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.planned.fmt_as(kind, f)
+    }
+}
+
+impl ExecutionPlan for StoppableJoinExec {
+    fn name(&self) -> &str {
+        self.planned.name()
+    }
+
+    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
+        Some(&*self.planned)
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        self.planned.properties()
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.join.children()
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        self.planned.maintains_input_order()
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.planned.fetch()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.planned.apply_expressions(visit)
+    }
+
+    fn dynamic_expressions_produced(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.planned.dynamic_expressions_produced()
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let planned = replace_children_if_necessary(Arc::clone(&self.planned), children)?;
+        Ok(Arc::new(Self::new(planned, self.stop.clone())?))
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let planned = Arc::clone(&self.planned).reset_state()?;
+        Ok(Arc::new(Self::new(planned, self.stop.clone())?))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let rows = self.join.execute(partition, task)?;
+        let (schema, stop) = (rows.schema(), self.stop.clone());
+        let rows = rows.map(move |batch| stop.check().and(batch));
+        Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, rows))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        self.join.metrics()
+    }
+
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        self.planned.child_stats_requests(partition)
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        self.planned.statistics_from_inputs(inputs, args)
+    }
+}
+
+/// What `of` is of each row, as long as somebody wants to know.
+#[derive(Debug, Clone)]
+struct WhileWanted {
+    of: Arc<dyn PhysicalExpr>,
+    stop: Stop,
+}
+
+impl WhileWanted {
+    fn of(of: &Arc<dyn PhysicalExpr>, stop: &Stop) -> Arc<dyn PhysicalExpr> {
+        Arc::new(Self { of: Arc::clone(of), stop: stop.clone() })
+    }
+}
+
+impl PartialEq for WhileWanted {
+    fn eq(&self, other: &Self) -> bool {
+        *self.of == *other.of && Arc::ptr_eq(&self.stop.0, &other.stop.0)
+    }
+}
+
+impl Eq for WhileWanted {}
+
+impl Hash for WhileWanted {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.of.hash(state);
+    }
+}
+
+impl fmt::Display for WhileWanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.of.fmt(f)
+    }
+}
+
+impl PhysicalExpr for WhileWanted {
+    fn data_type(&self, schema: &Schema) -> Result<DataType> {
+        self.of.data_type(schema)
+    }
+
+    fn nullable(&self, schema: &Schema) -> Result<bool> {
+        self.of.nullable(schema)
+    }
+
+    fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
+        self.stop.check()?;
+        self.of.evaluate(batch)
+    }
+
+    fn return_field(&self, schema: &Schema) -> Result<FieldRef> {
+        self.of.return_field(schema)
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
+        vec![&self.of]
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        match children.as_slice() {
+            [of] => Ok(Self::of(of, &self.stop)),
+            _ => exec_err!("{} expressions in the place of one", children.len()),
+        }
+    }
+
+    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.of.fmt_sql(f)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! A join that is stopped asks its condition no more, lets others have their turn, and looks as it was planned.
+
+use std::sync::atomic::AtomicUsize;
+
+use arrow::array::Int64Array;
+use arrow::datatypes::Field;
+use datafusion_common::config::ConfigOptions;
+use datafusion_common::{JoinSide, JoinType};
+use datafusion_expr::{Volatility, create_udf};
+use datafusion_physical_expr::ScalarFunctionExpr;
+use datafusion_physical_expr::expressions::Column;
+use datafusion_physical_plan::displayable;
+use datafusion_physical_plan::joins::utils::ColumnIndex;
+use datafusion_physical_plan::streaming::{PartitionStream, StreamingTableExec};
+use futures::{FutureExt, stream};
+
+use super::*;
+
+#[derive(Debug)]
+struct Numbers(RecordBatch);
+
+impl PartitionStream for Numbers {
+    fn schema(&self) -> &Arc<Schema> {
+        self.0.schema_ref()
+    }
+
+    fn execute(&self, _task: Arc<TaskContext>) -> SendableRecordBatchStream {
+        let batches = stream::iter([Ok(self.0.clone())]);
+        Box::pin(RecordBatchStreamAdapter::new(self.0.schema(), batches))
+    }
+}
+
+/// The numbers below `count`, as one batch.
+fn numbers(count: i64) -> Arc<dyn ExecutionPlan> {
+    let schema = Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]));
+    let column = Arc::new(Int64Array::from_iter_values(0..count));
+    let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
+    let part: Arc<dyn PartitionStream> = Arc::new(Numbers(batch));
+    let plan = StreamingTableExec::try_new(schema, vec![part], None, [], false, None).unwrap();
+    Arc::new(plan)
+}
+
+/// Which is true of no pair, and raises `stop` when it is asked for the third time; and how often it was asked.
+fn raising(stop: &Stop) -> (JoinFilter, Arc<AtomicUsize>) {
+    let (stop, asked) = (stop.clone(), Arc::new(AtomicUsize::new(0)));
+    let count = Arc::clone(&asked);
+    let of_pairs = move |_: &[ColumnarValue]| {
+        if count.fetch_add(1, Ordering::Relaxed) == 2 {
+            stop.raise();
+        }
+        Ok(ColumnarValue::Scalar(ScalarValue::from(false)))
+    };
+    let (arguments, result) = (vec![DataType::Int64], DataType::Boolean);
+    let function =
+        create_udf("raising", arguments, result, Volatility::Volatile, Arc::new(of_pairs));
+    let schema = numbers(0).schema();
+    let number: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
+    let options = Arc::new(ConfigOptions::default());
+    let call = ScalarFunctionExpr::try_new(Arc::new(function), vec![number], &schema, options);
+    let columns = vec![ColumnIndex { index: 0, side: JoinSide::Left }];
+    (JoinFilter::new(Arc::new(call.unwrap()), columns, schema), asked)
+}
+
+#[tokio::test]
+async fn a_condition_on_pairs_is_asked_no_more() {
+    let stop = Stop::default();
+    let (filter, asked) = raising(&stop);
+    let (left, right) = (numbers(100), numbers(1000));
+    let join = NestedLoopJoinExec::try_new(left, right, Some(filter), &JoinType::Inner, None);
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let plan = stoppable_joins(&plan, &stop).unwrap();
+    let mut rows = plan.execute(0, Arc::default()).unwrap();
+    let error = rows.next().await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("nobody wants the rows"), "{error}");
+    assert_eq!(asked.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn joins_without_a_condition_end_too() {
+    let stop = Stop::default();
+    let join = NestedLoopJoinExec::try_new(numbers(9), numbers(9), None, &JoinType::LeftSemi, None);
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let plan = stoppable_joins(&plan, &stop).unwrap();
+    let run = || plan.execute(0, Arc::default()).unwrap();
+    assert_eq!(run().next().await.unwrap().unwrap().num_rows(), 9);
+    let plan = Arc::clone(&plan).reset_state().unwrap();
+    stop.raise();
+    assert!(plan.execute(0, Arc::default()).unwrap().next().await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn others_have_their_turn_between_batches() {
+    let join: Arc<dyn ExecutionPlan> = Arc::new(CrossJoinExec::new(numbers(5000), numbers(1)));
+    let stop = Stop::default();
+    let mut rows = stoppable_joins(&join, &stop).unwrap().execute(0, Arc::default()).unwrap();
+    // All that a task does which never waits.
+    let in_one_go = std::iter::from_fn(|| rows.next().now_or_never()).take(5000).count();
+    assert!((1..1000).contains(&in_one_go), "{in_one_go} batches");
+    tokio::task::yield_now().await;
+    assert!(rows.next().await.unwrap().is_ok());
+    stop.raise();
+    assert!(rows.next().await.unwrap().is_err());
+}
+
+#[test]
+fn plans_look_as_before() {
+    let stop = Stop::default();
+    let (filter, _) = raising(&stop);
+    let inner: Arc<dyn ExecutionPlan> = Arc::new(CrossJoinExec::new(numbers(1), numbers(1)));
+    let join = NestedLoopJoinExec::try_new(numbers(1), inner, Some(filter), &JoinType::Left, None);
+    let plan: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+    let stoppable = stoppable_joins(&plan, &stop).unwrap();
+    let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(&**plan).indent(true).to_string();
+    assert_eq!(shown(&stoppable), shown(&plan));
+    assert!(stoppable.is::<NestedLoopJoinExec>() && stoppable.children()[1].is::<CrossJoinExec>());
+    assert!(loops(&*stoppable) && loops(&*plan) && !loops(&**plan.children()[1]));
+}
