@@ -77,20 +77,22 @@ impl Session {
         self.check_may_write("INSERT")?;
         let returning = returning_query(insert)?;
         let locked = self.lock_for_writing(&insert.table).await;
-        let mut schema = locked.map_err(|error| error.at(insert.position))?;
+        let schema = locked.map_err(|error| error.at(insert.position))?;
         let made;
         let constants = match known.filter(|known| Arc::ptr_eq(&known.schema, &schema)) {
             Some(known) => Some(known),
             None => {
-                schema = self.insert_target(insert)?;
-                made = ConstantInsert::of(insert, &schema)?;
+                let read = ConstantInsert::of(insert, &schema);
+                // What is listed is wrong before the values are too many for it.
+                made = read.or_else(|error| check_listed(insert, &schema).and(Err(error)))?;
                 made.as_ref()
             }
         };
-        if constants.is_none()
-            && let Some(query) = &insert.source
-        {
-            self.wait_for_tables(query).await?;
+        if constants.is_none() {
+            check_listed(insert, &schema)?;
+            if let Some(query) = &insert.source {
+                self.wait_for_tables(query).await?;
+            }
         }
         self.fix_snapshot().await?;
         let rows = match constants {
@@ -163,7 +165,7 @@ impl Session {
         let state = self.names();
         let table = state.find_writable_table(&insert.table);
         let table = table.map_err(|error| error.at(insert.position))?;
-        Conform::by_position(&table.schema, &insert.columns, insert.columns.len(), 0)?;
+        check_listed(insert, &table.schema)?;
         Ok(Arc::clone(&table.schema))
     }
 
@@ -275,6 +277,11 @@ impl Session {
         });
         Ok(rows.boxed())
     }
+}
+
+/// Refuses columns that the table does not have.
+fn check_listed(insert: &Insert, schema: &Arc<TableSchema>) -> Result<()> {
+    Conform::by_position(schema, &insert.columns, insert.columns.len(), 0).map(drop)
 }
 
 /// What fills the columns of an INSERT by itself, each with the place of its column.
