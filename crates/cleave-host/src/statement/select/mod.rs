@@ -86,8 +86,7 @@ pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 use missing_table::named_table;
 use order_and_split::{Divided, Planning};
-use result_names::ResultNames;
-pub(crate) use result_names::item_name;
+pub(crate) use result_names::{ResultNames, item_name};
 pub(crate) use used_columns::{is_whole, uses_column};
 
 /// A query that is ready to run.
