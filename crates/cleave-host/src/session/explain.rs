@@ -62,7 +62,7 @@ impl Changes {
 }
 
 /// What a query may be without a plan, each with its values: a look-up, a range, or one whose subqueries are looked up.
-type LookUps = (
+pub(super) type LookUps = (
     Option<PointQuery>,
     Option<(Arc<RangeTemplate>, Parameters)>,
     Option<(Arc<NestedQuery>, Parameters)>,
@@ -85,6 +85,11 @@ impl Session {
             Statement::LockedParts(parts) => *parts.plain,
             other => other,
         };
+        if let Statement::ChangingWith(with) = &statement {
+            check_not_run(analyze)?;
+            let none = Parameters::default();
+            return Box::pin(self.explain_changing_with(with, &none, format)).await;
+        }
         if let Statement::Execute(execute) = statement {
             let prepared = self.prepared_now(&execute.name).await?;
             let parameters = self.values_of(&prepared, &execute).await?;
@@ -95,6 +100,10 @@ impl Session {
             let view = self.view().await?;
             let point = prepared.point_query(&parameters, &view.state);
             let statement = prepared.statement().clone();
+            if let Statement::ChangingWith(with) = &statement {
+                check_not_run(analyze)?;
+                return Box::pin(self.explain_changing_with(with, &parameters, format)).await;
+            }
             let asked = (statement, &parameters, &view);
             let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
             let nested = prepared.nested().map(|nested| (Arc::clone(nested), parameters.clone()));
@@ -122,7 +131,7 @@ impl Session {
     }
 
     /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
-    async fn explain_with(
+    pub(super) async fn explain_with(
         &self,
         analyze: bool,
         format: ExplainFormat,
@@ -279,5 +288,13 @@ impl Session {
             }
         };
         Ok(Outcome::Rows { schema, batches })
+    }
+}
+
+/// Refuses to run parts of WITH for EXPLAIN ANALYZE, which would show them as one.
+fn check_not_run(analyze: bool) -> Result<()> {
+    match analyze {
+        true => Err(Error::unsupported("EXPLAIN ANALYZE of WITH that changes rows")),
+        false => Ok(()),
     }
 }

@@ -22,7 +22,7 @@ use super::block::{OwnRows, Taken};
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
 use crate::statement::locked_parts::GivenRows;
-use crate::statement::modify::over_target;
+use crate::statement::modify::{over_target, returns_nested};
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
 use crate::statement::select::{Asked, Measured, ReadView, all_known, describe_over};
@@ -95,6 +95,15 @@ impl Session {
             }
         }
         self.fix_snapshot().await?;
+        // What subqueries of RETURNING read was there before.
+        let view = match &returning {
+            Some(query) if returns_nested(&insert.returning) => {
+                self.wait_for_tables(query).await?;
+                Some(self.view().await?)
+            }
+            _ => None,
+        };
+        let with = (parameters, view.as_ref());
         let rows = match constants {
             Some(constants) => {
                 let rows = self.constant_rows(insert, constants, parameters)?;
@@ -110,7 +119,7 @@ impl Session {
             let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
             let clause = (on_conflict, &insert.target_name());
             let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
-            return self.inserted(insert, (&schema, &rows), returning, parameters).await;
+            return self.inserted(insert, (&schema, &rows), returning, with).await;
         }
         if returning.is_none() {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
@@ -119,7 +128,7 @@ impl Session {
         let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
         Box::pin(self.put_rows(&schema, put)).await?;
-        self.inserted(insert, (&schema, &rows), returning, parameters).await
+        self.inserted(insert, (&schema, &rows), returning, with).await
     }
 
     /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of them

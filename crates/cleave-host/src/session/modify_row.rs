@@ -252,6 +252,10 @@ impl Session {
         parameters: &Parameters,
         state: &Arc<CatalogState>,
     ) -> Result<Option<String>> {
+        // Parts of WITH are planned.
+        if self.view_of_parts().is_some() {
+            return Ok(None);
+        }
         let own;
         let (modify, parameters) = match Lifted::of(modify, state) {
             Some(Lifted { modify, values }) => {

@@ -514,10 +514,10 @@ impl Session {
         };
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
-        let asked = Asked { query: &query, parameters, view: None };
-        let told = select::over_rows(&self.database, self.in_force(), asked, &rows);
-        let (schema, _) = Box::pin(told).await?;
-        Ok(Some(schema))
+        let view = ReadView { state: self.names(), target: None, reads: None };
+        let (context, query) = ((&self.database, self.in_force()), (&*query, parameters));
+        let told = select::described_over_rows(context, query, &view, &rows);
+        Box::pin(told).await.map(Some)
     }
 
     pub(super) async fn run_prepared(

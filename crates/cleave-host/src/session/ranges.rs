@@ -505,7 +505,7 @@ impl Session {
             [] => None,
             _ => Some((modify.returning_query()?, rows)),
         };
-        self.outcome(name, count, returned, parameters).await.map(Some)
+        self.outcome((name, count), returned, parameters, None).await.map(Some)
     }
 }
 
