@@ -365,10 +365,7 @@ fn reads<'a>(
 /// The row of a search key that no two rows have.
 async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
     if let [read] = reads {
-        return match read.only_row_at_hand()? {
-            Some(found) => Ok(found),
-            None => read.only_row().await,
-        };
+        return read.only_row().await;
     }
     // In this order: what the host has at hand needs no waiting, and may make asking the others needless.
     let mut asked: FuturesUnordered<_> = reads.iter().map(|read| read.only_row().boxed()).collect();
@@ -414,8 +411,8 @@ struct TabletRead<'a> {
 impl TabletRead<'_> {
     /// The row of a search key that no two rows have, if this tablet has it.
     async fn only_row(&self) -> Result<Option<Found>> {
-        if let Some(found) = self.unsettled()?.pop() {
-            return Ok(Some(found));
+        if let Some(found) = self.only_row_at_hand()? {
+            return Ok(found);
         }
         let vid = self.index.get(self.tablet, &*self.pages, &self.query.prefix).await?;
         let Some(vid) = vid.filter(|vid| !self.has_ended(*vid)) else { return Ok(None) };
@@ -533,20 +530,17 @@ impl TabletRead<'_> {
     fn with_key(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let template = &*self.query.template;
         let (shown, key) = rows.columns().split_at(template.result.fields().len());
-        if rows.num_rows() == 1
-            && template.shape.key.encode_one(key)?.starts_with(&self.query.prefix)
-        {
-            let options = RecordBatchOptions::new().with_row_count(Some(1));
-            let result = Arc::clone(&template.result);
-            return Ok(RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?);
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let result = Arc::clone(&template.result);
+        let batch = RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?;
+        if rows.num_rows() == 1 {
+            let has_key = template.shape.key.encode_one(key)?.starts_with(&self.query.prefix);
+            return Ok(batch.slice(0, usize::from(has_key)));
         }
         let keys = template.shape.key.encode(key)?;
         let has_key = BooleanBuffer::collect_bool(keys.len(), |row| {
             keys.value(row).starts_with(&self.query.prefix)
         });
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-        let result = Arc::clone(&template.result);
-        let batch = RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?;
         if has_key.count_set_bits() == batch.num_rows() {
             return Ok(batch);
         }

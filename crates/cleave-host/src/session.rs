@@ -52,6 +52,7 @@ mod serializable;
 mod set;
 mod started;
 mod statistics;
+mod subqueries;
 mod system;
 mod upsert;
 mod vacuum;
@@ -99,13 +100,14 @@ use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
-use foreign_keys::References;
 pub(crate) use foreign_keys::check_load;
+use foreign_keys::{Followed, References};
 use held::Held;
 use modify_row::RowChanges;
 use prepared::PreparedStatements;
 use ranges::RangeQueries;
 use returning::Returned;
+use subqueries::NestedStatements;
 use upsert::pairs::PairsPlans;
 
 /// One client's session. See the module's description.
@@ -117,6 +119,8 @@ pub struct Session {
     point_queries: PointQueries,
     row_changes: RowChanges,
     range_queries: RangeQueries,
+    nested: NestedStatements,
+    followed: Followed,
     pairs_plans: PairsPlans,
     returned: Returned,
     /// Of a statement behind WITH whose queries change rows, while it runs.
@@ -184,6 +188,8 @@ impl Session {
             point_queries: PointQueries::default(),
             row_changes: RowChanges::default(),
             range_queries: RangeQueries::default(),
+            nested: NestedStatements::default(),
+            followed: Followed::default(),
             pairs_plans: PairsPlans::default(),
             returned: Returned::default(),
             parts: None,

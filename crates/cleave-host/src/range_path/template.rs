@@ -6,18 +6,18 @@
 //! 2. [`RangeTemplate::bind`] makes ranges of keys of values, [`RangeTemplate::window`] LIMIT and OFFSET.
 //! 3. [`RangeTemplate::kept`] is the plan for these types of values, made when it is first needed.
 //!
-//! Functions are those that give the same for the same values ([`FUNCTIONS`], [`AGGREGATES`]): what is folded once must not be kept.
+//! What a statement may have in it is that which gives the same for the same values ([`plain`]): what is folded once must not be kept.
 
 mod joins;
+mod plain;
 
-use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_store::{ColumnType, KeyRange, TableSchema, after_prefix};
-use datafusion::sql::sqlparser::ast::{self, Visit};
+use datafusion::sql::sqlparser::ast;
 
 use super::joined::Joined;
 use super::read::RangeRead;
@@ -34,17 +34,13 @@ use crate::statement::names::fold;
 use crate::statement::parameters::{any_of, place_of};
 use crate::statement::select::{KeptPlan, keep};
 use crate::value::ColumnBuilder;
+pub(crate) use plain::are_plain;
+use plain::plain;
 
 /// Sets of types of parameters for which plans are kept: a `numeric` has as many digits as its value.
 const KEPT_MAX: usize = 8;
 /// Most ranges of one statement.
 const RANGES_MAX: usize = 256;
-/// Functions of values that may be kept.
-const FUNCTIONS: [&str; 9] =
-    ["abs", "ceil", "coalesce", "floor", "length", "lower", "nullif", "round", "upper"];
-/// Functions of rows that may be kept.
-const AGGREGATES: [&str; 5] = ["avg", "count", "max", "min", "sum"];
-
 /// Plans of one query, by the types of its parameters.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
@@ -174,6 +170,13 @@ impl Operand {
             Given::Parameter(place) => Source::Parameter(place),
         };
         Some(Self { given, part })
+    }
+
+    /// Whether it is NULL, which nothing compares with.
+    fn is_null(&self, parameters: &Parameters) -> bool {
+        let Source::Parameter(place) = self.given else { return false };
+        let parameter = parameters.values().get(place);
+        parameter.is_some_and(|own| own.text().is_none() && own.items().is_none())
     }
 
     /// The value; None: the planner knows what it means.
@@ -372,13 +375,22 @@ impl RangeTemplate {
         let mut last = None;
         for part in &self.parts {
             let values: Vec<ArrayRef> = match part {
+                Part::Equal(operand) if operand.is_null(parameters) => Vec::new(),
                 Part::Equal(operand) => vec![operand.value(parameters)?],
                 Part::In(operands) => {
-                    operands.iter().map(|own| own.value(parameters)).collect::<Option<_>>()?
+                    let there = operands.iter().filter(|own| !own.is_null(parameters));
+                    there.map(|own| own.value(parameters)).collect::<Option<_>>()?
                 }
                 Part::AnyOf(place, part) => {
                     let items = parameters.values().get(*place)?.items()?.iter().flatten();
                     items.map(|item| item_value(part, item)).collect::<Option<_>>()?
+                }
+                Part::Range { low, high, .. }
+                    if [low, high].iter().any(|bound| {
+                        bound.as_ref().is_some_and(|bound| bound.value.is_null(parameters))
+                    }) =>
+                {
+                    Vec::new()
                 }
                 Part::Range { low, high, descending } => {
                     last = Some((low, high, *descending));
@@ -452,6 +464,11 @@ impl RangeTemplate {
         };
         let offset = self.offset.as_ref().map_or(Some(0), count)?;
         Some(Window { limit, offset })
+    }
+
+    /// Whether it was found that there is no plan.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.kept.is_given_up.load(Ordering::Relaxed)
     }
 
     /// The plan for parameters of these types; None: there is none.
@@ -534,6 +551,11 @@ pub(crate) fn with_numbers(schema: &TableSchema) -> SchemaRef {
     let own = schema.arrow();
     let number = Arc::new(Field::new(VID, DataType::UInt64, false));
     Arc::new(Schema::new(own.fields().iter().map(Arc::clone).chain([number]).collect::<Vec<_>>()))
+}
+
+/// The same of no table.
+pub(crate) fn with_no_columns() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new(VID, DataType::UInt64, false)]))
 }
 
 /// How few rows a match is likely to have: whether it is a whole unique key; columns that are given, and those with a range; whether
@@ -666,92 +688,6 @@ fn order_of(
         }
     }
     Some(backward.unwrap_or(false))
-}
-
-/// Whether `query`, which has nothing in it but what may be kept, has aggregates; None: it has something else.
-fn plain(query: &ast::Query) -> Option<bool> {
-    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
-    // Compared with its own remains: a clause that a later parser adds needs a plan.
-    let none = ast::GroupByExpr::Expressions(Vec::new(), Vec::new());
-    let stripped = ast::Query {
-        with: None,
-        order_by: None,
-        limit_clause: None,
-        body: Box::new(ast::SetExpr::Select(Box::new(ast::Select {
-            from: Vec::new(),
-            projection: Vec::new(),
-            selection: None,
-            group_by: none,
-            having: None,
-            distinct: None,
-            ..ast::Select::clone(select)
-        }))),
-        ..query.clone()
-    };
-    let is_plain = stripped.to_string().trim() == "SELECT"
-        && query.with.is_none()
-        && !matches!(select.distinct, Some(ast::Distinct::On(_)));
-    let is_grouped_plainly = match &select.group_by {
-        ast::GroupByExpr::Expressions(_, with) => with.is_empty(),
-        ast::GroupByExpr::All(_) => false,
-    };
-    if !is_plain || !is_grouped_plainly {
-        return None;
-    }
-    let mut seen = Seen { queries: 0, has_aggregates: false };
-    let flow: ControlFlow<()> = Visit::visit(query, &mut seen);
-    (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)
-}
-
-/// Whether `items` have nothing in them but what may be kept.
-pub(crate) fn are_plain(items: &[ast::SelectItem]) -> bool {
-    let mut seen = Seen { queries: 0, has_aggregates: false };
-    let is_plain = |item: &ast::SelectItem| Visit::visit(item, &mut seen).is_continue();
-    items.iter().all(is_plain) && !seen.has_aggregates && seen.queries == 0
-}
-
-struct Seen {
-    queries: usize,
-    has_aggregates: bool,
-}
-
-impl ast::Visitor for Seen {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
-        use ast::Expr;
-        let may_be = match expression {
-            Expr::Identifier(_)
-            | Expr::CompoundIdentifier(_)
-            | Expr::Value(_)
-            | Expr::Nested(_)
-            | Expr::UnaryOp { .. }
-            | Expr::BinaryOp { .. }
-            | Expr::Cast { .. }
-            | Expr::IsNull(_)
-            | Expr::IsNotNull(_)
-            | Expr::Between { .. }
-            | Expr::InList { .. }
-            | Expr::Like { any: false, .. }
-            | Expr::Case { .. } => true,
-            Expr::AnyOp { .. } => any_of(expression).is_some(),
-            Expr::Function(function) => {
-                let name = function.name.to_string().to_lowercase();
-                let is_aggregate = AGGREGATES.contains(&name.as_str());
-                self.has_aggregates |= is_aggregate;
-                (is_aggregate || FUNCTIONS.contains(&name.as_str()))
-                    && function.over.is_none()
-                    && function.within_group.is_empty()
-            }
-            _ => false,
-        };
-        if may_be { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
 }
 
 /// The conditions of a conjunction.

@@ -24,8 +24,9 @@ use crate::catalog::CatalogState;
 use crate::error::{ConflictKind, Error, Result};
 use crate::statement::changing_with::{ChangingWith, Part};
 use crate::statement::locked_parts::GivenRows;
-use crate::statement::select::{Asked, ReadView};
-use crate::statement::{Parameters, Statement};
+use crate::statement::parameters::StatementText;
+use crate::statement::select::{self, Asked, ReadView};
+use crate::statement::{ExplainFormat, Parameters, Statement};
 use crate::write::insert::TableChange;
 use cleave_store::ColumnType;
 
@@ -107,9 +108,7 @@ impl Session {
         loop {
             let before = self.block.as_ref().map(|block| block.taken());
             let view = self.view().await?;
-            let base = Arc::clone(self.committed(&view));
-            let (ended, changed, own_ended) = Default::default();
-            self.parts = Some(Box::new(Parts { view, base, ended, changed, own_ended }));
+            self.parts = Some(Box::new(self.parts_of(view)));
             let outcome = Box::pin(self.run_parts_of(with, parameters, text)).await;
             self.parts = None;
             let outcome = match outcome {
@@ -127,6 +126,13 @@ impl Session {
                 outcome => return outcome,
             }
         }
+    }
+
+    /// Those of a statement that reads `view`, before the first of them runs.
+    fn parts_of(&self, view: ReadView) -> Parts {
+        let base = Arc::clone(self.committed(&view));
+        let (ended, changed, own_ended) = Default::default();
+        Parts { view, base, ended, changed, own_ended }
     }
 
     async fn lock_for_part(&mut self, statement: &Statement) -> Result<()> {
@@ -211,16 +217,8 @@ impl Session {
         types.resize(count.max(types.len()), None);
         let (mut given, mut tables, mut lists) =
             (GivenRows::default(), Vec::new(), BTreeSet::new());
-        let order = with
-            .before
-            .iter()
-            .chain(&with.after)
-            .map(|number| (Some(*number), with.parts.get(*number)));
-        let mut order: Vec<(Option<usize>, &Part)> =
-            order.filter_map(|(number, part)| Some((number, part?))).collect();
-        order.push((None, &with.main));
         let mut columns = None;
-        for (number, part) in order {
+        for (number, part) in in_order(with, &[&with.before, &with.after]) {
             // Those of other parts may have any type here.
             let known = types.iter().enumerate().map(|(place, known)| {
                 known.or_else(|| (!part.parameters.contains(&place)).then_some(ColumnType::Text))
@@ -244,4 +242,78 @@ impl Session {
             types.into_iter().map(|known| known.unwrap_or(ColumnType::Text)).collect();
         Ok(PreparedStatement::planned(source.clone(), (types, lists, columns), tables))
     }
+
+    /// EXPLAIN of such a statement, which changes nothing: each part in the order in which they run, over no rows of the others.
+    pub(super) async fn explain_changing_with(
+        &mut self,
+        with: &ChangingWith,
+        parameters: &Parameters,
+        format: ExplainFormat,
+    ) -> Result<Outcome> {
+        if format != ExplainFormat::Text {
+            return Err(Error::unsupported("EXPLAIN (FORMAT) of WITH that changes rows"));
+        }
+        let view = self.view().await?;
+        self.parts = Some(Box::new(self.parts_of(view.clone())));
+        let outcome = Box::pin(self.explain_parts(with, parameters, &view, format)).await;
+        self.parts = None;
+        outcome
+    }
+
+    async fn explain_parts(
+        &self,
+        with: &ChangingWith,
+        parameters: &Parameters,
+        view: &ReadView,
+        format: ExplainFormat,
+    ) -> Result<Outcome> {
+        let types: Vec<_> =
+            parameters.values().iter().map(|value| Some(value.column_type())).collect();
+        let mut given = parameters.clone();
+        let mut order = in_order(with, &[&with.before]);
+        order.extend(
+            with.after.iter().filter_map(|number| Some((Some(*number), with.parts.get(*number)?))),
+        );
+        let (mut all, mut shown) = (Vec::new(), None);
+        for (number, part) in order {
+            let what = match number {
+                Some(number) => format!("Part {} of WITH", number + 1),
+                None => "Statement".to_owned(),
+            };
+            let (schema, heading) = select::explain_look_up(what, None, format)?;
+            all.extend(heading);
+            shown = Some(schema);
+            let statement = match &part.statement {
+                Statement::LockedParts(parts) => (*parts.plain).clone(),
+                other => other.clone(),
+            };
+            let asked = (statement.clone(), &given, view);
+            let explained = self.explain_with(false, format, asked, (None, None, None));
+            if let Outcome::Rows { batches, .. } = Box::pin(explained).await? {
+                all.extend(batches);
+            }
+            let Some(number) = number else { continue };
+            let source = Source {
+                statement,
+                text: StatementText::of(""),
+                hints: Vec::new(),
+                declared: types.clone(),
+            };
+            let described = Box::pin(self.describe_over(source, &given.rows)).await?;
+            if let Some(columns) = &described.described.columns {
+                given.rows.put_part(number, RecordBatch::new_empty(Arc::clone(columns)));
+            }
+        }
+        match shown {
+            Some(schema) => Ok(Outcome::Rows { schema, batches: all }),
+            None => Err(Error::unsupported("EXPLAIN of this statement")),
+        }
+    }
+}
+
+/// The parts of these numbers, one list after the other, each with its number, and the main statement.
+fn in_order<'a>(with: &'a ChangingWith, lists: &[&[usize]]) -> Vec<(Option<usize>, &'a Part)> {
+    let numbers = lists.iter().flat_map(|list| list.iter());
+    let parts = numbers.filter_map(|number| Some((Some(*number), with.parts.get(*number)?)));
+    parts.chain([(None, &with.main)]).collect()
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cleave_media::clock::Stopwatch;
 
 use super::prepared::PreparedStatement;
+use super::subqueries::NestedQuery;
 use super::{Outcome, Session, insert};
 use crate::catalog::CatalogState;
 use crate::delta::Live;
@@ -60,6 +61,13 @@ impl Changes {
     }
 }
 
+/// What a query may be without a plan, each with its values: a look-up, a range, or one whose subqueries are looked up.
+pub(super) type LookUps = (
+    Option<PointQuery>,
+    Option<(Arc<RangeTemplate>, Parameters)>,
+    Option<(Arc<NestedQuery>, Parameters)>,
+);
+
 impl Session {
     /// Runs EXPLAIN.
     pub(super) async fn explain(
@@ -77,6 +85,11 @@ impl Session {
             Statement::LockedParts(parts) => *parts.plain,
             other => other,
         };
+        if let Statement::ChangingWith(with) = &statement {
+            check_not_run(analyze)?;
+            let none = Parameters::default();
+            return Box::pin(self.explain_changing_with(with, &none, format)).await;
+        }
         if let Statement::Execute(execute) = statement {
             let prepared = self.prepared_now(&execute.name).await?;
             let parameters = self.values_of(&prepared, &execute).await?;
@@ -87,9 +100,14 @@ impl Session {
             let view = self.view().await?;
             let point = prepared.point_query(&parameters, &view.state);
             let statement = prepared.statement().clone();
+            if let Statement::ChangingWith(with) = &statement {
+                check_not_run(analyze)?;
+                return Box::pin(self.explain_changing_with(with, &parameters, format)).await;
+            }
             let asked = (statement, &parameters, &view);
             let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
-            return self.explain_with(analyze, format, asked, (point, range)).await;
+            let nested = prepared.nested().map(|nested| (Arc::clone(nested), parameters.clone()));
+            return self.explain_with(analyze, format, asked, (point, range, nested)).await;
         }
         if analyze && let Some(changes) = Changes::of(&statement) {
             return Box::pin(self.explain_run(changes, None, format)).await;
@@ -104,17 +122,21 @@ impl Session {
             Statement::Query(query) => self.range_of(query, false),
             _ => None,
         };
+        let nested = match &statement {
+            Statement::Query(query) => self.nested_of(query),
+            _ => None,
+        };
         let asked = (statement, &Parameters::default(), &view);
-        self.explain_with(analyze, format, asked, (point, range)).await
+        self.explain_with(analyze, format, asked, (point, range, nested)).await
     }
 
     /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
-    async fn explain_with(
+    pub(super) async fn explain_with(
         &self,
         analyze: bool,
         format: ExplainFormat,
         (statement, parameters, view): (Statement, &Parameters, &ReadView),
-        (point, range): (Option<PointQuery>, Option<(Arc<RangeTemplate>, Parameters)>),
+        (point, range, nested): LookUps,
     ) -> Result<Outcome> {
         let mut target = None;
         // What changes rows has run by now where it was to.
@@ -141,7 +163,7 @@ impl Session {
                 let table = table.map_err(|error| error.at(modify.position))?;
                 let by_keys = match format {
                     ExplainFormat::Fragment => None,
-                    _ => self.explain_change(&modify, parameters, &view.state)?,
+                    _ => Box::pin(self.explain_change(&modify, parameters, &view.state)).await?,
                 };
                 if let Some(what) = by_keys {
                     let (schema, batches) = select::explain_look_up(what, None, format)?;
@@ -168,6 +190,14 @@ impl Session {
         if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
             let by = (&*range, &values);
             let explained = Box::pin(self.explain_range(analyze, &view.state, by)).await?;
+            if let Some((what, measured)) = explained {
+                let (schema, batches) = select::explain_look_up(what, measured, format)?;
+                return Ok(Outcome::Rows { schema, batches });
+            }
+        }
+        if let Some((nested, values)) = nested.filter(|_| format != ExplainFormat::Fragment) {
+            let by = (&*nested, &values);
+            let explained = Box::pin(self.explain_nested(analyze, &view.state, by)).await?;
             if let Some((what, measured)) = explained {
                 let (schema, batches) = select::explain_look_up(what, measured, format)?;
                 return Ok(Outcome::Rows { schema, batches });
@@ -222,7 +252,9 @@ impl Session {
                 let schema = self.insert_target(insert)?;
                 insert::explain_insert(insert, &schema)
             }
-            Changes::Modify(modify) => self.explain_change(modify, parameters, &state)?,
+            Changes::Modify(modify) => {
+                Box::pin(self.explain_change(modify, parameters, &state)).await?
+            }
         };
         drop(state);
         let measuring = Measuring::default();
@@ -256,5 +288,13 @@ impl Session {
             }
         };
         Ok(Outcome::Rows { schema, batches })
+    }
+}
+
+/// Refuses to run parts of WITH for EXPLAIN ANALYZE, which would show them as one.
+fn check_not_run(analyze: bool) -> Result<()> {
+    match analyze {
+        true => Err(Error::unsupported("EXPLAIN ANALYZE of WITH that changes rows")),
+        false => Ok(()),
     }
 }

@@ -43,6 +43,7 @@ use crate::error::{ConflictKind, Error, Result};
 use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::select::ReadView;
 use crate::write::insert::TableChange;
+pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
 use keys::{Columns, KeyRow, KeySet, Target};

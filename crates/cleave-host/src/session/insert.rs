@@ -22,7 +22,7 @@ use super::block::{OwnRows, Taken};
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
 use crate::statement::locked_parts::GivenRows;
-use crate::statement::modify::over_target;
+use crate::statement::modify::{over_target, returns_nested};
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
 use crate::statement::select::{Asked, Measured, ReadView, all_known, describe_over};
@@ -77,22 +77,33 @@ impl Session {
         self.check_may_write("INSERT")?;
         let returning = returning_query(insert)?;
         let locked = self.lock_for_writing(&insert.table).await;
-        let mut schema = locked.map_err(|error| error.at(insert.position))?;
+        let schema = locked.map_err(|error| error.at(insert.position))?;
         let made;
         let constants = match known.filter(|known| Arc::ptr_eq(&known.schema, &schema)) {
             Some(known) => Some(known),
             None => {
-                schema = self.insert_target(insert)?;
-                made = ConstantInsert::of(insert, &schema)?;
+                let read = ConstantInsert::of(insert, &schema);
+                // What is listed is wrong before the values are too many for it.
+                made = read.or_else(|error| check_listed(insert, &schema).and(Err(error)))?;
                 made.as_ref()
             }
         };
-        if constants.is_none()
-            && let Some(query) = &insert.source
-        {
-            self.wait_for_tables(query).await?;
+        if constants.is_none() {
+            check_listed(insert, &schema)?;
+            if let Some(query) = &insert.source {
+                self.wait_for_tables(query).await?;
+            }
         }
         self.fix_snapshot().await?;
+        // What subqueries of RETURNING read was there before.
+        let view = match &returning {
+            Some(query) if returns_nested(&insert.returning) => {
+                self.wait_for_tables(query).await?;
+                Some(self.view().await?)
+            }
+            _ => None,
+        };
+        let with = (parameters, view.as_ref());
         let rows = match constants {
             Some(constants) => {
                 let rows = self.constant_rows(insert, constants, parameters)?;
@@ -108,7 +119,7 @@ impl Session {
             let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
             let clause = (on_conflict, &insert.target_name());
             let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
-            return self.inserted(insert, (&schema, &rows), returning, parameters).await;
+            return self.inserted(insert, (&schema, &rows), returning, with).await;
         }
         if returning.is_none() {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
@@ -117,7 +128,7 @@ impl Session {
         let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
         Box::pin(self.put_rows(&schema, put)).await?;
-        self.inserted(insert, (&schema, &rows), returning, parameters).await
+        self.inserted(insert, (&schema, &rows), returning, with).await
     }
 
     /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of them
@@ -164,7 +175,7 @@ impl Session {
         let state = self.names();
         let table = state.find_writable_table(&insert.table);
         let table = table.map_err(|error| error.at(insert.position))?;
-        Conform::by_position(&table.schema, &insert.columns, insert.columns.len(), 0)?;
+        check_listed(insert, &table.schema)?;
         Ok(Arc::clone(&table.schema))
     }
 
@@ -276,6 +287,11 @@ impl Session {
         });
         Ok(rows.boxed())
     }
+}
+
+/// Refuses columns that the table does not have.
+fn check_listed(insert: &Insert, schema: &Arc<TableSchema>) -> Result<()> {
+    Conform::by_position(schema, &insert.columns, insert.columns.len(), 0).map(drop)
 }
 
 /// What fills the columns of an INSERT by itself, each with the place of its column.

@@ -71,6 +71,9 @@ impl Session {
         if self.database.readers_held_back() {
             let query = modify.query(&schema)?;
             self.wait_for_tables(&query).await?;
+            if !modify.returning.is_empty() {
+                self.wait_for_tables(&*modify.returning_query()?).await?;
+            }
         }
         loop {
             let view = self.view().await?;
@@ -93,7 +96,8 @@ impl Session {
                 _ => Some(modify.returned(&table.schema, &made.rows, made.beside.as_ref())?),
             };
             let returned = returned.as_ref().map(|(query, rows)| (query.clone(), rows));
-            return self.outcome(modify.name(), made.places.len(), returned, parameters).await;
+            let done = (modify.name(), made.places.len());
+            return self.outcome(done, returned, parameters, Some(&view)).await;
         }
     }
 
@@ -210,18 +214,18 @@ impl Session {
         Ok(Made { change, places, rows, beside })
     }
 
-    /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows.
+    /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows, and of `view`.
     pub(super) async fn outcome(
         &self,
-        name: &str,
-        row_count: usize,
+        (name, row_count): (&str, usize),
         returned: Option<(Box<ast::Query>, &RecordBatch)>,
         parameters: &Parameters,
+        view: Option<&ReadView>,
     ) -> Result<Outcome> {
         let Some((query, rows)) = returned else {
             return Ok(Outcome::done(format!("{name} {row_count}")));
         };
-        let asked = Asked { query: &query, parameters, view: None };
+        let asked = Asked { query: &query, parameters, view };
         let (schema, batches) =
             Box::pin(select::over_rows(&self.database, self.in_force(), asked, rows)).await?;
         Ok(Outcome::Rows { schema, batches })

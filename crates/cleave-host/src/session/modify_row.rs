@@ -7,7 +7,8 @@
 //! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
 //!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
-//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`].
+//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`]. One with subqueries may be one
+//! with their values ([`super::subqueries`]).
 //!
 //! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and rewritten by the
 //! same rules ([`compile`]), a parameter being a column of its type.
@@ -25,14 +26,15 @@ use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
 use super::lifted::{Constants, Seen};
-use super::ranges::RangeChange;
+use super::ranges::{RangeChange, lift};
 use super::returning::Returning;
+use super::subqueries::NestedChange;
 use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Result};
 use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
 use crate::settings::When;
-use crate::statement::modify::{Action, Assignment, Modify};
+use crate::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use crate::statement::select::{Compiled, compile, is_plain_value};
 use crate::statement::{Parameter, Parameters};
 use crate::write::conform::Conform;
@@ -58,6 +60,10 @@ impl KeyedChange {
         types: &[ColumnType],
         state: &CatalogState,
     ) -> Option<Arc<Self>> {
+        // They read what was there before.
+        if returns_nested(&modify.returning) {
+            return None;
+        }
         let row = RowChange::of(modify, types, state);
         let range = RangeChange::of(modify, types, state);
         if row.is_none() && range.is_none() {
@@ -114,28 +120,34 @@ struct Lifted {
 
 impl Lifted {
     /// `None`: it has parameters already, or one of its constants is none of its type's.
-    fn of(modify: &Modify) -> Option<Self> {
+    fn of(modify: &Modify, state: &CatalogState) -> Option<Self> {
         if has_parameters(modify) {
             return None;
         }
-        let mut lifted = Self { modify: modify.clone(), values: Vec::new() };
-        lifted.modify.position = None;
-        let mut lift = Lift { constants: Constants::default() };
-        if let Action::Update(assignments) = &mut lifted.modify.action {
+        let (mut lifted, mut constants) = (modify.clone(), Constants::default());
+        lifted.position = None;
+        let mut lift = Lift { constants: &mut constants, state, depth: 0 };
+        if let Action::Update(assignments) = &mut lifted.action {
             for set in assignments {
                 set.position = None;
                 let Some(value) = &mut set.value else { continue };
                 // A string that is a value by itself; of one beside an operator the type follows from what stands there.
-                if lift.string(value).is_continue() {
-                    let _ended = VisitMut::visit(value, &mut lift);
+                if lift.string(value).is_continue() && VisitMut::visit(value, &mut lift).is_break()
+                {
+                    return None;
                 }
             }
         }
-        if let Some(condition) = &mut lifted.modify.selection {
-            let _ended = VisitMut::visit(condition, &mut lift);
+        if let Some(condition) = &mut lifted.selection
+            && VisitMut::visit(condition, &mut lift).is_break()
+        {
+            return None;
         }
-        lifted.values = lift.constants.parameters()?;
-        Some(lifted)
+        Some(Self { modify: lifted, values: constants.parameters()? })
+    }
+
+    fn types(&self) -> Vec<ColumnType> {
+        self.values.iter().map(Parameter::column_type).collect()
     }
 }
 
@@ -160,12 +172,15 @@ fn has_parameters(modify: &Modify) -> bool {
         || modify.returning.visit(&mut Parameters).is_break()
 }
 
-/// Puts parameters in the places of whole numbers.
-struct Lift {
-    constants: Constants,
+/// Puts parameters in the places of whole numbers, and of what subqueries compare with.
+struct Lift<'a> {
+    constants: &'a mut Constants,
+    state: &'a CatalogState,
+    /// How many subqueries are around what is visited.
+    depth: usize,
 }
 
-impl Lift {
+impl Lift<'_> {
     /// Breaks where `expression` was a string.
     fn string(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
         let ast::Expr::Value(value) = expression else { return ControlFlow::Continue(()) };
@@ -178,11 +193,26 @@ impl Lift {
     }
 }
 
-impl ast::VisitorMut for Lift {
+impl ast::VisitorMut for Lift<'_> {
     type Break = ();
 
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        self.depth += 1;
+        if self.depth == 1 && lift(query, self.state, self.constants).is_none() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
-        self.constants.put_number(expression);
+        if self.depth == 0 {
+            self.constants.put_number(expression);
+        }
         ControlFlow::Continue(())
     }
 }
@@ -193,31 +223,41 @@ impl Session {
         if self.view_of_parts().is_some() {
             return Ok(None);
         }
-        let Some(Lifted { modify: lifted, values }) = Lifted::of(modify) else { return Ok(None) };
         let state = self.names();
+        let Some(lifted) = Lifted::of(modify, &state) else { return Ok(None) };
+        if has_subqueries(modify) {
+            let types = lifted.types();
+            let nested = self.nested.change(lifted.modify, types, &state);
+            let (Some(nested), parameters) = (nested, Parameters::new(lifted.values)) else {
+                return Ok(None);
+            };
+            drop(state);
+            return Box::pin(self.modify_nested(&nested, &parameters)).await;
+        }
         let change = self.row_changes.get_or_make(
-            &lifted,
+            &lifted.modify,
             |change| change.holds(&state),
-            || {
-                let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
-                KeyedChange::of(&lifted, &types, &state)
-            },
+            || KeyedChange::of(&lifted.modify, &lifted.types(), &state),
         );
         let Some(change) = change else { return Ok(None) };
         drop(state);
-        let parameters = Parameters::new(values);
-        Box::pin(self.modify_keyed(&lifted, &change, &parameters)).await
+        let parameters = Parameters::new(lifted.values);
+        Box::pin(self.modify_keyed(&lifted.modify, &change, &parameters)).await
     }
 
     /// What EXPLAIN says of an UPDATE or DELETE that goes without a plan; None: it needs one with these values.
-    pub(super) fn explain_change(
+    pub(super) async fn explain_change(
         &self,
         modify: &Modify,
         parameters: &Parameters,
         state: &Arc<CatalogState>,
     ) -> Result<Option<String>> {
+        // Parts of WITH are planned.
+        if self.view_of_parts().is_some() {
+            return Ok(None);
+        }
         let own;
-        let (modify, parameters) = match Lifted::of(modify) {
+        let (modify, parameters) = match Lifted::of(modify, state) {
             Some(Lifted { modify, values }) => {
                 own = (modify, Parameters::new(values));
                 (&own.0, &own.1)
@@ -225,12 +265,17 @@ impl Session {
             None => (modify, parameters),
         };
         let types = parameters.values().iter().map(Parameter::column_type).collect::<Vec<_>>();
-        let Some(change) = KeyedChange::of(modify, &types, state) else { return Ok(None) };
         let what = |found: String| {
             let verb = if matches!(modify.action, Action::Delete) { "Delete" } else { "Update" };
             let found = found.replacen("Point", "point", 1).replacen("Range", "range", 1);
             Some(format!("{verb} by {found}"))
         };
+        if has_subqueries(modify) {
+            let Some(nested) = NestedChange::of(modify, &types, state) else { return Ok(None) };
+            let explained = self.explain_nested_change((&nested, parameters), state);
+            return Ok(Box::pin(explained).await?.and_then(what));
+        }
+        let Some(change) = KeyedChange::of(modify, &types, state) else { return Ok(None) };
         if let Some(row) = &change.row
             && self.in_force().index_scan != When::Never
             && let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row())

@@ -26,6 +26,7 @@ use super::insert::{Constant, ConstantInsert, constant};
 use super::modify::Returns;
 use super::modify_row::KeyedChange;
 use super::rights::Allowed;
+use super::subqueries::{NestedChange, NestedQuery};
 use super::{Outcome, Session, Started, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
@@ -74,10 +75,19 @@ pub(super) struct PreparedStatement {
     range: Option<Arc<RangeTemplate>>,
     /// How it changes rows by their keys.
     change: Option<Arc<KeyedChange>>,
+    /// How its subqueries are looked up before it, where they can be.
+    nested: Option<Nested>,
     /// Of an INSERT of constants, what is known without values.
     constants: Option<Arc<ConstantInsert<'static>>>,
     /// That it may run.
     allowed: Option<Allowed>,
+}
+
+/// A statement with subqueries that are looked up.
+#[derive(Debug, Clone)]
+enum Nested {
+    Query(Arc<NestedQuery>),
+    Change(Arc<NestedChange>),
 }
 
 /// A statement that is to be described.
@@ -121,8 +131,17 @@ impl PreparedStatements {
 impl PreparedStatement {
     /// One that is planned each time.
     fn new(source: Source, described: Arc<Described>, tables: Vec<Arc<TableSchema>>) -> Self {
-        let (point, range, change, constants, allowed) = (None, None, None, None, None);
-        Self { source, described, tables, point, range, change, constants, allowed }
+        Self {
+            source,
+            described,
+            tables,
+            point: None,
+            range: None,
+            change: None,
+            nested: None,
+            constants: None,
+            allowed: None,
+        }
     }
 
     pub(super) fn statement(&self) -> &Statement {
@@ -150,6 +169,14 @@ impl PreparedStatement {
     /// How it is taken by a range of keys, where it can be, and locks nothing.
     pub(super) fn range(&self) -> Option<&Arc<RangeTemplate>> {
         self.range.as_ref().filter(|_| matches!(self.source.statement, Statement::Query(_)))
+    }
+
+    /// How the subqueries of a query are looked up before it, where they can be.
+    pub(super) fn nested(&self) -> Option<&Arc<NestedQuery>> {
+        match &self.nested {
+            Some(Nested::Query(nested)) => Some(nested),
+            _ => None,
+        }
     }
 
     /// Whether the tables that it names are in `state` as they were, and its look-up too.
@@ -398,8 +425,8 @@ impl Session {
         if let Statement::LockedParts(parts) = &source.statement {
             let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
             let described = Box::pin(self.describe_over(plain, given)).await?;
-            let (point, range, change) = (None, None, None);
-            return Ok(PreparedStatement { source, point, range, change, ..described });
+            let planned = PreparedStatement::new(source, described.described, described.tables);
+            return Ok(PreparedStatement { constants: described.constants, ..planned });
         }
         let made;
         let query = match &source.statement {
@@ -442,10 +469,13 @@ impl Session {
             let described = Box::pin(self.describe_modify(modify, types, given)).await?;
             let (parameters, tables, returned) = described;
             let columns = self.returned(returned, &parameters).await?;
-            let change = KeyedChange::of(modify, &parameters, &self.names());
+            let state = self.names();
+            let change = KeyedChange::of(modify, &parameters, &state);
+            let nested = NestedChange::of(modify, &parameters, &state);
+            let nested = nested.map(|nested| Nested::Change(Arc::new(nested)));
             let described = Arc::new(Described { parameters, lists, columns });
             let prepared = PreparedStatement::new(source, described, tables);
-            return Ok(PreparedStatement { change, ..prepared });
+            return Ok(PreparedStatement { change, nested, ..prepared });
         }
         let Some(query) = query else {
             return Err(Error::unsupported("PREPARE of this statement"));
@@ -457,13 +487,18 @@ impl Session {
         let point = PreparedPoint::of(query, &types, &view.state);
         let numbered = matches!(source.statement, Statement::Locking(_));
         let range = RangeTemplate::of(query, &types, &view.state, numbered).map(Arc::new);
+        let nested = match &source.statement {
+            Statement::Query(query) => NestedQuery::of(query, &types, &view.state),
+            _ => None,
+        };
+        let nested = nested.map(|nested| Nested::Query(Arc::new(nested)));
         let (columns, point, range) = match &source.statement {
             Statement::Declare(_) => (None, None, None),
             _ => (Some(schema), point, range),
         };
         let described = Arc::new(Described { parameters: types, lists, columns });
         let prepared = PreparedStatement::new(source, described, tables);
-        Ok(PreparedStatement { point, range, ..prepared })
+        Ok(PreparedStatement { point, range, nested, ..prepared })
     }
 
     /// The columns of what RETURNING gives, of which there is the query and no rows.
@@ -479,10 +514,10 @@ impl Session {
         };
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
-        let asked = Asked { query: &query, parameters, view: None };
-        let told = select::over_rows(&self.database, self.in_force(), asked, &rows);
-        let (schema, _) = Box::pin(told).await?;
-        Ok(Some(schema))
+        let view = ReadView { state: self.names(), target: None, reads: None };
+        let (context, query) = ((&self.database, self.in_force()), (&*query, parameters));
+        let told = select::described_over_rows(context, query, &view, &rows);
+        Box::pin(told).await.map(Some)
     }
 
     pub(super) async fn run_prepared(
@@ -500,6 +535,11 @@ impl Session {
                 if let Some(change) = &prepared.change
                     && let Some(outcome) =
                         Box::pin(self.modify_keyed(modify, change, values)).await?
+                {
+                    return Ok(outcome.into());
+                }
+                if let Some(Nested::Change(nested)) = &prepared.nested
+                    && let Some(outcome) = Box::pin(self.modify_nested(nested, values)).await?
                 {
                     return Ok(outcome.into());
                 }
@@ -537,6 +577,11 @@ impl Session {
         }
         if let Some(template) = &prepared.range
             && let Some(outcome) = Box::pin(self.run_range(template, values)).await?
+        {
+            return Ok(outcome.into());
+        }
+        if let Some(nested) = prepared.nested()
+            && let Some(outcome) = Box::pin(self.run_nested(nested, values)).await?
         {
             return Ok(outcome.into());
         }

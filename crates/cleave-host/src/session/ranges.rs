@@ -36,7 +36,7 @@ use crate::point_path::{FoundPlace, Sight};
 use crate::range_path::read::RangeRow;
 use crate::range_path::{RangeTemplate, Ranged, Reader, Window, run, sources::Sources};
 use crate::settings::{JoinMethod, JoinOrder, Stack, When};
-use crate::statement::modify::{Action, Modify, TARGET};
+use crate::statement::modify::{Action, Modify, TARGET, has_nested};
 use crate::statement::names::fold;
 use crate::statement::parameters;
 use crate::statement::{Parameter, Parameters};
@@ -68,44 +68,66 @@ impl RangeChange {
     pub(super) fn holds(&self, state: &CatalogState) -> bool {
         self.template.holds(state)
     }
+
+    /// What EXPLAIN says of its look-ups.
+    pub(super) fn explain(&self, rows_max: u32) -> String {
+        self.template.explain(rows_max)
+    }
 }
 
 /// A query with parameters in the places of constants that WHERE compares columns with, and their values.
-struct Lifted {
-    query: ast::Query,
-    values: Vec<Parameter>,
+pub(super) struct Lifted {
+    pub(super) query: ast::Query,
+    pub(super) values: Vec<Parameter>,
 }
 
 impl Lifted {
     /// `None`: it has parameters already, or one of its constants is none of its type's.
-    fn of(query: &ast::Query, state: &CatalogState) -> Option<Self> {
+    pub(super) fn of(query: &ast::Query, state: &CatalogState) -> Option<Self> {
         if parameters::count(query).ok()? > 0 {
             return None;
         }
-        let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
-        let sources = Sources::of(&select.from, state)?;
-        let mut lifted = query.clone();
-        let mut lift = Lift { sources, constants: Constants::default() };
-        if let ast::SetExpr::Select(select) = lifted.body.as_mut() {
-            let _ended: ControlFlow<()> = VisitMut::visit(&mut select.from, &mut lift);
-            if let Some(condition) = &mut select.selection {
-                let _ended: ControlFlow<()> = VisitMut::visit(condition, &mut lift);
-            }
-        }
-        if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut lifted.limit_clause
-        {
-            let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));
-            counts.for_each(|count| lift.number(count));
-        }
-        let values = lift.constants.parameters()?;
-        Some(Self { query: lifted, values })
+        let (mut lifted, mut constants) = (query.clone(), Constants::default());
+        lift(&mut lifted, state, &mut constants)?;
+        Some(Self { query: lifted, values: constants.parameters()? })
     }
+}
+
+/// Puts parameters in the places of constants of `query`, and of its subqueries; None: it is over something else than tables.
+pub(super) fn lift(
+    query: &mut ast::Query,
+    state: &CatalogState,
+    constants: &mut Constants,
+) -> Option<()> {
+    let ast::SetExpr::Select(select) = query.body.as_mut() else { return None };
+    let from = select.from.clone();
+    let sources = Sources::of(&from, state)?;
+    let mut lift = Lift { sources, state, constants, depth: 0, is_compared: true };
+    let mut flow: ControlFlow<()> = VisitMut::visit(&mut select.from, &mut lift);
+    if let (true, Some(condition)) = (flow.is_continue(), &mut select.selection) {
+        flow = VisitMut::visit(condition, &mut lift);
+    }
+    // Of what is listed the constants stay: names follow from them, and types.
+    lift.is_compared = false;
+    if flow.is_continue() {
+        flow = VisitMut::visit(&mut select.projection, &mut lift);
+    }
+    if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
+        let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));
+        counts.for_each(|count| lift.number(count));
+    }
+    flow.is_continue().then_some(())
 }
 
 /// Puts parameters in the places of whole numbers, and of strings that columns are compared with.
 struct Lift<'a> {
     sources: Sources<'a>,
-    constants: Constants,
+    state: &'a CatalogState,
+    constants: &'a mut Constants,
+    /// How many subqueries are around what is visited.
+    depth: usize,
+    /// Whether it stands in a condition.
+    is_compared: bool,
 }
 
 impl Lift<'_> {
@@ -155,9 +177,24 @@ impl Lift<'_> {
 impl ast::VisitorMut for Lift<'_> {
     type Break = ();
 
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        self.depth += 1;
+        if self.depth == 1 && lift(query, self.state, self.constants).is_none() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
-        self.strings(expression);
-        self.number(expression);
+        if self.depth == 0 && self.is_compared {
+            self.strings(expression);
+            self.number(expression);
+        }
         ControlFlow::Continue(())
     }
 }
@@ -184,7 +221,7 @@ impl Reader for Session {
 }
 
 /// Who reads a state that the session's own changes are in.
-struct InState<'a>(&'a Session);
+pub(super) struct InState<'a>(pub(super) &'a Session);
 
 impl Reader for InState<'_> {
     fn own_changes(&self, _table: u32) -> Option<&TableChange> {
@@ -214,7 +251,7 @@ impl Session {
         query: &ast::Query,
         numbered: bool,
     ) -> Option<(Arc<RangeTemplate>, Parameters)> {
-        if !self.takes_ranges() {
+        if !self.takes_ranges() || has_nested(query) {
             return None;
         }
         let state = self.names();
@@ -284,7 +321,7 @@ impl Session {
     }
 
     /// As [`Session::ranged`], for a reader who sees other changes than the session's.
-    async fn ranged_for(
+    pub(super) async fn ranged_for(
         &self,
         reader: &dyn Reader,
         sight: &Sight<'_>,
@@ -468,7 +505,7 @@ impl Session {
             [] => None,
             _ => Some((modify.returning_query()?, rows)),
         };
-        self.outcome(name, count, returned, parameters).await.map(Some)
+        self.outcome((name, count), returned, parameters, None).await.map(Some)
     }
 }
 

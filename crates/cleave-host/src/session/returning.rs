@@ -15,6 +15,7 @@ use crate::range_path::template::{are_plain, expanded, with_numbers};
 use crate::range_path::{self, Kept};
 use crate::statement::modify::{TARGET, over_target};
 use crate::statement::parse::refuse_in_query;
+use crate::statement::select::ReadView;
 use crate::statement::{Insert, Parameters, Statement};
 
 /// What a session has returned: by table, what the statement calls it, and the list.
@@ -102,13 +103,13 @@ impl Session {
         Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
     }
 
-    /// What an INSERT gives that has inserted or updated `rows`; `query` is that for what it returns, if it returns anything.
+    /// What an INSERT gives that has inserted or updated `rows`, where its subqueries read `view`; `query` is that for what it returns, if it returns anything.
     pub(super) async fn inserted(
         &mut self,
         insert: &Insert,
         (schema, rows): (&Arc<TableSchema>, &RecordBatch),
         query: Option<Box<ast::Query>>,
-        parameters: &Parameters,
+        (parameters, view): (&Parameters, Option<&ReadView>),
     ) -> Result<Outcome> {
         let count = rows.num_rows();
         let Some(query) = query else { return Ok(Outcome::done(format!("INSERT 0 {count}"))) };
@@ -124,6 +125,6 @@ impl Session {
         {
             return Ok(outcome);
         }
-        self.outcome("INSERT 0", count, Some((query, rows)), parameters).await
+        self.outcome(("INSERT 0", count), Some((query, rows)), parameters, view).await
     }
 }

@@ -196,6 +196,11 @@ impl Session {
         {
             return Ok(outcome.into());
         }
+        if let Some((nested, values)) = self.nested_of(query)
+            && let Some(outcome) = Box::pin(self.run_nested(&nested, &values)).await?
+        {
+            return Ok(outcome.into());
+        }
         let view = self.view().await?;
         let parameters = &Parameters::default();
         self.started(Asked { query, parameters, view: Some(&view) }, text).await

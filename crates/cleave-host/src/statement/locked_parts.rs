@@ -11,11 +11,12 @@
 //! 2. [`GivenRows`] are the rows of those that have run, by these names: tables of the statement. Where one value or
 //!    a list is wanted, `put_values` writes it out, so that rows are looked up by it as by any constant.
 //!
-//! Deliberately absent: locking subqueries that name columns of the query around them, which would run once for each of its rows.
+//! Deliberately absent: locking subqueries that name columns of the query around them, which would run once for each of its rows; they are
+//! refused.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{self, Expr, Visit, VisitMut, Visitor, VisitorMut};
 
 use super::locking::{HIDDEN, Locking, locking};
+use super::names::fold;
 use super::parameters::{Parameter, parameter_type};
 use super::parse::Statement;
 use super::select;
@@ -84,7 +86,7 @@ fn rows_name(number: usize) -> String {
 }
 
 /// What a statement calls the rows of the part of WITH of this number.
-pub(super) fn part_name(number: usize) -> String {
+pub(crate) fn part_name(number: usize) -> String {
     format!("{HIDDEN}{PART}{number}")
 }
 
@@ -117,7 +119,8 @@ pub(super) fn taken(
         return Ok(None);
     }
     let before = statement.clone();
-    let mut take = Take { outermost, around: Vec::new(), parts: Vec::new() };
+    let called = select::called_in(statement);
+    let mut take = Take { outermost, called, around: Vec::new(), parts: Vec::new() };
     match VisitMut::visit(statement, &mut take) {
         ControlFlow::Continue(()) => Ok(Some((before, take.parts))),
         ControlFlow::Break(error) => Err(*error),
@@ -183,11 +186,34 @@ struct Around {
 
 struct Take {
     outermost: usize,
+    /// What the statement and its queries call their tables.
+    called: BTreeSet<String>,
     around: Vec<Around>,
     parts: Vec<Locking>,
 }
 
 impl Take {
+    /// Whether `part` names columns of tables that are none of its own, but some of the statement's.
+    fn names_others(&self, part: &ast::Query) -> bool {
+        struct Names<'a>(&'a dyn Fn(&str) -> bool);
+        impl Visitor for Names<'_> {
+            type Break = ();
+
+            fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+                match expression {
+                    Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                        [.., table, _] if (self.0)(&fold(table)) => ControlFlow::Break(()),
+                        _ => ControlFlow::Continue(()),
+                    },
+                    _ => ControlFlow::Continue(()),
+                }
+            }
+        }
+        let own = select::called_in(part);
+        let is_other = |table: &str| !own.contains(table) && self.called.contains(table);
+        Visit::visit(part, &mut Names(&is_other)).is_break()
+    }
+
     /// WITH of all queries around, as far as they come before; the innermost of a name counts.
     fn with_around(&self, own: Option<ast::With>) -> Option<ast::With> {
         let mut all = own;
@@ -222,6 +248,11 @@ impl VisitorMut for Take {
                 Err(error) => return ControlFlow::Break(Box::new(error)),
             };
             let mut part = std::mem::replace(query, rows);
+            if self.names_others(&part) {
+                let what =
+                    "a locking clause in a subquery that names columns of the query around it";
+                return ControlFlow::Break(Box::new(Error::unsupported(what)));
+            }
             part.with = self.with_around(part.with.take());
             match locking(Box::new(part)) {
                 Ok(part) => self.parts.push(part),

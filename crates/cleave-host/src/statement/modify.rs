@@ -12,6 +12,7 @@
 //! ([`Target`](super::select::Target)). A row that comes twice is changed once, by the first of its matches (rule 22).
 
 mod beside;
+mod nested;
 mod row_values;
 
 use arrow::array::RecordBatch;
@@ -24,6 +25,7 @@ use super::names::{fold, position_of, table_name};
 use super::parse::{Statement, is_default, refuse_in_query};
 use crate::error::{Error, Fault, Position, Result};
 pub(crate) use beside::Beside;
+pub(crate) use nested::{has_nested, has_subqueries, returns_nested};
 pub use row_values::RowValue;
 pub(crate) use row_values::{row_count, with_row_values};
 use row_values::{row_items, row_of};

@@ -15,9 +15,10 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use cleave_store::ColumnType;
-use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::sql::sqlparser::ast::{
     self, DataType, Expr, TimezoneInfo, Visit, VisitMut, Visitor, VisitorMut,
 };
@@ -116,9 +117,20 @@ impl Parameter {
     /// The type, with as many digits as the value has.
     fn fitting_type(&self) -> ColumnType {
         match (self.column_type, &self.text) {
-            (ColumnType::Numeric { .. }, Some(text)) => numeric_of(text),
+            (ColumnType::NUMERIC, Some(text)) => numeric_of(text),
             (other, _) => other,
         }
+    }
+
+    /// The only value of `column`, which is of `column_type`, with its digits.
+    pub(crate) fn of_value(column_type: ColumnType, column: &ArrayRef) -> Result<Self> {
+        Ok(Self { column_type, text: value_text(column, 0)?, items: None })
+    }
+
+    /// A boolean.
+    pub(crate) fn of_boolean(value: bool) -> Result<Self> {
+        let column: ArrayRef = Arc::new(BooleanArray::from(vec![value]));
+        Self::of_value(ColumnType::Boolean, &column)
     }
 
     /// It as it is written in a statement, where it is no list.

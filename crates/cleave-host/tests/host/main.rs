@@ -20,6 +20,7 @@ mod ended_rows;
 mod explained_changes;
 mod fencing;
 mod few_rows_joined;
+mod few_rows_nested;
 mod filters_in_flight;
 mod foreign_keys;
 mod full_media;

@@ -1,13 +1,23 @@
 //! What becomes of rows whose key is gone: statements on the table that they are in, as a user would write them, on the newest
-//! state and what the transaction has done.
+//! state and what the transaction has done. Where an index says which rows these are, and they are few, such a statement goes without a
+//! plan, as any other does by a [range of keys](RangeChange).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use arrow::array::RecordBatch;
 
 use super::super::Session;
 use super::super::block::Taken;
+use super::super::lifted::Seen;
+use super::super::ranges::RangeChange;
+use super::look_up::{KEYS_MAX, has_index};
 use super::{Gone, KeyRow, KeySet, Reference};
 use crate::catalog::rules::KeyAction;
+use crate::delta::Live;
 use crate::error::{Error, Result};
+use crate::point_path::Sight;
+use crate::range_path::RangeTemplate;
 use crate::statement::modify::Modify;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::parameter_type;
@@ -24,6 +34,13 @@ const KEYS_AT_ONCE: usize = 500;
 
 /// The same of several columns, whose conditions nest.
 const WIDE_KEYS_AT_ONCE: usize = 30;
+
+/// What a session has done for foreign keys by ranges of keys: statements, by their texts and the types of their values.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Followed {
+    changes: Seen<(String, Vec<ColumnType>), (Modify, RangeChange)>,
+    queries: Seen<(String, Vec<ColumnType>), RangeTemplate>,
+}
 
 impl Session {
     /// Does what a foreign key says of rows whose key is gone.
@@ -48,7 +65,7 @@ impl Session {
                 }
             }
             (KeyAction::Cascade, Some(moved)) => {
-                for moved in moved.chunks(KEYS_AT_ONCE) {
+                for moved in moved.chunks(moved_at_once(&reference, &moved)?) {
                     let (text, values) = match moved {
                         [(old, new)] => moving_one(&reference, (old, new))?,
                         moved => (moving(&reference, moved)?, Parameters::default()),
@@ -58,7 +75,7 @@ impl Session {
             }
             (KeyAction::Cascade, None) => {
                 let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference)) {
+                for keys in all.chunks(at_once(&reference, all.len())) {
                     let (condition, values) = condition(&reference, keys)?;
                     let text = format!("DELETE FROM {} AS c WHERE {condition}", child(&reference));
                     self.change_children(&reference, &text, values).await?;
@@ -75,7 +92,7 @@ impl Session {
                     .map(|id| format!("{} = {value}", column(&reference, *id)))
                     .collect();
                 let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference)) {
+                for keys in all.chunks(at_once(&reference, all.len())) {
                     let (condition, values) = condition(&reference, keys)?;
                     let (name, set) = (child(&reference), set.join(", "));
                     let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
@@ -95,16 +112,55 @@ impl Session {
         text: &str,
         values: Parameters,
     ) -> Result<()> {
-        let Some(Statement::Modify(modify)) =
-            parse_script(text)?.pop().map(|parsed| parsed.statement)
-        else {
-            return Err(Error::unsupported("what a foreign key does to such rows"));
-        };
-        if !self.has_child(reference, LockMode::RowExclusive).await? {
+        if !self.has_child(reference, LockMode::RowExclusive).await?
+            || self.change_few_children(text, &values).await?
+        {
             return Ok(());
         }
+        let modify = changing(text)?;
         while let Taken::Again = self.change_once(&modify, &values).await? {}
         Ok(())
+    }
+
+    /// The same by a range of keys; false: it needs a plan.
+    async fn change_few_children(&mut self, text: &str, values: &Parameters) -> Result<bool> {
+        if !self.takes_ranges() {
+            return Ok(false);
+        }
+        let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
+        let state = self.names();
+        let followed = (text.to_owned(), types);
+        let known = self.followed.changes.get_or_make(
+            &followed,
+            |(_, range)| range.holds(&state),
+            || {
+                let modify = changing(text).ok()?;
+                let range = RangeChange::of(&modify, &followed.1, &state)?;
+                Some(Arc::new((modify, range)))
+            },
+        );
+        drop(state);
+        let Some(known) = known else { return Ok(false) };
+        let (modify, range) = &*known;
+        loop {
+            let live = self.newest_live().await?;
+            match Box::pin(self.change_range(live, modify, range, values)).await? {
+                None => return Ok(false),
+                Some((Taken::Again, _)) => {}
+                Some((Taken::Done, _)) => return Ok(true),
+            }
+        }
+    }
+
+    /// What a look-up of rows that refer to others reads, as [`Session::newest_view`] does: the newest state, without what the transaction
+    /// has done.
+    async fn newest_live(&mut self) -> Result<Live> {
+        if !self.reads_snapshot() {
+            return self.live().await;
+        }
+        let mut live = self.database.live();
+        live.state = self.defined().over(&self.database, live.state);
+        Ok(live)
     }
 
     async fn change_once(&mut self, modify: &Modify, values: &Parameters) -> Result<Taken> {
@@ -179,32 +235,102 @@ impl Session {
         {
             return Ok(None);
         }
-        for some in all.chunks(at_once(reference)) {
-            let (view, _) = self.newest_view().await?;
+        for some in all.chunks(at_once(reference, all.len())) {
             let columns: Vec<String> =
                 reference.key.columns.iter().map(|id| column(reference, *id)).collect();
             let (condition, parameters) = condition(reference, some)?;
             let (columns, name) = (columns.join(", "), child(reference));
             let text = format!("SELECT {columns} FROM {name} AS c WHERE {condition} LIMIT 1");
+            if let Some(found) = self.few_referring(&text, &parameters).await? {
+                match first_of(reference, &found, keys)? {
+                    Some(key) => return Ok(Some(key)),
+                    None => continue,
+                }
+            }
+            let (view, _) = self.newest_view().await?;
             let query = select::parsed(text)?;
             let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
             let mut running =
                 Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
             while let Some(batch) = running.next().await? {
-                let rows = Columns { ids: &reference.key.columns, rows: &batch };
-                if let Some(Target::Key(entry, values)) =
-                    reference.targets(rows)?.into_iter().next()
-                {
-                    return Ok(Some(keys.get(&entry).cloned().unwrap_or(values)));
+                if let Some(key) = first_of(reference, &batch, keys)? {
+                    return Ok(Some(key));
                 }
             }
         }
         Ok(None)
     }
+
+    /// What the query `text` gives by a range of keys; None: it needs a plan.
+    async fn few_referring(
+        &mut self,
+        text: &str,
+        values: &Parameters,
+    ) -> Result<Option<RecordBatch>> {
+        if !self.takes_ranges() {
+            return Ok(None);
+        }
+        let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
+        let live = self.newest_live().await?;
+        let asked = (text.to_owned(), types);
+        let template = self.followed.queries.get_or_make(
+            &asked,
+            |template| template.holds(&live.state),
+            || {
+                let query = select::parsed(text.to_owned()).ok()?;
+                RangeTemplate::of(&query, &asked.1, &live.state, false).map(Arc::new)
+            },
+        );
+        let Some(template) = template else { return Ok(None) };
+        let Some(ranges) = self.ranges(&template, values, &live.state)? else { return Ok(None) };
+        let sight = Sight::new(live, self.own_changes(template.table_id()));
+        let found = Box::pin(self.ranged(&sight, &template, (ranges, values), None));
+        Ok(found.await?.map(|found| found.rows))
+    }
 }
 
-fn at_once(reference: &Reference) -> usize {
-    if reference.key.columns.len() == 1 { KEYS_AT_ONCE } else { WIDE_KEYS_AT_ONCE }
+/// Of `keys`, the one that the first of `rows` refers to.
+fn first_of(reference: &Reference, rows: &RecordBatch, keys: &KeySet) -> Result<Option<KeyRow>> {
+    let rows = Columns { ids: &reference.key.columns, rows };
+    Ok(match reference.targets(rows)?.into_iter().next() {
+        Some(Target::Key(entry, values)) => Some(keys.get(&entry).cloned().unwrap_or(values)),
+        _ => None,
+    })
+}
+
+/// What a foreign key does to rows, as a statement.
+fn changing(text: &str) -> Result<Modify> {
+    match parse_script(text)?.pop().map(|parsed| parsed.statement) {
+        Some(Statement::Modify(modify)) => Ok(*modify),
+        _ => Err(Error::unsupported("what a foreign key does to such rows")),
+    }
+}
+
+/// How many of `count` keys one statement is about.
+fn at_once(reference: &Reference, count: usize) -> usize {
+    match reference.key.columns.len() {
+        1 => KEYS_AT_ONCE,
+        // Each is looked up then.
+        _ if count <= KEYS_MAX && has_index(reference) => 1,
+        _ => WIDE_KEYS_AT_ONCE,
+    }
+}
+
+/// How many keys that have become others one statement is about: one, of few, unless a row would be moved twice.
+fn moved_at_once(reference: &Reference, moved: &[(KeyRow, KeyRow)]) -> Result<usize> {
+    if moved.len() > KEYS_MAX || !has_index(reference) {
+        return Ok(KEYS_AT_ONCE);
+    }
+    let mut old = BTreeSet::new();
+    for (key, _) in moved {
+        old.insert(key.texts()?);
+    }
+    for (_, key) in moved {
+        if old.contains(&key.texts()?) {
+            return Ok(KEYS_AT_ONCE);
+        }
+    }
+    Ok(1)
 }
 
 /// The table that refers to the other one, as SQL writes it.

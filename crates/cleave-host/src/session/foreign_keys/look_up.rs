@@ -14,7 +14,7 @@ use crate::index::IndexShape;
 use crate::settings::Stack;
 
 /// Keys up to which they are looked up.
-const KEYS_MAX: usize = 16;
+pub(super) const KEYS_MAX: usize = 16;
 
 /// Entries of one key that are looked at before a plan is made for it.
 const ENTRIES_MAX: usize = 256;
@@ -78,8 +78,12 @@ impl Session {
     }
 }
 
-/// An index of `table` whose first columns are those of the foreign key, and have the types of those that it refers to; and for
-/// each of these columns its place in the key.
+/// Whether rows that refer to a key are found by an index.
+pub(super) fn has_index(reference: &Reference) -> bool {
+    index_of(&reference.child, reference).is_some()
+}
+
+/// An index of `table` as [`index_of`] gives it, where the foreign key's columns have the types of those that it refers to.
 fn index_over<'a>(
     table: &'a TableState,
     reference: &Reference,
@@ -92,8 +96,17 @@ fn index_over<'a>(
         own.zip(other)
             .is_some_and(|(own, other)| own.column_type.arrow() == other.column_type.arrow())
     });
-    let indexes = table.tablets.first().filter(|_| is_same)?.indexes.iter();
-    indexes.map(|index| index.shape()).find_map(|shape| {
+    index_of(table, reference).filter(|_| is_same)
+}
+
+/// An index of `table` whose first columns are those of the foreign key; and for each of these columns its place in the key.
+fn index_of<'a>(
+    table: &'a TableState,
+    reference: &Reference,
+) -> Option<(&'a Arc<IndexShape>, Vec<usize>)> {
+    let key = &reference.key;
+    let mut indexes = table.tablets.first()?.indexes.iter().map(|index| index.shape());
+    indexes.find_map(|shape| {
         let first = shape.definition.columns.get(..key.columns.len())?;
         let place = |id: u32| key.columns.iter().position(|own| *own == id);
         let order: Option<Vec<usize>> = first.iter().map(|column| place(column.column)).collect();

@@ -13,6 +13,7 @@
 //! A name without a table is the changed row's where its table has such a column; the query for the rows lists it all the same, so that one
 //! which another table has too is refused as ambiguous.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use super::{Modify, over_target};
 use crate::error::{Error, Result};
 use crate::statement::names::fold;
 use crate::statement::parse::refuse_in_query;
-use crate::statement::select::item_name;
+use crate::statement::select::{called_in, item_name};
 
 /// How the names begin of what is listed beside the table's columns.
 const BESIDE: &str = "\u{1}beside";
@@ -56,7 +57,7 @@ impl Beside {
     /// What RETURNING of `modify` names beside the columns of `schema`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for subqueries, and for `*` over tables that are joined by columns of one name.
+    /// [`Error::Unsupported`] for `*` over tables that are joined by columns of one name.
     pub(crate) fn of(modify: &Modify, schema: &TableSchema) -> Result<Self> {
         let mut beside = Self::default();
         if modify.from.is_empty() || modify.returning.is_empty() {
@@ -186,10 +187,9 @@ impl Beside {
             _ => {}
         }
         let name = item_name(&item);
-        let mut columns = Columns { beside: self, schema, target: fold(&target) };
-        if let ControlFlow::Break(error) = VisitMut::visit(&mut item, &mut columns) {
-            return Err(*error);
-        }
+        let (target, inner) = (fold(&target), Vec::new());
+        let mut columns = Columns { beside: self, schema, target, inner };
+        let _: ControlFlow<()> = VisitMut::visit(&mut item, &mut columns);
         let item = match (item, name) {
             (SelectItem::UnnamedExpr(expr), Some(name)) => {
                 SelectItem::ExprWithAlias { expr, alias: ast::Ident::with_quote('"', name) }
@@ -223,26 +223,38 @@ fn slot_name(number: usize) -> ast::Ident {
     ast::Ident::with_quote('"', format!("{BESIDE}{number}"))
 }
 
-/// Puts names of their own in the places of columns that are not the table's.
+/// Puts names of their own in the places of columns that are not the table's. In a subquery a name without a table is one of its own, or
+/// the changed row's.
 struct Columns<'a> {
     beside: &'a mut Beside,
     schema: &'a TableSchema,
     target: String,
+    /// What the subqueries around call their tables.
+    inner: Vec<BTreeSet<String>>,
 }
 
 impl VisitorMut for Columns<'_> {
-    type Break = Box<Error>;
+    type Break = ();
 
-    fn pre_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<Box<Error>> {
-        let what = "a subquery in RETURNING beside FROM or USING";
-        ControlFlow::Break(Box::new(Error::unsupported(what)))
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        self.inner.push(called_in(query));
+        ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Box<Error>> {
+    fn post_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
+        self.inner.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        let is_inner = |table: &str| self.inner.iter().any(|called| called.contains(table));
         let is_own = match &*expression {
+            Expr::Identifier(_) if !self.inner.is_empty() => return ControlFlow::Continue(()),
             Expr::Identifier(name) => self.schema.column(&fold(name)).is_some(),
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-                [table, _] if fold(table) == self.target => return ControlFlow::Continue(()),
+                [table, _] if fold(table) == self.target || is_inner(&fold(table)) => {
+                    return ControlFlow::Continue(());
+                }
                 _ => false,
             },
             _ => return ControlFlow::Continue(()),

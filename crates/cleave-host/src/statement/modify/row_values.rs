@@ -20,6 +20,7 @@ use super::Assignment;
 use crate::error::{Error, Fault, Result};
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
+use crate::statement::parse::is_default;
 use crate::statement::select;
 
 /// A value of a row that a query gives.
@@ -41,11 +42,31 @@ type Given = (ast::ObjectName, Expr, Option<RowValue>);
 pub(super) fn row_of(names: Vec<ast::ObjectName>, value: Expr, row: usize) -> Result<Vec<Given>> {
     let count = names.len();
     let values = match value {
-        Expr::Tuple(values) => values,
         Expr::Nested(value) if matches!(*value, Expr::Subquery(_) | Expr::Nested(_)) => {
             return row_of(names, *value, row);
         }
-        Expr::Function(function) if is_row(&function) => arguments(function)?,
+        // So the parser reads VALUES in parentheses: as a call, and as a list that begins with one.
+        Expr::Nested(value) if matches!(&*value, Expr::Function(own) if is_called(own, "values")) =>
+        {
+            let Expr::Function(values) = *value else { return Err(other_count()) };
+            let values = arguments(values)?;
+            if values.iter().any(is_default) {
+                return Err(Error::Invalid {
+                    message: "DEFAULT is not allowed in this context".to_owned(),
+                    fault: Fault::Statement,
+                    position: None,
+                });
+            }
+            values
+        }
+        Expr::Tuple(values) if matches!(values.first(), Some(Expr::Function(own)) if is_called(own, "values")) =>
+        {
+            let rows: Vec<String> = values.iter().map(ToString::to_string).collect();
+            let query = select::parsed(rows.join(", "))?;
+            return row_of(names, Expr::Subquery(query), row);
+        }
+        Expr::Tuple(values) => values,
+        Expr::Function(function) if is_called(&function, "row") => arguments(function)?,
         Expr::Subquery(mut query) => {
             as_row(&mut query, count)?;
             let value = Expr::Subquery(query);
@@ -180,9 +201,10 @@ fn names_items(part: &impl Visit, select: &ast::Select) -> bool {
     part.visit(&mut Names(select)).is_break()
 }
 
-fn is_row(function: &ast::Function) -> bool {
+/// Whether a word is written as a function's name.
+fn is_called(function: &ast::Function, word: &str) -> bool {
     matches!(function.name.0.as_slice(), [ast::ObjectNamePart::Identifier(name)]
-        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("row"))
+        if name.quote_style.is_none() && name.value.eq_ignore_ascii_case(word))
 }
 
 fn arguments(function: ast::Function) -> Result<Vec<Expr>> {

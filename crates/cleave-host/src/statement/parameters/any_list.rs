@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use cleave_store::ColumnType;
+use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Visit, Visitor};
 
 use super::{Flow, Parameter, canonical, ended, flow, place_of};
 use crate::error::Result;
-use crate::value::{ValueError, list};
+use crate::value::{ValueError, list, value_text};
 
 /// A comparison with a parameter that is a list.
 pub(super) struct AnyList<'a> {
@@ -119,6 +120,13 @@ impl Parameter {
             None => Ok(None),
         };
         let items = items.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { column_type, text: Some(list::text_of(&items)), items: Some(items) })
+    }
+
+    /// A list of the values of `column`, which is of `column_type`.
+    pub(crate) fn of_items(column_type: ColumnType, column: &ArrayRef) -> Result<Self> {
+        let items = (0..column.len()).map(|row| value_text(column, row));
+        let items = items.collect::<Result<Vec<_>>>()?;
         Ok(Self { column_type, text: Some(list::text_of(&items)), items: Some(items) })
     }
 

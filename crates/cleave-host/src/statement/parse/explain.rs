@@ -57,6 +57,7 @@ impl Reader<'_> {
             statement @ (Statement::Query(_)
             | Statement::Locking(_)
             | Statement::LockedParts(_)
+            | Statement::ChangingWith(_)
             | Statement::Insert(_)
             | Statement::Modify(_)
             | Statement::Execute(_)) => {

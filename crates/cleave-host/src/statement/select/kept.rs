@@ -153,6 +153,11 @@ impl KeptPlan {
             .unwrap_or_default()
     }
 
+    /// The columns of its rows.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
     /// The columns of the table `number`, and of the parameters in the first.
     pub(crate) fn columns(&self, number: usize) -> Option<&SchemaRef> {
         self.slots.get(number).map(|slot| &slot.schema)

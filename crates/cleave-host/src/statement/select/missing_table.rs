@@ -12,13 +12,21 @@ use crate::statement::names::{fold, name_and_alias};
 
 /// `error`, which binding `query` gave, or what it comes from: the table of a column that is not in it.
 pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
-    let Error::UnknownName { kind: NameKind::Column, name, of: None, .. } = &error else {
-        return error;
-    };
-    let Some((table, _)) = name.rsplit_once('.') else { return error };
-    let table = table.rsplit('.').next().unwrap_or(table);
     let mut tables = Tables::default();
     let _: ControlFlow<()> = query.visit(&mut tables);
+    let table = match &error {
+        Error::UnknownName { kind: NameKind::Column, name, of: None, .. } => {
+            let Some((table, _)) = name.rsplit_once('.') else { return error };
+            table.rsplit('.').next().unwrap_or(table).to_owned()
+        }
+        // Beside GROUP BY the engine misses it among the groups.
+        Error::Query(_) if error.sqlstate() == "42803" => {
+            let Some(table) = ordered_by(query, &tables) else { return error };
+            table
+        }
+        _ => return error,
+    };
+    let table = table.as_str();
     if tables.called.contains(table) {
         return error;
     }
@@ -29,6 +37,34 @@ pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
         None => format!("missing FROM-clause entry for table \"{table}\""),
     };
     Error::Invalid { message, fault: Fault::MissingTable, position: error.position() }
+}
+
+/// A table that ORDER BY of `query` names a column of, and that none of `tables` is.
+fn ordered_by(query: &ast::Query, tables: &Tables) -> Option<String> {
+    struct Names<'a>(&'a Tables);
+    impl Visitor for Names<'_> {
+        type Break = String;
+
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<String> {
+            let ast::Expr::CompoundIdentifier(parts) = expression else {
+                return ControlFlow::Continue(());
+            };
+            let [.., table, _] = parts.as_slice() else { return ControlFlow::Continue(()) };
+            let table = fold(table);
+            match self.0.called.contains(&table) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(table),
+            }
+        }
+    }
+    query.order_by.as_ref()?.visit(&mut Names(tables)).break_value()
+}
+
+/// What `part` of a statement calls its tables, and those of queries within it.
+pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
+    let mut tables = Tables::default();
+    let _: ControlFlow<()> = part.visit(&mut tables);
+    tables.called
 }
 
 /// The tables of a query and of those within it.

@@ -66,8 +66,9 @@ pub(crate) use describe::{Described, all_known, describe, describe_over, sql_typ
 pub(crate) use explain::Measured;
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
+pub(crate) use missing_table::called_in;
 pub use order_and_split::{ComparedOrders, PricedOrder};
-pub(crate) use over_rows::{over_rows, over_tables, target_catalog};
+pub(crate) use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
@@ -90,8 +91,7 @@ pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 use missing_table::named_table;
 use order_and_split::{Divided, Planning};
-use result_names::ResultNames;
-pub(crate) use result_names::item_name;
+pub(crate) use result_names::{ResultNames, item_name};
 pub(crate) use used_columns::{is_whole, uses_column};
 
 /// Batches that a query makes ahead which does not run where its rows are waited for.
@@ -250,7 +250,10 @@ async fn plan(
     let logical = state.optimize(&logical);
     let logical = logical.map_err(|error| named_table(error.into(), asked.query))?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
-    let Divided { cuts, profile, orders } = statement.divide(logical).await?;
+    // What ORDER BY alone names is looked for last.
+    let divided = statement.divide(logical).await;
+    let Divided { cuts, profile, orders } =
+        divided.map_err(|error| named_table(error, asked.query))?;
     let planning = stopwatch.elapsed();
     Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state })
 }

@@ -16,26 +16,74 @@ use datafusion::sql::sqlparser::ast;
 use super::missing_table::named_table;
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
-use super::{Asked, apply_schema};
+use super::{Asked, ReadView, apply_schema, describe_over, run_query};
 use crate::activity::Act;
 use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::Result;
 use crate::settings::Settings;
-use crate::statement::modify::TARGET;
+use crate::statement::Parameters;
+use crate::statement::locked_parts::part_name;
+use crate::statement::modify::{TARGET, has_nested};
 
-/// What `asked`, a query over [`TARGET`] alone, gives where that has these rows.
+/// The number by which [`TARGET`] is given to a query that reads tables too: that of no part of WITH.
+const RETURNED: usize = usize::MAX;
+
+/// What `asked`, a query over [`TARGET`], gives where that has these rows; its subqueries read what its view has.
 ///
 /// # Errors
 /// Those of a query.
 pub(crate) async fn over_rows(
-    database: &Database,
+    database: &Arc<Database>,
     settings: &Settings,
     asked: Asked<'_>,
     rows: &RecordBatch,
 ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
-    over_tables(database, settings, asked, &[(TARGET, rows)]).await
+    if !has_nested(asked.query) {
+        return over_tables(database, settings, asked, &[(TARGET, rows)]).await;
+    }
+    let (query, mut given) = (over_given(asked.query), asked.parameters.clone());
+    given.rows.put_part(RETURNED, rows.clone());
+    let asked = Asked { query: &query, parameters: &given, view: asked.view };
+    let running = Box::pin(run_query(database, settings, asked)).await?;
+    let (schema, batches, _) = running.collect().await?;
+    Ok((schema, batches))
+}
+
+/// The columns of what `query`, over [`TARGET`], gives where that has such rows; its subqueries read what `view` has.
+///
+/// # Errors
+/// Those of binding it.
+pub(crate) async fn described_over_rows(
+    (database, settings): (&Arc<Database>, &Settings),
+    (query, parameters): (&ast::Query, &Parameters),
+    view: &ReadView,
+    rows: &RecordBatch,
+) -> Result<SchemaRef> {
+    if !has_nested(query) {
+        let asked = Asked { query, parameters, view: None };
+        return Ok(over_rows(database, settings, asked, rows).await?.0);
+    }
+    let mut given = parameters.rows.clone();
+    given.put_part(RETURNED, rows.clone());
+    let types = parameters.values().iter().map(|value| Some(value.column_type())).collect();
+    let (read, query) = ((Some(view), &given), over_given(query));
+    let described = describe_over(database, settings, read, &query, types);
+    Ok(Box::pin(described).await?.schema)
+}
+
+/// `query` over the rows that it is given, in the place of [`TARGET`].
+fn over_given(query: &ast::Query) -> ast::Query {
+    let mut query = query.clone();
+    if let ast::SetExpr::Select(select) = query.body.as_mut()
+        && let Some(ast::TableFactor::Table { name, .. }) =
+            select.from.first_mut().map(|from| &mut from.relation)
+    {
+        let given = ast::Ident::with_quote('"', part_name(RETURNED));
+        *name = ast::ObjectName::from(vec![given]);
+    }
+    query
 }
 
 /// What `asked`, a query over tables of these names, gives where they have these rows.

@@ -23,7 +23,7 @@ const UNNAMED: &str = "?column?";
 
 /// The names of a result's columns, as far as the statement's text tells them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ResultNames {
+pub(crate) struct ResultNames {
     /// Of the columns before the first `*`.
     first: Vec<String>,
     /// Of those after the last `*`.
@@ -32,12 +32,12 @@ pub(super) struct ResultNames {
 
 impl ResultNames {
     /// The names of `query`'s columns; `query` is then one that the engine takes.
-    pub(super) fn take(query: &mut ast::Query) -> Self {
+    pub(crate) fn take(query: &mut ast::Query) -> Self {
         take_set(&mut query.body, false)
     }
 
     /// `schema` with these names.
-    pub(super) fn apply(&self, schema: &SchemaRef) -> SchemaRef {
+    pub(crate) fn apply(&self, schema: &SchemaRef) -> SchemaRef {
         let count = schema.fields().len();
         let behind = count.saturating_sub(self.last.len());
         let fields = schema.fields().iter().enumerate().map(|(place, field)| {

@@ -1,0 +1,486 @@
+//! Subqueries over few rows in statements over few rows, without a plan: what each gives becomes the value of a parameter of the
+//! statement around it.
+//!
+//! ```text
+//!  UPDATE t SET a = (SELECT max(x) FROM u WHERE id = $1) WHERE id IN (SELECT tid FROM v WHERE id = $1)
+//!    ─▶ $2: SELECT max(x) FROM u WHERE id = $1      $3, a list: SELECT tid FROM v WHERE id = $1
+//!    ─▶ UPDATE t SET a = $2 WHERE id = ANY ($3)
+//! ```
+//!
+//! 1. [`Nested`] is made of a statement whose subqueries are ranges of keys each ([`RangeTemplate`]); [`taken_out`] says which
+//!    subqueries may be taken out of it.
+//! 2. When it runs, the types that they give tell what the statement around them is: a range of keys too, or a single row without a table.
+//! 3. The subqueries run, then that statement, on one and the same [`Live`].
+//!
+//! A subquery that speaks of the rows around it finds no such column, one that gives several rows where one is wanted is none of this
+//! way's either: the planner says what is wrong, or how it is done.
+
+mod taken_out;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::DataType;
+use cleave_media::clock::Stopwatch;
+use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast;
+
+use super::block::Taken;
+use super::lifted::Seen;
+use super::ranges::{InState, Lifted, RangeChange};
+use super::returning::Returning;
+use super::{Outcome, Session};
+use crate::catalog::CatalogState;
+use crate::delta::Live;
+use crate::error::Result;
+use crate::point_path::Sight;
+use crate::range_path::template::{are_plain, with_no_columns};
+use crate::range_path::{self, Kept, RangeTemplate, Ranged, Reader, Window};
+use crate::statement::modify::{Modify, TARGET, has_nested, over_target, returns_nested};
+use crate::statement::select::{ResultNames, sql_type};
+use crate::statement::{Parameter, Parameters};
+use taken_out::{Gives, TakenOut};
+
+/// A statement whose subqueries are looked up before it. See the module's description.
+#[derive(Debug)]
+pub(super) struct Nested<S, O> {
+    subqueries: Vec<Subquery>,
+    /// It, with parameters in their places.
+    statement: S,
+    /// What it is, by the types of all its parameters.
+    known: Mutex<Seen<Vec<ColumnType>, O>>,
+}
+
+/// A query with subqueries, and what its columns are called.
+pub(super) type NestedQuery = Nested<(ast::Query, ResultNames), Around>;
+
+/// An UPDATE or DELETE with subqueries.
+pub(super) type NestedChange = Nested<Modify, ChangeAround>;
+
+/// The statements with subqueries, and without parameters, that a session has seen.
+#[derive(Debug, Default)]
+pub(super) struct NestedStatements {
+    queries: Seen<(ast::Query, Vec<ColumnType>), NestedQuery>,
+    changes: Seen<(Modify, Vec<ColumnType>), NestedChange>,
+}
+
+#[derive(Debug)]
+struct Subquery {
+    gives: Gives,
+    query: ast::Query,
+    template: RangeTemplate,
+}
+
+/// What a query is whose subqueries have become parameters.
+#[derive(Debug)]
+pub(super) enum Around {
+    Ranges(Box<RangeTemplate>),
+    /// It is over no table: its list, over one row that is nothing but the parameters.
+    Row {
+        query: Box<ast::Query>,
+        kept: Kept,
+    },
+}
+
+/// The same of a statement that changes rows.
+#[derive(Debug)]
+pub(super) struct ChangeAround {
+    range: RangeChange,
+    returning: Option<Returning>,
+}
+
+impl<S, O> Nested<S, O> {
+    /// `statement`, of which these queries are `taken`; None: one of them needs a plan.
+    fn new(
+        statement: S,
+        taken: TakenOut,
+        types: &[ColumnType],
+        state: &CatalogState,
+    ) -> Option<Self> {
+        let subqueries = taken.queries.into_iter().map(|(gives, query)| {
+            let template = RangeTemplate::of(&query, types, state, false)?;
+            Some(Subquery { gives, query, template })
+        });
+        let subqueries = subqueries.collect::<Option<Vec<_>>>()?;
+        let known = Mutex::default();
+        (!subqueries.is_empty()).then_some(Self { subqueries, statement, known })
+    }
+
+    /// What the statement is with parameters of these types; None: it needs a plan.
+    fn around(
+        &self,
+        types: Vec<ColumnType>,
+        holds: impl FnOnce(&O) -> bool,
+        make: impl FnOnce(&S, &[ColumnType]) -> Option<O>,
+    ) -> Option<Arc<O>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_make(&types, holds, || make(&self.statement, &types).map(Arc::new))
+    }
+
+    fn holds(&self, state: &CatalogState) -> bool {
+        self.subqueries.iter().all(|subquery| subquery.template.holds(state))
+    }
+
+    /// What EXPLAIN says of the subqueries.
+    fn explain(&self, rows_max: u32) -> String {
+        let looked_up = self.subqueries.iter().map(|subquery| {
+            let what = subquery.template.explain(rows_max).replacen("Range", "range", 1);
+            format!("; before it, a {what}")
+        });
+        looked_up.collect()
+    }
+}
+
+impl NestedQuery {
+    /// What `query`, whose parameters have these types, is on `state`; None: it has no subqueries, or needs a plan.
+    pub(super) fn of(
+        query: &ast::Query,
+        types: &[ColumnType],
+        state: &CatalogState,
+    ) -> Option<Self> {
+        let mut around = query.clone();
+        let taken = TakenOut::of_query(&mut around, types.len())?;
+        let names = ResultNames::take(&mut query.clone());
+        Self::new((around, names), taken, types, state)
+    }
+}
+
+impl Around {
+    fn of(query: &ast::Query, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
+        if let Some(template) = RangeTemplate::of(query, types, state, false) {
+            return Some(Self::Ranges(Box::new(template)));
+        }
+        let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
+        let items: Vec<String> = select.projection.iter().map(ToString::to_string).collect();
+        // A clause that it has besides would show.
+        let is_list = query.to_string() == format!("SELECT {}", items.join(", "));
+        if !is_list || !are_plain(&select.projection) {
+            return None;
+        }
+        let name = ast::Ident::with_quote('"', TARGET);
+        let query = over_target(&name, select.projection.clone(), Vec::new(), None).ok()?;
+        Some(Self::Row { query, kept: Kept::default() })
+    }
+
+    fn holds(&self, state: &CatalogState) -> bool {
+        match self {
+            Self::Ranges(template) => template.holds(state),
+            Self::Row { .. } => true,
+        }
+    }
+
+    /// Whether it was found to need a plan: then its subqueries need not run.
+    fn is_given_up(&self) -> bool {
+        match self {
+            Self::Ranges(template) => template.is_given_up(),
+            Self::Row { .. } => false,
+        }
+    }
+
+    fn explain(&self, rows_max: u32) -> String {
+        match self {
+            Self::Ranges(template) => template.explain(rows_max),
+            Self::Row { .. } => "One row, on the host, without a plan".to_owned(),
+        }
+    }
+}
+
+impl NestedChange {
+    /// What `modify`, whose parameters have these types, is on `state`; None: it has no subqueries, or needs a plan.
+    pub(super) fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
+        if returns_nested(&modify.returning) {
+            return None;
+        }
+        let mut around = modify.clone();
+        let taken = TakenOut::of_modify(&mut around, types.len())?;
+        Self::new(around, taken, types, state)
+    }
+}
+
+impl ChangeAround {
+    fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
+        let range = RangeChange::of(modify, types, state)?;
+        let table = state.find_writable_table(&modify.table).ok()?;
+        let returning = Returning::of(&table.schema, &modify.target_name(), &modify.returning);
+        Some(Self { range, returning })
+    }
+}
+
+impl NestedStatements {
+    /// What `query`, whose parameters have these types, is on `state`.
+    fn query(
+        &mut self,
+        query: ast::Query,
+        types: Vec<ColumnType>,
+        state: &CatalogState,
+    ) -> Option<Arc<NestedQuery>> {
+        let of = (query, types);
+        let make = || NestedQuery::of(&of.0, &of.1, state).map(Arc::new);
+        self.queries.get_or_make(&of, |nested| nested.holds(state), make)
+    }
+
+    /// What `modify`, whose parameters have these types, is on `state`.
+    pub(super) fn change(
+        &mut self,
+        modify: Modify,
+        types: Vec<ColumnType>,
+        state: &CatalogState,
+    ) -> Option<Arc<NestedChange>> {
+        let of = (modify, types);
+        let make = || NestedChange::of(&of.0, &of.1, state).map(Arc::new);
+        self.changes.get_or_make(&of, |nested| nested.holds(state), make)
+    }
+}
+
+impl Session {
+    /// What a query without parameters is that has subqueries, and the values of its constants.
+    pub(super) fn nested_of(
+        &mut self,
+        query: &ast::Query,
+    ) -> Option<(Arc<NestedQuery>, Parameters)> {
+        if !has_nested(query) || !self.takes_ranges() {
+            return None;
+        }
+        let state = self.names();
+        let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
+        let types = values.iter().map(Parameter::column_type).collect();
+        let nested = self.nested.query(lifted, types, &state)?;
+        Some((nested, Parameters::new(values)))
+    }
+
+    /// Runs a query that is `nested`; None: it needs a plan with these values.
+    pub(super) async fn run_nested(
+        &mut self,
+        nested: &NestedQuery,
+        parameters: &Parameters,
+    ) -> Result<Option<Outcome>> {
+        if !self.takes_ranges() {
+            return Ok(None);
+        }
+        let live = self.live().await?;
+        let rows = Box::pin(self.nested_rows(&*self, &live, nested, parameters)).await?;
+        Ok(rows.map(|(rows, _)| Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
+    }
+
+    /// The rows of a query that is `nested`, in `live`, and what it is; None: it needs a plan with these values.
+    async fn nested_rows(
+        &self,
+        reader: &dyn Reader,
+        live: &Live,
+        nested: &NestedQuery,
+        parameters: &Parameters,
+    ) -> Result<Option<(RecordBatch, Arc<Around>)>> {
+        let state = &live.state;
+        let Some(types) = self.types_around(nested, parameters, state).await? else {
+            return Ok(None);
+        };
+        let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
+        let around = nested.around(
+            types,
+            |around| around.holds(state),
+            |(query, _), types| Around::of(query, types, state),
+        );
+        let Some(around) = around.filter(|around| !around.is_given_up()) else { return Ok(None) };
+        let values = self.with_subqueries((reader, live), nested, (parameters, &given));
+        let Some(values) = values.await? else { return Ok(None) };
+        let rows = match &*around {
+            Around::Ranges(template) => {
+                let Some(ranges) = self.ranges(template, &values, state)? else { return Ok(None) };
+                let own = reader.own_changes(template.table_id());
+                let sight = Sight::new(live.clone(), own);
+                let asked = (ranges, &values);
+                let found = self.ranged_for(reader, &sight, template, asked, None).await?;
+                found.map(|Ranged { rows, .. }| rows)
+            }
+            Around::Row { query, kept } => {
+                let arrays = range_path::arrays(&values)?;
+                let types: Vec<DataType> =
+                    arrays.iter().map(|value| value.data_type().clone()).collect();
+                let (context, columns) = ((&*self.database, self.in_force()), with_no_columns());
+                let plan = kept.plan(context, query, (TARGET, &columns), types).await;
+                let Some(plan) = plan else { return Ok(None) };
+                let one = range_path::input(&plan, (Vec::new(), 1, 0), &plan.wanted(0), &arrays)?;
+                // An expression that fails has the planner say so.
+                plan.run(vec![one]).await.ok()
+            }
+        };
+        let Some(rows) = rows else { return Ok(None) };
+        let (_, names) = &nested.statement;
+        let rows = RecordBatch::try_new_with_options(
+            names.apply(&rows.schema()),
+            rows.columns().to_vec(),
+            &arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.num_rows())),
+        )?;
+        Ok(Some((rows, around)))
+    }
+
+    /// The types of `parameters`, and behind them those of what the subqueries give; None: one needs a plan.
+    async fn types_around<S, O>(
+        &self,
+        nested: &Nested<S, O>,
+        parameters: &Parameters,
+        state: &CatalogState,
+    ) -> Result<Option<Vec<ColumnType>>> {
+        if !nested.holds(state) {
+            return Ok(None);
+        }
+        let arrays = range_path::arrays(parameters)?;
+        let mut types: Vec<ColumnType> =
+            parameters.values().iter().map(Parameter::column_type).collect();
+        for Subquery { gives, template, .. } in &nested.subqueries {
+            if *gives == Gives::Existence {
+                types.push(ColumnType::Boolean);
+                continue;
+            }
+            let of_values = arrays.iter().map(|value| value.data_type().clone()).collect();
+            let kept = template.kept(&self.database, self.in_force(), of_values).await;
+            let Some(kept) = kept else { return Ok(None) };
+            let [field] = &kept.schema().fields()[..] else { return Ok(None) };
+            // A value of another type would come back as another one.
+            let own = sql_type(field.data_type()).filter(|own| own.arrow() == *field.data_type());
+            let Some(own) = own else { return Ok(None) };
+            types.push(own);
+        }
+        Ok(Some(types))
+    }
+
+    /// The values of `parameters`, and behind them what the subqueries give, which has these types; None: one needs a plan.
+    async fn with_subqueries<S, O>(
+        &self,
+        (reader, live): (&dyn Reader, &Live),
+        nested: &Nested<S, O>,
+        (parameters, types): (&Parameters, &[ColumnType]),
+    ) -> Result<Option<Parameters>> {
+        let mut values = parameters.values().to_vec();
+        for (Subquery { gives, template, .. }, column_type) in nested.subqueries.iter().zip(types) {
+            let (Some(ranges), Some(window)) =
+                (self.ranges(template, parameters, &live.state)?, template.window(parameters))
+            else {
+                return Ok(None);
+            };
+            let sight = Sight::new(live.clone(), reader.own_changes(template.table_id()));
+            let window = Some(gives.window(window));
+            let asked = (ranges, parameters);
+            let found = Box::pin(self.ranged_for(reader, &sight, template, asked, window));
+            let Some(Ranged { rows, .. }) = found.await? else { return Ok(None) };
+            let Some(value) = gives.value(&rows, *column_type)? else { return Ok(None) };
+            values.push(value);
+        }
+        Ok(Some(Parameters::new(values)))
+    }
+
+    /// EXPLAIN of a query that is `nested`, with what it found and how long that took where it is to run; None: it needs a plan.
+    pub(super) async fn explain_nested(
+        &self,
+        analyze: bool,
+        state: &Arc<CatalogState>,
+        (nested, parameters): (&NestedQuery, &Parameters),
+    ) -> Result<Option<(String, Option<(usize, Duration)>)>> {
+        if !self.takes_ranges() {
+            return Ok(None);
+        }
+        let stopwatch = Stopwatch::start();
+        let live = Live::settled(Arc::clone(state));
+        let reader = InState(self);
+        let rows = self.nested_rows(&reader, &live, nested, parameters);
+        let Some((rows, around)) = Box::pin(rows).await? else { return Ok(None) };
+        let measured = analyze.then(|| (rows.num_rows(), stopwatch.elapsed()));
+        let rows_max = self.in_force().look_up_rows;
+        Ok(Some((around.explain(rows_max) + &nested.explain(rows_max), measured)))
+    }
+
+    /// Runs an UPDATE or DELETE that is `nested`; None: it needs a plan with these values.
+    pub(super) async fn modify_nested(
+        &mut self,
+        nested: &NestedChange,
+        parameters: &Parameters,
+    ) -> Result<Option<Outcome>> {
+        let modify = &nested.statement;
+        self.check_may_write(modify.name())?;
+        // Parts of WITH read what was there before the first of them.
+        if !self.takes_ranges() || self.view_of_parts().is_some() {
+            return Ok(None);
+        }
+        self.lock_for_writing(&modify.table).await?;
+        for subquery in &nested.subqueries {
+            self.wait_for_tables(&subquery.query).await?;
+        }
+        loop {
+            let live = self.live().await?;
+            let around = self.change_around(nested, parameters, &live.state).await?;
+            let Some((around, given)) = around else { return Ok(None) };
+            let values = self.with_subqueries((&*self, &live), nested, (parameters, &given));
+            let Some(values) = Box::pin(values).await? else { return Ok(None) };
+            let changed = self.change_range(live, modify, &around.range, &values);
+            let rows = match Box::pin(changed).await? {
+                None => return Ok(None),
+                Some((Taken::Again, _)) => continue,
+                Some((Taken::Done, rows)) => rows,
+            };
+            let (done, returning) = ((modify.name(), rows.num_rows()), around.returning.as_ref());
+            return self.returned_rows(modify, done, returning, &rows, &values).await;
+        }
+    }
+
+    /// What `nested` is with these values, and the types of what its subqueries give; None: it needs a plan.
+    async fn change_around(
+        &self,
+        nested: &NestedChange,
+        parameters: &Parameters,
+        state: &CatalogState,
+    ) -> Result<Option<(Arc<ChangeAround>, Vec<ColumnType>)>> {
+        let Some(types) = self.types_around(nested, parameters, state).await? else {
+            return Ok(None);
+        };
+        let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
+        let around = nested.around(
+            types,
+            |around| around.range.holds(state),
+            |modify, types| ChangeAround::of(modify, types, state),
+        );
+        Ok(around.map(|around| (around, given)))
+    }
+
+    /// What EXPLAIN says of an UPDATE or DELETE that is `nested`; None: it needs a plan.
+    pub(super) async fn explain_nested_change(
+        &self,
+        (nested, parameters): (&NestedChange, &Parameters),
+        state: &CatalogState,
+    ) -> Result<Option<String>> {
+        if !self.takes_ranges() {
+            return Ok(None);
+        }
+        let around = self.change_around(nested, parameters, state).await?;
+        let rows_max = self.in_force().look_up_rows;
+        Ok(around.map(|(around, _)| around.range.explain(rows_max) + &nested.explain(rows_max)))
+    }
+}
+
+impl Gives {
+    /// Of the rows of a subquery in `window`, how many have to be known.
+    fn window(self, window: Window) -> Window {
+        let enough = match self {
+            Self::Existence => 1,
+            // The second one is too many.
+            Self::Value => 2,
+            Self::List => return window,
+        };
+        Window { limit: Some(window.limit.map_or(enough, |limit| limit.min(enough))), ..window }
+    }
+
+    /// What `rows` are as a value; None: the planner says what is wrong with them.
+    fn value(self, rows: &RecordBatch, column_type: ColumnType) -> Result<Option<Parameter>> {
+        let column = rows.columns().first();
+        match (self, column) {
+            (Self::Existence, _) => Parameter::of_boolean(rows.num_rows() > 0).map(Some),
+            (Self::List, Some(column)) => Parameter::of_items(column_type, column).map(Some),
+            (Self::Value, Some(column)) => match column.len() {
+                0 => Ok(Some(Parameter::null(column_type))),
+                1 => Parameter::of_value(column_type, column).map(Some),
+                _ => Ok(None),
+            },
+            (_, None) => Ok(None),
+        }
+    }
+}
