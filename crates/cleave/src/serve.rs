@@ -41,7 +41,7 @@ use options::Limits;
 pub(crate) use options::ServeOptions;
 use postgres::complaint::Complaint;
 use postgres::interrupt::{Phase, Registry};
-use postgres::linger::Awake;
+use postgres::linger::Speaking;
 
 /// Connections beyond the limit that are heard, to be told so, or to cancel a statement.
 const SPARE_COUNT: usize = 64;
@@ -64,7 +64,7 @@ pub(crate) struct Server {
     phase: watch::Sender<Phase>,
     /// What computes rows.
     runtime: Handle,
-    awake: Awake,
+    speaking: Arc<Speaking>,
     /// Of which salts for users are made whom there are not.
     secret: [u8; 32],
 }
@@ -116,7 +116,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         registry: Arc::default(),
         phase: watch::Sender::new(Phase::Serving),
         runtime: Handle::current(),
-        awake: Awake::new(),
+        speaking: Speaking::new(),
         secret,
     });
     let listener = TcpListener::bind(address).await;

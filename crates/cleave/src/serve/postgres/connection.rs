@@ -115,7 +115,7 @@ async fn greeted(
             let watch = Watch::new(&registered.interrupt, &phase, &server.runtime);
             let connection = Box::new(Connection {
                 phase,
-                linger: Linger::new(&server.awake),
+                linger: Linger::new(&server.speaking),
                 watch,
                 server,
                 wire,

@@ -2,13 +2,14 @@
 //!
 //! A client that has its answer mostly asks on at once. Its server's thread, asleep by then, has to be woken on a processor
 //! that has gone to rest as well; in a virtual machine that takes several times what the statement does, of both sides. So a
-//! connection looks again and again for [`LINGER`] first. Only as long as few others work or look: a processor that looks is
-//! one that nobody computes on. And only where it helps: a client that mostly thinks for longer is let go the sooner.
+//! connection looks again and again for [`LINGER`] first. Only as long as it is the only one that speaks: a processor that looks
+//! is one that others, or their clients, do not have. And only where it helps: a client that mostly thinks for longer is let go
+//! the sooner.
 //!
-//! Invariant: a connection that sleeps is not counted among those awake. Source: decision 0080.
+//! Source: decision 0080.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -18,69 +19,73 @@ use super::wire::{Wire, WireError};
 
 /// How long a connection looks before it sleeps: about what waking two threads takes.
 const LINGER: Duration = Duration::from_micros(100);
+/// For how long no other connection has spoken, where one is the only one.
+const ALONE: Duration = Duration::from_millis(5);
 /// Messages that a connection sleeps for at most, since it has looked in vain, before it looks again.
 const PASSED_MAX: u32 = 63;
 
-/// The connections that work or look.
-#[derive(Debug, Clone)]
-pub(crate) struct Awake {
-    count: Arc<AtomicUsize>,
-    /// Up to how many of them may look.
-    looking_max: usize,
-}
-
-/// One of them, until it is dropped.
+/// Which connection of a server speaks.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<AtomicUsize>);
-
-impl Awake {
-    /// None yet. Of the processors half are for those that compute and for the clients.
-    pub(crate) fn new() -> Self {
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Self { count: Arc::default(), looking_max: processors / 2 }
-    }
-
-    /// One more.
-    pub(crate) fn enter(&self) -> Counted {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Counted(Arc::clone(&self.count))
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.count.load(Ordering::Relaxed) <= self.looking_max
-    }
+pub(crate) struct Speaking {
+    began: Instant,
+    /// The number of the next connection.
+    next: AtomicU64,
+    /// The one that has spoken last.
+    last: AtomicU64,
+    /// Since when it alone has, in microseconds since the server began.
+    since_us: AtomicU64,
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+impl Speaking {
+    /// None yet.
+    pub(crate) fn new() -> Arc<Self> {
+        let (next, last, since_us) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { began: Instant::now(), next, last, since_us })
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    fn note(&self, connection: u64) {
+        // Mostly it is the same, and nothing is written that other processors have.
+        if self.last.load(Ordering::Relaxed) != connection {
+            self.last.store(connection, Ordering::Relaxed);
+            self.since_us.store(self.now_us(), Ordering::Relaxed);
+        }
+    }
+
+    fn is_alone(&self, connection: u64) -> bool {
+        let since = Duration::from_micros(self.since_us.load(Ordering::Relaxed));
+        self.last.load(Ordering::Relaxed) == connection
+            && Duration::from_micros(self.now_us()).saturating_sub(since) > ALONE
     }
 }
 
 /// How a connection waits for its messages.
 #[derive(Debug)]
 pub(crate) struct Linger {
-    awake: Awake,
-    /// While it does not sleep.
-    counted: Option<Counted>,
+    speaking: Arc<Speaking>,
+    /// The connection's number.
+    connection: u64,
     /// How many messages it sleeps for before it looks again, and did when it last looked in vain.
     passing: (u32, u32),
 }
 
 impl Linger {
-    /// Of one of those `awake`.
-    pub(crate) fn new(awake: &Awake) -> Self {
-        Self { awake: awake.clone(), counted: Some(awake.enter()), passing: (0, 0) }
+    /// Of one more of those that are `speaking`.
+    pub(crate) fn new(speaking: &Arc<Speaking>) -> Self {
+        let connection = speaking.next.fetch_add(1, Ordering::Relaxed);
+        Self { speaking: Arc::clone(speaking), connection, passing: (0, 0) }
     }
 
     /// The next message on `wire`.
     pub(crate) async fn message(&mut self, wire: &mut Wire) -> Result<(u8, Bytes), WireError> {
-        if let Some(message) = self.look(wire).await {
-            return message;
-        }
-        self.counted = None;
-        let message = wire.message().await;
-        self.counted = Some(self.awake.enter());
+        let message = match self.look(wire).await {
+            Some(message) => message,
+            None => wire.message().await,
+        };
+        self.speaking.note(self.connection);
         message
     }
 
@@ -92,7 +97,7 @@ impl Linger {
             return None;
         }
         let began = Instant::now();
-        while self.awake.is_quiet() {
+        while self.speaking.is_alone(self.connection) {
             let mut next = std::pin::pin!(wire.message());
             if let Poll::Ready(message) = futures::poll!(next.as_mut()) {
                 self.passing = (0, 0);
@@ -112,6 +117,7 @@ impl Linger {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncWriteExt, DuplexStream};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -122,33 +128,19 @@ mod tests {
         (Wire::new(Box::new(ours), 100), theirs)
     }
 
-    fn awake(looking_max: usize) -> Awake {
-        Awake { count: Arc::default(), looking_max }
-    }
-
-    #[tokio::test]
-    async fn who_sleeps_is_not_counted() {
-        let (awake, (mut wire, mut client)) = (awake(1), wire());
-        let mut linger = Linger::new(&awake);
-        let count = || awake.count.load(Ordering::Relaxed);
-        {
-            let mut message = std::pin::pin!(linger.message(&mut wire));
-            while futures::poll!(message.as_mut()).is_pending() && count() > 0 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(count(), 0, "it has looked in vain");
-            client.write_all(SYNC).await.unwrap();
-            assert_eq!(message.await.unwrap().0, b'S');
-        }
-        assert_eq!((count(), linger.passing), (1, (1, 1)));
-        drop(linger);
-        assert_eq!(count(), 0);
+    /// One that has spoken, and no other for a while.
+    async fn alone(speaking: &Arc<Speaking>) -> Linger {
+        let linger = Linger::new(speaking);
+        speaking.note(linger.connection);
+        sleep(2 * ALONE).await;
+        assert!(speaking.is_alone(linger.connection));
+        linger
     }
 
     #[tokio::test]
     async fn who_looks_in_vain_looks_the_less_and_who_finds_looks_again() {
-        let (awake, (mut wire, mut client)) = (awake(1), wire());
-        let mut linger = Linger::new(&awake);
+        let (speaking, (mut wire, mut client)) = (Speaking::new(), wire());
+        let mut linger = alone(&speaking).await;
         let mut looked = Vec::new();
         for message in 0..200 {
             if linger.passing.0 == 0 {
@@ -164,14 +156,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_looks_while_others_work() {
-        let (awake, (mut wire, mut client)) = (awake(1), wire());
-        let mut linger = Linger::new(&awake);
-        let other = awake.enter();
+    async fn nobody_looks_while_others_speak() {
+        let (speaking, (mut wire, mut client)) = (Speaking::new(), wire());
+        let mut linger = alone(&speaking).await;
+        let other = alone(&speaking).await;
         client.write_all(SYNC).await.unwrap();
         assert!(linger.look(&mut wire).await.is_none());
         assert_eq!(linger.passing, (0, 0), "that says nothing of its client");
-        drop(other);
+        assert_eq!(linger.message(&mut wire).await.unwrap().0, b'S');
+        assert!(!speaking.is_alone(other.connection));
+        sleep(2 * ALONE).await;
+        client.write_all(SYNC).await.unwrap();
         assert!(linger.look(&mut wire).await.is_some());
     }
 }
