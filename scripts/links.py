@@ -396,7 +396,7 @@ class Round:
             self.meanwhile_full()
         elif mode != "host" and dice.random() < 0.6:
             self.meanwhile()
-        if mode != "host" and dice.random() < 0.2:
+        if mode != "host" and dice.random() < (0.5 if mode.startswith("full") else 0.2):
             print("    the host is killed", flush=True)
             world.kill_host()
             if dice.random() < 0.5:

@@ -9,18 +9,19 @@
 //! A new record is durable before the claim that it records is answered. In a file it is written aside, synced, renamed
 //! over the old one, and its folder synced; in a head it is one sector, which a device writes whole or not at all. So
 //! the old record or the new one is there, whole, at every instant, and a record that does not hold its checksum is
-//! damage, for which the device refuses to start.
+//! damage, for which the device refuses to start. Where the file system has no room for a file aside, the record is
+//! written over in place, as in a head: a device that is full is claimed all the same, to be read and emptied.
 //!
 //! Invariant: the epochs in the file only rise, unless the device was given up or handed over by its
 //! operator. Source: rule 29.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_fragment::command::Ownership;
-use cleave_media::{DirectFile, MediaError};
+use cleave_media::{DirectFile, MediaError, files};
 use cleave_store::{Format, FrameError};
 
 /// The frame of a record.
@@ -145,7 +146,7 @@ impl OwnerRecord {
             Place::File(path) => path,
         };
         let outcome = match owner {
-            Some(owner) => write_durably(path, &encode(owner)),
+            Some(owner) => files::replace_record(path, &encode(owner)),
             None => remove_durably(path),
         };
         outcome.map_err(|source| io_error("write", path, source))
@@ -180,15 +181,6 @@ fn decode(bytes: &[u8]) -> Result<Ownership, FrameError> {
         name: FORMAT.name,
         reason: format!("its payload has {} bytes", payload.len()),
     })
-}
-
-fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = with_suffix(path, ".new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    sync_folder(path)
 }
 
 fn remove_durably(path: &Path) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! The few changes that a host makes to its own files, each of them a step that a crash may fall between.
 //!
 //! Most files are written whole ([`write_durably`]). A log is written in place and synced as it goes ([`FileWriter`]).
+//! What an opening must be able to write on a full disk too is a record of one sector ([`replace_record`]).
 //!
 //! Invariant: a database's files change through these functions alone, so that a simulator
 //! ([`crate::simulation`]) can fail each, and forget what was not synced. Reading goes to the file system.
@@ -9,9 +10,12 @@ use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::simulation;
+
+/// What media writes whole or not at all, in bytes.
+pub const SECTOR_BYTES: usize = 512;
 
 /// A file system, as far as a host changes it.
 pub trait Files {
@@ -105,6 +109,50 @@ pub fn open(path: &Path) -> io::Result<Box<dyn FileWriter>> {
     on_files(|files| files.open(path))
 }
 
+/// Puts `record` in place of what the file at `path` holds, durably; after a crash the old record is there, or the new
+/// one. The file is as long as a whole sector: zeros follow.
+///
+/// It is written aside, as `path` with `.new` behind it, and renamed. Where there is no room for that, a record of one
+/// sector is written over the old one.
+///
+/// # Errors
+/// What the operating system says: after a crash either record may be found.
+pub fn replace_record(path: &Path, record: &[u8]) -> io::Result<()> {
+    let mut bytes = record.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
+    let new = with_suffix(path, ".new");
+    match write_durably(&new, &bytes) {
+        Ok(()) => {
+            rename(&new, path)?;
+            sync_directory(
+                path.parent()
+                    .filter(|folder| !folder.as_os_str().is_empty())
+                    .unwrap_or(Path::new(".")),
+            )
+        }
+        Err(error) => {
+            // What could be written of it is only in the way.
+            drop(remove(&new));
+            if !is_for_room(&error) || bytes.len() != SECTOR_BYTES {
+                return Err(error);
+            }
+            let Ok(file) = open(path) else { return Err(error) };
+            file.write_at(0, &bytes)?;
+            file.sync()
+        }
+    }
+}
+
+fn is_for_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
 fn on_files<T>(change: impl FnOnce(&dyn Files) -> T) -> T {
     match simulation::current() {
         Some(world) => change(world.files()),
@@ -159,3 +207,6 @@ impl FileWriter for SystemFile {
         self.0.sync_data()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,10 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::files::{FileWriter, Files};
-
-/// What media writes as one.
-const SECTOR_BYTES: usize = 512;
+use crate::files::{FileWriter, Files, SECTOR_BYTES};
 
 /// See the module's description. Clones are the same files.
 #[derive(Debug, Clone, Default)]

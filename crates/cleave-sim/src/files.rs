@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cleave_media::ForgetfulFiles;
-use cleave_media::files::{FileWriter, Files};
+use cleave_media::files::{FileWriter, Files, SECTOR_BYTES};
 
 use crate::world::{self, Change, Disk};
 
@@ -104,6 +104,13 @@ fn first_part(bytes: &[u8]) -> &[u8] {
     bytes.get(..length).unwrap_or(bytes)
 }
 
+/// What is left of a write over what is there: of one sector all, as media writes a sector whole or not at all.
+fn part_in_place(offset: u64, bytes: &[u8]) -> &[u8] {
+    let sector = SECTOR_BYTES as u64;
+    let is_in_one = offset % sector + bytes.len() as u64 <= sector;
+    if is_in_one { bytes } else { first_part(bytes) }
+}
+
 impl Files for SimFiles {
     fn write_durably(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let write = |bytes: &[u8]| self.files.write_durably(path, bytes);
@@ -160,7 +167,7 @@ struct SimFile {
 
 impl FileWriter for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let part = || drop(self.file.write_at(offset, first_part(bytes)));
+        let part = || drop(self.file.write_at(offset, part_in_place(offset, bytes)));
         let (count, checksum) = (bytes.len(), crc32c::crc32c(bytes));
         let name = self.path.display();
         let what = format_args!("write {name} at {offset} ({count} bytes, {checksum:08x})");

@@ -39,6 +39,18 @@ fn a_write_that_was_torn_leaves_the_record_before() {
     assert_eq!(record.read().unwrap(), Some(owner(6)));
 }
 
+/// A link to the device that is always full stands where the new record is written aside.
+#[test]
+fn a_record_is_replaced_where_no_room_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let record = OwnerRecord::beside_identity(&directory.path().join("nas.media.id"));
+    record.replace(Some(owner(5))).unwrap();
+    let new = directory.path().join("nas.media.id.owner.new");
+    std::os::unix::fs::symlink("/dev/full", &new).unwrap();
+    record.replace(Some(owner(6))).unwrap();
+    assert_eq!(record.read().unwrap(), Some(owner(6)));
+}
+
 #[test]
 fn a_record_cut_short_or_changed_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();

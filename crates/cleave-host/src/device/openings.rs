@@ -7,7 +7,8 @@
 //! A copy of the folder counts the same epochs as the original, and either may be opened. Who opens
 //! claims its devices; then the other copy's root may name pages that were given away since. So each
 //! copy knows the openings of its own line: an opening is written here before it claims, and the others
-//! are forgotten when the device has acknowledged it. A device that another opening owns is refused.
+//! are forgotten when the device has acknowledged it. A device that another opening owns is refused. The file is a
+//! record of one sector: a database whose disk is full claims its devices too.
 //!
 //! Source: rule 29, "one host at a time".
 
@@ -61,20 +62,14 @@ impl Openings {
     /// [`Error::Io`].
     pub(super) fn replace(&self, openings: &[u64]) -> Result<()> {
         let payload: Vec<u8> = openings.iter().flat_map(|number| number.to_le_bytes()).collect();
-        self.write(&FORMAT.seal(&payload)).map_err(|error| Error::io("write", &self.path, error))
+        files::replace_record(&self.path, &FORMAT.seal(&payload))
+            .map_err(|error| Error::io("write", &self.path, error))
     }
 
     /// Forgets them, with a device that is the database's no more. A file that cannot be removed does no
     /// harm: its number is never another device's.
     pub(super) fn remove(&self) {
         drop(files::remove(&self.path));
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let new = self.path.with_extension("openings.new");
-        files::write_durably(&new, bytes)?;
-        files::rename(&new, &self.path)?;
-        self.path.parent().map_or(Ok(()), files::sync_directory)
     }
 }
 

@@ -13,7 +13,8 @@ fn openings_are_read_as_they_were_written_and_damage_is_named() {
     }
     openings.replace(&[7, 8]).unwrap();
     let path = directory.path().join("device-3.openings");
-    let whole = fs::read(&path).unwrap();
+    let whole = FORMAT.seal(&[7_u64, 8].map(u64::to_le_bytes).concat());
+    assert!(fs::read(&path).unwrap().starts_with(&whole));
     let refused = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let error = openings.read().unwrap_err();
