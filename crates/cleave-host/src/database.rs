@@ -784,13 +784,15 @@ fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
         }
         position => LogStart::Read(log::open(directory, position)?),
     };
-    match write_root(directory, &state) {
-        Err(error) if error.sqlstate() == DISK_FULL && log::release_reserve(directory) => {
-            write_root(directory, &state)?;
-        }
-        outcome => outcome?,
+    let mut written = write_root(directory, &state);
+    while written.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL)
+        && log::release_reserve(directory)
+    {
+        written = write_root(directory, &state);
     }
+    written?;
     root::remove_strays(directory, &state)?;
+    log::reserve_for_opening(directory, root::byte_count(directory));
     statistics::remove_strays(directory, &state)?;
     Ok((state, log))
 }

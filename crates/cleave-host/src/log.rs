@@ -41,6 +41,9 @@ const SETTLED_COUNT_MAX: u64 = 1000;
 /// Bytes of log after which one does.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
+/// Bytes in multiples of which space is put aside for openings.
+const OPENING_RESERVE_STEP: u64 = 64 << 10;
+
 /// Where the log lies in the folder of a database.
 pub(crate) fn directory_of(database: &Path) -> PathBuf {
     database.join("log")
@@ -66,9 +69,17 @@ pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
     Ok(LogReader::open(&log, Lsn(position))?)
 }
 
-/// Sets the space free that the log of the database in `directory`, which is not open, has put aside; whether there was any.
+/// Sets some of the space free that the log of the database in `directory`, which is not open, has put aside; whether there was any.
 pub(crate) fn release_reserve(directory: &Path) -> bool {
     cleave_txn::release_reserve(&directory_of(directory))
+}
+
+/// Puts space aside for the next opening of the database in `directory`, for its root, which has `root_bytes` now. Best effort:
+/// it is made once there is room.
+pub(crate) fn reserve_for_opening(directory: &Path, root_bytes: u64) {
+    // In steps, so that a root that grows a little needs no more.
+    let byte_count = root_bytes.next_multiple_of(OPENING_RESERVE_STEP);
+    drop(cleave_txn::reserve_for_opening(&directory_of(directory), byte_count));
 }
 
 /// Whether a commit of `changes` to `state` may be made by the log.

@@ -35,6 +35,7 @@ use crate::delta::{Delta, Live};
 use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::{Error, Result};
 use crate::index::PendingKeys;
+use crate::log;
 use crate::log_copy;
 use crate::settings::Settings;
 use crate::storage_error::StorageError;
@@ -589,7 +590,9 @@ impl Transaction {
             let needed = self.database.copies.first_needed(&state, state.log_position);
             self.database.archive.note(&log.truncate_before(Lsn(needed)));
             // Best effort: it is made again once there is room.
-            drop(log.restore_reserve(RESERVED_ROOTS * root::byte_count(&directory)));
+            let root_bytes = root::byte_count(&directory);
+            log::reserve_for_opening(&directory, root_bytes);
+            drop(log.restore_reserve(RESERVED_ROOTS * root_bytes));
         }
         self.database.disown(&state);
         for device in self.database.devices() {

@@ -1,18 +1,21 @@
 //! Space put aside for the day on which there is none: for commits that make room.
 //!
 //! `log/reserve` is a file of zeros. When [`super::Wal::append_urgent`] finds the disk full, it removes the file, and the
-//! blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again.
+//! blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again. `log/reserve.opening` is another
+//! one, for openings alone: what has used the first up may be followed by a crash, and then the database must open.
 //!
-//! Invariant: nothing reads the file, and a log without it is whole.
+//! Invariant: nothing reads the files, and a log without them is whole.
 
 use std::path::{Path, PathBuf};
 
 use cleave_media::files;
 
 use super::LogError;
+use super::retention::Spares;
 use super::writer::{LogOptions, Wal};
 
 const NAME: &str = "reserve";
+const OPENING: &str = "reserve.opening";
 /// The most that is put aside.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
@@ -76,12 +79,31 @@ impl Reserve {
     }
 }
 
-/// Gives the space that is put aside in `directory` to whoever must open a log on a full disk; whether there was any.
+/// Puts at least `byte_count` bytes aside in `directory` for the next opening.
+///
+/// # Errors
+/// [`LogError::Io`], for want of space as a rule: what was put aside before is still there.
+pub fn reserve_for_opening(directory: &Path, byte_count: u64) -> Result<(), LogError> {
+    let path = directory.join(OPENING);
+    let found = std::fs::metadata(&path).map(|metadata| metadata.len());
+    let (found, file) = match found {
+        Ok(found) if found >= byte_count => return Ok(()),
+        Ok(found) => (found, files::open(&path)),
+        Err(_) => (0, files::create(&path)),
+    };
+    let missing = byte_count.min(RESERVE_BYTES_MAX).saturating_sub(found);
+    let zeros = vec![0; usize::try_from(missing).unwrap_or(0)];
+    file.and_then(|file| file.write_at(found, &zeros)).map_err(LogError::io("make", &path))
+}
+
+/// Gives space that is put aside in `directory` to whoever must open a log on a full disk, first what is for openings; last the
+/// blocks of segments that were kept to be used again. Whether there was any; more may be left.
 ///
 /// What makes room can be said only to a database that is open.
 #[must_use]
 pub fn release_reserve(directory: &Path) -> bool {
-    files::remove(&directory.join(NAME)).is_ok()
+    let spare = || Spares::find(directory).is_ok_and(|mut spares| spares.remove_one());
+    [OPENING, NAME].iter().any(|name| files::remove(&directory.join(name)).is_ok()) || spare()
 }
 
 impl Wal {

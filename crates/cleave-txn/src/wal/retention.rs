@@ -66,6 +66,11 @@ impl Spares {
         Ok((writer, 0))
     }
 
+    /// Gives the blocks of one back; whether there was any.
+    pub(crate) fn remove_one(&mut self) -> bool {
+        self.paths.pop().is_some_and(|spare| files::remove(&spare).is_ok())
+    }
+
     /// Keeps the file of a segment for later, or removes it.
     fn put(&mut self, path: &Path, count_max: usize) -> Result<(), LogError> {
         if self.paths.len() >= count_max {

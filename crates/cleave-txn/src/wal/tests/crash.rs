@@ -210,6 +210,44 @@ fn what_makes_room_is_logged_on_a_full_disk() {
     assert!(log.release_reserve() && !log.release_reserve() && !reserve.exists());
 }
 
+#[test]
+fn what_is_put_aside_for_openings_grows_where_there_is_room_and_goes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ForgetfulFiles::new();
+    let _world = Forgetful::enter(&files);
+    let options = LogOptions { reserve_bytes: 100_000, ..small() };
+    let log = Wal::create(folder.path(), Lsn(0), options).unwrap();
+    // Segments that are not needed any more are kept to be used again, one of them.
+    for number in 1..=40 {
+        log.append(commit(number, &payload(number))).unwrap();
+    }
+    log.flush().unwrap();
+    log.truncate_before(log.resume_from()).unwrap();
+    drop(log);
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.retain(|name| name.to_str().is_some_and(|name| !name.ends_with(".log")));
+        names.sort();
+        names
+    };
+    let bytes = || std::fs::metadata(folder.path().join("reserve.opening")).unwrap().len();
+    reserve_for_opening(folder.path(), 5000).unwrap();
+    reserve_for_opening(folder.path(), 3000).unwrap();
+    assert_eq!(bytes(), 5000);
+    files.limit_space(Some(0));
+    assert!(reserve_for_opening(folder.path(), 9000).is_err());
+    assert_eq!(bytes(), 5000);
+    files.limit_space(None);
+    reserve_for_opening(folder.path(), 9000).unwrap();
+    assert_eq!(bytes(), 9000);
+    let all = ["1.spare", "reserve", "reserve.opening"];
+    for left in [&all[..], &all[..2], &all[..1], &[]] {
+        assert_eq!(names(), left);
+        assert_eq!(release_reserve(folder.path()), !left.is_empty());
+    }
+}
+
 fn commit_of(number: u64) -> Record<Vec<u8>> {
     Record::Commit { transaction: TransactionId(number), payload: payload(number) }
 }
