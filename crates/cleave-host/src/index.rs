@@ -7,7 +7,8 @@
 //!
 //! Keys of INSERT go to the memtable, which is made again at the first use after an opening, from the
 //! rows of hot segments from [`TabletIndex::vid_covered`] on; all older rows, and all that a bulk load
-//! wrote, are in runs. The memtable is shared by successive catalog states: it may hold keys that are
+//! wrote, are in runs. The memtable is shared by successive catalog states, and by what blocks see that may be undone: it
+//! has the keys of all these rows, be they ended or not in the state that is first to use it, and may hold keys that are
 //! younger than a reader's state, whose VID that state's version map does not know.
 //!
 //! A row has one key for as long as it lives: an update ends it and begins another one under a new VID. So an entry counts
@@ -527,7 +528,8 @@ impl TabletIndex {
             .await
     }
 
-    /// Keys of all rows that lie in hot segments and in no run.
+    /// Keys of all rows that lie in hot segments and in no run, also of those that have ended: `tablet` may be of a block
+    /// that is undone later, or newer than what others read.
     async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
         let mut memtable = Memtable::new();
         let projection = self.shape.projection();
@@ -537,10 +539,9 @@ impl TabletIndex {
             for entries in entries.chunks(REBUILD_PAGE_COUNT) {
                 for (vids, rows) in heap_rows(pages, segment, entries, &projection).await? {
                     let keys = self.shape.entries_of(&rows, vids.iter().copied())?;
-                    for (key, vid) in keys.iter().zip(vids) {
-                        let is_wanted =
-                            vid >= self.vid_covered && !tablet.version_map.is_ended(vid);
-                        if let Some(key) = key.filter(|_| is_wanted) {
+                    let entries = keys.iter().zip(vids).filter(|(_, vid)| *vid >= self.vid_covered);
+                    for (key, vid) in entries {
+                        if let Some(key) = key {
                             memtable.put(key, vid);
                         }
                     }

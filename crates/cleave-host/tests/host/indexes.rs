@@ -328,3 +328,51 @@ async fn runs_stay_few_and_a_compaction_that_fails_changes_nothing() {
     let error = refused(&mut database.session(), "INSERT INTO t VALUES (2000, '')").await;
     assert_eq!(error.sqlstate(), "23505");
 }
+
+/// What a memtable is made of again is what is committed, whoever is the first to use it after an opening.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_rows_that_a_block_ended_and_left_are_still_there_after_an_opening() {
+    let undone = ["ROLLBACK TO s; COMMIT", "ROLLBACK"];
+    let ended = [
+        "UPDATE t SET n = NULL WHERE n IN (SELECT 40)",
+        "DELETE FROM t WHERE n IN (SELECT 40)",
+        "UPDATE t SET n = NULL WHERE n = 40",
+        "DELETE FROM t",
+    ];
+    for (ended, undone) in ended.into_iter().flat_map(|ended| undone.map(|undone| (ended, undone)))
+    {
+        let (directory, database) = fresh().await;
+        let mut session = database.session();
+        run(
+            &mut session,
+            "CREATE TABLE t (id int PRIMARY KEY, n int, m int UNIQUE); CREATE INDEX ON t (n);
+             INSERT INTO t VALUES (1, 10, 100), (4, 40, 400), (5, 50, 500); CHECKPOINT",
+        )
+        .await;
+        drop(session);
+        drop(database);
+        let database = open(directory.path()).await;
+        let mut session = database.session();
+        // The view that the block plans on has its own changes.
+        let block = format!(
+            "BEGIN; SAVEPOINT s; {ended}; SELECT count(*) FROM t AS a, t AS b WHERE a.n = b.m; \
+             SELECT * FROM t WHERE id = 4; SELECT * FROM t WHERE m = 400; {undone}"
+        );
+        run(&mut session, &block).await;
+        for sql in [
+            "SELECT * FROM t WHERE id = 4",
+            "SELECT * FROM t WHERE m = 400",
+            "SELECT * FROM t WHERE n = 40",
+        ] {
+            assert_eq!(
+                rows(&mut session, sql).await,
+                ["4,40,400"],
+                "{sql} after {ended}; {undone}"
+            );
+        }
+        for sql in ["INSERT INTO t VALUES (4)", "INSERT INTO t VALUES (6, 60, 400)"] {
+            let error = refused(&mut session, sql).await;
+            assert_eq!(error.sqlstate(), "23505", "{sql} after {ended}; {undone}: {error}");
+        }
+    }
+}
