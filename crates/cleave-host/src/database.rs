@@ -244,13 +244,22 @@ impl Database {
         archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);
         if count > 0 || !database.catalog().held.tables.is_empty() {
-            Transaction::begin(&database).await?.checkpoint().await?;
+            match database.checkpoint_at_opening().await {
+                // The log has it all still, and only where the database is open can room be made.
+                Err(error) if error.sqlstate() == DISK_FULL => {}
+                outcome => outcome?,
+            }
         }
+        log::reserve_for_opening(directory, root::byte_count(directory));
         database.versions.note_commit();
         database.keep_version(&database.catalog());
         database.claim_devices().await;
         log_copy::start(&database).await;
         Ok(database)
+    }
+
+    async fn checkpoint_at_opening(self: &Arc<Self>) -> Result<()> {
+        Transaction::begin(self).await?.checkpoint().await.map(drop)
     }
 
     /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
@@ -792,7 +801,6 @@ fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
     }
     written?;
     root::remove_strays(directory, &state)?;
-    log::reserve_for_opening(directory, root::byte_count(directory));
     statistics::remove_strays(directory, &state)?;
     Ok((state, log))
 }
