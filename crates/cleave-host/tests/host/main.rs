@@ -46,6 +46,7 @@ mod profile;
 mod pruned_pages;
 mod query_log;
 mod ranges;
+mod reopened;
 mod rights;
 mod row_locks;
 mod sequences;
