@@ -5,11 +5,12 @@ use std::sync::atomic::AtomicUsize;
 use arrow::array::Int64Array;
 use arrow::datatypes::Field;
 use datafusion_common::config::ConfigOptions;
-use datafusion_common::{JoinSide, JoinType};
+use datafusion_common::{JoinSide, JoinType, NullEquality};
 use datafusion_expr::{Volatility, create_udf};
 use datafusion_physical_expr::ScalarFunctionExpr;
 use datafusion_physical_expr::expressions::Column;
 use datafusion_physical_plan::displayable;
+use datafusion_physical_plan::joins::PartitionMode;
 use datafusion_physical_plan::joins::utils::ColumnIndex;
 use datafusion_physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use futures::{FutureExt, stream};
@@ -32,8 +33,12 @@ impl PartitionStream for Numbers {
 
 /// The numbers below `count`, as one batch.
 fn numbers(count: i64) -> Arc<dyn ExecutionPlan> {
+    rows_of(Int64Array::from_iter_values(0..count))
+}
+
+fn rows_of(column: Int64Array) -> Arc<dyn ExecutionPlan> {
     let schema = Arc::new(Schema::new(vec![Field::new("number", DataType::Int64, false)]));
-    let column = Arc::new(Int64Array::from_iter_values(0..count));
+    let column = Arc::new(column);
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![column]).unwrap();
     let part: Arc<dyn PartitionStream> = Arc::new(Numbers(batch));
     let plan = StreamingTableExec::try_new(schema, vec![part], None, [], false, None).unwrap();
@@ -88,18 +93,31 @@ async fn joins_without_a_condition_end_too() {
     assert!(plan.execute(0, Arc::default()).unwrap().next().await.unwrap().is_err());
 }
 
+/// A join by a key that all rows of both sides have.
+fn by_one_key(left: usize, right: usize) -> HashJoinExec {
+    let same = |count| rows_of(Int64Array::from(vec![7; count]));
+    let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
+    let on = vec![(Arc::clone(&key), key)];
+    let (mode, nulls) = (PartitionMode::CollectLeft, NullEquality::NullEqualsNothing);
+    let (left, right, kind) = (same(left), same(right), JoinType::Inner);
+    HashJoinExec::try_new(left, right, on, None, &kind, None, mode, nulls, false).unwrap()
+}
+
 #[tokio::test]
 async fn others_have_their_turn_between_batches() {
-    let join: Arc<dyn ExecutionPlan> = Arc::new(CrossJoinExec::new(numbers(5000), numbers(1)));
-    let stop = Stop::default();
-    let mut rows = stoppable_joins(&join, &stop).unwrap().execute(0, Arc::default()).unwrap();
-    // All that a task does which never waits.
-    let in_one_go = std::iter::from_fn(|| rows.next().now_or_never()).take(5000).count();
-    assert!((1..1000).contains(&in_one_go), "{in_one_go} batches");
-    tokio::task::yield_now().await;
-    assert!(rows.next().await.unwrap().is_ok());
-    stop.raise();
-    assert!(rows.next().await.unwrap().is_err());
+    let of_all: Arc<dyn ExecutionPlan> = Arc::new(CrossJoinExec::new(numbers(5000), numbers(1)));
+    let by_key: Arc<dyn ExecutionPlan> = Arc::new(by_one_key(5000, 8000));
+    for join in [of_all, by_key] {
+        let stop = Stop::default();
+        let mut rows = stoppable_joins(&join, &stop).unwrap().execute(0, Arc::default()).unwrap();
+        // All that a task does which never waits.
+        let in_one_go = std::iter::from_fn(|| rows.next().now_or_never()).take(5000).count();
+        assert!((1..1000).contains(&in_one_go), "{in_one_go} batches");
+        tokio::task::yield_now().await;
+        assert!(rows.next().await.unwrap().is_ok());
+        stop.raise();
+        assert!(rows.next().await.unwrap().is_err());
+    }
 }
 
 #[test]
