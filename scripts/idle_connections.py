@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much memory idle connections of `cleave serve` take: resident memory of the server, before and with them.
 
-    scripts/idle_connections.py            900 of them, idle from the start, after a small query and after a join
+    scripts/idle_connections.py            1,000 of them, idle from the start, after a small query and after a join
     scripts/idle_connections.py 200        so many
 
 Ends with 1 where a connection takes 100 kB or more.
@@ -77,7 +77,7 @@ def measured(database, query, count):
 
 
 def main():
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 900
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     worst = 0
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "db"
