@@ -652,8 +652,10 @@ fn typed(mut statement: ast::Statement) -> Result<Statement> {
     }
     if let Some((mut plain, parts)) = locked_parts::taken(&mut statement)? {
         locked_parts::strip(&mut plain);
+        let tables = locked_parts::tables_of(&plain);
         let (statement, plain) = (Box::new(typed(statement)?), Box::new(typed(plain)?));
-        return Ok(Statement::LockedParts(Box::new(LockedParts { parts, statement, plain })));
+        let parts = LockedParts { parts, statement, plain, tables };
+        return Ok(Statement::LockedParts(Box::new(parts)));
     }
     if let Some(define) = definitions::define(&statement)? {
         return Ok(Statement::Define(Box::new(define)));
