@@ -40,6 +40,7 @@ mod expression;
 mod foreign_keys;
 mod identity;
 mod insert;
+mod limit;
 mod locks;
 mod modes;
 mod prepared;
@@ -647,6 +648,7 @@ impl Reader<'_> {
 /// A statement of the crate as one of ours, or the error that names what cannot be done.
 fn typed(mut statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
+    limit::name_limits(&mut statement);
     if let Some(with) = changing_with::taken(&mut statement, typed)? {
         return Ok(Statement::ChangingWith(Box::new(with)));
     }
