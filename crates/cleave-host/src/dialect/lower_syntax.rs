@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use super::listed_subqueries::lower_listed_subqueries;
+use super::row_comparison::lower_row_comparison;
 use crate::statement::catalog_syntax::call;
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
@@ -37,6 +38,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
             escape_with_backslash(pattern, escape_char);
         }
         lower_call(expression);
+        lower_row_comparison(expression);
         if is_beyond_numeric(expression) {
             let number = std::mem::replace(expression, Expr::value(ast::Value::Null));
             *expression = Expr::Cast {

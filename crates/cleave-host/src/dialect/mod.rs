@@ -19,6 +19,7 @@ mod listed_subqueries;
 mod lower_syntax;
 mod operators;
 mod rewrite;
+mod row_comparison;
 mod typed_literals;
 mod types;
 
