@@ -15,11 +15,12 @@
 
 mod bounded_functions;
 mod checked_arithmetic;
-mod listed_subqueries;
 mod lower_syntax;
 mod operators;
+mod outer_tables;
 mod rewrite;
 mod row_comparison;
+mod row_membership;
 mod typed_literals;
 mod types;
 
