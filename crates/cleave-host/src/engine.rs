@@ -6,6 +6,7 @@
 
 mod hand_down_filters;
 mod share_sums;
+mod unnest_subqueries;
 
 use std::sync::{Arc, OnceLock};
 
@@ -36,6 +37,12 @@ use crate::statement::select::PackGroupKeys;
 
 use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;
+use unnest_subqueries::UnnestSubqueries;
+
+/// What the engine calls the catalog of a database's tables.
+pub(crate) const CATALOG: &str = "cleave";
+/// What it calls their schema.
+pub(crate) const SCHEMA: &str = "public";
 
 /// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(
@@ -79,6 +86,7 @@ fn base_state() -> SessionState {
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),
             Arc::new(BoundedFunctions),
+            Arc::new(UnnestSubqueries),
         ])
         .with_physical_optimizer_rules(physical_rules)
         .with_optimizer_rule(Arc::new(ShareSums))
@@ -89,7 +97,7 @@ fn base_state() -> SessionState {
 fn config(settings: &Settings, partitions: usize) -> SessionConfig {
     let batch_size = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
     let mut config = SessionConfig::new()
-        .with_default_catalog_and_schema("cleave", "public")
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
         .with_target_partitions(partitions)
         .with_batch_size(batch_size);

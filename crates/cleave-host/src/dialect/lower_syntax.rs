@@ -3,7 +3,9 @@
 
 use std::ops::ControlFlow;
 
-use super::listed_subqueries::lower_listed_subqueries;
+use super::outer_tables::name_outer_tables;
+use super::row_comparison::lower_row_comparison;
+use super::row_membership::lower_row_membership;
 use crate::statement::catalog_syntax::call;
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
@@ -37,6 +39,8 @@ pub fn lower_syntax(query: &mut ast::Query) {
             escape_with_backslash(pattern, escape_char);
         }
         lower_call(expression);
+        lower_row_membership(expression);
+        lower_row_comparison(expression);
         if is_beyond_numeric(expression) {
             let number = std::mem::replace(expression, Expr::value(ast::Value::Null));
             *expression = Expr::Cast {
@@ -50,7 +54,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         ControlFlow::Continue(())
     });
     debug_assert!(flow.is_continue(), "nothing stops the visit");
-    lower_listed_subqueries(query);
+    name_outer_tables(query);
 }
 
 /// `every` is `bool_and`, and `mod(a, b)` is `a % b`.

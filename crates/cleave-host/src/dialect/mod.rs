@@ -1,9 +1,10 @@
 //! Where PostgreSQL means something else than the engine does: corrections to plans as they are made.
 //!
-//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double.
+//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values are compared by these, and
+//!    `a.b` is a column of a table `a` around a subquery before it is a field of a column.
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
-//!    engine would refuse the pair; dates and days add up.
+//!    engine would refuse the pair; dates and days add up, and dates and hours.
 //! 4. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
 //! 5. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit.
 //! 6. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
@@ -15,10 +16,12 @@
 
 mod bounded_functions;
 mod checked_arithmetic;
-mod listed_subqueries;
 mod lower_syntax;
 mod operators;
+mod outer_tables;
 mod rewrite;
+mod row_comparison;
+mod row_membership;
 mod typed_literals;
 mod types;
 

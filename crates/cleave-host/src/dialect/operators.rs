@@ -1,10 +1,11 @@
 //! Operators whose sides the engine would bring together otherwise than PostgreSQL.
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::typed_literals::typed_literal;
@@ -56,7 +57,20 @@ fn is_apart(data_type: &DataType) -> bool {
     )
 }
 
-/// date + integer, date - integer and date - date, in days.
+/// Whether an interval may be other than whole days.
+fn has_hours(interval: &Expr) -> bool {
+    match interval {
+        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds != 0,
+        _ => true,
+    }
+}
+
+/// A date as the time it begins at.
+fn moment(date: &Expr) -> Expr {
+    cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None))
+}
+
+/// date + integer, date - integer and date - date, in days; date and an interval, where that has hours.
 fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Minus, Plus};
     let is_integer = |data_type: &DataType| {
@@ -76,6 +90,16 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
             Some(date(number(one) - number(other)))
         }
         (DataType::Date32, Minus, DataType::Date32) => Some(number(one) - number(other)),
+        // The engine forgets the hours. What adds whole days stays a date, which pages are left out by.
+        (DataType::Date32, Plus, DataType::Interval(_)) if has_hours(other) => {
+            Some(moment(one) + other.clone())
+        }
+        (DataType::Date32, Minus, DataType::Interval(_)) if has_hours(other) => {
+            Some(moment(one) - other.clone())
+        }
+        (DataType::Interval(_), Plus, DataType::Date32) if has_hours(one) => {
+            Some(moment(other) + one.clone())
+        }
         _ => None,
     }
 }

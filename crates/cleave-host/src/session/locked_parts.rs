@@ -9,9 +9,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::locking::Point;
 use super::{Outcome, Session};
-use crate::error::{Error, Result};
+use crate::error::{Error, NameKind, Result};
 use crate::point_path::PointQuery;
-use crate::statement::locked_parts::{GivenRows, LockedParts, put_values};
+use crate::statement::locked_parts::{GivenRows, LockedParts, NAMES_OTHERS, put_values};
 use crate::statement::modify::{Action, Modify};
 use crate::statement::select::Asked;
 use crate::statement::{Parameters, Statement};
@@ -48,7 +48,10 @@ impl Session {
         let mut given = parameters.clone();
         for part in &parts.parts {
             let point: Point<'_> = &|state| PointQuery::detect(&part.query, state);
-            let outcome = Box::pin(self.run_locking(part, &given, (point, None))).await?;
+            let outcome = match Box::pin(self.run_locking(part, &given, (point, None))).await {
+                Ok(outcome) => outcome,
+                Err(error) => return Err(self.of_another(error, parts).await),
+            };
             let Outcome::Rows { schema, batches } = outcome else {
                 return Err(Error::unsupported("a subquery without rows"));
             };
@@ -84,6 +87,20 @@ impl Session {
                 Box::pin(self.run_locking(&locking, &given, (&|_| None, None))).await
             }
             _ => Err(Error::unsupported("a locking clause in this statement")),
+        }
+    }
+}
+
+impl Session {
+    /// `error` of a part; what it misses may be a column of the statement around.
+    async fn of_another(&mut self, error: Error, parts: &LockedParts) -> Error {
+        let Error::UnknownName { kind: NameKind::Column, name, .. } = &error else { return error };
+        let Ok(view) = self.view().await else { return error };
+        let tables = parts.tables.iter().filter_map(|table| view.state.table(table));
+        let has_column = tables.into_iter().any(|table| table.schema.column(name).is_some());
+        match has_column {
+            true => Error::unsupported(NAMES_OTHERS),
+            false => error,
         }
     }
 }

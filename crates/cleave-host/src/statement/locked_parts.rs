@@ -47,7 +47,13 @@ pub struct LockedParts {
     pub statement: Box<Statement>,
     /// The statement as it is written, without the clauses.
     pub plain: Box<Statement>,
+    /// The tables that it reads or changes, by their own names.
+    pub tables: BTreeSet<String>,
 }
+
+/// What a locking subquery cannot name.
+pub(crate) const NAMES_OTHERS: &str =
+    "a locking clause in a subquery that names columns of the query around it";
 
 /// What subqueries, and parts of WITH, that have run gave.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -125,6 +131,16 @@ pub(super) fn taken(
         ControlFlow::Continue(()) => Ok(Some((before, take.parts))),
         ControlFlow::Break(error) => Err(*error),
     }
+}
+
+/// The tables that `statement` and its queries name, by their own names.
+pub(super) fn tables_of(statement: &ast::Statement) -> BTreeSet<String> {
+    let mut tables = BTreeSet::new();
+    let _: ControlFlow<()> = ast::visit_relations(statement, |name| {
+        tables.extend(name.0.last().and_then(|part| part.as_ident()).map(fold));
+        ControlFlow::Continue(())
+    });
+    tables
 }
 
 /// Takes the locking clauses of subqueries from a statement of the parser's.
@@ -249,9 +265,7 @@ impl VisitorMut for Take {
             };
             let mut part = std::mem::replace(query, rows);
             if self.names_others(&part) {
-                let what =
-                    "a locking clause in a subquery that names columns of the query around it";
-                return ControlFlow::Break(Box::new(Error::unsupported(what)));
+                return ControlFlow::Break(Box::new(Error::unsupported(NAMES_OTHERS)));
             }
             part.with = self.with_around(part.with.take());
             match locking(Box::new(part)) {

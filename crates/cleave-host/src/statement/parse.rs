@@ -40,6 +40,7 @@ mod expression;
 mod foreign_keys;
 mod identity;
 mod insert;
+mod limit;
 mod locks;
 mod modes;
 mod prepared;
@@ -647,13 +648,16 @@ impl Reader<'_> {
 /// A statement of the crate as one of ours, or the error that names what cannot be done.
 fn typed(mut statement: ast::Statement) -> Result<Statement> {
     use ast::Statement as Ast;
+    limit::name_limits(&mut statement);
     if let Some(with) = changing_with::taken(&mut statement, typed)? {
         return Ok(Statement::ChangingWith(Box::new(with)));
     }
     if let Some((mut plain, parts)) = locked_parts::taken(&mut statement)? {
         locked_parts::strip(&mut plain);
+        let tables = locked_parts::tables_of(&plain);
         let (statement, plain) = (Box::new(typed(statement)?), Box::new(typed(plain)?));
-        return Ok(Statement::LockedParts(Box::new(LockedParts { parts, statement, plain })));
+        let parts = LockedParts { parts, statement, plain, tables };
+        return Ok(Statement::LockedParts(Box::new(parts)));
     }
     if let Some(define) = definitions::define(&statement)? {
         return Ok(Statement::Define(Box::new(define)));

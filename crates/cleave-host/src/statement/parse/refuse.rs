@@ -147,12 +147,6 @@ impl Visitor for Refuse {
             ast::Expr::AtTimeZone { .. } => refuse("AT TIME ZONE", expression),
             // The engine's patterns are regular expressions.
             ast::Expr::SimilarTo { .. } => refuse("SIMILAR TO", expression),
-            // The engine mixes up the columns of the two sides.
-            ast::Expr::AnyOp { right, .. } | ast::Expr::AllOp { right, .. }
-                if matches!(without_brackets(right), ast::Expr::Subquery(_)) =>
-            {
-                refuse("a comparison with ANY or ALL of a subquery", expression)
-            }
             ast::Expr::BinaryOp { .. } => refuse_long_chain(expression),
             _ => ControlFlow::Continue(()),
         }
@@ -279,13 +273,6 @@ fn refuse_second_of(factor: &ast::TableFactor, names: &mut Vec<Called>) -> Flow 
     }
     names.push(called);
     ControlFlow::Continue(())
-}
-
-fn without_brackets(expression: &ast::Expr) -> &ast::Expr {
-    match expression {
-        ast::Expr::Nested(inner) => without_brackets(inner),
-        other => other,
-    }
 }
 
 /// Most operators in a row, and most parts of a UNION: the engine calls itself once for each.

@@ -1,0 +1,82 @@
+//! IN (subquery) of several columns, which the engine takes of one alone: said by EXISTS.
+//!
+//! ```text
+//!  (a, b) IN (q)  ─▶ CASE WHEN EXISTS (SELECT 1 FROM (q) AS m (v, w) WHERE a = v AND b = w) THEN true
+//!                         WHEN EXISTS (SELECT 1 FROM (q) AS m (v, w) WHERE (a = v AND b = w) IS NULL) THEN NULL
+//!                         ELSE false END
+//! ```
+//!
+//! `= ANY` and `<> ALL` are IN and NOT IN. As a condition, only the first EXISTS is left of it where it is planned.
+
+use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, SetExpr};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::row_comparison::{binary, nested, row_values};
+
+/// What the subquery's rows and columns are called: as nothing else is.
+const MEMBERS: &str = "__member";
+
+/// Says so in the place of `expression`, if it is such a one.
+pub(super) fn lower_row_membership(expression: &mut Expr) {
+    let lowered = match expression {
+        Expr::InSubquery { expr, subquery, negated } => contained(expr, subquery, *negated),
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => {
+            query_of(right).and_then(|subquery| contained(left, subquery, false))
+        }
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+            query_of(right).and_then(|subquery| contained(left, subquery, true))
+        }
+        _ => None,
+    };
+    if let Some(lowered) = lowered {
+        *expression = lowered;
+    }
+}
+
+fn query_of(right: &Expr) -> Option<&ast::Query> {
+    match right {
+        Expr::Subquery(query) => Some(query),
+        Expr::Nested(inner) => query_of(inner),
+        _ => None,
+    }
+}
+
+fn contained(row: &Expr, subquery: &ast::Query, negated: bool) -> Option<Expr> {
+    let values = row_values(row)?;
+    let names: Vec<String> = (1..=values.len()).map(|place| format!("{MEMBERS}_{place}")).collect();
+    let equal = values.into_iter().zip(&names).map(|(value, name)| {
+        binary(value, BinaryOperator::Eq, Expr::Identifier(ast::Ident::new(name)))
+    });
+    let equal = equal.reduce(|left, right| binary(left, BinaryOperator::And, right));
+    let equal = nested(equal?);
+    let text = format!("SELECT 1 FROM (SELECT 1) AS {MEMBERS} ({})", names.join(", "));
+    let exists = |condition: Expr| {
+        let mut query = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text).ok()?;
+        let mut query = query.parse_query().ok()?;
+        let SetExpr::Select(select) = &mut *query.body else { return None };
+        match &mut select.from.first_mut()?.relation {
+            ast::TableFactor::Derived { subquery: members, .. } => **members = subquery.clone(),
+            _ => return None,
+        }
+        select.selection = Some(condition);
+        Some(Expr::Exists { subquery: query, negated: false })
+    };
+    let boolean = |value: bool| Expr::value(ast::Value::Boolean(value));
+    let unknown = Expr::IsNull(Box::new(equal.clone()));
+    let case = Expr::Case {
+        case_token: ast::helpers::attached_token::AttachedToken::empty(),
+        end_token: ast::helpers::attached_token::AttachedToken::empty(),
+        operand: None,
+        conditions: vec![
+            ast::CaseWhen { condition: exists(equal)?, result: boolean(true) },
+            ast::CaseWhen { condition: exists(unknown)?, result: Expr::value(ast::Value::Null) },
+        ],
+        else_result: Some(Box::new(boolean(false))),
+    };
+    let case = Expr::Nested(Box::new(case));
+    Some(match negated {
+        true => Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: Box::new(case) },
+        false => case,
+    })
+}
