@@ -29,6 +29,7 @@ use crate::database::Database;
 use crate::delta::Live;
 use crate::log::{Committed, directory_of};
 use crate::storage_error::Identity;
+use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 
 /// Bytes of rows up to which those of a commit that replaces the root are copied into the log.
@@ -86,7 +87,7 @@ impl Logged {
 /// Rows that cannot be encoded.
 pub(crate) fn copy(live: &Live, changes: &[&TableChange]) -> crate::Result<Logged> {
     let rows = changes.iter().flat_map(|change| change.rows.values());
-    let bytes: usize = rows.map(|rows| rows.get_array_memory_size()).sum();
+    let bytes: usize = rows.map(Begun::byte_count).sum();
     if live.state.upkeep.archive_directory.is_none() || bytes > COPY_BYTES_MAX {
         return Ok(Logged::Nowhere);
     }

@@ -32,6 +32,7 @@ use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use crate::database::Database;
 use crate::device::Claim;
 use crate::error::Result;
+use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
 
@@ -297,9 +298,9 @@ impl Delta {
         let mut wanted: BTreeMap<DeviceId, usize> = BTreeMap::new();
         for change in changes {
             let table = state.find_table(&change.schema.name)?;
-            for (place, rows) in change.rows.iter().filter(|(_, rows)| rows.num_rows() > 0) {
+            for (place, rows) in change.rows.iter().filter(|(_, rows)| rows.row_count() > 0) {
                 let Some(tablet) = table.tablets.get(*place) else { continue };
-                *wanted.entry(tablet.device).or_default() += rows.get_array_memory_size();
+                *wanted.entry(tablet.device).or_default() += rows.byte_count();
             }
         }
         // Of all devices, or of none.
@@ -388,19 +389,18 @@ impl Delta {
             if !is_same {
                 return Err(made_anew(&change.schema.name));
             }
-            let touched: BTreeSet<usize> =
-                change.ended.keys().chain(change.rows.keys()).copied().collect();
-            for place in touched {
+            for place in change.places() {
                 let Some(tablet) = table.tablets.get(place) else {
                     return Err(made_anew(&change.schema.name));
                 };
                 let vid_first = self.next_vid(table, place);
-                let rows = change.rows.get(&place).filter(|rows| rows.num_rows() > 0);
+                let rows = change.rows.get(&place).map(Begun::whole).transpose()?.flatten();
+                let rows = rows.filter(|rows| rows.num_rows() > 0);
                 let mut keys = Vec::with_capacity(tablet.indexes.len());
-                if let Some(rows) = rows {
+                if let Some(rows) = &rows {
                     for index in &tablet.indexes {
                         let shape = index.shape();
-                        let entries = shape.entries(&shape.key_rows(rows)?, vid_first)?;
+                        let entries = shape.row_entries(rows, vid_first)?;
                         keys.push((index.definition().id, entries));
                     }
                 }
@@ -412,7 +412,7 @@ impl Delta {
                     next_vid: tablet.next_vid,
                     vid_first,
                     ended: change.ended.get(&place).cloned().unwrap_or_default(),
-                    rows: rows.cloned().map(Arc::new),
+                    rows,
                     keys,
                 });
             }
@@ -505,7 +505,7 @@ impl Delta {
             let firsts = begun.iter().filter(|row| row.row.place == 0);
             let batches = firsts.map(|row| row.row.rows.as_ref());
             let rows = concat_batches(&tablet.schema.arrow(), batches)?;
-            of_table.change.rows.insert(*place, rows);
+            of_table.change.rows.insert(*place, rows.into());
             let ended = (tablet.vid_first..).zip(begun);
             let ended = ended.filter(|(_, row)| row.ended <= number).map(|(vid, _)| vid);
             let ended: BTreeSet<u64> = ended.collect();

@@ -23,7 +23,7 @@ mod walk;
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use arrow::array::{BinaryArray, RecordBatch};
+use arrow::array::{ArrayRef, BinaryArray, RecordBatch};
 use cleave_fragment::IndexPages;
 use cleave_fragment::index_input::FENCE_BYTES_MAX;
 use cleave_store::{
@@ -104,6 +104,16 @@ impl IndexShape {
     /// For rows of another table.
     pub(crate) fn key_rows(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         Ok(rows.project(&self.columns)?)
+    }
+
+    /// The entries of rows of the whole table, whose VIDs rise from `vid_first`.
+    ///
+    /// # Errors
+    /// A key that is too long; for rows of another table.
+    pub(crate) fn row_entries(&self, rows: &RecordBatch, vid_first: u64) -> Result<BinaryArray> {
+        let columns = self.columns.iter().filter_map(|place| rows.columns().get(*place));
+        let columns: Vec<ArrayRef> = columns.map(Arc::clone).collect();
+        self.key.entries(&columns, vid_first..).map_err(|error| self.key_error(error))
     }
 
     /// The entries of rows of which `keys` are the key columns, and whose VIDs rise from `vid_first`.

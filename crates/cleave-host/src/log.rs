@@ -34,6 +34,7 @@ use crate::database::Database;
 use crate::delta::Live;
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
+use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 
 /// Settled deltas after which a commit replaces the root: each leaves pages that cannot be used again before.
@@ -190,16 +191,16 @@ impl Committed {
         let mut tables = Vec::with_capacity(changes.len());
         for change in changes {
             let table = live.state.find_table(&change.schema.name)?;
-            let touched: BTreeSet<usize> =
-                change.ended.keys().chain(change.rows.keys()).copied().collect();
+            let touched = change.places();
             let mut tablets = Vec::with_capacity(touched.len());
             for place in touched {
-                let rows = change.rows.get(&place).filter(|rows| rows.num_rows() > 0);
+                let rows = change.rows.get(&place).map(Begun::whole).transpose()?.flatten();
+                let rows = rows.filter(|rows| rows.num_rows() > 0);
                 tablets.push(CommittedTablet {
                     place: u32::try_from(place).unwrap_or(u32::MAX),
                     ended_gaps: change.ended.get(&place).map(gaps).unwrap_or_default(),
                     vid_first: live.delta.next_vid(table, place),
-                    rows: rows.map(rows::encode).transpose()?.unwrap_or_default(),
+                    rows: rows.map(|rows| rows::encode(&rows)).transpose()?.unwrap_or_default(),
                 });
             }
             let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
@@ -282,7 +283,7 @@ fn change_of(
             change.ended.insert(place, ended);
         }
         if !logged.rows.is_empty() {
-            change.rows.insert(place, rows::decode(logged.rows, &schema)?);
+            change.rows.insert(place, rows::decode(logged.rows, &schema)?.into());
         }
     }
     Ok(change)

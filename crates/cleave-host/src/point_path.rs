@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_store::{
@@ -435,7 +435,7 @@ impl TabletRead<'_> {
         let columns = template.wanted.clone();
         let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };
         let Some(opened) = pages.open_at_hand(&read) else { return Ok(None) };
-        let batch = self.with_key(&opened.rows(&[slot], &template.projection)?)?;
+        let batch = self.with_key(opened.rows(&[slot], &template.projection)?)?;
         let row = FoundPlace::Committed(vid);
         let found = (batch.num_rows() > 0).then_some(Found { tablet: self.place, row, batch });
         Ok(Some(found))
@@ -462,11 +462,14 @@ impl TabletRead<'_> {
         let Some(own) = self.sight.own.and_then(|own| own.rows.get(&self.place)) else {
             return Ok(found);
         };
-        let entries = template.shape.entries(&template.shape.key_rows(own)?, 0)?;
-        for (row, key) in entries.iter().enumerate() {
-            if key.is_some_and(|key| key.starts_with(prefix)) {
-                let batch = self.shown(&own.slice(row, 1))?;
-                found.push(Found { tablet: self.place, row: FoundPlace::Own(row), batch });
+        for (first, own) in own.placed() {
+            let entries = template.shape.row_entries(own, 0)?;
+            for (row, key) in entries.iter().enumerate() {
+                if key.is_some_and(|key| key.starts_with(prefix)) {
+                    let batch = self.shown(&own.slice(row, 1))?;
+                    let place = FoundPlace::Own(first + row);
+                    found.push(Found { tablet: self.place, row: place, batch });
+                }
             }
         }
         Ok(found)
@@ -523,21 +526,27 @@ impl TabletRead<'_> {
         let columns = template.wanted.clone();
         let read = PageRead { segment: segment.segment_ref(), page: entry.page, columns };
         let rows = rows_of_page(pages, entry, &read, slots, &template.projection).await?;
-        self.with_key(&rows).map(Some)
+        self.with_key(rows).map(Some)
     }
 
     /// What the query wants of those of `rows` that have the key.
-    fn with_key(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        let template = &*self.query.template;
-        let (shown, key) = rows.columns().split_at(template.result.fields().len());
-        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-        let result = Arc::clone(&template.result);
-        let batch = RecordBatch::try_new_with_options(result, shown.to_vec(), &options)?;
-        if rows.num_rows() == 1 {
-            let has_key = template.shape.key.encode_one(key)?.starts_with(&self.query.prefix);
-            return Ok(batch.slice(0, usize::from(has_key)));
+    fn with_key(&self, rows: RecordBatch) -> Result<RecordBatch> {
+        let (template, count) = (&*self.query.template, rows.num_rows());
+        let key = template.key_columns.iter().filter_map(|place| rows.columns().get(*place));
+        let key: Vec<ArrayRef> = key.map(Arc::clone).collect();
+        let batch = if Arc::ptr_eq(rows.schema_ref(), &template.result) {
+            rows
+        } else {
+            let shown = rows.columns().iter().take(template.result.fields().len());
+            let options = RecordBatchOptions::new().with_row_count(Some(count));
+            let result = Arc::clone(&template.result);
+            RecordBatch::try_new_with_options(result, shown.map(Arc::clone).collect(), &options)?
+        };
+        if count == 1 {
+            let has_key = template.shape.key.encode_one(&key)?.starts_with(&self.query.prefix);
+            return Ok(if has_key { batch } else { batch.slice(0, 0) });
         }
-        let keys = template.shape.key.encode(key)?;
+        let keys = template.shape.key.encode(&key)?;
         let has_key = BooleanBuffer::collect_bool(keys.len(), |row| {
             keys.value(row).starts_with(&self.query.prefix)
         });

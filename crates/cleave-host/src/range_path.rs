@@ -25,7 +25,7 @@ pub(crate) mod template;
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use cleave_store::KeyRange;
@@ -40,6 +40,9 @@ use crate::statement::select::KeptPlan;
 use joined::Asked;
 pub(crate) use joined::Reader;
 use read::RangeRow;
+
+/// What stands for a list.
+const LIST: DataType = DataType::Boolean;
 pub(crate) use template::{Kept, RangeTemplate, Window};
 
 /// Rows that are looked at first, at least, where a condition may leave some out.
@@ -64,9 +67,9 @@ pub(crate) async fn run(
     (mut ranges, parameters, window): (Vec<KeyRange>, &Parameters, Window),
 ) -> Result<Option<Ranged>> {
     let table = sight.live.state.find_table(template.table())?;
-    let values = arrays(parameters)?;
-    let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
-    let Some(kept) = template.kept(database, settings, types).await else { return Ok(None) };
+    let Some(kept) = template.kept(database, settings, types(parameters)).await else {
+        return Ok(None);
+    };
     let rows_max = usize::try_from(settings.look_up_rows).unwrap_or(usize::MAX);
     let read = template.read(database, sight, table, settings.stack);
     // Of several ranges, all rows.
@@ -91,7 +94,7 @@ pub(crate) async fn run(
             return Ok(None);
         }
         if !is_cut || wanted.is_some() {
-            let columns = kept.wanted(0);
+            let (columns, _) = kept.input();
             let width = template.width();
             let of_tables: Vec<usize> =
                 columns.iter().copied().filter(|place| *place < width).collect();
@@ -106,7 +109,7 @@ pub(crate) async fn run(
                 let Some(rows) = rows.await? else { return Ok(None) };
                 rows
             };
-            let rows = input(&kept, (rows, count, width), &columns, &values)?;
+            let rows = input(&kept, (rows, count, width), parameters)?;
             // The planner's way may have no need to look at the row at which an expression fails, and says so otherwise.
             let Ok(rows) = kept.run(vec![rows]).await else { return Ok(None) };
             if !is_cut || wanted.is_some_and(|wanted| rows.num_rows() >= wanted) {
@@ -122,16 +125,18 @@ pub(crate) async fn run(
     }
 }
 
-/// `count` rows with the columns that are `wanted`: those of the table that are, which has `width` columns in all; their own
+/// `count` rows with the columns that `kept` reads: those of the table that are `columns`, which has `width` columns in all; their own
 /// numbers; and the values of parameters.
+///
+/// # Errors
+/// A parameter that is no value of its type.
 pub(crate) fn input(
     kept: &KeptPlan,
     (columns, count, width): (Vec<ArrayRef>, usize, usize),
-    wanted: &[usize],
-    values: &[ArrayRef],
+    parameters: &Parameters,
 ) -> Result<RecordBatch> {
+    let (wanted, schema) = kept.input();
     let mut columns = columns.into_iter();
-    let repeat = |value: &ArrayRef| take(value, &UInt32Array::from(vec![0; count]), None);
     let mut all: Vec<ArrayRef> = Vec::with_capacity(wanted.len());
     for place in wanted {
         let column = match place.checked_sub(width) {
@@ -140,27 +145,40 @@ pub(crate) fn input(
                 let numbers = UInt64Array::from_iter_values((0..).take(count));
                 Some(Arc::new(numbers) as ArrayRef)
             }
-            Some(behind) => values.get(behind - 1).map(repeat).transpose()?,
+            Some(behind) => {
+                let value = value(parameters, behind - 1)?;
+                Some(match count {
+                    1 => value,
+                    _ => take(&value, &UInt32Array::from(vec![0; count]), None)?,
+                })
+            }
         };
         all.push(column.ok_or_else(|| Error::unsupported("a column that is not there"))?);
     }
-    let Some(schema) = kept.columns(0) else {
-        return Err(Error::unsupported("a plan without a table"));
-    };
     let options = RecordBatchOptions::new().with_row_count(Some(count));
-    Ok(RecordBatch::try_new_with_options(Arc::new(schema.project(wanted)?), all, &options)?)
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), all, &options)?)
 }
 
-/// The values as arrays of one; of a list, which no expression has, NULL.
-pub(crate) fn arrays(parameters: &Parameters) -> Result<Vec<ArrayRef>> {
-    let arrays = parameters.values().iter().zip(1..).map(|(value, number)| {
-        if value.items().is_some() {
-            return Ok(arrow::array::new_null_array(&DataType::Boolean, 1));
-        }
-        let array = value.array();
-        array.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+/// The parameter at `place` as an array of one; of a list, which no expression has, NULL.
+///
+/// # Errors
+/// It is no value of its type.
+pub(crate) fn value(parameters: &Parameters, place: usize) -> Result<ArrayRef> {
+    let parameter = parameters.get(place)?;
+    if parameter.items().is_some() {
+        return Ok(arrow::array::new_null_array(&LIST, 1));
+    }
+    let array = parameter.array();
+    array.map_err(|source| Error::Parameter { number: place + 1, source: Box::new(source) })
+}
+
+/// The types of the arrays that [`value`] makes.
+pub(crate) fn types(parameters: &Parameters) -> Vec<DataType> {
+    let types = parameters.values().iter().map(|value| match value.items() {
+        Some(_) => LIST,
+        None => value.array_type(),
     });
-    arrays.collect()
+    types.collect()
 }
 
 /// Leaves what is behind `last` of the only range.

@@ -234,15 +234,17 @@ impl CatalogState {
 
     /// The table `name`, be its last commits held.
     fn find_known_table(&self, name: &str) -> Result<&Arc<TableState>> {
-        match (self.tables.get(name), self.damaged.get(name)) {
-            (Some(table), _) => Ok(table),
-            (None, Some(damaged)) => Err(damaged.error().into()),
-            (None, None) if self.views.contains_key(name) => Err(Error::Invalid {
+        if let Some(table) = self.tables.get(name) {
+            return Ok(table);
+        }
+        match self.damaged.get(name) {
+            Some(damaged) => Err(damaged.error().into()),
+            None if self.views.contains_key(name) => Err(Error::Invalid {
                 message: format!("\"{name}\" is a view, and no table"),
                 fault: Fault::ObjectKind,
                 position: None,
             }),
-            (None, None) => Err(Error::unknown(NameKind::Table, name, self.table_names())),
+            None => Err(Error::unknown(NameKind::Table, name, self.table_names())),
         }
     }
 
@@ -252,17 +254,12 @@ impl CatalogState {
     /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] where one of
     /// its indexes cannot be kept.
     pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
-        self.find_table(name)?;
-        self.find_held_table(name)
+        self.find_table(name).and_then(undamaged)
     }
 
     /// As [`CatalogState::find_writable_table`], be its last commits held.
     pub(crate) fn find_held_table(&self, name: &str) -> Result<&Arc<TableState>> {
-        let table = self.find_known_table(name)?;
-        match table.damaged.first() {
-            None => Ok(table),
-            Some(damaged) => Err(damaged.error(name).into()),
-        }
+        self.find_known_table(name).and_then(undamaged)
     }
 
     /// All tables that can be used, by name.
@@ -544,6 +541,14 @@ impl TabletState {
     /// The segment that INSERT appends to, if there is one.
     pub fn hot_segment(&self) -> Option<&Arc<SegmentDirectory>> {
         self.heap.last().filter(|segment| !segment.sealed)
+    }
+}
+
+/// `table`, if all its indexes can be kept.
+fn undamaged(table: &Arc<TableState>) -> Result<&Arc<TableState>> {
+    match table.damaged.first() {
+        None => Ok(table),
+        Some(damaged) => Err(damaged.error(&table.schema.name).into()),
     }
 }
 

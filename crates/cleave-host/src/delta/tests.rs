@@ -72,7 +72,7 @@ fn what_is_behind_a_commit_is_told_as_before_it_was_settled() {
     delta.put(change(&[12], Some((13, b"c"))), 4, (300, 400));
     let settled = delta.contents(2).unwrap().remove(0);
     assert_eq!(settled.change.ended[&0], BTreeSet::from([3]));
-    assert_eq!(settled.change.rows[&0].num_rows(), 2);
+    assert_eq!(settled.change.rows[&0].row_count(), 2);
     assert!(settled.ended_again.is_empty(), "row 10 ends behind it");
     let rest = delta.behind(2, |_, _| Some(DeviceId::EMBEDDED));
     let seen = |key: &[u8], number| {

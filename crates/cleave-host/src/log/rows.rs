@@ -39,6 +39,8 @@ use cleave_fragment::command::slot::{SlotDecoder, encode_batch};
 const FORM: u8 = 1;
 /// What an Arrow IPC message begins with.
 const IPC: u8 = 0xff;
+/// Bytes for which there is room at first for each column.
+const COLUMN_BYTES: usize = 8;
 /// Bytes of an interval.
 const INTERVAL_BYTES: usize = 16;
 
@@ -47,7 +49,8 @@ const INTERVAL_BYTES: usize = 16;
 /// # Errors
 /// Rows of types that tables do not have, if they cannot be encoded.
 pub(super) fn encode(rows: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
-    let mut out = vec![FORM];
+    let mut out = Vec::with_capacity(rows.num_columns() * COLUMN_BYTES);
+    out.push(FORM);
     put_varint(&mut out, rows.num_rows() as u128);
     for column in rows.columns() {
         if !put_column(&mut out, column) {
@@ -155,7 +158,23 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn put_varint(out: &mut Vec<u8>, mut value: u128) {
+fn put_varint(out: &mut Vec<u8>, value: u128) {
+    // Most are short, and 128 bits are two registers.
+    match u64::try_from(value) {
+        Ok(mut value) => {
+            while value >= 0x80 {
+                let [low, ..] = value.to_le_bytes();
+                out.push(low | 0x80);
+                value >>= 7;
+            }
+            let [low, ..] = value.to_le_bytes();
+            out.push(low);
+        }
+        Err(_) => put_long_varint(out, value),
+    }
+}
+
+fn put_long_varint(out: &mut Vec<u8>, mut value: u128) {
     loop {
         let [low, ..] = value.to_le_bytes();
         value >>= 7;

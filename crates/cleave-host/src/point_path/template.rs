@@ -43,8 +43,11 @@ pub(super) struct PointTemplate {
     pub(super) result: SchemaRef,
     /// Their places in the table.
     pub(super) places: Vec<usize>,
-    /// The columns of the result, then those of the key.
+    /// The columns of the result, then those of the key that are not among them; if there are none of these, its schema is that of the
+    /// result.
     pub(super) projection: Projection,
+    /// Where in it those of the key are.
+    pub(super) key_columns: Vec<usize>,
     /// The same, each once.
     pub(super) wanted: Vec<ColumnRef>,
 }
@@ -163,8 +166,20 @@ impl PointTemplate {
         }
         let shown = columns.iter().map(|(place, _)| *place);
         let places: Vec<usize> = shown.collect();
-        let shown: Vec<usize> = places.iter().chain(&shape.columns).copied().collect();
-        let projection = Projection::of_table(schema, &shown);
+        let mut read = places.clone();
+        let key_columns = shape.columns.iter().map(|column| {
+            let known = read.iter().position(|known| known == column);
+            known.unwrap_or_else(|| {
+                read.push(*column);
+                read.len() - 1
+            })
+        });
+        let key_columns = key_columns.collect();
+        let (result, mut projection) =
+            (result_schema(schema, columns), Projection::of_table(schema, &read));
+        if projection.schema == result {
+            projection.schema = Arc::clone(&result);
+        }
         let mut wanted = projection.columns.clone();
         wanted.sort_unstable();
         wanted.dedup();
@@ -176,9 +191,10 @@ impl PointTemplate {
             index: Arc::clone(index),
             shape,
             key,
-            result: result_schema(schema, columns),
+            result,
             places,
             projection,
+            key_columns,
             wanted,
         };
         Some((template, values.into_iter().map(|(_, value)| value.given).collect()))

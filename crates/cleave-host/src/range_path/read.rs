@@ -110,17 +110,17 @@ impl RangeRead<'_> {
         }
         if let Some(own) = own.and_then(|own| own.rows.get(&place)) {
             let shape = index.shape();
-            let keys = shape.entries(&shape.key_rows(own)?, 0)?;
-            let mut entries: Vec<_> = keys
-                .iter()
-                .enumerate()
-                .filter_map(|(row, key)| Some((row, key.filter(|key| walk.range.has(key))?)))
-                .map(|(row, key)| {
-                    let place_of = FoundPlace::Own(row);
-                    let row = RangeRow { tablet: place, place: place_of, unsettled: None };
-                    (key.to_vec(), row)
-                })
-                .collect();
+            let mut entries = Vec::new();
+            for (first, own) in own.placed() {
+                let keys = shape.row_entries(own, 0)?;
+                let in_range = |key: &&[u8]| walk.range.has(key);
+                let keys = keys.iter().zip(first..);
+                entries.extend(keys.filter_map(|(key, row)| {
+                    let key = key.filter(in_range)?.to_vec();
+                    let row = FoundPlace::Own(row);
+                    Some((key, RangeRow { tablet: place, place: row, unsettled: None }))
+                }));
+            }
             entries.sort_by(|(one, _), (other, _)| match walk.backward {
                 false => one.cmp(other),
                 true => other.cmp(one),
@@ -139,12 +139,14 @@ impl RangeRead<'_> {
             let Some(index) = state.index(self.index) else { continue };
             if let Some(rows) = own.and_then(|own| own.rows.get(&tablet)) {
                 let shape = index.shape();
-                let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
-                for (row, key) in entries.iter().enumerate() {
-                    let at = key.and_then(|key| keys.binary_search(&key).ok());
-                    if let Some(known) = at.and_then(|at| found.get_mut(at)) {
-                        let place = FoundPlace::Own(row);
-                        *known = Some(RangeRow { tablet, place, unsettled: None });
+                for (first, rows) in rows.placed() {
+                    let entries = shape.row_entries(rows, 0)?;
+                    for (key, row) in entries.iter().zip(first..) {
+                        let at = key.and_then(|key| keys.binary_search(&key).ok());
+                        if let Some(known) = at.and_then(|at| found.get_mut(at)) {
+                            let place = FoundPlace::Own(row);
+                            *known = Some(RangeRow { tablet, place, unsettled: None });
+                        }
                     }
                 }
             }
@@ -243,7 +245,7 @@ impl RangeRead<'_> {
                 (None, FoundPlace::Own(place)) => {
                     last = None;
                     let own = self.sight.own.and_then(|own| own.rows.get(&row.tablet));
-                    if let Some(own) = own {
+                    if let Some((own, place)) = own.and_then(|own| own.row(place)) {
                         all.batches.push(own.project(columns)?);
                         *known = (all.batches.len() - 1, place);
                     }

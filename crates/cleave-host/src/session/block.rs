@@ -26,8 +26,6 @@ mod own;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::BooleanArray;
-use arrow::compute::{concat_batches, filter_record_batch};
 use cleave_store::TableSchema;
 use cleave_txn::locks::LockMark;
 use cleave_txn::{Record, Tracked};
@@ -51,6 +49,7 @@ use crate::log::{self, Committed};
 use crate::settings::{Isolation, TransactionModes};
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
+use crate::write::begun::Begun;
 use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::made_anew;
@@ -156,12 +155,18 @@ impl Session {
         }
     }
 
+    /// Whether [`Session::begin_implicit`] has begun what [`Session::end_implicit`] is to end.
+    #[must_use]
+    pub fn is_implicit(&self) -> bool {
+        self.block.as_ref().is_some_and(|block| block.implicit)
+    }
+
     /// Commits what [`Session::begin_implicit`] began, where it has not ended and is no block by now.
     ///
     /// # Errors
     /// Those of COMMIT: nothing of it was done then.
     pub async fn end_implicit(&mut self) -> Result<()> {
-        if self.block.as_ref().is_some_and(|block| block.implicit) {
+        if self.is_implicit() {
             let committed = Box::pin(self.commit()).await;
             self.end_statement(committed).await?;
         }
@@ -219,6 +224,9 @@ impl Session {
     /// Commits what `block` has changed and defined, if anything.
     pub(super) async fn commit_block(&mut self, mut block: Block) -> Result<()> {
         let permanent = block.defined.permanent();
+        for change in block.changes.values_mut() {
+            change.rows.values_mut().try_for_each(Begun::join)?;
+        }
         let changes: Vec<&TableChange> = block.changes.values().collect();
         // Of a statement outside of a block, what that has.
         let tracked = block.tracked.clone().or_else(|| self.statement_tracked.clone());
@@ -529,7 +537,7 @@ impl Session {
         if self.owns(change.schema.table_id) {
             let state = self.names();
             let table = state.find_writable_table(&change.schema.name)?;
-            check_rows(&self.database, table, change.rows.values()).await?;
+            check_rows(&self.database, table, change.batches()).await?;
             Box::pin(self.change_own(&change)).await?;
             self.note_change_of_part(&change, &own_ended);
             return Ok(Taken::Done);
@@ -543,7 +551,7 @@ impl Session {
         if !is_same(&table.schema, &change.schema) {
             return Err(made_anew(&change.schema.name));
         }
-        check_rows(&database, table, change.rows.values()).await?;
+        check_rows(&database, table, change.batches()).await?;
         self.lock_keys(table, &change).await?;
         self.note_writes(&change).await?;
         let tracked = self.statement_tracked.clone();
@@ -566,11 +574,16 @@ impl Session {
             };
         };
         let table_id = change.schema.table_id;
-        let before = block.changes.get(&table_id).cloned();
-        let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
-        merge(&mut whole, &change, &own_ended)?;
+        let whole = match block.changes.get(&table_id) {
+            Some(before) => {
+                let mut whole = before.clone();
+                merge(&mut whole, &change, &own_ended)?;
+                Some(whole)
+            }
+            None => None,
+        };
         // Unique keys hold in the newest state, whatever the snapshot is.
-        let checked = match check(&database, &whole, &change).await {
+        let checked = match check(&database, whole.as_ref().unwrap_or(&change), &change).await {
             Err(Error::Conflict { kind: ConflictKind::Update, .. })
                 if block.isolation == Isolation::ReadCommitted =>
             {
@@ -579,9 +592,13 @@ impl Session {
             checked => checked?,
         };
         block.checked = block.checked.min(checked);
-        block.changes.insert(table_id, whole);
         block.own = None;
         self.note_change_of_part(&change, &own_ended);
+        // What comes later may have other keys.
+        let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
+        if let Some(block) = &mut self.block {
+            block.changes.insert(table_id, whole);
+        }
         Ok(Taken::Done)
     }
 
@@ -595,12 +612,11 @@ impl Session {
         let database = Arc::clone(&self.database);
         if self.owns(table_id) {
             let state = self.names();
-            return check_rows(&database, state.find_writable_table(name)?, change.rows.values())
-                .await;
+            return check_rows(&database, state.find_writable_table(name)?, change.batches()).await;
         }
         let state = database.catalog();
         let table = state.find_writable_table(name)?;
-        check_rows(&database, table, change.rows.values()).await?;
+        check_rows(&database, table, change.batches()).await?;
         self.lock_keys(table, change).await?;
         let before = self.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
         let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
@@ -835,16 +851,11 @@ fn merge(own: &mut TableChange, change: &TableChange, own_ended: &OwnRows) -> Re
     }
     for (place, ended) in own_ended {
         if let Some(rows) = own.rows.get_mut(place) {
-            let kept = (0..rows.num_rows()).map(|row| Some(!ended.contains(&row)));
-            *rows = filter_record_batch(rows, &kept.collect::<BooleanArray>())?;
+            rows.take_away(ended)?;
         }
     }
     for (place, rows) in &change.rows {
-        let joined = match own.rows.get(place) {
-            Some(before) => concat_batches(&own.schema.arrow(), [before, rows])?,
-            None => rows.clone(),
-        };
-        own.rows.insert(*place, joined);
+        own.rows.entry(*place).or_default().push(rows)?;
     }
     Ok(())
 }

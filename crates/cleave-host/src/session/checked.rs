@@ -112,8 +112,8 @@ struct Keys<'a> {
 impl Keys<'_> {
     async fn check(&self, change: &TableChange) -> Result<()> {
         let mut own = BTreeSet::new();
-        for rows in self.whole.rows.values() {
-            let entries = self.shape.entries(&self.shape.key_rows(rows)?, 0)?;
+        for rows in self.whole.batches() {
+            let entries = self.shape.row_entries(rows, 0)?;
             for key in entries.iter().flatten().filter(|key| !self.shape.key.has_null(key)) {
                 if !own.insert(key.to_vec()) {
                     return Err(self.shape.duplicate_key(key));
@@ -121,8 +121,10 @@ impl Keys<'_> {
             }
         }
         let divides = self.table.divides(&self.shape.definition);
-        for (place, rows) in &change.rows {
-            let entries = self.shape.entries(&self.shape.key_rows(rows)?, 0)?;
+        let placed = change.rows.iter();
+        let placed = placed.flat_map(|(place, rows)| rows.batches().map(move |rows| (place, rows)));
+        for (place, rows) in placed.collect::<Vec<_>>() {
+            let entries = self.shape.row_entries(rows, 0)?;
             for key in entries.iter().flatten().filter(|key| !self.shape.key.has_null(key)) {
                 let is_there = match divides {
                     false => self.is_there(*place, key).await?,

@@ -156,6 +156,9 @@ impl Session {
     /// Whether an UPDATE sets no column that is in a foreign key of `table`, or that one refers to.
     pub(super) fn keeps_keys(&self, table: &TableState, modify: &Modify) -> bool {
         let Action::Update(assignments) = &modify.action else { return false };
+        if !self.is_in_references(table) {
+            return true;
+        }
         let needed = self.referring_columns(table);
         let is_needed = |set: &Assignment| {
             table.schema.column(&set.column).is_some_and(|column| needed.contains(&column.id))
@@ -370,11 +373,11 @@ impl Session {
         let id = parent.schema.table_id;
         let change = change.filter(|_| reference.is_own());
         let own = self.own_changes(id);
-        for rows in [change, own].into_iter().flatten().flat_map(|change| change.rows.values()) {
+        for rows in [change, own].into_iter().flatten().flat_map(TableChange::batches) {
             if left.is_empty() {
                 break;
             }
-            for key in shape.entries(&shape.key_rows(rows)?, 0)?.iter().flatten() {
+            for key in shape.row_entries(rows, 0)?.iter().flatten() {
                 left.remove(key);
             }
         }
@@ -456,7 +459,7 @@ fn begun(
             }));
         }
         let mut keys = KeySet::new();
-        for rows in change.rows.values() {
+        for rows in change.batches() {
             for target in reference.targets(Columns { ids: &ids, rows })? {
                 match target {
                     Target::Nothing => {}
@@ -484,7 +487,7 @@ fn gone(to: &[Reference], change: &TableChange, replaced: Option<&Replaced>) -> 
     let ids: Vec<u32> = change.schema.columns.iter().map(|column| column.id).collect();
     for reference in to {
         let mut kept = BTreeSet::new();
-        for rows in change.rows.values() {
+        for rows in change.batches() {
             let keys = reference.keys(Columns { ids: &ids, rows })?;
             kept.extend(keys.into_iter().filter_map(|(entry, _)| entry));
         }

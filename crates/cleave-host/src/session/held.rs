@@ -124,8 +124,8 @@ impl Held {
         for index in unique_indexes(table) {
             let shape = index.shape();
             let mut wanted = Vec::new();
-            for rows in change.rows.values() {
-                let keys = shape.entries(&shape.key_rows(rows)?, 0)?;
+            for rows in change.batches() {
+                let keys = shape.row_entries(rows, 0)?;
                 // Rows with a NULL are equal to none.
                 let keys = keys.iter().flatten().filter(|key| !shape.key.has_null(key));
                 wanted.extend(keys.map(|key| unique_key(table, index, key)));

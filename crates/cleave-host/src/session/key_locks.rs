@@ -7,6 +7,7 @@
 //! Source: PostgreSQL's manual, "Row-Level Locks".
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use cleave_txn::{LockKey, LockMode};
@@ -33,7 +34,7 @@ pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> boo
 pub(super) fn has_same_keys(table: &TableState, before: &[ArrayRef], after: &RecordBatch) -> bool {
     let mut keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
     let is_same = |place: &usize| match (before.get(*place), after.columns().get(*place)) {
-        (Some(before), Some(after)) => before == after,
+        (Some(before), Some(after)) => Arc::ptr_eq(before, after) || before == after,
         _ => false,
     };
     has_whole_key(table) && keys.all(is_same)
@@ -59,7 +60,7 @@ impl Session {
         let mut keys: Vec<LockKey> = Vec::new();
         for index in unique_indexes(table) {
             let shape = index.shape();
-            let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+            let entries = shape.row_entries(rows, 0)?;
             let of_rows = entries.iter().flatten().filter(|key| !shape.key.has_null(key));
             keys.extend(of_rows.map(|key| unique_key(table, index, key)));
         }

@@ -17,8 +17,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::array::RecordBatch;
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
@@ -31,13 +30,14 @@ use super::returning::Returning;
 use super::subqueries::NestedChange;
 use super::{Outcome, Session, identity};
 use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
+use crate::range_path;
 use crate::settings::When;
 use crate::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use crate::statement::select::{Compiled, compile, is_plain_value};
 use crate::statement::{Parameter, Parameters};
-use crate::write::conform::Conform;
+use crate::write::conform::change_row;
 use crate::write::insert::{TableChange, route};
 
 /// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
@@ -377,10 +377,9 @@ impl Session {
         made: &RecordBatch,
         found: &Found,
     ) -> Result<Option<Replaced>> {
-        let columns = found.batch.columns().to_vec();
-        let before = RecordBatch::try_new(table.schema.arrow(), columns)?;
-        let after = matches!(modify.action, Action::Update(_)).then_some(made);
-        self.replaced(table, Ending::Rows { places: &[], before: Some(&before), after }).await
+        let (before, after) =
+            (Some(&found.batch), matches!(modify.action, Action::Update(_)).then_some(made));
+        self.replaced(table, Ending::Rows { places: &[], before, after }).await
     }
 
     /// The row that takes the place of `found`, or that one itself where it ends.
@@ -391,17 +390,11 @@ impl Session {
         (row, parameters): (&RowChange, &Parameters),
         found: &Found,
     ) -> Result<RecordBatch> {
-        let schema = &table.schema;
-        let mut columns = found.batch.columns().to_vec();
+        // It has all columns of the table.
         if matches!(modify.action, Action::Delete) {
-            return Ok(RecordBatch::try_new(schema.arrow(), columns)?);
+            return Ok(found.batch.clone());
         }
-        let arrays = parameters.values().iter().zip(1..).map(|(value, number)| {
-            let array = value.array();
-            array.map_err(|source| Error::Parameter { number, source: Box::new(source) })
-        });
-        let arrays = arrays.collect::<Result<Vec<ArrayRef>>>()?;
-        let types: Vec<DataType> = arrays.iter().map(|array| array.data_type().clone()).collect();
+        let (schema, types) = (&table.schema, range_path::types(parameters));
         let known = {
             let kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
             kept.iter().find(|compiled| compiled.types == types).map(Arc::clone)
@@ -426,21 +419,16 @@ impl Session {
                 made
             }
         };
-        let mut values = compiled.values(&found.batch, &arrays)?.into_iter();
-        let mut defaults: Vec<Option<BooleanArray>> = vec![None; columns.len()];
-        for (set, place) in modify.assignments().iter().zip(&row.places) {
-            match (&set.value, columns.get_mut(*place), defaults.get_mut(*place)) {
-                (Some(_), Some(column), _) => {
-                    if let Some(value) = values.next() {
-                        *column = value;
-                    }
-                }
-                (None, _, Some(default)) => *default = Some(BooleanArray::from(vec![true])),
-                _ => {}
-            }
-        }
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
-        conform.rows_of_columns(&columns, found.batch.num_rows(), &defaults)
+        let mut columns = found.batch.columns().to_vec();
+        let read = compiled.wanted.iter().map(|place| match columns.get(*place) {
+            Some(column) => Ok(Arc::clone(column)),
+            None => range_path::value(parameters, place - columns.len()),
+        });
+        let mut values = compiled.values(read.collect::<Result<_>>()?)?.into_iter();
+        let set = modify.assignments().iter().zip(&row.places);
+        let set = set.map(|(set, place)| (*place, set.value.as_ref().and_then(|_| values.next())));
+        change_row(schema, &mut columns, set.collect(), || self.moment())?;
+        Ok(RecordBatch::try_new(found.batch.schema(), columns)?)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
@@ -89,17 +89,16 @@ impl Session {
         rows: &RecordBatch,
         parameters: &Parameters,
     ) -> Result<Option<Outcome>> {
-        let values = range_path::arrays(parameters)?;
-        let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
+        let types = range_path::types(parameters);
         let context = (&*self.database, self.in_force());
         let slot = (TARGET, &returning.columns);
         let Some(kept) = returning.kept.plan(context, &returning.query, slot, types).await else {
             return Ok(None);
         };
-        let wanted = kept.wanted(0);
+        let (wanted, _) = kept.input();
         let own = wanted.iter().filter_map(|place| rows.columns().get(*place).map(Arc::clone));
         let input = (own.collect(), rows.num_rows(), rows.num_columns());
-        let rows = kept.run(vec![range_path::input(&kept, input, &wanted, &values)?]).await?;
+        let rows = kept.run(vec![range_path::input(&kept, input, parameters)?]).await?;
         Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
     }
 

@@ -163,7 +163,7 @@ async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Writt
     if indexes.is_empty() || ended + change.row_count() > ROWS_MAX {
         return Ok(Written::All);
     }
-    let mut rows: Vec<RecordBatch> = change.rows.values().cloned().collect();
+    let mut rows: Vec<RecordBatch> = change.batches().into_iter().cloned().collect();
     let mut spaces: BTreeMap<u32, BTreeSet<Vec<u8>>> = BTreeMap::new();
     for (place, vids) in &change.ended {
         let Some(tablet) = table.tablets.get(*place) else { return Ok(Written::All) };
@@ -178,7 +178,7 @@ async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Writt
     for index in indexes {
         let (shape, keys) = (index.shape(), spaces.entry(index.definition().id).or_default());
         for rows in &rows {
-            let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+            let entries = shape.row_entries(rows, 0)?;
             keys.extend(entries.iter().flatten().map(<[u8]>::to_vec));
         }
     }

@@ -21,7 +21,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arrow::array::{Array, RecordBatch};
-use arrow::datatypes::DataType;
 use cleave_media::clock::Stopwatch;
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast;
@@ -294,13 +293,11 @@ impl Session {
                 found.map(|Ranged { rows, .. }| rows)
             }
             Around::Row { query, kept } => {
-                let arrays = range_path::arrays(&values)?;
-                let types: Vec<DataType> =
-                    arrays.iter().map(|value| value.data_type().clone()).collect();
+                let types = range_path::types(&values);
                 let (context, columns) = ((&*self.database, self.in_force()), with_no_columns());
                 let plan = kept.plan(context, query, (TARGET, &columns), types).await;
                 let Some(plan) = plan else { return Ok(None) };
-                let one = range_path::input(&plan, (Vec::new(), 1, 0), &plan.wanted(0), &arrays)?;
+                let one = range_path::input(&plan, (Vec::new(), 1, 0), &values)?;
                 // An expression that fails has the planner say so.
                 plan.run(vec![one]).await.ok()
             }
@@ -325,7 +322,7 @@ impl Session {
         if !nested.holds(state) {
             return Ok(None);
         }
-        let arrays = range_path::arrays(parameters)?;
+        let of_values = range_path::types(parameters);
         let mut types: Vec<ColumnType> =
             parameters.values().iter().map(Parameter::column_type).collect();
         for Subquery { gives, template, .. } in &nested.subqueries {
@@ -333,8 +330,7 @@ impl Session {
                 types.push(ColumnType::Boolean);
                 continue;
             }
-            let of_values = arrays.iter().map(|value| value.data_type().clone()).collect();
-            let kept = template.kept(&self.database, self.in_force(), of_values).await;
+            let kept = template.kept(&self.database, self.in_force(), of_values.clone()).await;
             let Some(kept) = kept else { return Ok(None) };
             let [field] = &kept.schema().fields()[..] else { return Ok(None) };
             // A value of another type would come back as another one.

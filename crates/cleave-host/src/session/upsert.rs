@@ -113,7 +113,7 @@ impl Session {
         // Also where there are no rows.
         on_conflict.arbiters(self.names().find_writable_table(&schema.name)?)?;
         let keys = TableChange {
-            rows: BTreeMap::from([(0, rows.clone())]),
+            rows: BTreeMap::from([(0, rows.clone().into())]),
             ..TableChange::new(Arc::clone(schema))
         };
         loop {
@@ -440,7 +440,7 @@ fn arbiter_keys(
     for definition in on_conflict.arbiters(table)? {
         let Some(index) = tablet.and_then(|tablet| tablet.index(definition.id)) else { continue };
         let shape = Arc::clone(index.shape());
-        let of_rows = shape.entries(&shape.key_rows(rows)?, 0)?;
+        let of_rows = shape.row_entries(rows, 0)?;
         keys.push((shape, of_rows));
     }
     Ok(keys)

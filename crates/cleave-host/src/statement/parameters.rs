@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use cleave_store::ColumnType;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::sql::sqlparser::ast::{
     self, DataType, Expr, TimezoneInfo, Visit, VisitMut, Visitor, VisitorMut,
 };
@@ -112,6 +113,11 @@ impl Parameter {
             None => builder.append_null(),
         }
         Ok(builder.finish())
+    }
+
+    /// The type of that array.
+    pub(crate) fn array_type(&self) -> ArrowType {
+        self.fitting_type().arrow()
     }
 
     /// The type, with as many digits as the value has.

@@ -60,15 +60,23 @@ impl Conform {
         value_count: usize,
         moment: impl Into<Moment>,
     ) -> Result<Self> {
-        let names: Vec<&str> = if columns.is_empty() {
-            schema.columns.iter().take(value_count).map(|column| column.name.as_str()).collect()
-        } else {
-            columns.iter().map(String::as_str).collect()
+        let count = match columns.len() {
+            0 => schema.columns.len().min(value_count),
+            count => count,
         };
-        let message = match names.len().cmp(&value_count) {
+        let message = match count.cmp(&value_count) {
             std::cmp::Ordering::Less => "INSERT has more expressions than target columns",
             std::cmp::Ordering::Greater => "INSERT has more target columns than expressions",
-            std::cmp::Ordering::Equal => return Self::new(schema, &names, moment.into()),
+            std::cmp::Ordering::Equal if columns.is_empty() => {
+                let places = 0..schema.columns.len();
+                let sources = places.map(|place| (place < count).then_some(place)).collect();
+                let (schema, arrow) = (Arc::clone(schema), schema.arrow());
+                return Ok(Self { schema, arrow, sources, moment: moment.into() });
+            }
+            std::cmp::Ordering::Equal => {
+                let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+                return Self::new(schema, &names, moment.into());
+            }
         };
         Err(Error::Invalid { message: message.to_owned(), fault: Fault::Statement, position: None })
     }
@@ -166,17 +174,47 @@ impl Conform {
                 }
                 _ => array,
             };
-            if column.not_null && array.null_count() > 0 {
-                return Err(Error::NotNull {
-                    table: self.schema.name.clone(),
-                    column: column.name.clone(),
-                });
-            }
+            check_null(&self.schema, column, &array)?;
             columns.push(array);
         }
         let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(row_count));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.arrow), columns, &options)?)
     }
+}
+
+/// Puts into `columns`, those of one row that the table `schema` has, what an UPDATE makes of it: at each place of `values` that value;
+/// None: the column's default. All other columns are as they were, and conform.
+///
+/// # Errors
+/// As [`Conform::rows`]: of the first column that cannot take its value.
+pub(crate) fn change_row(
+    schema: &TableSchema,
+    columns: &mut [ArrayRef],
+    mut values: Vec<(usize, Option<ArrayRef>)>,
+    moment: impl Fn() -> Moment,
+) -> Result<()> {
+    values.sort_by_key(|(place, _)| *place);
+    for (place, value) in values {
+        let (Some(column), Some(known)) = (schema.columns.get(place), columns.get_mut(place))
+        else {
+            continue;
+        };
+        let value = match value {
+            Some(value) => converted(column, &value)?,
+            None => default_array(column, 1, &moment())?,
+        };
+        check_null(schema, column, &value)?;
+        *known = value;
+    }
+    Ok(())
+}
+
+fn check_null(schema: &TableSchema, column: &Column, array: &ArrayRef) -> Result<()> {
+    if column.not_null && array.null_count() > 0 {
+        let (table, column) = (schema.name.clone(), column.name.clone());
+        return Err(Error::NotNull { table, column });
+    }
+    Ok(())
 }
 
 /// `values` one after the other where `is_default`, else what `array` has there.

@@ -29,6 +29,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
+use super::begun::Begun;
 use super::compact::compact;
 use super::key_run::write_memtable;
 use super::load::{BulkLoad, made_anew, segment_ref, target};
@@ -113,7 +114,7 @@ pub(crate) struct TableChange {
     /// VIDs of the rows that end, by the places of their tablets.
     pub(crate) ended: BTreeMap<usize, BTreeSet<u64>>,
     /// Rows that begin, by the places of their tablets.
-    pub(crate) rows: BTreeMap<usize, RecordBatch>,
+    pub(crate) rows: BTreeMap<usize, Begun>,
     /// Whether the rows that begin are those that end, with the same unique keys: it locks less then.
     pub(crate) keeps_keys: bool,
 }
@@ -126,12 +127,25 @@ impl TableChange {
 
     /// Rows that begin.
     pub(crate) fn row_count(&self) -> usize {
-        self.rows.values().map(RecordBatch::num_rows).sum()
+        self.rows.values().map(Begun::row_count).sum()
+    }
+
+    /// The same in their batches.
+    pub(crate) fn batches(&self) -> Vec<&RecordBatch> {
+        self.rows.values().flat_map(Begun::batches).collect()
+    }
+
+    /// The places of the tablets of which rows end or begin.
+    pub(crate) fn places(&self) -> Vec<usize> {
+        let mut places: Vec<usize> = self.ended.keys().chain(self.rows.keys()).copied().collect();
+        places.sort_unstable();
+        places.dedup();
+        places
     }
 
     /// Whether its rows are appended, and not loaded, and those that end are few as well.
     pub(crate) fn is_small(&self) -> bool {
-        let bytes = self.rows.values().map(RecordBatch::get_array_memory_size).sum::<usize>();
+        let bytes = self.rows.values().map(Begun::byte_count).sum::<usize>();
         let ended = self.ended.values().map(BTreeSet::len).sum::<usize>();
         self.row_count().max(ended) <= ROWS_MAX && bytes <= BYTES_MAX
     }
@@ -141,11 +155,12 @@ impl TableChange {
 ///
 /// # Errors
 /// For rows of another table.
-pub(crate) fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<usize, RecordBatch>> {
+pub(crate) fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<usize, Begun>> {
     if rows.num_rows() == 0 {
         return Ok(BTreeMap::new());
     }
-    Ok(Router::new(table)?.route_all(rows)?.into_iter().collect())
+    let parts = Router::new(table)?.route_all(rows)?.into_iter();
+    Ok(parts.map(|(place, rows)| (place, rows.into())).collect())
 }
 
 /// `transaction` with `change`.
@@ -166,7 +181,7 @@ pub(crate) async fn apply(
         return Append::new(transaction, settings, &change.schema, rows)?.run().await;
     }
     let mut load = BulkLoad::begin(transaction, settings, &change.schema)?;
-    for rows in change.rows.values() {
+    for rows in change.batches() {
         load.push(Ok(rows.clone())).await?;
     }
     Ok(load.end().await?.0)
@@ -232,7 +247,7 @@ struct Part {
     /// Where its pages are found again.
     pool: PooledPages,
     merger: RunMerger,
-    rows: RecordBatch,
+    rows: Arc<RecordBatch>,
 }
 
 impl Append {
@@ -240,12 +255,17 @@ impl Append {
         mut transaction: Transaction,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
-        rows: BTreeMap<usize, RecordBatch>,
+        rows: BTreeMap<usize, Begun>,
     ) -> Result<Self> {
         let table = target(&transaction, schema)?;
         let mut parts = Vec::new();
-        for (place, rows) in rows.into_iter().filter(|(_, rows)| rows.num_rows() > 0) {
-            let Some(tablet) = table.tablets.get(place) else { continue };
+        for (place, rows) in rows {
+            let (Some(tablet), Some(rows)) = (table.tablets.get(place), rows.whole()?) else {
+                continue;
+            };
+            if rows.num_rows() == 0 {
+                continue;
+            }
             let device = transaction.database().attached(tablet.device)?;
             let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
             let pool = Arc::clone(transaction.database().buffer_pool());
@@ -363,7 +383,7 @@ impl Part {
     /// The entries of its rows in `index`, no two of them the same; where they are checked, the last of those that are.
     fn keys(&self, index: &TabletIndex, is_checked: bool) -> Result<Keys> {
         let shape = index.shape();
-        let encoded = shape.entries(&shape.key_rows(&self.rows)?, self.tablet.next_vid)?;
+        let encoded = shape.row_entries(&self.rows, self.tablet.next_vid)?;
         let mut keys = Keys::new();
         for (key, vid) in encoded.iter().flatten().zip(self.tablet.next_vid..) {
             if keys.insert(key.to_vec(), vid).is_some() && !is_checked {

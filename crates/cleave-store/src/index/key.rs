@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use arrow::array::types::{Float32Type, Float64Type};
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, PrimitiveArray};
-use arrow::buffer::NullBuffer;
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow::compute::SortOptions;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, IntervalUnit};
 use arrow::row::{RowConverter, Rows, SortField};
@@ -103,7 +103,7 @@ impl IndexKey {
     /// longer than [`INDEX_KEY_BYTES_MAX`].
     pub fn encode(&self, columns: &[ArrayRef]) -> Result<BinaryArray, StoreError> {
         if let Some(key) = single::single(&self.columns, columns) {
-            return Ok(BinaryArray::from_iter_values([key]));
+            return Ok(only(key));
         }
         let rows = self.rows(columns)?;
         Ok(rows.try_into_binary()?)
@@ -118,17 +118,20 @@ impl IndexKey {
         columns: &[ArrayRef],
         vids: impl IntoIterator<Item = u64>,
     ) -> Result<BinaryArray, StoreError> {
+        let mut vids = vids.into_iter();
+        // It has no NULL then.
+        if let Some(mut key) = single::single(&self.columns, columns) {
+            if !self.unique {
+                key.extend(vids.next().into_iter().flat_map(most_significant_first));
+            }
+            return Ok(only(key));
+        }
         let nulls = columns.iter().fold(None, |nulls: Option<NullBuffer>, column| {
             NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref())
         });
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
         if self.unique && nulls.is_none() {
             return self.encode(columns);
-        }
-        let mut vids = vids.into_iter();
-        if let Some(mut key) = single::single(&self.columns, columns) {
-            key.extend(vids.next().into_iter().flat_map(most_significant_first));
-            return Ok(BinaryArray::from_iter_values([key]));
         }
         let rows = self.rows(columns)?;
         let bytes = rows.lengths().sum::<usize>();
@@ -279,6 +282,13 @@ pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
         *byte = byte.saturating_add(1);
     }
     Some(after)
+}
+
+/// An array of one key, which is short. It takes the key's memory: what Arrow builds is aligned for vectors of the processor's, which
+/// costs more than the key.
+fn only(key: Vec<u8>) -> BinaryArray {
+    let offsets = OffsetBuffer::from_lengths([key.len()]);
+    BinaryArray::new(offsets, Buffer::from_vec(key), None)
 }
 
 fn mismatch(reason: String) -> StoreError {

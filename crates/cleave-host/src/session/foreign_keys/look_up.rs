@@ -42,8 +42,8 @@ impl Session {
         }
         let own = self.own_changes(id);
         if let Some(own) = own {
-            for rows in own.rows.values() {
-                let entries = shape.entries(&shape.key_rows(rows)?, 0)?;
+            for rows in own.batches() {
+                let entries = shape.row_entries(rows, 0)?;
                 let refers = |entry: &[u8]| prefixes.iter().any(|prefix| entry.starts_with(prefix));
                 if entries.iter().flatten().any(refers) {
                     return Ok(true);

@@ -134,19 +134,18 @@ impl Session {
         (there, excluded): (&RecordBatch, &RecordBatch),
         parameters: &Parameters,
     ) -> Result<Option<RecordBatch>> {
-        let values = range_path::arrays(parameters)?;
-        let types: Vec<DataType> = values.iter().map(|value| value.data_type().clone()).collect();
+        let types = range_path::types(parameters);
         let context = (&*self.database, self.in_force());
         let slot = (TARGET, &plan.pairs);
         let Some(kept) = plan.kept.plan(context, &plan.query, slot, types).await else {
             return Ok(None);
         };
         let width = there.num_columns() + excluded.num_columns();
-        let wanted = kept.wanted(0);
+        let (wanted, _) = kept.input();
         let all: Vec<_> = there.columns().iter().chain(excluded.columns()).collect();
         let own = wanted.iter().filter_map(|place| all.get(*place).map(|own| Arc::clone(own)));
         let rows = (own.collect(), there.num_rows(), width);
-        let input = range_path::input(&kept, rows, &wanted, &values)?;
+        let input = range_path::input(&kept, rows, parameters)?;
         // What fails, the query says.
         Ok(kept.run(vec![input]).await.ok())
     }

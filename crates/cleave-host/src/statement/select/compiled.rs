@@ -1,10 +1,11 @@
 //! Expressions over one row of a table, compiled once for any values of parameters: what SET says of a row that is found without
 //! a plan.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemTable, MemoryCatalogProvider,
@@ -14,6 +15,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
@@ -39,7 +41,9 @@ pub(super) const PARAMETER: &str = "\u{1}parameter";
 pub(crate) struct Compiled {
     /// Types of the parameters.
     pub(crate) types: Vec<DataType>,
-    /// The table's columns, then the parameters.
+    /// Places of what the expressions read: among the table's columns, and behind them among the parameters.
+    pub(crate) wanted: Vec<usize>,
+    /// These.
     schema: SchemaRef,
     expressions: Vec<Arc<dyn PhysicalExpr>>,
 }
@@ -87,7 +91,7 @@ pub(crate) async fn compile(
     let fields: Vec<_> = table.fields().iter().map(Arc::clone).chain(parameters).collect();
     let schema = Arc::new(Schema::new(fields));
     if values.is_empty() {
-        return Ok(Compiled { types, schema, expressions: Vec::new() });
+        return Ok(Compiled { types, wanted: Vec::new(), schema, expressions: Vec::new() });
     }
     for value in &mut values {
         if let ControlFlow::Break(error) = VisitMut::visit(value, &mut Columns) {
@@ -122,9 +126,7 @@ pub(crate) async fn compile(
             let physical = projection.expr.iter().map(|expression| {
                 create_physical_expr(expression, input, state.execution_props(), &planning)
             });
-            let physical = physical.collect::<Result<Vec<_>, _>>()?;
-            let rebased = physical.into_iter().map(|own| on_schema(own, &schema));
-            rebased.collect::<Result<Vec<_>>>()?
+            physical.collect::<Result<Vec<_>, _>>()?
         }
         // Columns as they are.
         plan => {
@@ -135,24 +137,29 @@ pub(crate) async fn compile(
             columns.collect::<Result<Vec<_>>>()?
         }
     };
-    Ok(Compiled { types, schema, expressions })
+    // Only what is read need be there.
+    let read = expressions.iter().flat_map(collect_columns);
+    let wanted: BTreeSet<usize> =
+        read.map(|column| schema.index_of(column.name())).collect::<Result<_, _>>()?;
+    let wanted = Vec::from_iter(wanted);
+    let schema = Arc::new(schema.project(&wanted)?);
+    let rebased = expressions.into_iter().map(|own| on_schema(own, &schema));
+    let expressions = rebased.collect::<Result<Vec<_>>>()?;
+    Ok(Compiled { types, wanted, schema, expressions })
 }
 
 impl Compiled {
-    /// The values for `row`, one row of the table, and these parameters.
+    /// The values for one row of the table, of which, and of the parameters, `columns` are those that are wanted.
     ///
     /// # Errors
     /// Those of the expressions.
-    pub(crate) fn values(
-        &self,
-        row: &RecordBatch,
-        parameters: &[ArrayRef],
-    ) -> Result<Vec<ArrayRef>> {
-        let columns = row.columns().iter().chain(parameters).map(Arc::clone);
-        let row = RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?;
-        let values = self.expressions.iter().map(|expression| {
-            expression.evaluate(&row)?.into_array(row.num_rows()).map_err(Error::from)
-        });
+    pub(crate) fn values(&self, columns: Vec<ArrayRef>) -> Result<Vec<ArrayRef>> {
+        let one = RecordBatchOptions::new().with_row_count(Some(1));
+        let row = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &one)?;
+        let values = self
+            .expressions
+            .iter()
+            .map(|expression| expression.evaluate(&row)?.into_array(1).map_err(Error::from));
         values.collect()
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! 1. [`keep`] binds, rewrites and plans the query by the rules of every other one; its tables are [slots](Slot), its parameters
 //!    columns of the first of them.
-//! 2. [`KeptPlan::run`] is given the rows: [`KeptPlan::wanted`] says which columns it reads. A plan of filters, projections,
+//! 2. [`KeptPlan::run`] is given the rows: [`KeptPlan::input`] says which columns it reads. A plan of filters, projections,
 //!    sorts and aggregates without groups is [steps](Step), each one call; any other is executed as it is.
 //!
 //! Invariant: such a plan holds nothing of any state. What it says of rows is what a plan over the whole table says of them; which
@@ -64,6 +64,8 @@ pub(crate) struct KeptPlan {
     /// Types of the parameters.
     pub(crate) types: Vec<DataType>,
     slots: Vec<Arc<Slot>>,
+    /// Places of the columns that it reads of the first table, and these columns.
+    input: (Vec<usize>, SchemaRef),
     how: How,
     schema: SchemaRef,
 }
@@ -85,8 +87,6 @@ enum Step {
 struct Slot {
     /// The table's columns, in the first one also the parameters.
     schema: SchemaRef,
-    /// Places of the columns that the plan reads, once it is made.
-    wanted: Mutex<Vec<usize>>,
     rows: Mutex<Option<RecordBatch>>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) async fn keep(
             Arc::new(Field::new(format!("{PARAMETER}{place}"), own.clone(), true))
         });
         let schema = Arc::new(Schema::new(own.chain(parameters).collect::<Vec<_>>()));
-        let slot = Arc::new(Slot { schema, wanted: Mutex::default(), rows: Mutex::default() });
+        let slot = Arc::new(Slot { schema, rows: Mutex::default() });
         provider.register_table((*name).to_owned(), Arc::new(SlotTable(Arc::clone(&slot))))?;
         slots.push(slot);
     }
@@ -131,10 +131,11 @@ pub(crate) async fn keep(
     let plan = state.create_physical_plan(&logical).await?;
     let mut scans = Vec::new();
     collect_scans(&plan, &mut scans);
+    let mut inputs = Vec::with_capacity(slots.len());
     for slot in &slots {
         let mut own = scans.iter().filter(|scan| Arc::ptr_eq(&scan.slot, slot));
         let (Some(scan), None) = (own.next(), own.next()) else { return Ok(None) };
-        *slot.wanted.lock().unwrap_or_else(PoisonError::into_inner) = scan.columns.clone();
+        inputs.push((scan.columns.clone(), Arc::new(slot.schema.project(&scan.columns)?)));
     }
     drop(scans);
     let schema = names.apply(&plan.schema());
@@ -142,25 +143,20 @@ pub(crate) async fn keep(
         Some(steps) => How::Steps(steps),
         None => How::Plan { plan: tokio::sync::Mutex::new(plan), task: state.task_ctx() },
     };
-    Ok(Some(KeptPlan { types, slots, how, schema }))
+    let Some(input) = inputs.into_iter().next() else { return Ok(None) };
+    Ok(Some(KeptPlan { types, slots, input, how, schema }))
 }
 
 impl KeptPlan {
-    /// Places of the columns of the table `number` that the plan reads; behind the table's are the parameters.
-    pub(crate) fn wanted(&self, number: usize) -> Vec<usize> {
-        let slot = self.slots.get(number);
-        slot.map(|slot| slot.wanted.lock().unwrap_or_else(PoisonError::into_inner).clone())
-            .unwrap_or_default()
+    /// Places of the columns of the first table that the plan reads, behind which are the parameters, and these columns.
+    pub(crate) fn input(&self) -> (&[usize], &SchemaRef) {
+        let (places, schema) = &self.input;
+        (places, schema)
     }
 
     /// The columns of its rows.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
-    }
-
-    /// The columns of the table `number`, and of the parameters in the first.
-    pub(crate) fn columns(&self, number: usize) -> Option<&SchemaRef> {
-        self.slots.get(number).map(|slot| &slot.schema)
     }
 
     /// What the query says where its tables have these rows, each with the columns that are wanted.

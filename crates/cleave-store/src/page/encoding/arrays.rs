@@ -110,7 +110,8 @@ pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
         let value: &[u8] = array.as_bytes_opt::<T>()?.value(slot).as_ref();
         let end = i32::try_from(value.len()).ok()?;
         let offsets = OffsetBuffer::new(vec![0, end].into());
-        let one = GenericByteArray::<T>::try_new(offsets, Buffer::from(value), None);
+        // A vector's memory, and not that of a buffer, which is aligned for vectors of the processor's: that costs more than the copy.
+        let one = GenericByteArray::<T>::try_new(offsets, Buffer::from_vec(value.to_vec()), None);
         Some(Arc::new(one.ok()?))
     }
     if array.is_null(slot) {

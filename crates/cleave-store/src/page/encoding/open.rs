@@ -17,12 +17,13 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::array::types::{Date32Type, Int16Type, Int32Type, Int64Type};
 use arrow::array::{
-    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, Float64Array,
-    PrimitiveArray, UInt32Array, downcast_primitive, make_array, new_null_array,
+    Array, ArrayData, ArrayRef, ArrowPrimitiveType, AsArray, BinaryArray, BooleanArray,
+    Float64Array, PrimitiveArray, StringArray, UInt32Array, downcast_primitive, make_array,
+    new_null_array,
 };
-use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::{FilterBuilder, FilterPredicate, TakeOptions, take};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{ArrowNativeType, DataType};
 use bytes::Bytes;
 
 use super::arrays::{among, compare_array, extend_from_array, single};
@@ -498,12 +499,11 @@ impl OpenChunk {
             OpenValues::Integers(integers) => {
                 let mut values = Vec::with_capacity(count);
                 integers.gather(slots, |value| values.push(value));
-                let values = values.into_iter();
                 let buffer = match self.value_type.layout() {
-                    Layout::Fixed(2) => values.map(to_i16).collect(),
-                    Layout::Fixed(4) => values.map(to_i32).collect(),
-                    Layout::Fixed(8) => values.collect(),
-                    _ => Buffer::from_vec(values.map(i128::from).collect::<Vec<_>>()),
+                    Layout::Fixed(2) => buffer_of(values, to_i16),
+                    Layout::Fixed(4) => buffer_of(values, to_i32),
+                    Layout::Fixed(8) => Buffer::from_vec(values),
+                    _ => buffer_of(values, i128::from),
                 };
                 self.array(count, nulls, vec![buffer])
             }
@@ -601,9 +601,9 @@ impl OpenChunk {
         let buffer = match self.value_type.layout() {
             Layout::Bits if base == 0 => BooleanBuffer::new_unset(count).into_inner(),
             Layout::Bits => BooleanBuffer::new_set(count).into_inner(),
-            Layout::Fixed(2) => values.map(|value| to_i16(value.cast_signed())).collect(),
-            Layout::Fixed(4) => values.map(|value| to_i32(value.cast_signed())).collect(),
-            Layout::Fixed(8) => values.collect(),
+            Layout::Fixed(2) => buffer_of(values, |value| to_i16(value.cast_signed())),
+            Layout::Fixed(4) => buffer_of(values, |value| to_i32(value.cast_signed())),
+            Layout::Fixed(8) => buffer_of(values, |value| value),
             Layout::Fixed(_) | Layout::Bytes => {
                 let reason = "a rule for values that have none".into();
                 return Err(self.corrupt(Corruption::Values(reason)));
@@ -619,9 +619,12 @@ impl OpenChunk {
         buffers: Vec<Buffer>,
     ) -> Result<ArrayRef, StoreError> {
         let data_type = self.value_type.arrow();
-        if let [values] = buffers.as_slice()
-            && let Some(array) = numbers(&data_type, values, length, nulls.as_ref())
-        {
+        let made = match buffers.as_slice() {
+            [values] => numbers(&data_type, values, length, nulls.as_ref()),
+            [offsets, values] => texts(&data_type, (offsets, values), length, nulls.as_ref()),
+            _ => None,
+        };
+        if let Some(array) = made {
             return Ok(array);
         }
         // Bytes from media are aligned; those from a network may not be, and are then copied.
@@ -667,6 +670,36 @@ fn numbers(
         data_type => (of_type),
         _ => None
     }
+}
+
+/// The same of texts and bytes; None also where the offsets, or the texts, are not what they are to be: the general way says how.
+fn texts(
+    data_type: &DataType,
+    (offsets, values): (&Buffer, &Buffer),
+    length: usize,
+    nulls: Option<&NullBuffer>,
+) -> Option<ArrayRef> {
+    let byte_count = length.checked_add(1)?.checked_mul(OFFSET_BYTES)?;
+    if byte_count > offsets.len() || !offsets.as_ptr().cast::<i32>().is_aligned() {
+        return None;
+    }
+    let offsets = ScalarBuffer::<i32>::new(offsets.clone(), 0, length.saturating_add(1));
+    if offsets.first().is_none_or(|first| *first < 0) || !offsets.is_sorted() {
+        return None;
+    }
+    let (offsets, values, nulls) = (OffsetBuffer::new(offsets), values.clone(), nulls.cloned());
+    Some(match data_type {
+        DataType::Utf8 => Arc::new(StringArray::try_new(offsets, values, nulls).ok()?),
+        DataType::Binary => Arc::new(BinaryArray::try_new(offsets, values, nulls).ok()?),
+        _ => return None,
+    })
+}
+
+fn buffer_of<T, N: ArrowNativeType>(
+    values: impl IntoIterator<Item = T>,
+    to: impl Fn(T) -> N,
+) -> Buffer {
+    Buffer::from_vec(values.into_iter().map(to).collect::<Vec<N>>())
 }
 
 /// NULLs of a light chunk, and its body.
@@ -766,7 +799,7 @@ fn rule(base: u64, step: u64, slot: usize) -> u64 {
 }
 
 /// The numbers of a range as values of another type.
-fn blocks<T: arrow::datatypes::ArrowNativeType>(
+fn blocks<T: ArrowNativeType>(
     integers: &Integers,
     range: Range<usize>,
     convert: impl Fn(i64) -> T,
@@ -777,7 +810,7 @@ fn blocks<T: arrow::datatypes::ArrowNativeType>(
 }
 
 /// The selected numbers of a range as values of another type.
-fn selected<T: arrow::datatypes::ArrowNativeType>(
+fn selected<T: ArrowNativeType>(
     integers: &Integers,
     range: Range<usize>,
     bits: &BooleanBuffer,

@@ -32,7 +32,7 @@ use super::extended::{Known, Portal};
 use super::greet::{self, Startup};
 use super::interrupt::{Phase, Registered, Stop, Watch, late, shutting_down, transaction_too_long};
 use super::linger::Linger;
-use super::message::{Format, Frontend, format_at};
+use super::message::{Format, Frontend, Malformed, Target, format_at};
 use super::reply::{self, Column};
 use super::types::WireType;
 use super::values::RowWriter;
@@ -65,7 +65,8 @@ pub(crate) struct Connection {
     /// Of the statement that runs.
     pub(super) watch: Watch,
     pub(super) known: BTreeMap<String, Arc<Known>>,
-    pub(super) portals: BTreeMap<String, Portal>,
+    /// Boxed: the one without a name comes and goes with each statement.
+    pub(super) portals: BTreeMap<String, Box<Portal>>,
     reported: BTreeMap<&'static str, String>,
     /// The session's settings that it was told of.
     reported_version: u64,
@@ -74,6 +75,9 @@ pub(crate) struct Connection {
     /// When the transaction began that is open.
     transaction_began: Option<Instant>,
 }
+
+/// A message as it was read; None: it is of no kind that there is.
+type Read = Result<Option<Frontend>, Malformed>;
 
 /// Whether the connection goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +188,8 @@ impl Connection {
                 Err(Stop::Lost) => return,
                 Err(Stop::Failed(complaint)) => return self.end(&complaint).await,
             };
-            match Box::pin(self.take(kind, body)).await {
+            let Some(message) = self.take_at_hand(Frontend::read(kind, body)) else { continue };
+            match Box::pin(self.take(kind, message)).await {
                 Ok(Next::Continue) => {}
                 Ok(Next::Close) | Err(Stop::Lost) => return,
                 Err(Stop::Failed(complaint)) => return self.end(&complaint).await,
@@ -200,8 +205,10 @@ impl Connection {
 
     /// The next message, before which all answers are sent.
     async fn next_message(&mut self) -> Result<(u8, Bytes), Stop> {
-        let is_serving = *self.phase.borrow() == Phase::Serving;
-        if is_serving && let Some(message) = self.wire.buffered()? {
+        if *self.phase.borrow() != Phase::Serving {
+            return Err(Stop::Failed(shutting_down()));
+        }
+        if let Some(message) = self.wire.buffered()? {
             return Ok(message);
         }
         let is_open = self.session.transaction_status() != TransactionStatus::Idle;
@@ -218,12 +225,13 @@ impl Connection {
                 None => std::future::pending().await,
             }
         };
+        // In this order, which spares a message that is there all the others.
         tokio::select! {
             biased;
+            message = read => Ok(message?),
             _ = self.phase.wait_for(|phase| *phase != Phase::Serving) => {
                 Err(Stop::Failed(shutting_down()))
             }
-            message = read => Ok(message?),
             () = self.registered.interrupt.terminated() => Err(shutting_down().into()),
             () = idle_limit => Err(idle_too_long(is_open).into()),
             () = late(transaction) => Err(transaction_too_long().into()),
@@ -248,9 +256,46 @@ impl Connection {
         self.transaction_began.filter(|_| milliseconds > 0).map(|began| began + limit)
     }
 
+    /// Answers a message that needs no waiting; another one it gives back.
+    fn take_at_hand(&mut self, message: Read) -> Option<Read> {
+        if self.is_passing_over {
+            return Some(message);
+        }
+        let done = match message {
+            Ok(Some(Frontend::Bind(bind))) => match self.known_at_hand(&bind.statement) {
+                Some((known, described)) => self.bind_known(bind, known, described),
+                None => return Some(Ok(Some(Frontend::Bind(bind)))),
+            },
+            Ok(Some(Frontend::Describe(Target::Portal(name)))) => {
+                match self.describe_portal_at_hand(&name) {
+                    true => Ok(()),
+                    false => return Some(Ok(Some(Frontend::Describe(Target::Portal(name))))),
+                }
+            }
+            Ok(Some(Frontend::Sync)) if !self.session.is_implicit() => {
+                self.end_series();
+                Ok(())
+            }
+            message => return Some(message),
+        };
+        if let Err(complaint) = done {
+            self.fail(complaint, true);
+        }
+        None
+    }
+
+    /// What Sync does once all before it is committed.
+    fn end_series(&mut self) {
+        self.is_passing_over = false;
+        if self.session.transaction_status() == TransactionStatus::Idle {
+            self.portals.clear();
+        }
+        self.tell_ready();
+    }
+
     /// Answers one message. An error ends the connection.
-    async fn take(&mut self, kind: u8, body: Bytes) -> Result<Next, Stop> {
-        let message = match Frontend::read(kind, body) {
+    async fn take(&mut self, kind: u8, message: Read) -> Result<Next, Stop> {
+        let message = match message {
             Ok(Some(message)) => message,
             Ok(None) => {
                 let message = format!("invalid frontend message type {kind}");
@@ -281,14 +326,10 @@ impl Connection {
                 };
             }
             Frontend::Sync => {
-                self.is_passing_over = false;
                 if let Err(error) = Box::pin(self.session.end_implicit()).await {
                     reply::error(&mut self.wire.output, &Complaint::of(&error, ""));
                 }
-                if self.session.transaction_status() == TransactionStatus::Idle {
-                    self.portals.clear();
-                }
-                self.tell_ready();
+                self.end_series();
                 Ok(())
             }
             // Of a COPY that has failed meanwhile.

@@ -97,7 +97,7 @@ impl Connection {
             return Err(Complaint::error("42P05", message).into());
         }
         if self.known.len() >= KEPT_COUNT_MAX {
-            return Err(too_many("prepared statements"));
+            return Err(too_many("prepared statements").into());
         }
         let mut statements = parse_script(sql).map_err(wrong)?;
         let parsed = statements.pop();
@@ -150,12 +150,33 @@ impl Connection {
 
     /// Bind.
     pub(super) async fn bind(&mut self, bind: Bind) -> Result<(), Stop> {
-        let Bind { portal, statement, formats, values, results } = bind;
-        let known = self.known(&statement)?;
+        let known = self.known(&bind.statement)?;
         let described = match &*known {
-            Known::Prepared { sql, .. } => Some(self.described(&statement, sql).await?),
+            Known::Prepared { sql, .. } => Some(self.described(&bind.statement, sql).await?),
             Known::Empty | Known::Plain(..) => None,
         };
+        self.bind_known(bind, known, described).map_err(Stop::from)
+    }
+
+    /// What is known of a statement, and of one that the session has prepared what that knows; None: that is to be found out, or there
+    /// is no such statement.
+    pub(super) fn known_at_hand(&self, name: &str) -> Option<(Arc<Known>, Option<Arc<Described>>)> {
+        let known = self.known.get(name)?;
+        let described = match &**known {
+            Known::Prepared { .. } => Some(self.session.described_at_hand(name)?),
+            Known::Empty | Known::Plain(..) => None,
+        };
+        Some((Arc::clone(known), described))
+    }
+
+    /// Bind of a statement of which this is known.
+    pub(super) fn bind_known(
+        &mut self,
+        bind: Bind,
+        known: Arc<Known>,
+        described: Option<Arc<Described>>,
+    ) -> Result<(), Complaint> {
+        let Bind { portal, statement, formats, values, results } = bind;
         let types = described.as_ref().map_or(&[][..], |described| &described.parameters);
         let oids: &[u32] = match &*known {
             Known::Prepared { declared, .. } => declared,
@@ -167,7 +188,7 @@ impl Connection {
                 values.len(),
                 types.len()
             );
-            return Err(Complaint::error("08P01", message).into());
+            return Err(Complaint::error("08P01", message));
         }
         if formats.len() > 1 && formats.len() != values.len() {
             let message = format!(
@@ -175,7 +196,7 @@ impl Connection {
                 formats.len(),
                 values.len()
             );
-            return Err(Complaint::error("08P01", message).into());
+            return Err(Complaint::error("08P01", message));
         }
         let read = values.iter().zip(types).enumerate().map(|(place, (value, column_type))| {
             let oid = oids.get(place).copied().unwrap_or(0);
@@ -191,7 +212,7 @@ impl Connection {
         let values = read.collect::<Result<Vec<_>, Complaint>>()?;
         if !portal.is_empty() && self.portals.contains_key(&portal) {
             let message = format!("cursor \"{portal}\" already exists");
-            return Err(Complaint::error("42P03", message).into());
+            return Err(Complaint::error("42P03", message));
         }
         if self.portals.len() >= KEPT_COUNT_MAX {
             return Err(too_many("portals"));
@@ -199,7 +220,7 @@ impl Connection {
         let (formats, state) = (results, State::Bound);
         let told = Vec::new();
         let bound = Portal { statement, known, described, values, formats, told, state };
-        self.portals.insert(portal, bound);
+        self.portals.insert(portal, Box::new(bound));
         reply::bare(&mut self.wire.output, b'2');
         Ok(())
     }
@@ -216,6 +237,7 @@ impl Connection {
                 reply::row_description(&mut self.wire.output, &columns(&schema, &[]));
                 Ok(())
             }
+            Target::Portal(name) if self.describe_portal_at_hand(&name) => Ok(()),
             Target::Portal(name) => {
                 let mut portal = self.take_portal(&name)?;
                 let told = self.describe_portal(&mut portal).await;
@@ -254,18 +276,24 @@ impl Connection {
         Ok(())
     }
 
-    async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
-        if let (Some(described), State::Bound) = (&portal.described, &portal.state) {
-            let out = &mut self.wire.output;
-            match &described.columns {
-                Some(schema) => {
-                    portal.told = columns(schema, &portal.formats);
-                    reply::row_description(out, &portal.told);
-                }
-                None => reply::bare(out, b'n'),
+    /// Describes the portal `name`, if its columns are known; whether they are.
+    pub(super) fn describe_portal_at_hand(&mut self, name: &str) -> bool {
+        let Some(portal) = self.portals.get_mut(name) else { return false };
+        let (Some(described), State::Bound) = (&portal.described, &portal.state) else {
+            return false;
+        };
+        let out = &mut self.wire.output;
+        match &described.columns {
+            Some(schema) => {
+                portal.told = columns(schema, &portal.formats);
+                reply::row_description(out, &portal.told);
             }
-            return Ok(());
+            None => reply::bare(out, b'n'),
         }
+        true
+    }
+
+    async fn describe_portal(&mut self, portal: &mut Portal) -> Result<(), Stop> {
         if let (Known::Plain(parsed, sql), State::Bound) = (&*portal.known, &portal.state)
             && !block::is_border(&parsed.statement)
         {
@@ -283,7 +311,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take_portal(&mut self, name: &str) -> Result<Portal, Complaint> {
+    fn take_portal(&mut self, name: &str) -> Result<Box<Portal>, Complaint> {
         self.portals
             .remove(name)
             .ok_or_else(|| Complaint::error("34000", format!("portal \"{name}\" does not exist")))
@@ -442,7 +470,7 @@ fn are_columns_of(columns: &[Column], schema: &SchemaRef) -> bool {
     columns.len() == fields.len() && columns.iter().zip(fields).all(is_same)
 }
 
-fn too_many(what: &str) -> Stop {
+fn too_many(what: &str) -> Complaint {
     let message = format!("a session keeps at most {KEPT_COUNT_MAX} {what}");
-    Complaint::error("54000", message).hint("close those that are done").into()
+    Complaint::error("54000", message).hint("close those that are done")
 }
