@@ -1,3 +1,5 @@
+//! Batches that come one by one become few, in their order; places count through them; a copy is a copy.
+
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 
