@@ -78,7 +78,7 @@ impl Compared {
 
     /// The comparison, as a condition within the subquery.
     fn comparison(&self, around: &Around<'_>) -> Result<Expr> {
-        Ok(binary_expr(self.from_within(around)?, self.operator, self.own()))
+        Ok(binary_expr(self.seen_within(around)?, self.operator, self.own()))
     }
 
     /// Where the comparison is NULL, as a condition within the subquery.
@@ -86,14 +86,14 @@ impl Compared {
         use Operator as Op;
         Ok(match self.operator {
             Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq => {
-                self.from_within(around)?.is_null().or(self.own().is_null())
+                self.seen_within(around)?.is_null().or(self.own().is_null())
             }
             _ => self.comparison(around)?.is_null(),
         })
     }
 
     /// The value that is compared, as the subquery names it.
-    fn from_within(&self, around: &Around<'_>) -> Result<Expr> {
+    fn seen_within(&self, around: &Around<'_>) -> Result<Expr> {
         let schema = around.plan.schema();
         let value = self.value.clone().transform_up(|part| {
             Ok(match part {
@@ -127,7 +127,7 @@ pub(super) fn contained(around: &mut Around<'_>, expression: Expr) -> Result<Exp
     let decides = match (is_all, compared.operator.negate()) {
         (false, _) => comparison,
         (true, Some(operator)) => {
-            binary_expr(compared.from_within(around)?, operator, compared.own())
+            binary_expr(compared.seen_within(around)?, operator, compared.own())
         }
         (true, None) => not(comparison),
     };
@@ -272,7 +272,7 @@ fn compared(around: &mut Around<'_>, expression: Expr, is_whole: bool) -> Result
         true => {
             let opposite = match compared.operator.negate() {
                 Some(operator) => {
-                    binary_expr(compared.from_within(around)?, operator, compared.own())
+                    binary_expr(compared.seen_within(around)?, operator, compared.own())
                 }
                 None => not(comparison),
             };

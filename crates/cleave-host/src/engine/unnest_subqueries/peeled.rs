@@ -1,6 +1,7 @@
 //! A subquery of which only whether it has rows is asked, as a plan that names nothing around it, and conditions that do.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use datafusion::common::Column;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -33,7 +34,7 @@ impl Peeled {
                 let (within, own): (Vec<_>, Vec<_>) = conditions.partition(has_subquery);
                 self.conditions.extend(own);
                 if let Some(within) = conjunction(within) {
-                    let rest = Filter::try_new(within, filter.input.clone())?;
+                    let rest = Filter::try_new(within, Arc::clone(&filter.input))?;
                     self.plan = LogicalPlan::Filter(rest);
                     return Ok(false);
                 }
