@@ -199,8 +199,8 @@ impl ColumnBuilder {
     }
 }
 
-/// Values of one width. Arrow's own builder makes its array by way of a description of it, which costs an array of one value, of
-/// which there are some for each parameter and each column of a small statement, four times as much.
+/// Values of one width. Arrow's own builder makes its array by way of a general description, which costs more than an array of one
+/// value, of which there is one for each parameter and each column of a small statement.
 #[derive(Debug)]
 struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,

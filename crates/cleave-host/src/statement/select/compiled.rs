@@ -91,7 +91,8 @@ pub(crate) async fn compile(
     let fields: Vec<_> = table.fields().iter().map(Arc::clone).chain(parameters).collect();
     let schema = Arc::new(Schema::new(fields));
     if values.is_empty() {
-        return Ok(Compiled { types, wanted: Vec::new(), schema, expressions: Vec::new() });
+        let (wanted, schema) = (Vec::new(), Arc::new(Schema::empty()));
+        return Ok(Compiled { types, wanted, schema, expressions: Vec::new() });
     }
     for value in &mut values {
         if let ControlFlow::Break(error) = VisitMut::visit(value, &mut Columns) {
