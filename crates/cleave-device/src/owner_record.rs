@@ -15,7 +15,7 @@
 //! Invariant: the epochs in the file only rise, unless the device was given up or handed over by its
 //! operator. Source: rule 29.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -68,7 +68,7 @@ impl OwnerRecord {
     /// The record that belongs to the identity kept at `identity`: beside it, as its name with `.owner`.
     #[must_use]
     pub fn beside_identity(identity: &Path) -> Self {
-        Self(Place::File(with_suffix(identity, ".owner")))
+        Self(Place::File(files::with_suffix(identity, ".owner")))
     }
 
     /// The record of `media`, whose identity is kept at `identity` if it is a file: on a whole block device, which may
@@ -185,22 +185,10 @@ fn decode(bytes: &[u8]) -> Result<Ownership, FrameError> {
 
 fn remove_durably(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
-        Ok(()) => sync_folder(path),
+        Ok(()) => files::sync_parent(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// Makes the names in the folder of `path` durable.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 fn io_error(action: &'static str, path: &Path, source: io::Error) -> OwnerRecordError {

@@ -244,7 +244,7 @@ impl Database {
         archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);
         if count > 0 || !database.catalog().held.tables.is_empty() {
-            match database.checkpoint_at_opening().await {
+            match database.checkpoint_now().await {
                 // The log has it all still, and only where the database is open can room be made.
                 Err(error) if error.sqlstate() == DISK_FULL => {}
                 outcome => outcome?,
@@ -258,7 +258,8 @@ impl Database {
         Ok(database)
     }
 
-    async fn checkpoint_at_opening(self: &Arc<Self>) -> Result<()> {
+    /// As [`Database::checkpoint`], whatever there is.
+    async fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
         Transaction::begin(self).await?.checkpoint().await.map(drop)
     }
 
@@ -616,7 +617,7 @@ impl Database {
     /// Those of a commit; what was committed stays so.
     pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
         if self.logged_count() > 0 || !self.live().delta.is_empty() {
-            Transaction::begin(self).await?.checkpoint().await?;
+            self.checkpoint_now().await?;
         }
         Ok(())
     }

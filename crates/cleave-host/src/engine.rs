@@ -33,6 +33,7 @@ use crate::dialect::{
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
+use crate::statement::names::SCHEMA;
 use crate::statement::select::PackGroupKeys;
 
 use hand_down_filters::with_hand_down_filters;
@@ -41,8 +42,6 @@ use unnest_subqueries::UnnestSubqueries;
 
 /// What the engine calls the catalog of a database's tables.
 pub(crate) const CATALOG: &str = "cleave";
-/// What it calls their schema.
-pub(crate) const SCHEMA: &str = "public";
 
 /// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(

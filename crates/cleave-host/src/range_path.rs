@@ -40,11 +40,10 @@ use crate::statement::select::KeptPlan;
 use joined::Asked;
 pub(crate) use joined::Reader;
 use read::RangeRow;
+pub(crate) use template::{Kept, RangeTemplate, Window};
 
 /// What stands for a list.
 const LIST: DataType = DataType::Boolean;
-pub(crate) use template::{Kept, RangeTemplate, Window};
-
 /// Rows that are looked at first, at least, where a condition may leave some out.
 const LOOKED_AT_MIN: usize = 16;
 

@@ -93,6 +93,15 @@ pub fn sync_directory(path: &Path) -> io::Result<()> {
     on_files(|files| files.sync_directory(path))
 }
 
+/// Makes the name of `path` durable, or that it is gone.
+///
+/// # Errors
+/// As [`sync_directory`].
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    sync_directory(folder.unwrap_or(Path::new(".")))
+}
+
 /// Makes an empty file to write in place, or empties what is there.
 ///
 /// # Errors
@@ -124,11 +133,7 @@ pub fn replace_record(path: &Path, record: &[u8]) -> io::Result<()> {
     match write_durably(&new, &bytes) {
         Ok(()) => {
             rename(&new, path)?;
-            sync_directory(
-                path.parent()
-                    .filter(|folder| !folder.as_os_str().is_empty())
-                    .unwrap_or(Path::new(".")),
-            )
+            sync_parent(path)
         }
         Err(error) => {
             // What could be written of it is only in the way.
@@ -147,7 +152,9 @@ fn is_for_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// `path` with `suffix` behind its name.
+#[must_use]
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)

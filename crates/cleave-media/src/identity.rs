@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::direct_file::sync_parent;
+use crate::files::with_suffix;
 use crate::{DirectFile, MediaError, random_bytes};
 
 /// Who media is, whatever its path. Displayed as 32 hexadecimal digits.
@@ -114,12 +115,6 @@ fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&new, path)?;
     sync_parent(path)
-}
-
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 #[cfg(test)]

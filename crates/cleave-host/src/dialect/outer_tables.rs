@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableFactor, VisitMut, VisitorMut};
 
-use crate::engine::{CATALOG, SCHEMA};
-use crate::statement::names::{fold, name_and_alias};
+use crate::engine::CATALOG;
+use crate::statement::names::{SCHEMA, fold, name_and_alias};
 
 /// Writes out such names everywhere in `query`.
 pub(super) fn name_outer_tables(query: &mut ast::Query) {

@@ -386,14 +386,22 @@ fn named_as(
     list: impl Iterator<Item = Expr>,
     schema: &DFSchema,
 ) -> Result<LogicalPlan> {
-    let list = list.zip(schema.iter()).map(|(value, (qualifier, field))| {
+    let list = named_by_schema(list, schema).collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(list, Arc::new(plan))?))
+}
+
+/// `list`, each by the name that `schema` has in its place.
+fn named_by_schema(
+    list: impl IntoIterator<Item = Expr>,
+    schema: &DFSchema,
+) -> impl Iterator<Item = Expr> {
+    list.into_iter().zip(schema.iter()).map(|(value, (qualifier, field))| {
         let column = Column::from((qualifier, field));
         match value {
             Expr::Column(own) if own == column => Expr::Column(own),
-            value => value.alias_qualified(column.relation, column.name),
+            value => value.unalias().alias_qualified(column.relation, column.name),
         }
-    });
-    Ok(LogicalPlan::Projection(Projection::try_new(list.collect(), Arc::new(plan))?))
+    })
 }
 
 /// An order whose subqueries name columns that the list below it has left out, with these.

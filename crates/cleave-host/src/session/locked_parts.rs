@@ -89,9 +89,7 @@ impl Session {
             _ => Err(Error::unsupported("a locking clause in this statement")),
         }
     }
-}
 
-impl Session {
     /// `error` of a part; what it misses may be a column of the statement around.
     async fn of_another(&mut self, error: Error, parts: &LockedParts) -> Error {
         let Error::UnknownName { kind: NameKind::Column, name, .. } = &error else { return error };

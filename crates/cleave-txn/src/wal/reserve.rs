@@ -79,19 +79,19 @@ impl Reserve {
     }
 }
 
-/// Puts at least `byte_count` bytes aside in `directory` for the next opening.
+/// Puts at least `byte_count` bytes, of which there is a most, aside in `directory` for the next opening.
 ///
 /// # Errors
 /// [`LogError::Io`], for want of space as a rule: what was put aside before is still there.
 pub fn reserve_for_opening(directory: &Path, byte_count: u64) -> Result<(), LogError> {
-    let path = directory.join(OPENING);
+    let (path, byte_count) = (directory.join(OPENING), byte_count.min(RESERVE_BYTES_MAX));
     let found = std::fs::metadata(&path).map(|metadata| metadata.len());
     let (found, file) = match found {
         Ok(found) if found >= byte_count => return Ok(()),
         Ok(found) => (found, files::open(&path)),
         Err(_) => (0, files::create(&path)),
     };
-    let missing = byte_count.min(RESERVE_BYTES_MAX).saturating_sub(found);
+    let missing = byte_count.saturating_sub(found);
     let zeros = vec![0; usize::try_from(missing).unwrap_or(0)];
     file.and_then(|file| file.write_at(found, &zeros)).map_err(LogError::io("make", &path))
 }

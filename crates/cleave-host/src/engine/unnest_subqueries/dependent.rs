@@ -134,14 +134,8 @@ fn listed(
     schema: &DFSchema,
     outer: &[Column],
 ) -> Result<Joined> {
-    let named = list.into_iter().zip(schema.iter()).map(|(value, (qualifier, field))| {
-        let column = Column::from((qualifier, field));
-        match value {
-            Expr::Column(own) if own == column => Expr::Column(own),
-            value => value.unalias().alias_qualified(column.relation, column.name),
-        }
-    });
-    let named: Vec<Expr> = named.chain(outer.iter().cloned().map(Expr::Column)).collect();
+    let named = super::named_by_schema(list, schema);
+    let named: Vec<Expr> = named.chain(columns(outer)).collect();
     let plan = LogicalPlan::Projection(Projection::try_new(named, Arc::new(input))?);
     Ok(Joined { plan, outer: outer.to_vec() })
 }

@@ -28,12 +28,10 @@ use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice, views};
 use crate::catalog::TableState;
+pub(super) use crate::engine::CATALOG;
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
-
-/// Name of the only catalog, and of the schema of its tables.
-pub(super) const CATALOG: &str = "cleave";
-pub(super) const SCHEMA: &str = "public";
+pub(super) use crate::statement::names::SCHEMA;
 
 /// One table of one statement's catalog state.
 pub(super) struct CleaveTable {
