@@ -239,7 +239,7 @@ impl Database {
         let database = Self::start(directory, lock, state, options, opening).await?;
         let (log, count) = match log {
             LogStart::New(log) => (log, 0),
-            LogStart::Read(reader) => log::recover(&database, reader).await?,
+            LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
         };
         archive::start(&log, &database.catalog());
         database.log.get_or_init(|| log);

@@ -148,6 +148,25 @@ impl FoundRow {
     }
 }
 
+impl DeltaTablet {
+    /// Appends the rows that commit `number` begins.
+    fn append(&mut self, rows: &Arc<RecordBatch>, keys: &[(u32, BinaryArray)], number: u64) {
+        let first = self.rows.len();
+        for (index, entries) in keys {
+            let keys = self.keys.entry(*index).or_default();
+            for (place, key) in entries.iter().enumerate() {
+                if let Some(key) = key {
+                    keys.entry(key.to_vec()).or_default().push(first + place);
+                }
+            }
+        }
+        self.rows.extend((0..rows.num_rows()).map(|place| {
+            let row = FoundRow { rows: Arc::clone(rows), place };
+            DeltaRow { row, begun: number, ended: u64::MAX }
+        }));
+    }
+}
+
 impl DeltaRow {
     fn is_seen(&self, number: u64) -> bool {
         self.begun <= number && number < self.ended
@@ -420,8 +439,8 @@ impl Delta {
         Ok(prepared)
     }
 
-    /// Enters what the commit `number` changes, whose record lies at `logged_at` and ends at `log_end`. Under the turn to
-    /// write, under which it was prepared.
+    /// Enters what the commit `number` changes, and those before it that were not entered; whose records begin at `logged_at` and
+    /// end at `log_end`. Under the turn to write, under which it was prepared.
     pub(crate) fn put(
         &self,
         prepared: Vec<Prepared>,
@@ -429,8 +448,8 @@ impl Delta {
         (logged_at, log_end): (u64, u64),
     ) {
         let mut contents = self.write();
-        debug_assert_eq!(contents.log_ends.len() as u64 + 1, number);
-        contents.log_ends.push(log_end);
+        debug_assert!(number > contents.log_ends.len() as u64, "commits come in their order");
+        contents.log_ends.resize(usize::try_from(number).unwrap_or(usize::MAX), log_end);
         for change in prepared {
             let row_count = change.rows.as_ref().map_or(0, |rows| rows.num_rows());
             let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
@@ -449,6 +468,10 @@ impl Delta {
                     }
                 });
             debug_assert_eq!(tablet.vid_first + tablet.rows.len() as u64, change.vid_first);
+            if let Some(rows) = change.rows {
+                tablet.append(&rows, &change.keys, number);
+            }
+            // Behind them: of commits that are made again at once, one may end what another began.
             for vid in change.ended {
                 match vid
                     .checked_sub(tablet.vid_first)
@@ -462,20 +485,6 @@ impl Delta {
                     }
                 }
             }
-            let Some(rows) = change.rows else { continue };
-            let first = tablet.rows.len();
-            for (index, entries) in change.keys {
-                let keys = tablet.keys.entry(index).or_default();
-                for (place, key) in entries.iter().enumerate() {
-                    if let Some(key) = key {
-                        keys.entry(key.to_vec()).or_default().push(first + place);
-                    }
-                }
-            }
-            tablet.rows.extend((0..rows.num_rows()).map(|place| {
-                let row = FoundRow { rows: Arc::clone(&rows), place };
-                DeltaRow { row, begun: number, ended: u64::MAX }
-            }));
         }
     }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first of their VIDs.
-//! 2. [`recover`] reads the records behind the root's position, and makes each of them again.
+//! 2. [`recover`](redo::recover) reads the records behind the root's position, and makes them again, many [at once](redo).
 //!
 //! Every commit that replaces the root is a checkpoint: all before it is in pages by then, but for tables that are
 //! [held](crate::catalog::held) because a device of theirs is away: the log keeps what they lack, and all others go on. Large commits
@@ -17,20 +17,18 @@
 //! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the database
 //! does not open; space that the durable root names is not used again before a newer one is durable. Source: rules 25 and 27.
 
+pub(crate) mod redo;
 mod rows;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use cleave_media::{Clock, SystemClock};
-use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Record, Wal};
+use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Wal};
 use prost::Message;
 
-use crate::catalog::commit::Transaction;
+use crate::catalog::CatalogState;
 use crate::catalog::upkeep::Upkeep;
-use crate::catalog::{CatalogState, TableState};
-use crate::database::Database;
 use crate::delta::Live;
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
@@ -233,114 +231,6 @@ impl Committed {
         let (commit, time_us) = (upkeep.unlogged_commit, upkeep.unlogged_at_us);
         Self { commit, time_us, unlogged: commit, is_missing: true, ..Self::default() }
     }
-
-    /// The changes that it says, to what is committed.
-    pub(crate) fn changes(self, live: &Live) -> Result<Vec<TableChange>, String> {
-        let mut changes = Vec::with_capacity(self.tables.len());
-        for logged in self.tables {
-            let id = logged.table_id;
-            let table = live.state.tables().find(|table| {
-                let schema = &table.schema;
-                (schema.table_id, schema.version) == (id, logged.schema_version)
-            });
-            let Some(table) = table else {
-                return Err(format!("it changes table {id}, which the root does not have so"));
-            };
-            changes.push(change_of(live, table, logged.tablets)?);
-        }
-        Ok(changes)
-    }
-}
-
-fn change_of(
-    live: &Live,
-    table: &TableState,
-    tablets: Vec<CommittedTablet>,
-) -> Result<TableChange, String> {
-    let mut change = TableChange::new(Arc::clone(&table.schema));
-    let schema = table.schema.arrow();
-    for logged in tablets {
-        let place = usize::try_from(logged.place).unwrap_or(usize::MAX);
-        let name = &table.schema.name;
-        let Some(tablet) = table.tablets.get(place) else {
-            return Err(format!("it changes tablet {place} of \"{name}\", which has none such"));
-        };
-        let next_vid = live.delta.next_vid(table, place);
-        if next_vid != logged.vid_first {
-            return Err(format!(
-                "its rows of \"{name}\" begin with VID {}, and the next one is {next_vid}",
-                logged.vid_first
-            ));
-        }
-        let ended = vids(&logged.ended_gaps);
-        let (delta, id) = (&live.delta, table.schema.table_id);
-        if let Some(vid) =
-            ended.iter().find(|vid| !delta.lives(id, place, tablet, **vid, live.number))
-        {
-            return Err(format!("it ends VID {vid} of \"{name}\", which is not there"));
-        }
-        if !ended.is_empty() {
-            change.ended.insert(place, ended);
-        }
-        if !logged.rows.is_empty() {
-            change.rows.insert(place, rows::decode(logged.rows, &schema)?.into());
-        }
-    }
-    Ok(change)
-}
-
-/// Makes the commits that `reader` gives; the log, which goes on behind them, and how many they were.
-///
-/// # Errors
-/// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the root; those of the device.
-pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> Result<(Wal, u64)> {
-    let mut count = 0_u64;
-    let held = database.catalog().held.clone();
-    while let Some(logged) = reader.next_record()? {
-        let Record::Commit { payload, .. } = logged.record else { continue };
-        let damaged = |reason: String| StorageError::Damaged {
-            path: directory_of(database.directory()),
-            reason: format!("the commit at {} cannot be made again: {reason}", logged.at),
-        };
-        let committed = Committed::decode(payload.as_slice());
-        let mut committed = committed.map_err(|error| damaged(error.to_string()))?;
-        committed.tables.retain(|table| held.lacks(table.table_id, logged.at.0));
-        if logged.at.0 < held.until {
-            committed.sequences.clear();
-        }
-        redo(database, committed, logged.at, damaged).await?;
-        count += 1;
-    }
-    Ok((Wal::resume(reader, LogOptions::default())?, count))
-}
-
-/// Makes the small commit whose record lies at `at` again, in the delta.
-///
-/// # Errors
-/// What `damaged` makes of a record that does not fit; those of the device.
-pub(crate) async fn redo(
-    database: &Arc<Database>,
-    committed: Committed,
-    at: Lsn,
-    damaged: impl FnOnce(String) -> StorageError,
-) -> Result<()> {
-    for sequence in &committed.sequences {
-        database.sequences().recovered(&database.catalog(), sequence);
-    }
-    if committed.tables.is_empty() {
-        return Ok(());
-    }
-    if database.live().delta.is_full() {
-        drop(Transaction::begin(database).await?);
-    }
-    let live = database.live();
-    let changes = committed.changes(&live).map_err(damaged)?;
-    let changes: Vec<&TableChange> = changes.iter().collect();
-    let number = live.number + 1;
-    let prepared = live.delta.prepare(&live.state, &changes)?;
-    live.delta.put(prepared, number, (at.0, 0));
-    database.publish_small(number, 0);
-    Ok(())
 }
 
 fn gaps(vids: &BTreeSet<u64>) -> Vec<u64> {

@@ -15,7 +15,8 @@ use super::manifest::{Manifest, moment};
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::error::Result;
-use crate::log::{self, Committed};
+use crate::log::Committed;
+use crate::log::redo::{Gathered, Redo};
 use crate::settings::Settings;
 use crate::storage_error::{Identity, StorageError};
 use crate::value::parse;
@@ -110,6 +111,7 @@ pub(super) async fn replay(
     }
     number_above(database, highest_segment(&folder, manifest)?).await?;
     let mut reader = LogReader::open(&folder, Lsn(manifest.log_position))?;
+    let mut redo = Redo::new(database, &folder);
     let settings = Arc::new(Settings::default());
     let mut reached = Reached {
         commit: manifest.commit,
@@ -127,17 +129,12 @@ pub(super) async fn replay(
             Record::Note { payload } => (payload, true),
             Record::Checkpoint { .. } => continue,
         };
-        let damaged = |reason: String| StorageError::Damaged {
-            path: folder.clone(),
-            reason: format!("the commit at {} cannot be made again: {reason}", logged.at),
-        };
-        let committed = Committed::decode(payload.as_slice());
-        let committed = committed.map_err(|error| damaged(error.to_string()))?;
+        let committed = redo.decode(&payload, logged.at)?;
         if wanted.until.is_before(&committed) {
             break;
         }
         if !is_note && committed.is_of_sequences() {
-            log::redo(database, committed, logged.at, damaged).await?;
+            redo.push(committed, logged.at).await?;
             continue;
         }
         let known = database.catalog().upkeep.unlogged_commit;
@@ -148,6 +145,9 @@ pub(super) async fn replay(
             return Err(missing(&committed, &reached));
         }
         let (number, at) = (committed.commit, moment(committed.time_us));
+        if is_note || committed.replaced.is_some() {
+            redo.finish().await?;
+        }
         if let Some(replaced) = &committed.replaced {
             change::apply(database, &folder, number, replaced).await?;
         } else if is_note {
@@ -155,19 +155,23 @@ pub(super) async fn replay(
             let mut transaction = Transaction::begin(database).await?;
             transaction.next.commit = number.max(transaction.next.commit);
             transaction.next.upkeep.unlogged_commit = number;
-            for change in committed.changes(&database.live()).map_err(damaged)? {
+            let mut gathered = Gathered::behind(database.live());
+            let pushed = gathered.push(committed).and_then(|()| gathered.changes());
+            for change in pushed.map_err(|reason| redo.damaged(logged.at, &reason))? {
                 transaction = apply(transaction, &settings, &change).await?;
             }
             drop(transaction.publish());
         } else {
-            log::redo(database, committed, logged.at, damaged).await?;
+            redo.push(committed, logged.at).await?;
         }
         if database.logged_count() >= SETTLED_AT_ONCE {
+            redo.finish().await?;
             database.checkpoint().await?;
         }
         (reached.commit, reached.at) = (number, at);
         reached.count += 1;
     }
+    redo.finish().await?;
     let mut transaction = Transaction::begin(database).await?;
     // Numbers go on behind those of the log.
     transaction.next.commit = reached.commit.max(transaction.next.commit);

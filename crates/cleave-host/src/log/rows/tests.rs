@@ -1,11 +1,14 @@
 //! Rows of records: all types there and back, and bytes that are none.
 
+use std::sync::Arc;
+
 use arrow::array::{
     BinaryArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray, Float32Array,
     Float64Array, Int16Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray,
     Time64MicrosecondArray, TimestampMicrosecondArray,
 };
-use arrow::datatypes::{Field, Schema};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Field, IntervalMonthDayNano, Schema, SchemaRef};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -76,7 +79,35 @@ fn batch(numbers: &[Option<i64>]) -> RecordBatch {
     RecordBatch::try_new(schema, columns).unwrap()
 }
 
+/// The rows of one record.
+fn decode(bytes: Vec<u8>, schema: &SchemaRef) -> Result<RecordBatch, String> {
+    let mut builder = RowsBuilder::new(SchemaRef::clone(schema));
+    builder.push(bytes)?;
+    let rows = builder.finish()?.whole().unwrap();
+    Ok(rows.map_or_else(|| RecordBatch::new_empty(SchemaRef::clone(schema)), Arc::unwrap_or_clone))
+}
+
 proptest! {
+    #[test]
+    fn rows_of_many_records_come_back_in_their_order(
+        records in vec((vec(any::<Option<i64>>(), 0..4), any::<bool>()), 1..40),
+    ) {
+        let schema = batch(&[]).schema();
+        let mut builder = RowsBuilder::new(SchemaRef::clone(&schema));
+        let mut wanted = Vec::new();
+        for (numbers, is_message) in &records {
+            let rows = batch(numbers);
+            let bytes = if *is_message { encode_batch(&rows) } else { encode(&rows) };
+            builder.push(bytes.unwrap()).unwrap();
+            wanted.push(rows);
+            prop_assert_eq!(builder.row_count(), wanted.iter().map(RecordBatch::num_rows).sum::<usize>());
+        }
+        let found = builder.finish().unwrap();
+        let found: Vec<RecordBatch> = found.batches().cloned().collect();
+        prop_assert_eq!(concat_batches(&schema, &found).unwrap(), concat_batches(&schema, &wanted).unwrap());
+        prop_assert_eq!(builder.row_count(), 0);
+    }
+
     #[test]
     fn rows_come_back(numbers in vec(any::<Option<i64>>(), 0..20), from in 0..20_usize) {
         let whole = batch(&numbers);
