@@ -2,7 +2,8 @@
 """Transactions and analytic queries beside each other, and single transactions against what the medium can do.
 
     scripts/bench_beside.py freshness   from a commit to the answer of a query on the device that shows it, while others write
-    scripts/bench_beside.py analytics   LinkBench while a join with GROUP BY runs on a device, against none; each on a core of its own
+    scripts/bench_beside.py analytics   LinkBench while a join with GROUP BY runs on a device, against none; each on a core of its own,
+                                        the server and who writes on one, the device and who asks on the other
     scripts/bench_beside.py embedded    a point read and a durable update of one thread in one process, against bare write and fsync
 
 Needs `cargo build --release` (or CLEAVE_BINARY; `analytics` takes `cleaved` from beside it) and psycopg, which it installs into
@@ -122,6 +123,8 @@ def analytics(psycopg, folder, options):
     is_over, asked = threading.Event(), []
 
     def analyse():
+        # This thread alone.
+        os.sched_setaffinity(0, {1})
         with psycopg.connect(f"host=127.0.0.1 port={port} user=ada dbname=db", autocommit=True) as connection:
             for setting in ["split = ndp", "stealing = off"]:
                 connection.execute(f"SET {setting}")
@@ -132,7 +135,8 @@ def analytics(psycopg, folder, options):
     def transactions():
         where = ["--url", f"postgres://ada@127.0.0.1:{port}/db", "--no-load", "--scale", options.scale, "--clients", options.clients,
                  "--seconds", options.seconds, "--warmup", 1]
-        return bench_workloads.operation(bench_workloads.run("linkbench", where), "all")
+        # On one core whether the other is taken or not: beside a busy device it would lose the second one, too.
+        return bench_workloads.operation(bench_workloads.run("linkbench", where, before=["taskset", "-c", "0"]), "all")
 
     try:
         rates, late, queries = [], [], []

@@ -44,9 +44,9 @@ def url(server):
     return f"postgres://{environment['PGUSER']}@127.0.0.1:{server.port}/{environment['PGDATABASE']}"
 
 
-def run(workload, where, *options):
-    """What `cleave bench` has measured."""
-    command = [bench.CLEAVE, "bench", workload, *where, *options, "--json"]
+def run(workload, where, *options, before=()):
+    """What `cleave bench` has measured. `before` are words in front of the command (taskset)."""
+    command = [*before, bench.CLEAVE, "bench", workload, *where, *options, "--json"]
     return json.loads(servers.output(command).splitlines()[-1])
 
 
