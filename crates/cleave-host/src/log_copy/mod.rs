@@ -35,7 +35,7 @@ use cleave_media::{BlockAddress, Extent};
 use futures::future::BoxFuture;
 
 pub use layout::LogCopy;
-pub use takeover::{TakeOver, TakenOver, take_over};
+pub use takeover::{TakeOver, TakenOver, Witnesses, take_over};
 
 use crate::backup::{STATISTICS, USERS};
 use crate::catalog::commit::{Transaction, retired};
