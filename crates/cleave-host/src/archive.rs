@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_txn::wal::segment::{list_segments, segment_path};
-use cleave_txn::{LogError, Record, Wal};
+use cleave_txn::{LogError, Lsn, Record, Wal};
 use prost::Message;
 
 use crate::backup::change;
@@ -163,9 +163,13 @@ pub(crate) fn status(database: &Database) -> String {
         std::fs::metadata(segment_path(&own, *start)).ok().map(|metadata| metadata.len())
     });
     let (count, bytes) = bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
+    // What was archived before this opening is not looked for.
+    let archived = match log.archived_end() {
+        Lsn(0) => "nothing was copied since the database was opened to".to_owned(),
+        end => format!("log up to {end} is in"),
+    };
     let mut status = format!(
-        "log up to {} is in {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
-        log.archived_end(),
+        "{archived} {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
         folder.display()
     );
     if let Some(uncopied) = database.archive.uncopied() {

@@ -505,6 +505,7 @@ impl Database {
         // Connected as this database before it is remembered: one that is another database's is
         // refused here.
         device.link().await?;
+        Box::pin(log_copy::erase_unnamed(&device, self.catalog().database.0)).await?;
         let id = entry.id;
         transaction.next.devices.insert(id, entry);
         transaction.devices.push(Arc::clone(&device));
@@ -529,9 +530,9 @@ impl Database {
             }
             .into());
         }
-        // What it was told of a copy that was given up goes with it.
-        let is_word = |copy: &LogCopy| copy.device == device.id().0 && copy.gives_up.is_some();
-        transaction.next.upkeep.log_copies.retain(|copy| !is_word(copy));
+        // What it has of a copy that was given up, or was told of others, goes with it.
+        let is_over = |copy: &LogCopy| copy.device == device.id().0 && copy.is_ended;
+        transaction.next.upkeep.log_copies.retain(|copy| !is_over(copy));
         if transaction.next.copies_extents(device.id()).next().is_some() {
             let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
             return Err(StorageError::Attach { device: name.to_owned(), reason }.into());

@@ -87,7 +87,8 @@ pub enum StorageError {
     /// Something is made on this host, and the copy of the log that is to have it does not: bring the device back, or reset log_copy.
     #[error(
         "it is made on this host, but the copy of the log on device \"{device}\" does not have it, so that a takeover would lack \
-         it: {source}; it is copied when the device answers, and ALTER SYSTEM RESET log_copy gives the copy up"
+         it: {source}; {}",
+        .source.remedy("it is copied when the device answers, and ALTER SYSTEM RESET log_copy gives the copy up")
     )]
     NotCopied {
         /// Name of the device.
@@ -98,8 +99,8 @@ pub enum StorageError {
     },
     /// Nothing was made, since the copy of the log that is to have it could not: as for [`StorageError::NotCopied`].
     #[error(
-        "nothing was changed, since the copy of the log on device \"{device}\" could not take it: {source}; bring the device back, \
-         or give the copy up by ALTER SYSTEM RESET log_copy"
+        "nothing was changed, since the copy of the log on device \"{device}\" could not take it: {source}; {}",
+        .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_copy")
     )]
     Uncopied {
         /// Name of the device.
@@ -358,6 +359,26 @@ impl StorageError {
                 source.is_device_lost()
             }
             _ => false,
+        }
+    }
+
+    /// Whether another host has taken the database over, or another copy of its folder was opened.
+    #[must_use]
+    pub fn is_of_another_host(&self) -> bool {
+        match self {
+            Self::Superseded { .. } | Self::Copied { .. } => true,
+            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
+                source.is_of_another_host()
+            }
+            _ => false,
+        }
+    }
+
+    /// What to do about a copy of the log that cannot be written for this reason: `otherwise`, unless it is another host's by now.
+    fn remedy(&self, otherwise: &'static str) -> &'static str {
+        match self.is_of_another_host() {
+            true => "this host can commit nothing any more",
+            false => otherwise,
         }
     }
 

@@ -45,6 +45,8 @@ use postgres::linger::Speaking;
 
 /// Connections beyond the limit that are heard, to be told so, or to cancel a statement.
 const SPARE_COUNT: usize = 64;
+/// How often copies of the log are looked after: as soon as a device is back that was away when its copy was given up, the copy ends.
+const COPIES_PAUSE: Duration = Duration::from_secs(5);
 
 /// What all connections of a server share.
 #[derive(Debug)]
@@ -190,6 +192,7 @@ impl Server {
         // Given up with the listener: what it has not committed is as it was.
         let mut upkeep = JoinSet::new();
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
+        upkeep.spawn_on(Arc::clone(self).look_after_copies(), &self.runtime);
         let front = Front::default();
         let places = Arc::new(Semaphore::new(self.limits.session_count_max + SPARE_COUNT));
         let mut connections = JoinSet::new();
@@ -247,6 +250,20 @@ impl Server {
             for (table, error) in self.database.autovacuum().await {
                 self.log(&format!("cannot vacuum \"{table}\": {error}"));
             }
+        }
+    }
+
+    /// Does for copies of the log what waits for devices that were away, again and again.
+    async fn look_after_copies(self: Arc<Self>) {
+        let mut told = String::new();
+        loop {
+            tokio::time::sleep(COPIES_PAUSE).await;
+            let failure = self.database.look_after_copies().await.err();
+            let failure = failure.map(|error| error.to_string()).unwrap_or_default();
+            if failure != told && !failure.is_empty() {
+                self.log(&format!("cannot look after copies of the log: {failure}"));
+            }
+            told = failure;
         }
     }
 

@@ -561,21 +561,20 @@ impl Copier {
     pub(super) async fn erase(&self, asked: &LogCopy) -> Result<()> {
         let mut place = Arc::clone(&self.shipped).lock_owned().await;
         let Some(arena) = asked.arenas.first() else { return Ok(()) };
-        let anchor = Extent { start: arena.start, block_count: ANCHOR_BLOCKS };
-        self.device.reserve(vec![anchor]).await?;
-        let incarnation = self.device.incarnation().await?;
-        let zeros = item(anchor.start, vec![0; anchor.bytes()]);
         *place = None;
-        let written = self.device.call("erase its copy of the log", Request::Write(vec![zeros]));
-        match written.await? {
-            Reply::Done => {}
-            other => return Err(self.device.strange(&other, "write")),
-        }
-        self.device.sync().await?;
-        match self.device.incarnation().await? {
-            now if now == incarnation => Ok(()),
-            _ => Err(self.device.restarted()),
-        }
+        let (device, start) = (Arc::clone(&self.device), arena.start);
+        let erasing = async move {
+            let erased = erase_at(&device, start).await;
+            drop(place);
+            erased
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a write that was begun must end before its place is let go of, so giving up the statement must not cancel it; \
+                      the guard that it holds keeps others out"
+        )]
+        let erasing = tokio::spawn(erasing);
+        erasing.await.unwrap_or_else(|_| Err(fault(&self.device, "the program is shutting down")))
     }
 }
 
@@ -627,6 +626,26 @@ impl Shipped {
         if may_have_happened(error) {
             self.lost.extend(taken);
         }
+    }
+}
+
+/// Erases the head at `start` and all stamps behind it.
+///
+/// # Errors
+/// Those of the device.
+pub(super) async fn erase_at(device: &Device, start: BlockAddress) -> Result<()> {
+    let anchor = Extent { start, block_count: ANCHOR_BLOCKS };
+    device.reserve(vec![anchor]).await?;
+    let incarnation = device.incarnation().await?;
+    let zeros = item(start, vec![0; anchor.bytes()]);
+    match device.call("erase its copy of the log", Request::Write(vec![zeros])).await? {
+        Reply::Done => {}
+        other => return Err(device.strange(&other, "write")),
+    }
+    device.sync().await?;
+    match device.incarnation().await? {
+        now if now == incarnation => Ok(()),
+        _ => Err(device.restarted()),
     }
 }
 

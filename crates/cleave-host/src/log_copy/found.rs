@@ -41,17 +41,37 @@ pub(super) struct Found {
     pub(super) files: BTreeMap<String, Place>,
 }
 
-/// Looks at all places on `device`, of so many blocks, at which a copy of the log of `database` may begin; the newest one that
-/// holds.
+/// As [`newest`], which is to be there.
 ///
 /// # Errors
 /// Where there is none, or none that holds; those of the device.
 pub(super) async fn search(device: &Device, database: [u8; 16], block_count: u64) -> Result<Found> {
+    if let Some(newest) = newest(device, database, block_count).await? {
+        return Ok(newest);
+    }
+    let heads = heads(device, database, block_count).await?;
+    let reason = match heads.iter().any(|(_, head)| head.given_up.is_empty()) {
+        true => "the copy of the log on it was begun, and none that is whole is there",
+        false => {
+            "it has no copy of the log of its database; one is kept there by ALTER SYSTEM SET log_copy"
+        }
+    };
+    Err(fault(device, reason))
+}
+
+/// Looks at all places on `device`, of so many blocks, at which a copy of the log of `database` may begin; the newest one that
+/// holds.
+///
+/// # Errors
+/// Those of the device.
+pub(super) async fn newest(
+    device: &Device,
+    database: [u8; 16],
+    block_count: u64,
+) -> Result<Option<Found>> {
     let mut newest: Option<Found> = None;
-    let mut is_begun = false;
     let heads = heads(device, database, block_count).await?;
     for (anchor, head) in heads.iter().filter(|(_, head)| head.given_up.is_empty()) {
-        is_begun = true;
         let found = at(device, *anchor, &head.id, block_count).await?;
         let age = |found: &Found| (found.stamp.epoch, found.stamp.time_us);
         if let Some(found) = found
@@ -60,13 +80,7 @@ pub(super) async fn search(device: &Device, database: [u8; 16], block_count: u64
             newest = Some(found);
         }
     }
-    let reason = match is_begun {
-        true => "the copy of the log on it was begun, and none that is whole is there",
-        false => {
-            "it has no copy of the log of its database; one is kept there by ALTER SYSTEM SET log_copy"
-        }
-    };
-    newest.ok_or_else(|| fault(device, reason))
+    Ok(newest)
 }
 
 /// The heads on `device`, of so many blocks, that are of `database`, and where they lie.

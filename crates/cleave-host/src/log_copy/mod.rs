@@ -9,7 +9,7 @@
 //! 1. `ALTER SYSTEM SET log_copy` names the devices; [`set`] puts them into the root, with the space that each reserves.
 //! 2. [`Copies::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the device lacks.
 //! 3. [`prepare`] sees to it, before a root is written, that the copy has room for it.
-//!    Who gives a copy up tells the other devices ([`given_up`]).
+//!    Who gives a copy up tells the other devices ([`given_up`]), and it is erased when its device answers ([`end_given_up`]).
 //! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies there.
 //!
 //! A copy is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was taken over can
@@ -35,7 +35,7 @@ use cleave_media::{BlockAddress, Extent};
 use futures::future::BoxFuture;
 
 pub use layout::LogCopy;
-pub use takeover::{TakeOver, TakenOver, take_over};
+pub use takeover::{TakeOver, TakenOver, Witnesses, take_over};
 
 use crate::backup::{STATISTICS, USERS};
 use crate::catalog::commit::{Transaction, retired};
@@ -69,6 +69,8 @@ pub(crate) struct Copies {
     copiers: Mutex<BTreeMap<[u8; 16], Arc<Copier>>>,
     /// What the root kept for copies that was there at the opening; nothing any more once they all have a newer one.
     kept: Mutex<KeptSpace>,
+    /// Held by who erases ended ones: their space is let go of once.
+    erasing: tokio::sync::Mutex<()>,
 }
 
 /// Space that nothing uses any more, by device: pages of roots that a copy may still have.
@@ -361,7 +363,8 @@ async fn aligned(claim: &Claim, block_count: u32) -> Result<Extent> {
 /// Keeps copies on the devices called so, and on no others.
 ///
 /// # Errors
-/// Unknown names; the database's own device; those of the devices and of a commit.
+/// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a copy is given up and
+/// another host has taken the database over; those of the devices and of a commit.
 pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()> {
     let mut wanted = Vec::new();
     for name in names {
@@ -374,25 +377,29 @@ pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()
         device.link().await?;
         wanted.push(device.id().0);
     }
+    let is_unwanted = |copy: &LogCopy| !copy.is_ended && !wanted.contains(&copy.device);
+    let answering = match database.durable().upkeep.log_copies.iter().any(is_unwanted) {
+        true => Box::pin(given_up::answering(database)).await?,
+        false => Vec::new(),
+    };
     let mut transaction = Transaction::begin(database).await?;
-    for place in 0..transaction.next.upkeep.log_copies.len() {
-        let Some(copy) = transaction.next.upkeep.log_copies.get_mut(place) else { continue };
-        if copy.is_ended || wanted.contains(&copy.device) {
-            continue;
-        }
-        copy.is_ended = true;
-        let given_up = copy.clone();
-        Box::pin(given_up::tell(database, &mut transaction, &given_up)).await?;
-    }
     let copies = &mut transaction.next.upkeep.log_copies;
+    let mut unwanted = Vec::new();
+    for copy in copies.iter_mut().filter(|copy| is_unwanted(copy)) {
+        copy.is_ended = true;
+        unwanted.push(copy.clone());
+    }
     for device in wanted {
         if !copies.iter().any(|copy| copy.device == device && !copy.is_ended) {
             let (id, arenas) = (drawn_id()?, Vec::new());
             copies.push(LogCopy { device, id, arenas, is_ended: false, gives_up: None });
         }
     }
+    for copy in &unwanted {
+        Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
+    }
     transaction.commit_settings().await?;
-    erase_ended(database).await
+    erase_ended(database, false).await
 }
 
 /// An id that no other copy has.
@@ -403,19 +410,25 @@ fn drawn_id() -> Result<[u8; 16]> {
 }
 
 /// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets go of their space.
+/// Of a copy that is not known any more, since its device was removed while it was away, they know until the next opening, whose epoch
+/// says as much.
 ///
 /// # Errors
 /// Those of a commit.
-async fn erase_ended(database: &Arc<Database>) -> Result<()> {
+async fn erase_ended(database: &Arc<Database>, is_opening: bool) -> Result<()> {
+    // Who came before may have erased them, and their space may be a table's by now.
+    let _erasing = database.copies.erasing.lock().await;
     let state = database.durable();
     let mut erased = Vec::new();
     let copies = &state.upkeep.log_copies;
     let (words, ended): (Vec<_>, Vec<_>) =
         copies.iter().filter(|copy| copy.is_ended).partition(|copy| copy.gives_up.is_some());
     for ended in ended.into_iter().chain(words) {
-        let is_there =
-            |copy: &LogCopy| ended.gives_up == Some(copy.id) && !erased.contains(&copy.id);
-        if copies.iter().any(is_there) {
+        let is_needed = |id: [u8; 16]| {
+            let is_known = copies.iter().any(|copy| copy.id == id);
+            !erased.contains(&id) && (is_known || !is_opening)
+        };
+        if ended.gives_up.is_some_and(is_needed) {
             continue;
         }
         let copier = database.copies.copier(database, ended)?;
@@ -434,6 +447,77 @@ async fn erase_ended(database: &Arc<Database>) -> Result<()> {
     Ok(())
 }
 
+/// Does what could not be done while devices were away: brings copies to where the log is, and [ends](end_given_up) others.
+///
+/// # Errors
+/// As [`end_given_up`].
+async fn look_after(database: &Arc<Database>) -> Result<()> {
+    if let Some(log) = database.log().filter(|_| database.copies.are_on()) {
+        // Who waited for it was told why it is not there, and nobody else need be.
+        drop(database.copies.reach(database, log.durable_end().0).await);
+    }
+    end_given_up(database, false).await
+}
+
+/// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot be erased yet.
+///
+/// # Errors
+/// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the database over.
+async fn end_given_up(database: &Arc<Database>, is_opening: bool) -> Result<()> {
+    if !database.durable().upkeep.log_copies.iter().any(|copy| copy.is_ended) {
+        return Ok(());
+    }
+    erase_ended(database, is_opening).await?;
+    let state = database.durable();
+    if given_up::unerased(&state).next().is_none() {
+        return Ok(());
+    }
+    let answering = Box::pin(given_up::answering(database)).await?;
+    let is_untold = |copy| given_up::untold(&state, copy, &answering).next().is_some();
+    if !given_up::unerased(&state).any(is_untold) {
+        return Ok(());
+    }
+    let mut transaction = Transaction::begin(database).await?;
+    let left: Vec<LogCopy> = given_up::unerased(&transaction.next).cloned().collect();
+    let mut is_told = false;
+    for copy in &left {
+        is_told |= Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
+    }
+    if is_told {
+        transaction.checkpoint().await?;
+    }
+    Ok(())
+}
+
+/// Erases what a device that is being attached has of copies of the log of `database`: it was removed while it was away, and no root
+/// names them.
+///
+/// # Errors
+/// Those of the device.
+pub(crate) async fn erase_unnamed(device: &Device, database: [u8; 16]) -> Result<()> {
+    let block_count = device.block_count().await?;
+    for (start, _) in found::heads(device, database, block_count).await? {
+        copier::erase_at(device, start).await?;
+    }
+    Ok(())
+}
+
+/// [`end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a device is away.
+pub(crate) async fn end_what_answers(database: &Arc<Database>) {
+    let ending = waiting::timeout(OPENING_WAIT, Box::pin(end_given_up(database, false)));
+    drop(ending.await);
+}
+
+impl Database {
+    /// Does for copies of the log what waits for devices that were away. A server asks for it again and again.
+    ///
+    /// # Errors
+    /// Those of a commit; SQLSTATE 55006 where another host has taken the database over.
+    pub async fn look_after_copies(self: &Arc<Self>) -> Result<()> {
+        Box::pin(look_after(self)).await
+    }
+}
+
 /// Brings the copies to where the database is, at its opening; who is away hinders nobody but those who commit.
 pub(crate) async fn start(database: &Arc<Database>) {
     let state = database.catalog();
@@ -445,10 +529,8 @@ pub(crate) async fn start(database: &Arc<Database>) {
     }
     let following = async {
         database.copies.follow(database).await;
-        if state.upkeep.log_copies.iter().any(|copy| copy.is_ended) {
-            // Tried again at the next opening.
-            drop(erase_ended(database).await);
-        }
+        // Tried again by whoever looks after them.
+        drop(end_given_up(database, true).await);
     };
     waiting::timeout(OPENING_WAIT, Box::pin(following)).await.unwrap_or_default();
 }
@@ -472,8 +554,8 @@ pub(crate) fn status(database: &Database) -> String {
         let name = copier.device.name();
         if copy.is_ended {
             lines.push(format!(
-                "device \"{name}\" still has an ended copy, from which nothing should be taken over; it is erased when the \
-                 database is opened, or log_copy set, and the device answers"
+                "device \"{name}\" still has an ended copy, from which nothing should be taken over; it is erased when the device \
+                 answers: by a server, or at a CHECKPOINT, an opening, or when log_copy is set"
             ));
             continue;
         }

@@ -1,7 +1,8 @@
 //! Takeover: a device that keeps a copy of the log in, a database in a new folder out.
 //!
-//! 1. The copy is looked for and read, which changes nothing: where it is torn, stale or another's, all stays as it is. So are the other
+//! 1. The copy is looked for and read, which changes nothing: where it is torn, damaged, stale or another's, all stays as it is. So are the other
 //!    devices that its root names: where one of them shows that the database went on without this copy, the host that has them keeps them.
+//!    Who was asked, and who was silent, is told with what was taken over ([`Witnesses`]).
 //! 2. The device is claimed in a higher epoch. From here on the host that had it can acknowledge nothing.
 //! 3. The copy is read again, since that host may have gone on until then; so are the devices claimed that its root names.
 //! 4. Files, root and log are written into the folder, which is marked until it is whole; then it is opened as after a crash.
@@ -19,8 +20,8 @@ use std::time::Duration;
 use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
 use cleave_fragment::waiting;
 use cleave_media::files;
-use cleave_txn::Lsn;
 use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
+use cleave_txn::{LogReader, Lsn, Record};
 use prost::Message;
 
 use super::found::{self, Found};
@@ -36,7 +37,7 @@ use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
 use crate::database::{self, Database, OpenOptions};
 use crate::device::{self, Device};
 use crate::error::{Error, Result};
-use crate::log::directory_of;
+use crate::log::{Committed, directory_of};
 use crate::storage_error::StorageError;
 
 /// What the lost host's own device is called from then on, where tables lie on it.
@@ -69,6 +70,18 @@ pub struct TakenOver {
     pub lost_socket: PathBuf,
     /// Devices that do not answer, by name.
     pub away: Vec<String>,
+    /// Who could say whether the copy was given up; None: nobody was asked, since also a stale one would do.
+    pub witnesses: Option<Witnesses>,
+}
+
+/// The other devices that the root of a copy names. One that was there when the copy was given up, or came back later while the host
+/// ran, knows of that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Witnesses {
+    /// Names of those that know nothing against it.
+    pub asked: Vec<String>,
+    /// Names of those that gave no answer.
+    pub silent: Vec<String>,
 }
 
 /// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old host. See the
@@ -113,6 +126,7 @@ struct Taking<'a> {
     /// Whom it has when this claims it.
     claimed: Ownership,
     looking: Device,
+    witnesses: Option<Witnesses>,
     _lock: std::fs::File,
 }
 
@@ -142,8 +156,16 @@ impl<'a> Taking<'a> {
         };
         (entry.id, entry.name) = (DeviceId(named.id), named.name.clone());
         if root::exists(directory) && !directory.join(MARK).exists() {
-            let reason = "it holds a database, which is not written over".to_owned();
-            let path = directory.to_owned();
+            let is_same = root::read_sound(directory)
+                .is_ok_and(|(state, _)| state.database.0.as_slice() == owner.database);
+            let reason = match is_same {
+                true => {
+                    "it holds a database, which is not written over, and which is this one; if a takeover into it was interrupted, that \
+                     was at its very end, and it is to be opened"
+                }
+                false => "it holds a database, which is not written over",
+            };
+            let (path, reason) = (directory.to_owned(), reason.to_owned());
             return Err(StorageError::BackupPlace { path, reason }.into());
         }
         prepare_place(directory, is_ours)?;
@@ -151,25 +173,11 @@ impl<'a> Taking<'a> {
         let mark = directory.join(MARK);
         files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
         sync_folder(directory)?;
-        let is_stale = owner.epoch > found.stamp.epoch;
-        if is_stale
-            && !from.accepts_stale
-            && !device::knows_opening(directory, entry.id, owner.opening)?
-        {
-            let reason = format!(
-                "its copy of the log was written last at {} in epoch {}, and the database was opened since, in epoch {}: what \
-                 was committed then may not be in it; use the folder of that host if there is one, or else say --stale",
-                moment(found.stamp.time_us),
-                found.stamp.epoch,
-                owner.epoch
-            );
-            return refused(&entry, &reason);
-        }
         let epoch = owner.epoch.max(found.stamp.epoch).max(root.epoch).saturating_add(1);
         let claimed =
             Ownership { database: owner.database, epoch, opening: database::draw_opening()? };
         let looking = self::looking(&entry, owner.database, directory, options)?;
-        let taking = Self {
+        let mut taking = Self {
             directory,
             from,
             options,
@@ -178,17 +186,103 @@ impl<'a> Taking<'a> {
             owner,
             claimed,
             looking,
+            witnesses: None,
             _lock: lock,
         };
-        if !from.accepts_stale {
-            Box::pin(taking.refuse_what_others_outlived(&found, &root)).await?;
-        }
+        Box::pin(taking.judge(found, root)).await?;
         Ok(taking)
     }
 
-    /// Refuses the copy `found` where one of the other devices that its `root` names shows that the database went on without it. One that
-    /// does not answer says nothing: the copy may be all that is left.
-    async fn refuse_what_others_outlived(&self, found: &Found, root: &proto::Root) -> Result<()> {
+    /// Refuses the copy `found` with this `root` where it is damaged, and, unless a stale one will do, where the database went on without it.
+    async fn judge(&mut self, mut found: Found, mut root: proto::Root) -> Result<()> {
+        let last = loop {
+            match self.check(&found, &root).await {
+                Ok(last) => break last,
+                Err(error) => {
+                    let newer = self.search().await?;
+                    if newer.stamp.sequence == found.stamp.sequence {
+                        return Err(error);
+                    }
+                    // The host that has it went on meanwhile, over what it needs no more.
+                    root = root_of(&self.looking, &newer).await?;
+                    found = newer;
+                }
+            }
+        };
+        if !self.from.accepts_stale {
+            let outlived = match self.is_used_since(&found)? {
+                true => Err(format!(
+                    "the database was opened since, in epoch {}: what was committed then may not be in it; use the folder of that host \
+                     if there is one, or else say --stale",
+                    self.owner.epoch
+                )),
+                false => Box::pin(self.ask_others(&found, &root)).await?,
+            };
+            match outlived {
+                Ok(witnesses) => self.witnesses = Some(witnesses),
+                Err(reason) => {
+                    let reach = reach(&found.stamp, last);
+                    return refused(&self.entry, &format!("{reach}, and {reason}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the device of the copy `found` was claimed behind it by an opening that this takeover is not.
+    fn is_used_since(&self, found: &Found) -> Result<bool> {
+        let is_newer = self.owner.epoch > found.stamp.epoch;
+        Ok(is_newer && !device::knows_opening(self.directory, self.entry.id, self.owner.opening)?)
+    }
+
+    /// Reads all that a host needs of the copy `found` with this `root`, before it is taken from the host that has it: the last commit, and
+    /// when it was made, if the log says so. The log is in the folder then, as where a takeover is interrupted.
+    ///
+    /// # Errors
+    /// What is damaged; those of the device; [`Error::Io`].
+    async fn check(&self, found: &Found, root: &proto::Root) -> Result<(u64, Option<i64>)> {
+        for (name, _) in found.files.iter().filter(|(name, _)| is_wanted(name)) {
+            self.file(found, name).await?;
+        }
+        self.write_log(found).await?;
+        let unread = |error| self.fault(&format!("its copy of the log is damaged: {error}"));
+        let place = Lsn(found.stamp.log_start);
+        let mut reader = LogReader::open(&directory_of(self.directory), place).map_err(unread)?;
+        let mut last = (root.commit, None);
+        while let Some(record) = reader.next_record().map_err(unread)? {
+            if let Record::Commit { payload, .. } = record.record
+                && let Ok(committed) = Committed::decode(payload.as_slice())
+                && committed.commit > last.0
+            {
+                last = (committed.commit, Some(committed.time_us));
+            }
+        }
+        Ok(last)
+    }
+
+    /// The bytes of the file `name`; None: it can be lost, and is.
+    ///
+    /// # Errors
+    /// What is damaged; those of the device.
+    async fn file(&self, found: &Found, name: &str) -> Result<Option<Vec<u8>>> {
+        let bytes = match found.files.get(name) {
+            Some(place) => found::file(&self.looking, place).await?,
+            None => None,
+        };
+        if bytes.is_none() && !name.starts_with(STATISTICS) {
+            return Err(self.fault(&format!("its copy of \"{name}\" is damaged")));
+        }
+        Ok(bytes)
+    }
+
+    /// Asks the other devices that `root` names whether the database went on without the copy `found`: why it is so, or who was asked.
+    /// One that does not answer says nothing: the copy may be all that is left.
+    async fn ask_others(
+        &self,
+        found: &Found,
+        root: &proto::Root,
+    ) -> Result<std::result::Result<Witnesses, String>> {
+        let mut witnesses = Witnesses::default();
         for device in root.devices.iter().filter(|device| device.id != self.entry.id.0) {
             let Some(entry) = root::device_entry(device) else { continue };
             if matches!(entry.kind, DeviceKind::Embedded) {
@@ -196,60 +290,65 @@ impl<'a> Taking<'a> {
             }
             let other = looking(&entry, self.owner.database, self.directory, self.options)?;
             let identity = waiting::timeout(OPENING_WAIT, Box::pin(other.identity())).await;
-            let Some(Ok(identity)) = identity else { continue };
+            let Some(Ok(identity)) = identity else {
+                // Of a host before, where nobody serves what is left of it.
+                if entry.name != LOST_DEVICE {
+                    witnesses.silent.push(entry.name);
+                }
+                continue;
+            };
+            // What is another database's by now, or nobody's, has nothing of this one.
             let Some(owner) = identity.owner else { continue };
-            let newer = self.newer_copy(found, &other, identity.block_count);
-            let newer = waiting::timeout(LOOKING_WAIT, Box::pin(newer)).await;
-            if let Some(Ok(Some(newer))) = newer {
-                let reason = format!(
-                    "its copy of the log was written last at {} in epoch {}, and device \"{}\" at {} has one that was written without it at \
-                     {} in epoch {}: what was committed then may not be in this one; take over from that device, or else say --stale",
-                    moment(found.stamp.time_us),
-                    found.stamp.epoch,
-                    entry.name,
-                    entry.address(),
-                    moment(newer.stamp.time_us),
-                    newer.stamp.epoch
-                );
-                return refused(&self.entry, &reason);
-            }
-            let told =
-                given_up::is_told(&other, self.owner.database, identity.block_count, &found.stamp);
-            let told = waiting::timeout(LOOKING_WAIT, Box::pin(told)).await;
-            if let Some(Ok(true)) = told {
-                let reason = format!(
-                    "its copy of the log was written last at {} in epoch {}, and was given up, as device \"{}\" at {} was told: what was \
-                     committed then is not in the copy; use the folder of that host if there is one, or else say --stale",
-                    moment(found.stamp.time_us),
-                    found.stamp.epoch,
-                    entry.name,
-                    entry.address()
-                );
-                return refused(&self.entry, &reason);
-            }
-            if owner.epoch > found.stamp.epoch
-                && !device::knows_opening(self.directory, entry.id, owner.opening)?
-            {
-                let reason = format!(
-                    "its copy of the log was written last at {} in epoch {}, and the database was opened since, without this device: device \
-                     \"{}\" at {} is used in epoch {}; what was committed then may not be in the copy; use the folder of that host if \
-                     there is one, or else say --stale",
-                    moment(found.stamp.time_us),
-                    found.stamp.epoch,
-                    entry.name,
-                    entry.address(),
-                    owner.epoch
-                );
-                return refused(&self.entry, &reason);
+            let against = self.against(found, (&entry, &other), (owner, identity.block_count));
+            match waiting::timeout(LOOKING_WAIT, Box::pin(against)).await {
+                Some(Ok(Some(reason))) => return Ok(Err(reason)),
+                Some(Ok(None)) => witnesses.asked.push(entry.name),
+                Some(Err(_)) | None => witnesses.silent.push(entry.name),
             }
         }
-        Ok(())
+        Ok(Ok(witnesses))
+    }
+
+    /// What `other`, of so many blocks and `owner`'s, says against the copy `found`; None: nothing.
+    ///
+    /// # Errors
+    /// Those of the device.
+    async fn against(
+        &self,
+        found: &Found,
+        (entry, other): (&DeviceEntry, &Device),
+        (owner, block_count): (Ownership, u64),
+    ) -> Result<Option<String>> {
+        let named = format!("device \"{}\" at {}", entry.name, entry.address());
+        if let Some(newer) = self.newer_copy(found, other, block_count).await? {
+            return Ok(Some(format!(
+                "{named} has one that was written without it at {} in epoch {}: what was committed then may not be in this one; take \
+                 over from that device, or else say --stale",
+                moment(newer.stamp.time_us),
+                newer.stamp.epoch
+            )));
+        }
+        if given_up::is_told(other, self.owner.database, block_count, &found.stamp).await? {
+            return Ok(Some(format!(
+                "was given up, as {named} was told: what was committed then is not in the copy; use the folder of that host if \
+                 there is one, or else say --stale"
+            )));
+        }
+        let is_used = owner.epoch > found.stamp.epoch
+            && !device::knows_opening(self.directory, entry.id, owner.opening)?;
+        Ok(is_used.then(|| {
+            format!(
+                "the database was opened since, without this device: {named} is used in epoch {}; what was committed then may not \
+                 be in the copy; use the folder of that host if there is one, or else say --stale",
+                owner.epoch
+            )
+        }))
     }
 
     /// The copy on `other`, of so many blocks, if it is newer than `found` and may have what that lacks and somebody was told of.
     ///
     /// # Errors
-    /// Those of the device; where it has no copy.
+    /// Those of the device.
     async fn newer_copy(
         &self,
         found: &Found,
@@ -257,10 +356,10 @@ impl<'a> Taking<'a> {
         block_count: u64,
     ) -> Result<Option<Found>> {
         let age = |stamp: &Stamp| (stamp.epoch, stamp.generation, stamp.log_end);
-        let newest = found::search(other, self.owner.database, block_count).await?;
-        if age(&newest.stamp) <= age(&found.stamp) {
+        let newest = found::newest(other, self.owner.database, block_count).await?;
+        let Some(newest) = newest.filter(|newest| age(&newest.stamp) > age(&found.stamp)) else {
             return Ok(None);
-        }
+        };
         // Of one opening, which asked for both to the end: nobody was told of anything that either of them lacks.
         let upkeep = root_of(other, &newest).await?.upkeep.unwrap_or_default();
         let mut copies = upkeep.log_copies.iter();
@@ -355,17 +454,8 @@ impl<'a> Taking<'a> {
             // Its own device is another one.
             upkeep.kept.retain(|kept| kept.device != DeviceId::EMBEDDED.0);
         }
-        let is_wanted = |name: &str| {
-            let of = |folder: &str| {
-                let number = name.strip_prefix(folder)?.strip_prefix('/')?;
-                number.parse::<u32>().ok()
-            };
-            name == USERS || of(SEGMENTS).is_some() || of(STATISTICS).is_some()
-        };
-        for (name, place) in found.files.iter().filter(|(name, _)| is_wanted(name)) {
-            let Some(bytes) = found::file(&self.looking, place).await? else {
-                return Err(self.fault(&format!("its copy of \"{name}\" is damaged")));
-            };
+        for (name, _) in found.files.iter().filter(|(name, _)| is_wanted(name)) {
+            let Some(bytes) = self.file(found, name).await? else { continue };
             let path = directory.join(name);
             if name.starts_with(STATISTICS) {
                 let folder = directory.join(STATISTICS);
@@ -379,8 +469,7 @@ impl<'a> Taking<'a> {
             }
         }
         root::sync_segments(directory)?;
-        let log = found::log(&self.looking, &found.stamp).await?;
-        write_log(directory, &found.stamp, &log).map_err(|reason| self.fault(&reason))??;
+        self.write_log(found).await?;
         root::replace_message(directory, &root)?;
         Ok(TakenOver {
             at: moment(found.stamp.time_us),
@@ -389,7 +478,14 @@ impl<'a> Taking<'a> {
             lost,
             lost_socket,
             away: Vec::new(),
+            witnesses: self.witnesses.clone(),
         })
+    }
+
+    /// Writes the log into the folder.
+    async fn write_log(&self, found: &Found) -> Result<()> {
+        let log = found::log(&self.looking, &found.stamp).await?;
+        write_log(self.directory, &found.stamp, &log).map_err(|reason| self.fault(&reason))?
     }
 
     fn fault(&self, reason: &str) -> Error {
@@ -531,6 +627,26 @@ fn write_segments(folder: &Path, segments: BTreeMap<u64, Vec<u8>>) -> Result<()>
         files::write_durably(&path, &bytes).map_err(|error| Error::io("write", &path, error))?;
     }
     sync_folder(folder)
+}
+
+/// Whether a new folder gets the file of this name that a copy has.
+fn is_wanted(name: &str) -> bool {
+    let is_of = |folder: &str| {
+        let number = name.strip_prefix(folder).and_then(|name| name.strip_prefix('/'));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    name == USERS || is_of(SEGMENTS) || is_of(STATISTICS)
+}
+
+/// How far the copy with this stamp goes, whose `last` commit that is, in words, for those who are to decide whether it will do.
+fn reach(stamp: &Stamp, last: (u64, Option<i64>)) -> String {
+    let (commit, time_us) = last;
+    let of = time_us.map(|time_us| format!(" of {}", moment(time_us))).unwrap_or_default();
+    format!(
+        "its copy of the log was written last at {} in epoch {}, goes up to commit {commit}{of}",
+        moment(stamp.time_us),
+        stamp.epoch
+    )
 }
 
 /// Whether a takeover that was interrupted leaves a file of this name.

@@ -63,6 +63,15 @@ impl Constants {
         *expression = ast::Expr::value(ast::Value::Placeholder(name));
     }
 
+    /// Puts one in the place of a string; false: `expression` is none.
+    pub(super) fn put_string(&mut self, expression: &mut ast::Expr) -> bool {
+        let ast::Expr::Value(value) = &*expression else { return false };
+        let ast::Value::SingleQuotedString(text) = &value.value else { return false };
+        let text = text.clone();
+        self.put(expression, ColumnType::Text, text);
+        true
+    }
+
     /// Puts one in the place of a whole number.
     pub(super) fn put_number(&mut self, expression: &mut ast::Expr) {
         if let Some(digits) = digits(expression) {

@@ -25,7 +25,7 @@ use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
 use super::lifted::{Constants, Seen};
-use super::ranges::{RangeChange, lift};
+use super::ranges::{Lift, RangeChange};
 use super::returning::Returning;
 use super::subqueries::NestedChange;
 use super::{Outcome, Session, identity};
@@ -126,22 +126,22 @@ impl Lifted {
         }
         let (mut lifted, mut constants) = (modify.clone(), Constants::default());
         lifted.position = None;
-        let mut lift = Lift { constants: &mut constants, state, depth: 0 };
+        let lift = |expression: &mut ast::Expr, constants: &mut Constants| {
+            let mut lift = Lift::new(state, constants, |own, constants| constants.put_number(own));
+            VisitMut::visit(expression, &mut lift).is_continue().then_some(())
+        };
         if let Action::Update(assignments) = &mut lifted.action {
             for set in assignments {
                 set.position = None;
                 let Some(value) = &mut set.value else { continue };
                 // A string that is a value by itself; of one beside an operator the type follows from what stands there.
-                if lift.string(value).is_continue() && VisitMut::visit(value, &mut lift).is_break()
-                {
-                    return None;
+                if !constants.put_string(value) {
+                    lift(value, &mut constants)?;
                 }
             }
         }
-        if let Some(condition) = &mut lifted.selection
-            && VisitMut::visit(condition, &mut lift).is_break()
-        {
-            return None;
+        if let Some(condition) = &mut lifted.selection {
+            lift(condition, &mut constants)?;
         }
         Some(Self { modify: lifted, values: constants.parameters()? })
     }
@@ -170,51 +170,6 @@ fn has_parameters(modify: &Modify) -> bool {
     let mut values = values.chain(&modify.selection);
     values.any(|value| value.visit(&mut Parameters).is_break())
         || modify.returning.visit(&mut Parameters).is_break()
-}
-
-/// Puts parameters in the places of whole numbers, and of what subqueries compare with.
-struct Lift<'a> {
-    constants: &'a mut Constants,
-    state: &'a CatalogState,
-    /// How many subqueries are around what is visited.
-    depth: usize,
-}
-
-impl Lift<'_> {
-    /// Breaks where `expression` was a string.
-    fn string(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
-        let ast::Expr::Value(value) = expression else { return ControlFlow::Continue(()) };
-        let ast::Value::SingleQuotedString(text) = &value.value else {
-            return ControlFlow::Continue(());
-        };
-        let text = text.clone();
-        self.constants.put(expression, ColumnType::Text, text);
-        ControlFlow::Break(())
-    }
-}
-
-impl ast::VisitorMut for Lift<'_> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
-        self.depth += 1;
-        if self.depth == 1 && lift(query, self.state, self.constants).is_none() {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
-        if self.depth == 0 {
-            self.constants.put_number(expression);
-        }
-        ControlFlow::Continue(())
-    }
 }
 
 impl Session {

@@ -94,87 +94,47 @@ impl Lifted {
 }
 
 /// Puts parameters in the places of constants of `query`, and of its subqueries; None: it is over something else than tables.
-pub(super) fn lift(
-    query: &mut ast::Query,
-    state: &CatalogState,
-    constants: &mut Constants,
-) -> Option<()> {
+fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants) -> Option<()> {
     let ast::SetExpr::Select(select) = query.body.as_mut() else { return None };
     let from = select.from.clone();
     let sources = Sources::of(&from, state)?;
-    let mut lift = Lift { sources, state, constants, depth: 0, is_compared: true };
-    let mut flow: ControlFlow<()> = VisitMut::visit(&mut select.from, &mut lift);
+    let mut compared = Lift::new(state, constants, |expression, constants| {
+        put_strings(expression, &sources, constants);
+        put_number(expression, constants);
+    });
+    let mut flow: ControlFlow<()> = VisitMut::visit(&mut select.from, &mut compared);
     if let (true, Some(condition)) = (flow.is_continue(), &mut select.selection) {
-        flow = VisitMut::visit(condition, &mut lift);
+        flow = VisitMut::visit(condition, &mut compared);
     }
-    // Of what is listed the constants stay: names follow from them, and types.
-    lift.is_compared = false;
     if flow.is_continue() {
-        flow = VisitMut::visit(&mut select.projection, &mut lift);
+        // Of what is listed the constants stay: names follow from them, and types.
+        let mut listed = Lift::new(state, constants, |_, _| {});
+        flow = VisitMut::visit(&mut select.projection, &mut listed);
     }
     if let Some(ast::LimitClause::LimitOffset { limit, offset, .. }) = &mut query.limit_clause {
         let counts = limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value));
-        counts.for_each(|count| lift.number(count));
+        counts.for_each(|count| put_number(count, constants));
     }
     flow.is_continue().then_some(())
 }
 
-/// Puts parameters in the places of whole numbers, and of strings that columns are compared with.
-struct Lift<'a> {
-    sources: Sources<'a>,
+/// Lifts what is visited: `own` each expression that stands in no subquery of it, [`lift`] each of these subqueries.
+pub(super) struct Lift<'a, F> {
     state: &'a CatalogState,
     constants: &'a mut Constants,
+    own: F,
     /// How many subqueries are around what is visited.
     depth: usize,
-    /// Whether it stands in a condition.
-    is_compared: bool,
 }
 
-impl Lift<'_> {
-    /// Strings that a column of texts is compared with.
-    fn strings(&mut self, expression: &mut ast::Expr) {
-        let is_text = |compared: &ast::Expr| {
-            let own = self.sources.resolve(compared).and_then(|(table, place)| {
-                self.sources.all().get(table)?.table.schema.columns.get(place)
-            });
-            own.is_some_and(|own| {
-                matches!(own.column_type, ColumnType::Text | ColumnType::Varchar(_))
-            })
-        };
-        let compared = match expression {
-            ast::Expr::BinaryOp { left, op, right } if is_comparison(op) => {
-                match (is_text(left), is_text(right)) {
-                    (true, false) => vec![right.as_mut()],
-                    (false, true) => vec![left.as_mut()],
-                    _ => Vec::new(),
-                }
-            }
-            ast::Expr::Between { expr, low, high, .. } if is_text(expr) => {
-                vec![&mut **low, &mut **high]
-            }
-            ast::Expr::InList { expr, list, .. } if is_text(expr) => list.iter_mut().collect(),
-            _ => Vec::new(),
-        };
-        for string in compared {
-            let ast::Expr::Value(value) = &*string else { continue };
-            let ast::Value::SingleQuotedString(text) = &value.value else { continue };
-            let text = text.clone();
-            self.constants.put(string, ColumnType::Text, text);
-        }
-    }
-
-    fn number(&mut self, expression: &mut ast::Expr) {
-        if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = &*expression
-            && let Some(digits) = digits(expr)
-        {
-            let text = format!("-{digits}");
-            return self.constants.put(expression, ColumnType::BigInt, text);
-        }
-        self.constants.put_number(expression);
+impl<'a, F: FnMut(&mut ast::Expr, &mut Constants)> Lift<'a, F> {
+    /// See the type.
+    pub(super) fn new(state: &'a CatalogState, constants: &'a mut Constants, own: F) -> Self {
+        Self { state, constants, own, depth: 0 }
     }
 }
 
-impl ast::VisitorMut for Lift<'_> {
+impl<F: FnMut(&mut ast::Expr, &mut Constants)> ast::VisitorMut for Lift<'_, F> {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
@@ -191,12 +151,49 @@ impl ast::VisitorMut for Lift<'_> {
     }
 
     fn pre_visit_expr(&mut self, expression: &mut ast::Expr) -> ControlFlow<()> {
-        if self.depth == 0 && self.is_compared {
-            self.strings(expression);
-            self.number(expression);
+        if self.depth == 0 {
+            (self.own)(expression, self.constants);
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Puts parameters in the places of strings that a column of texts is compared with.
+fn put_strings(expression: &mut ast::Expr, sources: &Sources<'_>, constants: &mut Constants) {
+    let is_text = |compared: &ast::Expr| {
+        let own = sources
+            .resolve(compared)
+            .and_then(|(table, place)| sources.all().get(table)?.table.schema.columns.get(place));
+        own.is_some_and(|own| matches!(own.column_type, ColumnType::Text | ColumnType::Varchar(_)))
+    };
+    let compared = match expression {
+        ast::Expr::BinaryOp { left, op, right } if is_comparison(op) => {
+            match (is_text(left), is_text(right)) {
+                (true, false) => vec![right.as_mut()],
+                (false, true) => vec![left.as_mut()],
+                _ => Vec::new(),
+            }
+        }
+        ast::Expr::Between { expr, low, high, .. } if is_text(expr) => {
+            vec![&mut **low, &mut **high]
+        }
+        ast::Expr::InList { expr, list, .. } if is_text(expr) => list.iter_mut().collect(),
+        _ => Vec::new(),
+    };
+    for string in compared {
+        constants.put_string(string);
+    }
+}
+
+/// Puts a parameter in the place of a whole number, be it negative.
+fn put_number(expression: &mut ast::Expr, constants: &mut Constants) {
+    if let ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } = &*expression
+        && let Some(digits) = digits(expr)
+    {
+        let text = format!("-{digits}");
+        return constants.put(expression, ColumnType::BigInt, text);
+    }
+    constants.put_number(expression);
 }
 
 fn is_comparison(operator: &ast::BinaryOperator) -> bool {

@@ -96,6 +96,7 @@ impl Session {
     pub(super) async fn checkpoint(&mut self) -> Result<Outcome> {
         self.check_outside_block("CHECKPOINT")?;
         Transaction::begin(&self.database).await?.checkpoint().await?;
+        log_copy::end_what_answers(&self.database).await;
         if let Some(log) = self.database.log() {
             let archived = log.archive();
             self.database.archive.note(&archived);

@@ -56,6 +56,8 @@ async fn any_moment_behind_a_backup_comes_back() {
     // Opened again in between.
     let database = Database::open(directory.path(), OpenOptions::new(embedded())).await.unwrap();
     let mut session = database.session();
+    let status = row(&mut session, "SHOW archive_status").await;
+    assert!(status.starts_with("nothing was copied since the database was opened"), "{status}");
     run(&mut session, "INSERT INTO t VALUES (-8, 'last'); CHECKPOINT").await;
     let status = row(&mut session, "SHOW archive_status").await;
     assert!(status.starts_with("log up to"), "{status}");

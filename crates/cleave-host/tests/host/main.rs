@@ -24,6 +24,7 @@ mod few_rows_nested;
 mod filters_in_flight;
 mod foreign_keys;
 mod full_media;
+mod given_up;
 mod held;
 mod histories;
 mod index_builds;

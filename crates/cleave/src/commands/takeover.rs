@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use cleave_host::log_copy::{TakeOver, TakenOver, take_over};
+use cleave_host::log_copy::{TakeOver, TakenOver, Witnesses, take_over};
 
 use super::device::WayOptions;
 use crate::arguments::Place;
@@ -31,13 +31,17 @@ pub(crate) async fn run(options: &TakeoverOptions, place: &Place) -> Result<(), 
     let from = TakeOver { way: options.way.way()?, accepts_stale: options.stale };
     let open = open::open_options(Create::Never, place.memory());
     let taken = Box::pin(take_over(&options.database, &from, &open)).await;
-    let TakenOver { at, commit, epoch, lost, lost_socket, away } = taken.map_err(Failure::Open)?;
+    let TakenOver { at, commit, epoch, lost, lost_socket, away, witnesses } =
+        taken.map_err(Failure::Open)?;
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
         "took over the database into {}: up to commit {commit}, from a copy written last at {at}; it goes on in epoch {epoch}",
         options.database.display()
     )?;
+    if let Some(doubt) = witnesses.and_then(|witnesses| doubt(&witnesses, &at)) {
+        writeln!(out, "{doubt}")?;
+    }
     if !lost.is_empty() {
         writeln!(
             out,
@@ -51,4 +55,19 @@ pub(crate) async fn run(options: &TakeoverOptions, place: &Place) -> Result<(), 
         writeln!(out, "device \"{name}\" does not answer; what lies there waits for it")?;
     }
     Ok(())
+}
+
+/// What nobody could say of a copy that was written last `at`; None: all other devices were asked.
+fn doubt(witnesses: &Witnesses, at: &str) -> Option<String> {
+    let whoever = match witnesses.silent.as_slice() {
+        [] if witnesses.asked.is_empty() => {
+            "the database has no other device that could say".to_owned()
+        }
+        [] => return None,
+        silent => format!("no answer came from \"{}\", which might say", silent.join("\", \"")),
+    };
+    Some(format!(
+        "{whoever} whether the old host gave that copy up while its device was away (by setting or resetting log_copy); if it did, \
+         what it committed after {at} is not here"
+    ))
 }

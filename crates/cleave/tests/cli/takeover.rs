@@ -9,6 +9,7 @@ use tempfile::tempdir;
 
 use crate::local_device::Process;
 use crate::program::{cleave, sql};
+use crate::serve::client::Server;
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -62,6 +63,7 @@ fn a_killed_host_loses_its_folder_and_no_commit() {
         database = place.path().join(format!("db {turn}"));
         let out = cleave(&["takeover", text(&database), "--local", text(&socket)]).ok();
         assert!(out.contains("took over") && (turn > 1 || out.contains("own")), "{out}");
+        assert!(out.contains("has no other device that could say"), "{out}");
         let found = sql(
             &database,
             &["--format", "csv", "-c", "SELECT count(*) AS n, coalesce(max(id), 0) AS m FROM t"],
@@ -93,4 +95,30 @@ fn what_cannot_be_taken_over_is_named() {
         cleave(arguments).fails(1);
     }
     assert!(!new.exists());
+}
+
+/// A host that goes on without the copy runs on when its device is back.
+#[test]
+fn a_server_ends_a_copy_that_was_given_up_when_its_device_is_back() {
+    let place = tempdir().unwrap();
+    let device = Process::device(place.path());
+    let socket = place.path().join("device.sock");
+    let [database, new] = ["db", "new"].map(|name| place.path().join(name));
+    sql(&database, &["-c", "CREATE TABLE t (id int PRIMARY KEY)"]).ok();
+    cleave(&["device", "add", "beside", "--local", text(&socket), "--db", text(&database)]).ok();
+    sql(&database, &["-c", "ALTER SYSTEM SET log_copy = 'beside'"]).ok();
+    let server = Server::start(place.path(), &["--allow-files"]);
+    let mut client = server.client();
+    assert_eq!(client.query("INSERT INTO t VALUES (1)").tags, ["INSERT 0 1"]);
+    drop(device);
+    assert_eq!(client.query("ALTER SYSTEM RESET log_copy").tags, ["ALTER SYSTEM"]);
+    assert_eq!(client.query("INSERT INTO t VALUES (2)").tags, ["INSERT 0 1"]);
+    let _device = Process::device(place.path());
+    let is_ended = (0..600).any(|_| {
+        std::thread::park_timeout(Duration::from_millis(50));
+        client.value("SHOW log_copy_status") == "off"
+    });
+    assert!(is_ended, "{}", client.value("SHOW log_copy_status"));
+    let error = cleave(&["takeover", text(&new), "--local", text(&socket)]).fails(2);
+    assert!(error.contains("no copy of the log"), "{error}");
 }
