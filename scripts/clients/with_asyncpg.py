@@ -14,7 +14,7 @@ ROW = (
     datetime.timedelta(days=1, seconds=5), 3, datetime.time(1, 2, 3),
 )
 COLUMNS = "i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz timestamptz, b bool, y bytea, g uuid, iv interval, sm int2, tm time"
-ENDLESS = "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b WHERE a.value + b.value = 1"
+ENDLESS = "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b WHERE a + b = 1"
 
 
 async def main():

@@ -2,6 +2,7 @@
 
 use arrow::error::ArrowError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
+use cleave_fragment::functions::ArgumentFault;
 use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_fragment::{OutOfReservedPages, SpillDamaged};
 use cleave_media::MediaError;
@@ -19,6 +20,7 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
             None if source.is::<SpillDamaged>() => DeviceErrorCause::Corrupt,
             // For the host to say in its own words.
             None if source.is::<ResultTooLarge>() => DeviceErrorCause::OutOfMemory,
+            None if source.is::<ArgumentFault>() => DeviceErrorCause::Unsupported,
             None => {
                 let media = source.downcast_ref::<MediaError>();
                 media.map_or(DeviceErrorCause::Execution, cause_of_media)
@@ -37,6 +39,9 @@ fn of_expression(error: &ArrowError) -> DeviceError {
         ArrowError::DivideByZero => (DeviceErrorCause::DivideByZero, error.to_string()),
         ArrowError::ArithmeticOverflow(message) => (DeviceErrorCause::Overflow, message.clone()),
         ArrowError::CastError(message) => (DeviceErrorCause::InvalidValue, message.clone()),
+        ArrowError::ExternalError(source) if source.is::<ArgumentFault>() => {
+            (DeviceErrorCause::Unsupported, error.to_string())
+        }
         _ => (DeviceErrorCause::Execution, error.to_string()),
     };
     DeviceError::new(cause, message)

@@ -46,7 +46,7 @@ use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::KeySetExpr;
 use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
-use crate::functions::{delimiter, string_agg};
+use crate::functions::{delimiter, string_agg, within_domains};
 use crate::operators::broadcast_exec::BroadcastExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
@@ -104,9 +104,17 @@ const DEVICE_OPERATORS: [&str; 19] = [
     "CrossJoinExec",
 ];
 
-/// Functions of the engine that neither side has: they make values of types that no table has, of any width.
-pub const ABSENT_FUNCTIONS: [&str; 4] =
-    ["arrow_cast", "arrow_try_cast", "cast_to_type", "try_cast_to_type"];
+/// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they are not what
+/// the host has by their names, which would be theirs on a device.
+pub const ABSENT_FUNCTIONS: [&str; 7] = [
+    "arrow_cast",
+    "arrow_try_cast",
+    "cast_to_type",
+    "try_cast_to_type",
+    "to_char",
+    "to_date",
+    "to_timestamp",
+];
 
 /// Says why `node` alone, without its inputs, cannot run on a device; `None` if it can.
 pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
@@ -119,6 +127,8 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
             reason = Some(format!("{expression} is volatile and stays on the host"));
         } else if expression.exists(|e| Ok(e.is::<ScalarSubqueryExpr>()))? {
             reason = Some(format!("{expression} needs a subquery's result, which the host has"));
+        } else if expression.exists(|e| Ok(is_unknown(e)))? {
+            reason = Some(format!("{expression} is made on the host"));
         } else if expression.exists(|e| Ok(is_of_the_host(e)))? {
             reason =
                 Some(format!("{expression} may take any amount of memory and stays on the host"));
@@ -159,6 +169,13 @@ fn is_of_the_host(expr: &Arc<dyn PhysicalExpr>) -> bool {
         .is_some_and(|function| HOST_ONLY.contains(&function.fun().name()))
 }
 
+/// Whether a function is one that only the host has.
+fn is_unknown(expr: &Arc<dyn PhysicalExpr>) -> bool {
+    let known = &FragmentFunctions::get().scalar;
+    expr.downcast_ref::<ScalarFunctionExpr>()
+        .is_some_and(|function| !known.contains_key(function.fun().name()))
+}
+
 /// The build whose fragments this side can exchange: engine, codec, functions, collation (rule 2).
 pub fn build_id() -> String {
     static BUILD_ID: OnceLock<String> = OnceLock::new();
@@ -197,8 +214,10 @@ impl FragmentFunctions {
             let engine = datafusion_functions::all_default_functions().into_iter().chain(nested);
             let engine: Vec<_> = engine.filter(|f| !ABSENT_FUNCTIONS.contains(&f.name())).collect();
             let bounded = bounded(engine.iter().map(Arc::clone));
+            let within_domains = within_domains(engine.iter().map(Arc::clone));
+            let engine = engine.into_iter().chain(bounded).chain(within_domains);
             // Ours come last: they take the place of the engine's.
-            for function in engine.into_iter().chain(bounded).chain(crate::functions::scalar()) {
+            for function in engine.chain(crate::functions::scalar()) {
                 for alias in function.aliases() {
                     scalar.insert(alias.clone(), Arc::clone(&function));
                 }

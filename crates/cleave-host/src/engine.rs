@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
+use cleave_fragment::functions::within_domains;
 use cleave_media::simulation;
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::runtime::SpawnedTask;
@@ -30,6 +31,7 @@ use tokio::task::JoinError;
 
 use crate::dialect::{
     BoundedFunctions, CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals,
+    text_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -72,7 +74,11 @@ fn base_state() -> SessionState {
     let functions = functions.collect();
     let absent = |function: &&Arc<ScalarUDF>| !ABSENT_FUNCTIONS.contains(&function.name());
     let engines: Vec<_> = engine.scalar_functions().values().filter(absent).cloned().collect();
-    let scalar = engines.iter().cloned().chain(bounded(engines.iter().cloned())).collect();
+    let checked = bounded(engines.iter().cloned()).into_iter();
+    let checked = checked.chain(within_domains(engines.iter().cloned()));
+    // Ours come last: they take the place of the engine's.
+    let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
+    let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
     let physical_rules = with_hand_down_filters(engine.physical_optimizers());
     SessionStateBuilder::new_from_existing(engine)
         .with_scalar_functions(scalar)

@@ -7,16 +7,23 @@
 //! 4. [`average_of`]: an average from a sum and a count.
 //! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
 //! 6. [`table_sketch()`]: what ANALYZE gathers of a table.
-//! 7. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`] and
-//!    [`string_agg()`], the same of an operator and of an aggregate.
+//! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their domains](within_domains).
+//! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare by.
+//! 9. [`row_function()`] makes a function of one row of what it takes, gives and does.
+//! 10. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`] and
+//!     [`string_agg()`], the same of an operator and of an aggregate.
 
 mod average_of;
 pub mod bounded;
+pub mod calendar;
 mod checked_arithmetic;
 mod concatenate;
 mod exact_sum;
+mod intervals;
+mod numbers;
 mod packed_key;
 mod round_to_even;
+mod row_function;
 mod string_agg;
 pub mod table_sketch;
 
@@ -28,15 +35,43 @@ pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
 pub use concatenate::{concatenate, is_concatenated};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
+pub use intervals::{
+    age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
+    justify_interval, milliseconds_of, seconds_of,
+};
+pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
 pub use round_to_even::round_to_even;
+pub use row_function::{ArgumentFault, Compute, Gives, Takes, row_function};
 pub(crate) use string_agg::delimiter;
 pub use string_agg::string_agg;
 pub use table_sketch::table_sketch;
 
 /// All that make one value of one row.
-pub(crate) fn scalar() -> [Arc<ScalarUDF>; 8] {
-    [
+pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
+    let mut functions = callable();
+    functions.extend(placed());
+    functions
+}
+
+/// Those that statements call by their names.
+pub fn callable() -> Vec<Arc<ScalarUDF>> {
+    vec![
+        sign(),
+        div(),
+        width_bucket(),
+        age(),
+        justify_hours(),
+        justify_days(),
+        justify_interval(),
+        seconds_of(),
+        milliseconds_of(),
+    ]
+}
+
+/// Those that are put in the places of operators.
+fn placed() -> Vec<Arc<ScalarUDF>> {
+    vec![
         checked_add(),
         checked_subtract(),
         checked_multiply(),
@@ -45,6 +80,10 @@ pub(crate) fn scalar() -> [Arc<ScalarUDF>; 8] {
         pack_key(),
         part_of_key(),
         concatenate(),
+        checked_divide(),
+        interval_times(),
+        interval_divided(),
+        interval_span(),
     ]
 }
 

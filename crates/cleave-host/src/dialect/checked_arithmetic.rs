@@ -1,15 +1,23 @@
-//! Arithmetic of integers that fails instead of wrapping around, and of numerics that is fast where they are narrow.
+//! Arithmetic of integers that fails instead of wrapping around, of numerics that is fast where they are narrow, and of doubles that
+//! gives no infinity; comparisons of intervals; values that become text without being told to.
 
-use cleave_fragment::functions::{checked_add, checked_multiply, checked_subtract};
+use cleave_fragment::functions::{
+    checked_add, checked_divide, checked_multiply, checked_subtract, interval_span,
+};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::logical_expr::expr::InList;
+use datafusion::logical_expr::{
+    Between, BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::functions::text_of;
 use super::rewrite::rewrite_expressions;
+use super::typed_literals::{compares, is_text, is_written};
 
 /// Replaces `+`, `-` and `*` of integers and of numerics, and the minus before an integer, by functions that check; types
 /// are settled by then.
@@ -33,15 +41,30 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
             Operator::Plus => checked_add(),
             Operator::Minus => checked_subtract(),
             Operator::Multiply => checked_multiply(),
+            Operator::Divide => checked_divide(),
+            op if compares(op) => return compared(expr, schema),
             _ => return Transformed::no(expr),
         },
         Expr::Negative(_) => checked_subtract(),
+        Expr::Between(_) | Expr::InList(_) => return compared(expr, schema),
+        Expr::Cast(to_text) if is_text(to_text.field.data_type()) => {
+            let is_written = to_text.expr.get_type(schema).is_ok_and(|own| is_written(&own));
+            return match expr {
+                Expr::Cast(to_text) if is_written => {
+                    Transformed::yes(text_of().call(vec![*to_text.expr]))
+                }
+                expr => Transformed::no(expr),
+            };
+        }
         _ => return Transformed::no(expr),
     };
     match expr {
         Expr::BinaryExpr(binary)
-            if kind_of(&binary.left, schema)
-                .is_some_and(|left| Some(left) == kind_of(&binary.right, schema)) =>
+            if kind_of(&binary.left, schema).is_some_and(|left| {
+                // Of doubles it is the division that is checked, and of nothing else.
+                (binary.op == Operator::Divide) == (left == Kind::Double)
+                    && Some(left) == kind_of(&binary.right, schema)
+            }) =>
         {
             Transformed::yes(function.call(vec![*binary.left, *binary.right]))
         }
@@ -56,11 +79,37 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }
 }
 
+/// A comparison of intervals as one of their lengths: the engine compares months first.
+fn compared(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let is_interval = |expr: &Expr| matches!(expr.get_type(schema), Ok(DataType::Interval(_)));
+    let span = |expr: Expr| interval_span().call(vec![expr]);
+    let boxed = |expr: Box<Expr>| Box::new(interval_span().call(vec![*expr]));
+    match expr {
+        Expr::BinaryExpr(binary) if is_interval(&binary.left) && is_interval(&binary.right) => {
+            let (left, right) = (boxed(binary.left), boxed(binary.right));
+            Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op: binary.op, right }))
+        }
+        Expr::Between(between) if is_interval(&between.expr) => {
+            let (expr, low) = (boxed(between.expr), boxed(between.low));
+            let high = boxed(between.high);
+            let negated = between.negated;
+            Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+        }
+        Expr::InList(list) if is_interval(&list.expr) => {
+            let items = list.list.into_iter().map(span).collect();
+            let expr = boxed(list.expr);
+            Transformed::yes(Expr::InList(InList { expr, list: items, negated: list.negated }))
+        }
+        expr => Transformed::no(expr),
+    }
+}
+
 /// What both operands of an operator are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Integer,
     Numeric,
+    Double,
 }
 
 fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
@@ -74,6 +123,7 @@ fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
     match expr.get_type(schema).ok()? {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Some(Kind::Integer),
         DataType::Decimal128(..) => Some(Kind::Numeric),
+        DataType::Float32 | DataType::Float64 => Some(Kind::Double),
         _ => None,
     }
 }

@@ -3,6 +3,8 @@
 
 use std::ops::ControlFlow;
 
+use super::functions_in_from::{lower_functions_in_from, lower_rows};
+use super::lower_calls::lower_call;
 use super::outer_tables::name_outer_tables;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
@@ -14,6 +16,7 @@ use datafusion::sql::sqlparser::ast::{
 /// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` without its
 /// trailing blanks, as it is stored; and makes doubles of numbers that no numeric holds.
 pub fn lower_syntax(query: &mut ast::Query) {
+    lower_functions_in_from(query);
     let flow: ControlFlow<()> = visit_expressions_mut(query, |expression| {
         if let Expr::Cast { data_type, .. } = expression
             && let Some((length, is_char)) = text_length(data_type)
@@ -38,6 +41,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         {
             escape_with_backslash(pattern, escape_char);
         }
+        lower_rows(expression);
         lower_call(expression);
         lower_row_membership(expression);
         lower_row_comparison(expression);
@@ -55,30 +59,6 @@ pub fn lower_syntax(query: &mut ast::Query) {
     });
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     name_outer_tables(query);
-}
-
-/// `every` is `bool_and`, and `mod(a, b)` is `a % b`.
-fn lower_call(expression: &mut Expr) {
-    let Expr::Function(function) = expression else { return };
-    let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice() else { return };
-    match name.value.to_ascii_lowercase().as_str() {
-        "every" => "bool_and".clone_into(&mut name.value),
-        "mod" => {
-            let ast::FunctionArguments::List(list) = &function.args else { return };
-            let [
-                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(left)),
-                ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(right)),
-            ] = list.args.as_slice()
-            else {
-                return;
-            };
-            let nested = |part: &Expr| Box::new(Expr::Nested(Box::new(part.clone())));
-            let (left, right) = (nested(left), nested(right));
-            let rest = Expr::BinaryOp { left, op: ast::BinaryOperator::Modulo, right };
-            *expression = Expr::Nested(Box::new(rest));
-        }
-        _ => {}
-    }
 }
 
 /// The engine's patterns know no other escape than the backslash.

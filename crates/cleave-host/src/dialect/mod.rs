@@ -1,12 +1,14 @@
 //! Where PostgreSQL means something else than the engine does: corrections to plans as they are made.
 //!
-//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values are compared by these, and
-//!    `a.b` is a column of a table `a` around a subquery before it is a field of a column.
+//! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values are compared by these,
+//!    `a.b` is a column of a table `a` around a subquery before it is a field of a column, and functions have PostgreSQL's
+//!    names; those that make text are our [own](functions).
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours.
 //! 4. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
-//! 5. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit.
+//! 5. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
+//!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
 //! 6. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //!
 //! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 and 6 after. What a
@@ -16,19 +18,25 @@
 
 mod bounded_functions;
 mod checked_arithmetic;
+mod functions;
+mod functions_in_from;
+mod lower_calls;
 mod lower_syntax;
 mod operators;
 mod outer_tables;
 mod rewrite;
 mod row_comparison;
 mod row_membership;
+mod similar_pattern;
 mod typed_literals;
 mod types;
 
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
+pub(crate) use functions::text_functions;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
+pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;

@@ -1,5 +1,6 @@
 //! Operators whose sides the engine would bring together otherwise than PostgreSQL.
 
+use cleave_fragment::functions::{interval_divided, interval_times};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
@@ -10,7 +11,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::typed_literals::typed_literal;
 
-/// Plans comparisons with literals in quotes, and sums of dates and days.
+/// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals.
 #[derive(Debug)]
 pub struct PostgresOperators;
 
@@ -27,7 +28,8 @@ impl ExprPlanner for PostgresOperators {
         if is_comparison(&expr.op) {
             return comparison(expr, &left, &right).map(PlannerResult::Original);
         }
-        Ok(match days(&expr, &left, &right) {
+        let planned = days(&expr, &left, &right).or_else(|| scaled(&expr, &left, &right));
+        Ok(match planned {
             Some(planned) => PlannerResult::Planned(planned),
             None => PlannerResult::Original(expr),
         })
@@ -63,6 +65,33 @@ fn has_hours(interval: &Expr) -> bool {
         Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds != 0,
         _ => true,
     }
+}
+
+/// An interval that is multiplied or divided; and a part of a time that is divided, of which PostgreSQL keeps the fraction.
+fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
+    use BinaryOperator::{Divide, Multiply};
+    let is_interval =
+        |data_type: &DataType| matches!(data_type, DataType::Interval(_) | DataType::Duration(_));
+    let (one, other) = (expr.left.clone(), expr.right.clone());
+    match &expr.op {
+        Multiply if is_interval(left) && right.is_numeric() => {
+            Some(interval_times().call(vec![one, other]))
+        }
+        Multiply if left.is_numeric() && is_interval(right) => {
+            Some(interval_times().call(vec![other, one]))
+        }
+        Divide if is_interval(left) && right.is_numeric() => {
+            Some(interval_divided().call(vec![one, other]))
+        }
+        Divide if is_part_of_time(&one) && right.is_integer() => {
+            Some(cast(one, DataType::Decimal128(10, 0)) / other)
+        }
+        _ => None,
+    }
+}
+
+fn is_part_of_time(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(function) if function.name() == "date_part")
 }
 
 /// A date as the time it begins at.

@@ -4,7 +4,7 @@
 //! ```text
 //!  (a, b) = (c, d)         ─▶ a = c AND b = d
 //!  (a, b) < (c, d)         ─▶ a < c OR a = c AND b < d
-//!  (a, b) IN ((c, d), …)   ─▶ (a, b) = (c, d) OR …          of no more than [`LIST_MAX`] rows
+//!  (a, b) IN ((c, d), …)   ─▶ (a, b) = (c, d) OR …          of many rows: a IN (c, …) AND b IN (d, …) AND (…)
 //!  (a, b) IS NULL          ─▶ a IS NULL AND b IS NULL        IS NOT NULL: none of them is NULL
 //! ```
 //!
@@ -12,8 +12,9 @@
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator as Op, Expr};
 
-/// More rows of a list stay one, which is looked up in one step.
-const LIST_MAX: usize = 64;
+/// Of a list of more rows, each value is looked up in those of its place first, in one step: that leaves few rows to compare, and
+/// what an index or the bounds of a page know of a column is of use.
+const COMPARED_MAX: usize = 64;
 
 /// Says so in the place of `expression`, if it is such a one.
 pub(super) fn lower_row_comparison(expression: &mut Expr) {
@@ -22,7 +23,7 @@ pub(super) fn lower_row_comparison(expression: &mut Expr) {
             (Some(left), Some(right)) if left.len() == right.len() => compared(&left, op, &right),
             _ => None,
         },
-        Expr::InList { expr, list, negated } if list.len() <= LIST_MAX => {
+        Expr::InList { expr, list, negated } => {
             row_values(expr).and_then(|row| listed(&row, list, *negated))
         }
         Expr::IsNull(row) => row_values(row).and_then(|row| all(row, Expr::IsNull)),
@@ -93,16 +94,39 @@ fn compared(left: &[Expr], op: &Op, right: &[Expr]) -> Option<Expr> {
 }
 
 fn listed(row: &[Expr], list: &[Expr], negated: bool) -> Option<Expr> {
-    let equal = list.iter().map(|other| {
-        let other = row_values(other).filter(|other| other.len() == row.len())?;
-        compared(row, &Op::Eq, &other)
-    });
-    let equal: Option<Vec<_>> = equal.collect();
-    let any = equal?.into_iter().reduce(|left, right| binary(left, Op::Or, right))?;
+    let others =
+        list.iter().map(|other| row_values(other).filter(|other| other.len() == row.len()));
+    let others: Vec<Vec<Expr>> = others.collect::<Option<_>>()?;
+    let equal = others.iter().map(|other| compared(row, &Op::Eq, other));
+    let mut any = of_halves(equal.collect::<Option<_>>()?)?;
+    if others.len() > COMPARED_MAX {
+        // Whatever a comparison of rows is, true or NULL, that of each of their values is so too or true.
+        for (place, value) in row.iter().enumerate().rev() {
+            let list = others.iter().filter_map(|other| other.get(place).cloned()).collect();
+            let expr = Box::new(nested(value.clone()));
+            any = binary(Expr::InList { expr, list, negated: false }, Op::And, any);
+        }
+    }
     Some(match negated {
         true => Expr::UnaryOp { op: ast::UnaryOperator::Not, expr: Box::new(nested(any)) },
         false => any,
     })
+}
+
+/// Whether any of `terms` holds, as deep as their number has binary digits: what reads it calls itself once a level.
+fn of_halves(mut terms: Vec<Expr>) -> Option<Expr> {
+    while terms.len() > 1 {
+        let mut next = Vec::with_capacity(terms.len().div_ceil(2));
+        let mut rest = terms.into_iter();
+        while let Some(left) = rest.next() {
+            next.push(match rest.next() {
+                Some(right) => binary(left, Op::Or, right),
+                None => left,
+            });
+        }
+        terms = next;
+    }
+    terms.pop()
 }
 
 fn all(row: Vec<Expr>, test: impl Fn(Box<Expr>) -> Expr) -> Option<Expr> {

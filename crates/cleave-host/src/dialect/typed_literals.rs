@@ -10,11 +10,12 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, cast, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
+use super::functions::text_of;
 use super::rewrite::rewrite_expressions;
 use crate::error::Error;
 use crate::value::ColumnBuilder;
@@ -84,20 +85,82 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::Cast(cast) => Ok(match cast_literal(&cast.expr, cast.field.data_type())? {
             Some(literal) => Transformed::yes(literal),
+            None if is_text(cast.field.data_type())
+                && cast
+                    .expr
+                    .get_type(schema)
+                    .is_ok_and(|own| is_written(&own) || is_bytes(&own)) =>
+            {
+                Transformed::yes(text_of().call(vec![*cast.expr]))
+            }
             None => rounded(cast, schema),
         }),
-        Expr::ScalarFunction(mut function) if ["ceil", "floor"].contains(&function.name()) => {
-            // The next whole number may have a digit more.
-            for arg in &mut function.args {
-                if let Ok(DataType::Decimal128(digits @ ..38, scale)) = arg.get_type(schema) {
-                    let wider = DataType::Decimal128(digits + 1, scale);
-                    *arg = cast(std::mem::replace(arg, lit(ScalarValue::Null)), wider);
-                }
-            }
-            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        Expr::ScalarFunction(function)
+            if ["ceil", "floor", "trunc", "round"].contains(&function.name()) =>
+        {
+            Ok(Transformed::yes(whole(function, schema)))
         }
         expr => Ok(Transformed::no(expr)),
     }
+}
+
+/// `ceil`, `floor`, `trunc` and `round`: of numerics, they have no digits that are zero in any case; a double rounds to even.
+fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
+    let [value, digits @ ..] = function.args.as_mut_slice() else {
+        return Expr::ScalarFunction(function);
+    };
+    let (precision, scale) = match value.get_type(schema) {
+        Ok(DataType::Decimal128(precision, scale @ 1..)) => (precision, scale),
+        Ok(DataType::Float64 | DataType::Float32)
+            if function.func.name() == "round" && digits.is_empty() =>
+        {
+            let value = std::mem::replace(value, lit(ScalarValue::Null));
+            return round_to_even().call(vec![cast(value, DataType::Float64)]);
+        }
+        _ => return Expr::ScalarFunction(function),
+    };
+    let kept = match (function.func.name(), digits) {
+        ("round", _) => return Expr::ScalarFunction(function),
+        (_, []) => 0,
+        (_, [Expr::Literal(digits, _)]) => match digits.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(Some(digits @ 0..))) => {
+                i8::try_from(digits).map_or(scale, |digits| digits.min(scale))
+            }
+            _ => return Expr::ScalarFunction(function),
+        },
+        _ => return Expr::ScalarFunction(function),
+    };
+    // The next whole number may have a digit more.
+    let wider = (precision + 1).min(38);
+    *value =
+        cast(std::mem::replace(value, lit(ScalarValue::Null)), DataType::Decimal128(wider, scale));
+    let left = wider.saturating_sub((scale - kept).unsigned_abs()).max(1);
+    cast(Expr::ScalarFunction(function), DataType::Decimal128(left, kept))
+}
+
+/// Types of text.
+pub(super) fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Types whose text the engine writes otherwise.
+pub(super) fn is_written(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Timestamp(..)
+            | DataType::Time64(_)
+            | DataType::Interval(_)
+            | DataType::Duration(_)
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::List(_)
+            | DataType::FixedSizeBinary(16)
+    )
+}
+
+/// Bytes, which the engine also takes for text where a function wants that.
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
 /// A cast to an integer rounds: numerics away from zero, floats to even.
@@ -121,7 +184,7 @@ fn calculates(operator: Operator) -> bool {
     matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
 }
 
-fn compares(operator: Operator) -> bool {
+pub(super) fn compares(operator: Operator) -> bool {
     use Operator as Op;
     matches!(
         operator,

@@ -2,6 +2,7 @@
 //!
 //! Source: PostgreSQL's manual, "PostgreSQL Error Codes".
 
+use cleave_fragment::functions::ArgumentFault;
 use cleave_fragment::functions::bounded::ResultTooLarge;
 use cleave_store::{SchemaError, StoreError};
 use datafusion::arrow::error::ArrowError;
@@ -126,7 +127,9 @@ pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
             ArrowError::ParseError(_) => "22007",
             ArrowError::MemoryError(_) => "53200",
             ArrowError::ExternalError(inner) => external_sqlstate(&**inner),
-            ArrowError::ComputeError(_) | ArrowError::InvalidArgumentError(_) => "22000",
+            ArrowError::InvalidArgumentError(message) if is_too_many_digits(message) => "22003",
+            ArrowError::ComputeError(message) => argument_sqlstate(message),
+            ArrowError::InvalidArgumentError(_) => "22000",
             _ => "XX000",
         },
         DataFusionError::SQL(..) => "42601",
@@ -141,10 +144,10 @@ pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::Plan(message) if message.contains("nvalid function") => "42883",
         DataFusionError::Plan(message) if message.contains("in GROUP BY") => "42803",
         DataFusionError::Plan(message) if message.starts_with("Aggregate func") => "42803",
-        DataFusionError::Plan(_) => "42000",
+        DataFusionError::Plan(message) => planning_sqlstate(message),
         DataFusionError::Configuration(_) => "22023",
         DataFusionError::Execution(message) if message.starts_with("Scalar subq") => "21000",
-        DataFusionError::Execution(_) => "22000",
+        DataFusionError::Execution(message) => argument_sqlstate(message),
         DataFusionError::ResourcesExhausted(_) => "53200",
         DataFusionError::IoError(_) => "58030",
         _ => "XX000",
@@ -157,8 +160,42 @@ fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str 
         (Some(ours), _) => ours.sqlstate(),
         (_, Some(stored)) => store_sqlstate(stored),
         _ if inner.is::<ResultTooLarge>() => "54000",
-        _ => "XX000",
+        _ => inner.downcast_ref::<ArgumentFault>().map_or("XX000", ArgumentFault::sqlstate),
     }
+}
+
+/// Whether a numeric has more digits before the point than its type.
+fn is_too_many_digits(message: &str) -> bool {
+    message.contains("to store in a Decimal")
+}
+
+/// Of what the engine says of a statement that has no meaning.
+fn planning_sqlstate(message: &str) -> &'static str {
+    let said = [
+        ("No function matches", "42883"),
+        ("Cannot coerce arithmetic expression", "42883"),
+        ("non-boolean predicate", "42804"),
+        ("different number of columns", "42601"),
+        ("LIMIT must be >= 0", "2201W"),
+        ("OFFSET must be >=0", "2201X"),
+    ];
+    said.into_iter().find(|(text, _)| message.contains(text)).map_or("42000", |(_, code)| code)
+}
+
+/// Of what the engine's functions say of their arguments.
+fn argument_sqlstate(message: &str) -> &'static str {
+    let said = [
+        ("Unable to parse date from", "22008"),
+        ("Unsupported date_trunc granularity", "22023"),
+        ("field position must not be zero", "22023"),
+        ("negative count not allowed", "22011"),
+        ("Hour value", "22008"),
+        ("Minute value", "22008"),
+        ("Second value", "22008"),
+        ("No function matches", "42883"),
+        ("zero raised to a negative power", "2201F"),
+    ];
+    said.into_iter().find(|(text, _)| message.contains(text)).map_or("22000", |(_, code)| code)
 }
 
 /// Whether a cast failed because the number is too large, not because it is none.

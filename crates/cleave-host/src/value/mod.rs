@@ -12,7 +12,6 @@
 
 pub mod binary;
 pub mod build;
-pub mod calendar;
 pub mod error;
 pub mod interval;
 pub(crate) mod list;
@@ -21,5 +20,6 @@ pub mod parse;
 pub mod text;
 
 pub use build::ColumnBuilder;
+pub use cleave_fragment::functions::calendar;
 pub use error::{ValueError, ValueFault};
 pub use text::{ValueText, value_text};

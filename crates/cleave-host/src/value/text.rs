@@ -12,10 +12,11 @@ use std::fmt::Write;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type, Float64Type,
-    Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType, IntervalMonthDayNano,
-    IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType, Time32MillisecondType,
-    Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
+    DataType, Date32Type, Date64Type, Decimal128Type, DurationMicrosecondType,
+    DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type, Float32Type,
+    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
+    IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
@@ -217,6 +218,26 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
                 interval::write(out, IntervalMonthDayNano { months, days, nanoseconds });
             })
         }
+        DataType::Duration(unit) => match unit {
+            TimeUnit::Second => written!(array, DurationSecondType, |out: &mut String, value| {
+                write_duration(out, value, 1);
+            }),
+            TimeUnit::Millisecond => {
+                written!(array, DurationMillisecondType, |out: &mut String, value| {
+                    write_duration(out, value, 1_000);
+                })
+            }
+            TimeUnit::Microsecond => {
+                written!(array, DurationMicrosecondType, |out: &mut String, value| {
+                    write_duration(out, value, 1_000_000);
+                })
+            }
+            TimeUnit::Nanosecond => {
+                written!(array, DurationNanosecondType, |out: &mut String, value| {
+                    write_duration(out, value, BILLION);
+                })
+            }
+        },
         DataType::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
             let keys = dictionary.normalized_keys();
@@ -464,6 +485,14 @@ fn write_timestamp(out: &mut String, value: i64, per_second: i64, zone: bool) {
     if before_christ {
         out.push_str(" BC");
     }
+}
+
+/// The time between two moments, as an interval of days and hours.
+fn write_duration(out: &mut String, value: i64, per_second: i64) {
+    let day = per_second.saturating_mul(86_400);
+    let days = i32::try_from(value / day).unwrap_or(i32::MAX);
+    let nanoseconds = (value % day).saturating_mul(BILLION / per_second);
+    interval::write(out, IntervalMonthDayNano { months: 0, days, nanoseconds });
 }
 
 /// Billionths of a second as `.5`, without trailing zeros; zero writes nothing.

@@ -68,7 +68,7 @@ fn a_server_that_runs_is_taken() {
         CREATE INDEX by_customer ON orders (customer, total DESC);
         CREATE VIEW big AS SELECT id, total FROM orders WHERE total > 10;
         INSERT INTO customers (email, born, \"Odd name\", age) VALUES ('a@x', '1990-02-03', E'tab\there\\nline', 3), ('b@x', NULL, NULL, NULL);
-        INSERT INTO orders (customer, total, at) SELECT value % 2, value, '2024-01-02 03:04:05.5+00' FROM generate_series(1, 3000)";
+        INSERT INTO orders (customer, total, at) SELECT g % 2, g, '2024-01-02 03:04:05.5+00' FROM generate_series(1, 3000) g";
     sql(&source, &["-c", made]).ok();
     let queries = [
         "SELECT * FROM customers ORDER BY id",

@@ -13,7 +13,7 @@ async fn files_that_a_commit_removed_are_no_finding_and_missing_ones_are() {
     let make = |name: &str| {
         format!(
             "CREATE TABLE {name} (id bigint PRIMARY KEY);
-             INSERT INTO {name} SELECT value FROM generate_series(1, 20000)"
+             INSERT INTO {name} SELECT * FROM generate_series(1, 20000)"
         )
     };
     session.run(&make("kept")).await.unwrap();

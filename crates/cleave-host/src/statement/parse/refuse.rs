@@ -17,6 +17,7 @@ use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
 use super::first_words;
+use crate::dialect::similar_pattern;
 use crate::error::{Error, Fault, Result};
 use crate::statement::names::{fold, name_and_alias, position_of};
 
@@ -144,9 +145,12 @@ impl Visitor for Refuse {
     fn pre_visit_expr(&mut self, expression: &ast::Expr) -> Flow {
         match expression {
             ast::Expr::Function(function) => refuse_in_function(function),
-            ast::Expr::AtTimeZone { .. } => refuse("AT TIME ZONE", expression),
-            // The engine's patterns are regular expressions.
-            ast::Expr::SimilarTo { .. } => refuse("SIMILAR TO", expression),
+            // The engine's patterns are regular expressions, which are made of literals.
+            ast::Expr::SimilarTo { pattern, escape_char, .. }
+                if similar_pattern(pattern, escape_char.as_ref()).is_none() =>
+            {
+                refuse("SIMILAR TO a pattern that is no literal", expression)
+            }
             ast::Expr::BinaryOp { .. } => refuse_long_chain(expression),
             _ => ControlFlow::Continue(()),
         }
@@ -373,12 +377,31 @@ static SCALAR_FUNCTIONS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     names
 });
 
+/// Whether it is `ARRAY(subquery)`, of one column, that is sorted by what can be one more.
+fn is_list_of_rows(function: &ast::Function, query: &ast::Query) -> bool {
+    let is_array = matches!(
+        function.name.0.as_slice(),
+        [ast::ObjectNamePart::Identifier(name)] if fold(name) == "array"
+    );
+    let is_one_column = match query.body.as_ref() {
+        ast::SetExpr::Select(select) => {
+            matches!(
+                select.projection.as_slice(),
+                [ast::SelectItem::UnnamedExpr(_) | ast::SelectItem::ExprWithAlias { .. }]
+            ) || query.order_by.is_none()
+        }
+        _ => query.order_by.is_none(),
+    };
+    is_array && is_one_column
+}
+
 fn refuse_in_function(function: &ast::Function) -> Flow {
     if let Some(ast::WindowType::WindowSpec(window)) = &function.over {
         refuse_refined_window(window, function)?;
     }
     let arguments = match &function.args {
         ast::FunctionArguments::List(arguments) => Some(arguments),
+        ast::FunctionArguments::Subquery(query) if is_list_of_rows(function, query) => None,
         ast::FunctionArguments::Subquery(_) => {
             return refuse(format!("{}(subquery)", function.name), function);
         }

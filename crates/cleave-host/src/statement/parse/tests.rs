@@ -163,8 +163,8 @@ fn clauses_that_the_engine_would_drop_are_named() {
         ("SELECT abs(DISTINCT a) FROM t", "DISTINCT with abs, which is no aggregate,"),
         ("SELECT UPPER(a) FILTER (WHERE b) FROM t", "FILTER with UPPER, which is no aggregate,"),
         ("SELECT abs(a) OVER () FROM t", "OVER with abs, which is no aggregate,"),
-        ("SELECT ARRAY(SELECT a FROM t)", "ARRAY(subquery)"),
-        ("SELECT a AT TIME ZONE 'UTC' FROM t", "AT TIME ZONE"),
+        ("SELECT ARRAY(SELECT a, b FROM t ORDER BY a)", "ARRAY(subquery)"),
+        ("SELECT a SIMILAR TO b FROM t", "SIMILAR TO a pattern that is no literal"),
     ] {
         let error = refused(sql);
         let Error::Unsupported { what: found, position, .. } = &error else {
@@ -181,6 +181,7 @@ fn clauses_that_the_engine_would_drop_are_named() {
         "SELECT a FROM t ORDER BY (SELECT max(a) OVER w FROM t WINDOW w AS ())",
         "SELECT * FROM generate_series(1, 3) AS g (n)",
         "SELECT a::varchar, b::text, first_value(a) IGNORE NULLS OVER (ORDER BY b) FROM t",
+        "SELECT ARRAY(SELECT a FROM t ORDER BY b), a AT TIME ZONE 'UTC', b SIMILAR TO 'x%' FROM t",
         "SELECT 1 for",
     ] {
         assert!(matches!(one(sql), Statement::Query(_)), "{sql}");

@@ -106,7 +106,7 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
                         && (table.is_none() || other_table.is_none() || table == other_table)
                 }
                 // The engine leaves casts out of names: what has one name here may have one there.
-                _ => expression_name(one) == expression_name(other),
+                _ => engine_name(one) == engine_name(other),
             }
         }
         (SelectItem::ExprWithAlias { alias, .. }, SelectItem::UnnamedExpr(expression))
@@ -118,6 +118,18 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
             SelectItem::ExprWithAlias { alias: other, .. },
         ) => fold(one) == fold(other),
         _ => false,
+    }
+}
+
+/// What has one name for the engine, where it is said otherwise before it is planned.
+fn engine_name(expression: &Expr) -> String {
+    let name = expression_name(expression);
+    match name.as_str() {
+        "every" => "bool_and".to_owned(),
+        "variance" => "var_samp".to_owned(),
+        "transaction_timestamp" | "statement_timestamp" => "now".to_owned(),
+        "mod" => UNNAMED.to_owned(),
+        _ => name,
     }
 }
 

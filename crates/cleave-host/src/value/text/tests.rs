@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, BinaryArray, BooleanArray, Date32Array, Decimal128Array, DictionaryArray,
     DurationSecondArray, FixedSizeBinaryArray, FixedSizeListArray, Float32Array, Float64Array,
-    Int32Array, ListArray, StringArray, StringViewArray, StructArray, Time32SecondArray,
+    Int32Array, ListArray, RunArray, StringArray, StringViewArray, StructArray, Time32SecondArray,
     Time64MicrosecondArray, TimestampMicrosecondArray, TimestampNanosecondArray,
     TimestampSecondArray, UInt64Array,
 };
@@ -143,8 +143,13 @@ fn what_queries_return_beyond_the_types_of_tables() {
     ]);
     assert_eq!(text(&record), r#"("a""b",1)"#);
     assert_eq!(value_text(&record, 3).unwrap().unwrap(), "(,4)");
+    // The time between two moments is an interval of days and hours.
+    assert_eq!(text(&DurationSecondArray::from(vec![60])), "00:01:00");
+    assert_eq!(text(&DurationSecondArray::from(vec![-178_200])), "-2 days -01:30:00");
     // A type that only Arrow knows how to print.
-    assert!(text(&DurationSecondArray::from(vec![60])).contains("60"));
+    let numbers = Arc::new(Int32Array::from(vec![1, 2]));
+    let runs = RunArray::try_new(&Int32Array::from(vec![1, 2]), &*numbers).unwrap();
+    assert_eq!(text(&runs), "1");
 }
 
 #[test]

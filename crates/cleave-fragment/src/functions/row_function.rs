@@ -1,0 +1,170 @@
+//! Functions of the values of one row, in one shape: a name, what it takes, what it gives, and how.
+//!
+//! [`row_function`] makes one of them of three plain functions. Arguments come as arrays of one length, of the types that
+//! `takes` asked for; where all of them are constants, of length one, and the result is a constant too.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::DataType;
+use datafusion_common::{DataFusionError, Result, ScalarValue, plan_err};
+use datafusion_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+/// The types to bring arguments of some types to; None: there is no such function.
+pub type Takes = fn(&[DataType]) -> Option<Vec<DataType>>;
+/// The type of the result.
+pub type Gives = fn(&[DataType]) -> DataType;
+/// The result.
+pub type Compute = fn(&[ArrayRef]) -> Result<ArrayRef>;
+
+/// The function `name`.
+pub fn row_function(
+    name: &'static str,
+    takes: Takes,
+    gives: Gives,
+    compute: Compute,
+) -> Arc<ScalarUDF> {
+    let signature = Signature::user_defined(Volatility::Immutable);
+    Arc::new(ScalarUDF::from(RowFunction { name, signature, takes, gives, compute }))
+}
+
+/// An argument that a function has no result for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArgumentFault {
+    /// The logarithm of zero or less.
+    #[error("cannot take logarithm of {of}")]
+    Logarithm {
+        /// `zero` or `a negative number`.
+        of: &'static str,
+    },
+    /// The square root of less than zero.
+    #[error("cannot take square root of a negative number")]
+    Root,
+    /// Bounds or a count of buckets that divide nothing.
+    #[error("{reason}")]
+    Buckets {
+        /// What is wrong with them.
+        reason: &'static str,
+    },
+    /// A NULL where there must be a value.
+    #[error("{reason}")]
+    Null {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A time or an interval beyond its type.
+    #[error("{what} out of range")]
+    TimeOutOfRange {
+        /// Of what type.
+        what: &'static str,
+    },
+    /// A text that does not have the form that another argument says.
+    #[error("{reason}")]
+    Form {
+        /// Where they differ.
+        reason: String,
+    },
+    /// A number beyond those that mean something.
+    #[error("{reason}")]
+    OutOfRange {
+        /// Which it is.
+        reason: String,
+    },
+    /// Any other value that means nothing.
+    #[error("{reason}")]
+    Invalid {
+        /// What it is.
+        reason: String,
+    },
+    /// A pattern that is no regular expression.
+    #[error("invalid regular expression: {reason}")]
+    Pattern {
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ArgumentFault {
+    /// PostgreSQL's code for it.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Logarithm { .. } => "2201E",
+            Self::Root => "2201F",
+            Self::Buckets { .. } => "2201G",
+            Self::Null { .. } => "22004",
+            Self::OutOfRange { .. } => "22003",
+            Self::TimeOutOfRange { .. } => "22008",
+            Self::Form { .. } => "22007",
+            Self::Invalid { .. } => "22023",
+            Self::Pattern { .. } => "2201B",
+        }
+    }
+}
+
+impl From<ArgumentFault> for DataFusionError {
+    fn from(fault: ArgumentFault) -> Self {
+        Self::External(Box::new(fault))
+    }
+}
+
+#[derive(Debug)]
+struct RowFunction {
+    name: &'static str,
+    signature: Signature,
+    takes: Takes,
+    gives: Gives,
+    compute: Compute,
+}
+
+impl PartialEq for RowFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for RowFunction {}
+
+impl Hash for RowFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for RowFunction {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, given: &[DataType]) -> Result<Vec<DataType>> {
+        match (self.takes)(given) {
+            Some(types) => Ok(types),
+            None => {
+                let types: Vec<String> = given.iter().map(DataType::to_string).collect();
+                plan_err!("Invalid function {}({})", self.name, types.join(", "))
+            }
+        }
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        Ok((self.gives)(arg_types))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if is_constant { 1 } else { args.number_rows };
+        let arrays = args.args.into_iter().map(|arg| arg.into_array(rows));
+        let result = (self.compute)(&arrays.collect::<Result<Vec<_>>>()?)?;
+        Ok(match is_constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+            false => ColumnarValue::Array(result),
+        })
+    }
+}

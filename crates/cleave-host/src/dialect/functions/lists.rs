@@ -1,0 +1,137 @@
+//! Functions of the list of a group's values in their order.
+
+use std::sync::Arc;
+
+use cleave_fragment::functions::{ArgumentFault, row_function};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt64Array};
+use datafusion::arrow::buffer::OffsetBuffer;
+use datafusion::arrow::compute::take;
+use datafusion::arrow::datatypes::{DataType, Float64Type};
+use datafusion::common::utils::take_function_args;
+use datafusion::error::Result;
+use datafusion::logical_expr::ScalarUDF;
+
+/// The value that most of a sorted list are, the first of several.
+pub(in crate::dialect) const MOST_FREQUENT: &str = "most_frequent";
+/// The first value of a sorted list that is at or behind a fraction of it.
+pub(in crate::dialect) const DISCRETE_PERCENTILE: &str = "discrete_percentile";
+/// A list, empty where there is none.
+pub(in crate::dialect) const LIST_OR_EMPTY: &str = "list_or_empty";
+
+pub(super) fn most_frequent() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::List(_)] => Some(given.to_vec()),
+        _ => None,
+    };
+    row_function(MOST_FREQUENT, takes, item_type, |args| {
+        let [lists] = take_function_args(MOST_FREQUENT, args)?;
+        chosen(lists, |_, list, present| {
+            // Equal values stand side by side.
+            let mut best: Option<(usize, usize)> = None;
+            let mut start = 0;
+            let data = list.to_data();
+            for end in 1..=present.len() {
+                let is_same = end < present.len() && {
+                    let (one, other) = (present[start], present[end]);
+                    data.slice(one, 1) == data.slice(other, 1)
+                };
+                if !is_same {
+                    let count = end - start;
+                    if best.is_none_or(|(most, _)| count > most) {
+                        best = Some((count, present[start]));
+                    }
+                    start = end;
+                }
+            }
+            Ok(best.map(|(_, place)| place))
+        })
+    })
+}
+
+pub(super) fn discrete_percentile() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::List(_), fraction] if fraction.is_numeric() || fraction.is_null() => {
+            Some(vec![given.first()?.clone(), DataType::Float64])
+        }
+        _ => None,
+    };
+    row_function(DISCRETE_PERCENTILE, takes, item_type, |args| {
+        let [lists, fractions] = take_function_args(DISCRETE_PERCENTILE, args)?;
+        let fractions = fractions.as_primitive::<Float64Type>();
+        chosen(lists, |row, _, present| {
+            if fractions.is_null(row) {
+                return Ok(None);
+            }
+            let fraction = fractions.value(row);
+            if !(0.0..=1.0).contains(&fraction) {
+                let reason = format!("percentile value {fraction} is not between 0 and 1");
+                return Err(ArgumentFault::OutOfRange { reason }.into());
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "of a length, by at most one"
+            )]
+            let place = (fraction * present.len() as f64).ceil() as usize;
+            Ok(present.get(place.saturating_sub(1)).copied())
+        })
+    })
+}
+
+pub(super) fn list_or_empty() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [DataType::List(_)] => Some(given.to_vec()),
+        _ => None,
+    };
+    let gives = |given: &[DataType]| given.first().cloned().unwrap_or(DataType::Null);
+    row_function(LIST_OR_EMPTY, takes, gives, |args| {
+        let [lists] = take_function_args(LIST_OR_EMPTY, args)?;
+        let lists = lists.as_list::<i32>();
+        let DataType::List(item) = lists.data_type() else { return Ok(Arc::new(lists.clone())) };
+        // What a NULL list spans is not its content.
+        let places: Vec<u64> = (0..lists.len())
+            .filter(|row| lists.is_valid(*row))
+            .flat_map(|row| {
+                let offsets = lists.value_offsets();
+                let bound = |row: usize| {
+                    offsets.get(row).and_then(|bound| u64::try_from(*bound).ok()).unwrap_or(0)
+                };
+                bound(row)..bound(row + 1)
+            })
+            .collect();
+        let values = take(lists.values(), &UInt64Array::from(places), None)?;
+        let lengths = (0..lists.len()).map(|row| match lists.is_valid(row) {
+            true => usize::try_from(lists.value_length(row)).unwrap_or(0),
+            false => 0,
+        });
+        let offsets = OffsetBuffer::from_lengths(lengths);
+        Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, None)?))
+    })
+}
+
+fn item_type(given: &[DataType]) -> DataType {
+    match given {
+        [DataType::List(item), ..] => item.data_type().clone(),
+        _ => DataType::Null,
+    }
+}
+
+/// Of each list the value at the place that `choose` says of the row, the list and the places that are not NULL.
+fn chosen(
+    lists: &ArrayRef,
+    choose: impl Fn(usize, &ArrayRef, &[usize]) -> Result<Option<usize>>,
+) -> Result<ArrayRef> {
+    let lists = lists.as_list::<i32>();
+    let place = |row: usize| -> Result<Option<u64>> {
+        if lists.is_null(row) {
+            return Ok(None);
+        }
+        let list = lists.value(row);
+        let present: Vec<usize> = (0..list.len()).filter(|item| list.is_valid(*item)).collect();
+        let start = lists.value_offsets().get(row).copied().unwrap_or_default();
+        let start = u64::try_from(start).unwrap_or_default();
+        Ok(choose(row, &list, &present)?.map(|item| start + item as u64))
+    };
+    let places = (0..lists.len()).map(place).collect::<Result<UInt64Array>>()?;
+    Ok(take(lists.values(), &places, None)?)
+}

@@ -1,0 +1,109 @@
+//! `AT TIME ZONE`: what a clock in a zone shows at a moment, and the moment at which it shows a time.
+
+use std::sync::Arc;
+
+use cleave_fragment::functions::{ArgumentFault, row_function};
+use datafusion::arrow::array::timezone::Tz;
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, TimestampMicrosecondArray, new_null_array,
+};
+use datafusion::arrow::compute::{cast, concat};
+use datafusion::arrow::datatypes::{DataType, TimeUnit, TimestampMicrosecondType};
+use datafusion::arrow::temporal_conversions::as_datetime_with_timezone;
+use datafusion::common::utils::take_function_args;
+use datafusion::error::Result;
+use datafusion::logical_expr::ScalarUDF;
+
+/// `at_time_zone(time, zone)`.
+pub(in crate::dialect) const AT_TIME_ZONE: &str = "at_time_zone";
+
+fn of_zone(zone: Option<Arc<str>>) -> DataType {
+    DataType::Timestamp(TimeUnit::Microsecond, zone)
+}
+
+pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| {
+        let [time, zone] = given else { return None };
+        let utc = || Some(Arc::from("UTC"));
+        let time = match time {
+            DataType::Timestamp(_, None) => of_zone(None),
+            // PostgreSQL takes a date, and what has no type, for a moment.
+            DataType::Timestamp(_, Some(_))
+            | DataType::Date32
+            | DataType::Utf8
+            | DataType::Null => of_zone(utc()),
+            _ => return None,
+        };
+        matches!(zone, DataType::Utf8 | DataType::Null).then(|| vec![time, DataType::Utf8])
+    };
+    let gives = |given: &[DataType]| match given.first() {
+        Some(DataType::Timestamp(_, None)) => of_zone(Some(Arc::from("UTC"))),
+        _ => of_zone(None),
+    };
+    row_function(AT_TIME_ZONE, takes, gives, |args| {
+        let [times, zones] = take_function_args(AT_TIME_ZONE, args)?;
+        let zones = zones.as_string::<i32>();
+        // One run of rows of a zone at a time: it is mostly one.
+        let mut parts: Vec<ArrayRef> = Vec::new();
+        let mut start = 0;
+        let of = |row: usize| zones.is_valid(row).then(|| zones.value(row));
+        for end in 1..=times.len() {
+            if end < times.len() && of(end) == of(start) {
+                continue;
+            }
+            let run = times.slice(start, end - start);
+            parts.push(converted(&run, of(start))?);
+            start = end;
+        }
+        match parts.is_empty() {
+            true => converted(times, None),
+            false => {
+                let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
+                Ok(concat(&parts)?)
+            }
+        }
+    })
+}
+
+fn converted(times: &ArrayRef, zone: Option<&str>) -> Result<ArrayRef> {
+    let is_moment = matches!(times.data_type(), DataType::Timestamp(_, Some(_)));
+    let result = if is_moment { of_zone(None) } else { of_zone(Some(Arc::from("UTC"))) };
+    let Some(zone) = zone else {
+        return Ok(new_null_array(&result, times.len()));
+    };
+    let zone = known_zone(zone)?;
+    if !is_moment {
+        let there = cast(times, &of_zone(Some(zone)))?;
+        return Ok(cast(&there, &result)?);
+    }
+    let zone: Tz = zone.parse()?;
+    let shown = times.as_primitive::<TimestampMicrosecondType>().unary_opt(|micros| {
+        let there = as_datetime_with_timezone::<TimestampMicrosecondType>(micros, zone)?;
+        Some(there.naive_local().and_utc().timestamp_micros())
+    });
+    let shown: TimestampMicrosecondArray = shown;
+    Ok(Arc::new(shown))
+}
+
+/// A zone by its name in any case, or by hours, which PostgreSQL counts to the west here.
+fn known_zone(zone: &str) -> Result<Arc<str>, ArgumentFault> {
+    let turned = match zone.trim() {
+        west if west.starts_with('+') => west.replacen('+', "-", 1),
+        east if east.starts_with('-') => east.replacen('-', "+", 1),
+        name => name.to_owned(),
+    };
+    let titled = || {
+        let mut before = ' ';
+        let letter = |letter: char| {
+            let follows = before.is_ascii_alphabetic();
+            before = letter;
+            if follows { letter.to_ascii_lowercase() } else { letter.to_ascii_uppercase() }
+        };
+        turned.chars().map(letter).collect::<String>()
+    };
+    let spellings = [turned.clone(), turned.to_ascii_uppercase(), titled()];
+    let known = spellings.into_iter().find(|name| name.parse::<Tz>().is_ok());
+    known.map(Arc::from).ok_or_else(|| ArgumentFault::Invalid {
+        reason: format!("time zone \"{zone}\" not recognized"),
+    })
+}

@@ -1,0 +1,250 @@
+//! Functions that give rows: named as PostgreSQL names them, and with any arguments.
+//!
+//! ```text
+//!  SELECT generate_series(1, 3)             ─▶ SELECT unnest(generate_series(1, 3)) AS generate_series
+//!  FROM generate_series(1, 3) AS g          ─▶ FROM generate_series(1, 3) AS g (g)
+//!  FROM generate_series(a, b) AS g          ─▶ FROM LATERAL (SELECT unnest(generate_series(a, b)) AS g) AS g
+//!  FROM unnest(t.list) AS u                 ─▶ FROM LATERAL (SELECT unnest(t.list) AS u) AS u
+//! ```
+//!
+//! What has numbers as its arguments stays what the engine has for it, which gives rows as they are asked for; the others make
+//! a list first.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, FunctionArg, FunctionArgExpr, Ident, SelectItem, SetExpr, TableAlias, TableFactor,
+    VisitMut, VisitorMut, visit_expressions,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use crate::statement::catalog_syntax::call;
+use crate::statement::names::fold;
+
+const SERIES: &str = "generate_series";
+/// Those that give a row for each item of a list, and what makes the list.
+const OF_LISTS: [(&str, &str); 3] = [
+    (SERIES, SERIES),
+    ("regexp_split_to_table", "regexp_split_to_array"),
+    ("string_to_table", "string_to_array"),
+];
+
+/// Says so in `query`.
+pub(super) fn lower_functions_in_from(query: &mut ast::Query) {
+    let flow = VisitMut::visit(query, &mut Lower);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+}
+
+/// `unnest` of the list, if `expression` calls such a function.
+pub(super) fn lower_rows(expression: &mut Expr) {
+    let Expr::Function(function) = expression else { return };
+    let Some(name) = only_name(&function.name) else { return };
+    if let Some((_, list)) = OF_LISTS.into_iter().find(|(known, _)| *known == name) {
+        function.name = ast::ObjectName::from(vec![Ident::new(list)]);
+        let rows = std::mem::replace(expression, Expr::value(ast::Value::Null));
+        *expression = call("unnest", vec![rows]);
+    } else if name == "unnest"
+        && let ast::FunctionArguments::List(list) = &function.args
+        && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_slice()
+        && is_unnested_series(inner)
+    {
+        // Written for the list that the engine makes of it.
+        *expression = inner.clone();
+    }
+}
+
+fn is_unnested_series(expression: &Expr) -> bool {
+    let Expr::Function(function) = expression else { return false };
+    only_name(&function.name).as_deref() == Some("unnest")
+}
+
+/// The name of a function that no schema is named of.
+fn only_name(name: &ast::ObjectName) -> Option<String> {
+    match name.0.as_slice() {
+        [ast::ObjectNamePart::Identifier(name)] => Some(fold(name)),
+        _ => None,
+    }
+}
+
+struct Lower;
+
+impl VisitorMut for Lower {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            let SelectItem::UnnamedExpr(Expr::Function(function)) = item else { continue };
+            let Some(name) = only_name(&function.name) else { continue };
+            if OF_LISTS.iter().any(|(known, _)| *known == name) {
+                let expr = Expr::Function(function.clone());
+                *item = SelectItem::ExprWithAlias { expr, alias: Ident::new(name) };
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        match factor {
+            TableFactor::Table { name, alias, args: Some(args), .. } => {
+                let Some(name) = only_name(name) else { return ControlFlow::Continue(()) };
+                let lowered = of_list(&name, alias.as_ref(), &args.args);
+                match lowered {
+                    Some(lowered) => *factor = lowered,
+                    None if name == SERIES => name_column(alias, &name),
+                    None => {}
+                }
+            }
+            TableFactor::Function { name, alias, args, .. } => {
+                let Some(name) = only_name(name) else { return ControlFlow::Continue(()) };
+                if let Some(lowered) = of_list(&name, alias.as_ref(), args) {
+                    *factor = lowered;
+                } else if name == SERIES {
+                    name_column(alias, &name);
+                }
+            }
+            TableFactor::UNNEST { alias, array_exprs, .. } => {
+                if let [list] = array_exprs.as_slice() {
+                    if names_columns(list)
+                        && let Some(lowered) = derived("unnest", alias.as_ref(), list.clone(), true)
+                    {
+                        *factor = lowered;
+                    } else {
+                        name_column(alias, "unnest");
+                    }
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Gives the only column the name of the table.
+fn name_column(alias: &mut Option<TableAlias>, function: &str) {
+    let alias = alias.get_or_insert_with(|| named(Ident::new(function)));
+    if alias.columns.is_empty() {
+        alias.columns.push(ast::TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
+}
+
+fn named(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: Vec::new(), at: None }
+}
+
+/// `FROM function(args)` as the items of a list, where the engine has no other way.
+fn of_list(name: &str, alias: Option<&TableAlias>, args: &[FunctionArg]) -> Option<TableFactor> {
+    let (_, list) = OF_LISTS.into_iter().find(|(known, _)| *known == name)?;
+    let args = args.iter().map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
+        _ => None,
+    });
+    let mut args: Vec<Expr> = args.collect::<Option<_>>()?;
+    if name == SERIES {
+        if args.iter().all(is_number) {
+            return None;
+        }
+        type_times(&mut args);
+    }
+    let is_lateral = args.iter().any(names_columns);
+    derived(name, alias, call("unnest", vec![call(list, args)]), is_lateral)
+}
+
+/// A number, or a parameter, whatever the sign before it.
+fn is_number(expression: &Expr) -> bool {
+    match expression {
+        Expr::Value(value) => {
+            matches!(value.value, ast::Value::Number(..) | ast::Value::Placeholder(_))
+        }
+        Expr::UnaryOp { op: ast::UnaryOperator::Minus | ast::UnaryOperator::Plus, expr } => {
+            is_number(expr)
+        }
+        Expr::Nested(inner) => is_number(inner),
+        _ => false,
+    }
+}
+
+/// Whether an expression names columns of what stands before it in FROM.
+fn names_columns(expression: &Expr) -> bool {
+    let flow = visit_expressions(expression, |part| match part {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(true),
+        // Its names are its own.
+        Expr::Subquery(_) => ControlFlow::Break(false),
+        _ => ControlFlow::Continue(()),
+    });
+    matches!(flow, ControlFlow::Break(true))
+}
+
+/// Of a series of times: literals in quotes have the type of the first argument, and the step is an interval. PostgreSQL has no
+/// series of dates: they are moments.
+fn type_times(args: &mut [Expr]) {
+    let [first, rest @ .., step] = args else { return };
+    if rest.len() != 1 {
+        return;
+    }
+    let is_text = |argument: &Expr| {
+        matches!(argument, Expr::Value(value)
+            if matches!(value.value, ast::Value::SingleQuotedString(_)))
+    };
+    let as_type = |argument: &mut Expr, data_type: ast::DataType| {
+        let inner = std::mem::replace(argument, Expr::value(ast::Value::Null));
+        *argument = cast(inner, data_type);
+    };
+    let moment = ast::DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone);
+    let Some(own) = type_of(first).or_else(|| rest.first().and_then(type_of)) else {
+        if is_text(step) {
+            as_type(step, ast::DataType::Interval { fields: None, precision: None });
+        }
+        return;
+    };
+    let bounds_type = if own == ast::DataType::Date { moment } else { own.clone() };
+    for bound in std::iter::once(first).chain(rest) {
+        if own == ast::DataType::Date || is_text(bound) {
+            as_type(bound, bounds_type.clone());
+        }
+    }
+    if is_text(step) {
+        as_type(step, ast::DataType::Interval { fields: None, precision: None });
+    }
+}
+
+pub(super) fn cast(expr: Expr, data_type: ast::DataType) -> Expr {
+    Expr::Cast {
+        kind: ast::CastKind::DoubleColon,
+        expr: Box::new(expr),
+        data_type,
+        array: false,
+        format: None,
+    }
+}
+
+/// The type that an expression is written with.
+fn type_of(expression: &Expr) -> Option<ast::DataType> {
+    match expression {
+        Expr::Cast { data_type, .. } => Some(data_type.clone()),
+        Expr::TypedString(typed) => Some(typed.data_type.clone()),
+        Expr::Nested(inner) => type_of(inner),
+        _ => None,
+    }
+}
+
+/// `(SELECT rows AS name) AS alias`; what is to be unnested may be a list still.
+fn derived(
+    function: &str,
+    alias: Option<&TableAlias>,
+    rows: Expr,
+    lateral: bool,
+) -> Option<TableFactor> {
+    let rows = match is_unnested_series(&rows) {
+        true => rows,
+        false => call("unnest", vec![rows]),
+    };
+    let mut alias = alias.cloned();
+    name_column(&mut alias, function);
+    let name = alias.as_ref()?.columns.first()?.name.clone();
+    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql("SELECT 1").ok()?;
+    let mut subquery = parser.parse_query().ok()?;
+    let SetExpr::Select(select) = &mut *subquery.body else { return None };
+    select.projection = vec![SelectItem::ExprWithAlias { expr: rows, alias: name }];
+    Some(TableFactor::Derived { lateral, subquery, alias, sample: None })
+}
