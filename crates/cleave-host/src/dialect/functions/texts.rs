@@ -120,7 +120,7 @@ type Value<'a> = &'a dyn Fn(usize) -> Result<Option<String>, ArgumentFault>;
 struct Template<'a> {
     letters: Peekable<Chars<'a>>,
     /// Of the value that was taken last.
-    place: usize,
+    place: u32,
     out: String,
     rows: usize,
     /// Of all results so far.
@@ -167,12 +167,15 @@ impl Template<'_> {
                     let reason = "width argument position must be ended by \"$\"";
                     return Err(invalid(reason).into());
                 }
-                None => self.at(self.place as u32 + 1)?,
+                None => self.at(self.place.saturating_add(1))?,
             };
             let text = value(at)?.unwrap_or_default();
             width = match text.is_empty() {
                 true => 0,
-                false => text.parse().map_err(|_| invalid("the width is no integer"))?,
+                // As an int4, so that its negative is one of these too.
+                false => {
+                    text.parse::<i32>().map_err(|_| invalid("the width is no integer"))?.into()
+                }
             };
             if width < 0 {
                 is_left = true;
@@ -187,7 +190,7 @@ impl Template<'_> {
         }
         let place = match place {
             Some(place) => place,
-            None => self.at(self.place as u32 + 1)?,
+            None => self.at(self.place.saturating_add(1))?,
         };
         let text = match (kind, value(place)?) {
             ('s', text) => text.unwrap_or_default(),
@@ -205,8 +208,8 @@ impl Template<'_> {
         if place == 0 {
             return Err(invalid("format specifies argument 0, but arguments are numbered from 1"));
         }
-        self.place = place as usize;
-        Ok(self.place)
+        self.place = place;
+        Ok(usize::try_from(place).unwrap_or(usize::MAX))
     }
 
     fn number(&mut self) -> Result<Option<u32>, ArgumentFault> {
