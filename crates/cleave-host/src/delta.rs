@@ -40,8 +40,12 @@ use crate::write::load::made_anew;
 const CHANGE_COUNT_MAX: usize = 8192;
 /// Bytes of rows up to which it does.
 const BYTES_MAX: usize = 4 << 20;
-/// Bytes of rows for which the device is asked for room at once.
+/// Bytes for which the device is asked for room at once.
 const ROOM_BYTES: usize = 64 << 10;
+/// Bytes of a page that a row takes beside its values: its VID, its commit, and what rounding leaves.
+const VERSION_BYTES: usize = 24;
+/// Bytes that a tablet takes beside its rows: the page that was its last is written anew, at another place.
+const TAIL_BYTES: usize = 16 << 10;
 
 /// What is committed: a state, and the commits behind it.
 #[derive(Debug, Clone)]
@@ -68,7 +72,7 @@ struct Contents {
     byte_count: usize,
     /// The end of the log of each commit, the first one first.
     log_ends: Vec<u64>,
-    /// By device: bytes of rows, and the room for them.
+    /// By device: bytes of pages that rows will be, and the room for them.
     room: BTreeMap<DeviceId, Room>,
 }
 
@@ -76,7 +80,7 @@ struct Contents {
 #[derive(Debug, Default)]
 struct Room {
     byte_count: usize,
-    /// Bytes of rows for which there is room, and that room.
+    /// Bytes for which there is room, and that room.
     held_bytes: usize,
     claims: Vec<Claim>,
 }
@@ -178,6 +182,11 @@ impl Contents {
     fn log_end(&self, number: u64) -> u64 {
         let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
         place.and_then(|place| self.log_ends.get(place)).copied().unwrap_or(0)
+    }
+
+    /// Whether rows of a tablet begin here.
+    fn begins_rows(&self, at: (u32, usize)) -> bool {
+        self.tablets.get(&at).is_some_and(|tablet| !tablet.rows.is_empty())
     }
 }
 
@@ -319,7 +328,10 @@ impl Delta {
             let table = state.find_table(&change.schema.name)?;
             for (place, rows) in change.rows.iter().filter(|(_, rows)| rows.row_count() > 0) {
                 let Some(tablet) = table.tablets.get(*place) else { continue };
-                *wanted.entry(tablet.device).or_default() += rows.byte_count();
+                let at = (change.schema.table_id, *place);
+                let tail = if self.read().begins_rows(at) { 0 } else { TAIL_BYTES };
+                let rows = rows.byte_count() + rows.row_count() * VERSION_BYTES;
+                *wanted.entry(tablet.device).or_default() += rows + tail;
             }
         }
         // Of all devices, or of none.
@@ -455,7 +467,10 @@ impl Delta {
             let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
             contents.change_count += row_count + change.ended.len();
             contents.byte_count += bytes;
-            contents.room.entry(change.device).or_default().byte_count += bytes;
+            let is_first = row_count > 0 && !contents.begins_rows((change.table, change.place));
+            let room = contents.room.entry(change.device).or_default();
+            room.byte_count += bytes + row_count * VERSION_BYTES;
+            room.byte_count += if is_first { TAIL_BYTES } else { 0 };
             let tablet =
                 contents.tablets.entry((change.table, change.place)).or_insert_with(|| {
                     DeltaTablet {

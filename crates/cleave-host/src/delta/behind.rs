@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use super::{Contents, Delta, DeltaRow, DeltaTablet, Room};
+use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, VERSION_BYTES};
 use crate::catalog::DeviceId;
 
 impl Delta {
@@ -30,8 +30,9 @@ impl Delta {
             let firsts = tablet.rows.iter().filter(|row| row.row.place == 0);
             let bytes: usize = firsts.map(|row| row.row.rows.get_array_memory_size()).sum();
             rest.byte_count += bytes;
-            if let Some(device) = device_of(*table, *place) {
-                rest.room.entry(device).or_default().byte_count += bytes;
+            if let Some(device) = device_of(*table, *place).filter(|_| !tablet.rows.is_empty()) {
+                let room = rest.room.entry(device).or_default();
+                room.byte_count += bytes + tablet.rows.len() * VERSION_BYTES + TAIL_BYTES;
             }
             rest.tablets.insert(*at, tablet);
         }
