@@ -26,7 +26,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use arrow::array::{BinaryArray, RecordBatch};
 use arrow::compute::concat_batches;
 use cleave_media::BLOCK_SIZE;
-use cleave_store::{TableSchema, Walk};
+use cleave_store::{PageClass, TableSchema, Walk};
 
 use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use crate::database::Database;
@@ -45,7 +45,7 @@ const ROOM_BYTES: usize = 64 << 10;
 /// Bytes of a page that a row takes beside its values: its VID, its commit, and what rounding leaves.
 const VERSION_BYTES: usize = 24;
 /// Bytes that a tablet takes beside its rows: the page that was its last is written anew, at another place.
-const TAIL_BYTES: usize = 16 << 10;
+const TAIL_BYTES: usize = PageClass::HOT.page_bytes as usize;
 
 /// What is committed: a state, and the commits behind it.
 #[derive(Debug, Clone)]
@@ -330,7 +330,7 @@ impl Delta {
                 let Some(tablet) = table.tablets.get(*place) else { continue };
                 let at = (change.schema.table_id, *place);
                 let tail = if self.read().begins_rows(at) { 0 } else { TAIL_BYTES };
-                let rows = rows.byte_count() + rows.row_count() * VERSION_BYTES;
+                let rows = bytes_in_pages(rows.byte_count(), rows.row_count());
                 *wanted.entry(tablet.device).or_default() += rows + tail;
             }
         }
@@ -469,7 +469,7 @@ impl Delta {
             contents.byte_count += bytes;
             let is_first = row_count > 0 && !contents.begins_rows((change.table, change.place));
             let room = contents.room.entry(change.device).or_default();
-            room.byte_count += bytes + row_count * VERSION_BYTES;
+            room.byte_count += bytes_in_pages(bytes, row_count);
             room.byte_count += if is_first { TAIL_BYTES } else { 0 };
             let tablet =
                 contents.tablets.entry((change.table, change.place)).or_insert_with(|| {
@@ -547,6 +547,11 @@ impl Delta {
     fn write(&self) -> RwLockWriteGuard<'_, Contents> {
         self.contents.write().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Bytes of pages that rows of so many bytes in memory will be, beside the page before them.
+fn bytes_in_pages(bytes: usize, row_count: usize) -> usize {
+    bytes + row_count * VERSION_BYTES
 }
 
 mod behind;

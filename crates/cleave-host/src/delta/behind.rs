@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
-use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, VERSION_BYTES};
+use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_pages};
 use crate::catalog::DeviceId;
 
 impl Delta {
@@ -32,7 +32,7 @@ impl Delta {
             rest.byte_count += bytes;
             if let Some(device) = device_of(*table, *place).filter(|_| !tablet.rows.is_empty()) {
                 let room = rest.room.entry(device).or_default();
-                room.byte_count += bytes + tablet.rows.len() * VERSION_BYTES + TAIL_BYTES;
+                room.byte_count += bytes_in_pages(bytes, tablet.rows.len()) + TAIL_BYTES;
             }
             rest.tablets.insert(*at, tablet);
         }
