@@ -165,18 +165,17 @@ pub(super) fn parts(template: &str) -> Vec<Part> {
         rest = rest.get(letter.len_utf8()..).unwrap_or_default();
         match letter {
             '"' => {
-                let mut letters = rest.char_indices();
+                let mut letters = rest.chars();
                 rest = "";
-                while let Some((place, letter)) = letters.next() {
+                while let Some(letter) = letters.next() {
                     let letter = match letter {
                         '"' => {
                             rest = letters.as_str();
                             break;
                         }
-                        '\\' => letters.next().map_or('\\', |(_, letter)| letter),
+                        '\\' => letters.next().unwrap_or('\\'),
                         letter => letter,
                     };
-                    debug_assert!(place < template.len(), "within the template");
                     parts.push(Part::Text { letter, is_quoted: true });
                 }
             }
