@@ -126,6 +126,8 @@ pub(crate) struct State {
     /// Those who `await`, by a number of their own.
     wakers: BTreeMap<u64, (Lsn, Waker)>,
     waker_number: u64,
+    /// Who blocks for the sync of an even turn, and of an odd one: nobody is woken, which asks the system, who is not there.
+    blocked: [usize; 2],
     is_closing: bool,
     pub(crate) figures: LogFigures,
     pub(crate) spares: Spares,
@@ -257,6 +259,7 @@ impl Wal {
             has_opened,
             wakers: BTreeMap::new(),
             waker_number: 0,
+            blocked: [0; 2],
             is_closing: false,
             figures: LogFigures::default(),
             spares: Spares::find(directory)?,
@@ -461,7 +464,10 @@ impl Shared {
                 Next::Failed(reason) => return Err(LogError::Failed { reason }),
                 Next::Lead => self.lead(state),
                 Next::Wait { turn } => {
-                    self.turn(turn).wait(state).unwrap_or_else(PoisonError::into_inner)
+                    *state.blocked(turn) += 1;
+                    state = self.turn(turn).wait(state).unwrap_or_else(PoisonError::into_inner);
+                    *state.blocked(turn) -= 1;
+                    state
                 }
             };
         }
@@ -493,11 +499,15 @@ impl Shared {
         let (durable, failed) = (state.progress.durable(), state.progress.failure().is_some());
         let ready = state.wakers.extract_if(.., |_, (end, _)| failed || *end <= durable);
         let ready: Vec<Waker> = ready.map(|(_, (_, waker))| waker).collect();
-        self.turn(wake.ended).notify_all();
-        if wake.all_of_next {
-            self.turn(wake.next).notify_all();
-        } else {
-            self.turn(wake.next).notify_one();
+        if *state.blocked(wake.ended) > 0 {
+            self.turn(wake.ended).notify_all();
+        }
+        if *state.blocked(wake.next) > 0 {
+            if wake.all_of_next {
+                self.turn(wake.next).notify_all();
+            } else {
+                self.turn(wake.next).notify_one();
+            }
         }
         if wake.thread {
             self.asked.notify_one();
@@ -548,6 +558,11 @@ impl Shared {
 }
 
 impl State {
+    fn blocked(&mut self, turn: u64) -> &mut usize {
+        let [even, odd] = &mut self.blocked;
+        if turn.is_multiple_of(2) { even } else { odd }
+    }
+
     /// Appends the pieces of a record, all of them or none.
     fn put(
         &mut self,
