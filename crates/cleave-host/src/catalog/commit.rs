@@ -216,7 +216,7 @@ impl Transaction {
         // The last of them has this number in the log.
         self.next.commit = self.base.commit + live.number;
         let settings = Arc::new(Settings::default());
-        let mut kept = BTreeSet::new();
+        let (mut kept, mut written) = (BTreeSet::new(), Vec::new());
         for delta in live.delta.contents(live.number).map_err(|error| (None, error))? {
             let id = delta.change.schema.table_id;
             let Some(table) = self.base.tables().find(|table| table.schema.table_id == id) else {
@@ -237,11 +237,12 @@ impl Transaction {
                 continue;
             }
             self.next.held.tables.remove(&id);
+            written.push(Arc::clone(table));
             let fails = |error| (lies_elsewhere.then_some(id), error);
             self = insert::settle(self, &settings, delta).await.map_err(fails)?;
-            // What another device has not synced it may forget at any time, and is not asked for again.
-            self.sync_elsewhere().await.map_err(fails)?;
         }
+        // What another device has not synced it may forget at any time, and is not asked for again.
+        self.sync_elsewhere(&written).await?;
         self.next.held.tables.retain(|id, _| kept.contains(id));
         self.delta = Arc::new(live.delta.held(&kept));
         Ok(self)
@@ -509,13 +510,21 @@ impl Transaction {
         Ok(state)
     }
 
-    /// Makes durable what this statement has written on other devices; what is settled there is so already.
-    async fn sync_elsewhere(&self) -> Result<()> {
+    /// Makes durable what was written of `tables` on other devices, each asked once; what is settled there is so already. A device
+    /// that fails comes with one of the tables that lie there.
+    async fn sync_elsewhere(&self, tables: &[Arc<TableState>]) -> Result<(), (Option<u32>, Error)> {
         let written = self
             .claims
             .values()
             .filter(|claim| claim.block_count() > 0 && claim.device_id() != DeviceId::EMBEDDED);
-        try_join_all(written.map(|claim| claim.sync_written())).await.map(drop)
+        let synced = written.map(|claim| async move {
+            let lies_there = |table: &&Arc<TableState>| {
+                table.tablets.iter().any(|tablet| tablet.device == claim.device_id())
+            };
+            let table = tables.iter().find(lies_there).map(|table| table.schema.table_id);
+            claim.sync_written().await.map_err(|error| (table, error))
+        });
+        try_join_all(synced).await.map(drop)
     }
 
     /// Makes durable what this statement has written, side by side: it waits for the slowest device, not for one after the other.

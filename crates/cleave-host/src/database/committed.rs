@@ -153,8 +153,13 @@ impl Database {
     /// The same, with the commits that are behind it.
     pub(crate) fn publish_live(&self, live: Live) {
         self.note_published(&live.state);
-        *self.live.write().unwrap_or_else(PoisonError::into_inner) = live;
+        let before = {
+            let mut now = self.live.write().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *now, live)
+        };
         self.settled.notify_waiters();
+        // Nobody waits for a whole delta that goes.
+        drop(before);
     }
 
     /// Whether all devices of a table are connected.
