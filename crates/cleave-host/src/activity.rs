@@ -18,6 +18,8 @@ pub(crate) const TABLE: &str = "activity";
 pub enum Act {
     /// A query was planned: a statement's, or one over the rows that it has changed.
     Plan,
+    /// One of these began with what is kept of the same query.
+    KeptPlan,
     /// Rows were looked up by an index, without a plan.
     LookUp,
     /// The delta was made pages because a statement was planned.
@@ -31,11 +33,12 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 3] = [Self::Plan, Self::LookUp, Self::Settlement];
+    const ALL: [Self; 4] = [Self::Plan, Self::KeptPlan, Self::LookUp, Self::Settlement];
 
     fn name(self) -> &'static str {
         match self {
             Self::Plan => "plans",
+            Self::KeptPlan => "kept plans",
             Self::LookUp => "look-ups",
             Self::Settlement => "settlements",
         }

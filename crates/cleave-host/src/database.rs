@@ -63,6 +63,7 @@ use crate::query_log::QueryLog;
 use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::settings::Stack;
+use crate::statement::select::OptimisedPlans;
 use crate::statistics::{self, StatisticsStore};
 use crate::storage_error::StorageError;
 use crate::versions::Versions;
@@ -169,6 +170,7 @@ pub struct Database {
     statistics: StatisticsStore,
     query_log: Arc<QueryLog>,
     runtime: Arc<RuntimeEnv>,
+    pub(crate) optimised: OptimisedPlans,
     /// What this process can do, once that was measured.
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
@@ -321,6 +323,7 @@ impl Database {
             devices: RwLock::new(devices),
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
+            optimised: OptimisedPlans::default(),
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),

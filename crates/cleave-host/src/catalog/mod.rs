@@ -216,6 +216,14 @@ impl CatalogState {
         self.held.reason(table.schema.table_id).is_none().then_some(table)
     }
 
+    /// Whether `schema` is that of a table or view as it is defined here.
+    #[must_use]
+    pub(crate) fn has(&self, schema: &Arc<TableSchema>) -> bool {
+        let table = self.table(&schema.name).map(|table| &table.schema);
+        let known = table.or_else(|| self.view(&schema.name).map(|view| &view.schema));
+        known.is_some_and(|known| Arc::ptr_eq(known, schema))
+    }
+
     /// The table `name`.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl Default for CheckOptions {
         Self {
             quick: false,
             memory_bytes: 256 << 20,
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: crate::engine::processors(),
             findings_max: 1000,
             progress: None,
         }

@@ -14,7 +14,7 @@
 //! asked or written.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cleave_fragment::command::{Identity, ReadItem, Reply, Request};
 use cleave_fragment::link::AttachMode;
@@ -33,6 +33,7 @@ use tokio::sync::Mutex;
 use super::{Claim, Device};
 use crate::catalog::{DeviceId, DeviceKind};
 use crate::database::Database;
+use crate::engine;
 use crate::error::Result;
 
 /// The frame; its newest version is what this build writes.
@@ -144,7 +145,7 @@ impl Database {
         if let Some(profile) = known.as_ref().filter(|_| !again) {
             return profile.clone();
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = engine::processors();
         let cores = u32::try_from(cores).unwrap_or(u32::MAX);
         let memory_bytes = match self.query_runtime().memory_pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes as u64,
@@ -165,9 +166,11 @@ fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
 
 /// What a stored profile is of: what it was measured with, and where.
 fn key_of(device: &Device, identity: &Identity) -> String {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = engine::processors();
     // Another one after each start of the machine, and on every machine; empty where there is none.
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    static BOOT: LazyLock<String> = LazyLock::new(|| {
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
+    });
     let rate_cap = match &device.entry.kind {
         DeviceKind::Embedded => None,
         DeviceKind::Local(local) => local.rate_cap,
@@ -181,7 +184,7 @@ fn key_of(device: &Device, identity: &Identity) -> String {
         identity.fragment_memory_bytes,
         device.entry.address(),
         rate_cap,
-        boot.trim(),
+        BOOT.trim(),
     )
 }
 

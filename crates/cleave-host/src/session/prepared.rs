@@ -181,12 +181,7 @@ impl PreparedStatement {
 
     /// Whether the tables that it names are in `state` as they were, and its look-up too.
     fn holds(&self, state: &CatalogState) -> bool {
-        let is_same = |schema: &Arc<TableSchema>| {
-            let table = state.table(&schema.name).map(|table| &table.schema);
-            let known = table.or_else(|| state.view(&schema.name).map(|view| &view.schema));
-            known.is_some_and(|known| Arc::ptr_eq(known, schema))
-        };
-        self.tables.iter().all(is_same)
+        self.tables.iter().all(|schema| state.has(schema))
             && self.point.as_ref().is_none_or(|point| point.holds(state))
     }
 }

@@ -66,6 +66,12 @@ pub struct GivenRows {
 impl Eq for GivenRows {}
 
 impl GivenRows {
+    /// Whether there are none.
+    #[must_use]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locked.is_empty() && self.parts.is_empty()
+    }
+
     /// Adds those of the next subquery.
     pub(crate) fn push(&mut self, rows: RecordBatch) {
         self.locked.push(Arc::new(rows));

@@ -34,6 +34,7 @@ mod insert;
 mod isolation;
 mod join_orders;
 mod joins_below_cuts;
+mod kept_plans;
 mod key_filters;
 mod late_columns;
 mod load;

@@ -8,11 +8,12 @@
 //! rows and half of the rows that refer to it. The sample of the larger table is joined with all rows of the small ones, each
 //! with its leaf's conditions; what is left of it is the share that the join leaves.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use datafusion_common::Result;
 use datafusion_common::arrow::array::{Array, ArrayRef};
-use datafusion_common::arrow::row::{OwnedRow, RowConverter, SortField};
+use datafusion_common::arrow::row::{Row, RowConverter, SortField};
+use rustc_hash::FxHashMap;
 
 use super::graph::{JoinGraph, LeafSet};
 use crate::cardinality::LeafEstimate;
@@ -151,13 +152,13 @@ fn count_matches(
     };
     let has_null = |columns: &[&ArrayRef], row| columns.iter().any(|column| column.is_null(row));
     let (rows_keys, among_keys) = (converted(rows)?, converted(among)?);
-    let mut counts: HashMap<OwnedRow, f64> = HashMap::new();
+    let mut counts: FxHashMap<Row<'_>, f64> = FxHashMap::default();
     for row in (0..among_keys.num_rows()).filter(|row| is_in(*row) && !has_null(among, *row)) {
-        *counts.entry(among_keys.row(row).owned()).or_default() += 1.0;
+        *counts.entry(among_keys.row(row)).or_default() += 1.0;
     }
     let count = |row| match has_null(rows, row) {
         true => 0.0,
-        false => counts.get(&rows_keys.row(row).owned()).copied().unwrap_or_default(),
+        false => counts.get(&rows_keys.row(row)).copied().unwrap_or_default(),
     };
     Ok((0..rows_keys.num_rows()).map(count).collect())
 }

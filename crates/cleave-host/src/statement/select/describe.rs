@@ -68,7 +68,7 @@ pub(crate) async fn describe_over(
     if types.contains(&None) {
         let put = |query: &mut ast::Query| put_types_into(query, &types);
         let bound = bind(database, settings, view, query.clone(), given, put);
-        let bound = bound.await.map_err(|error| named_table(error, query))?;
+        let (bound, _) = bound.await.map_err(|error| named_table(error, query))?;
         infer(&bound.logical, &mut types)?;
         // A column of its own is what it is given.
         shown_places(&query.body, &mut |place| {
@@ -79,7 +79,7 @@ pub(crate) async fn describe_over(
     }
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let bound = bind(database, settings, view, query.clone(), given, put);
-    let Bound { state, names, logical, tables, .. } =
+    let (Bound { state, logical, tables }, names) =
         bound.await.map_err(|error| named_table(error, query))?;
     let sources = super::views::source_names(&logical);
     let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});

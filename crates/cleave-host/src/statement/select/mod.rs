@@ -47,6 +47,7 @@ mod index_offers;
 mod join_method;
 mod kept;
 mod missing_table;
+mod optimised;
 mod order_and_split;
 mod over_rows;
 mod own_tables;
@@ -90,6 +91,7 @@ use crate::statement::parameters::Parameters;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 use missing_table::named_table;
+pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning};
 pub(crate) use result_names::{ResultNames, item_name};
 pub(crate) use used_columns::{is_whole, uses_column};
@@ -113,7 +115,7 @@ pub struct PlannedQuery {
     /// Where the figures come from by which splits were priced.
     pub profile: Origin,
     names: ResultNames,
-    state: SessionState,
+    state: Arc<SessionState>,
 }
 
 /// A query that runs. Dropping it stops it on both sides.
@@ -186,9 +188,7 @@ async fn plan_shown(
 
 /// A query bound to the tables of one catalog state.
 struct Bound {
-    context: Arc<StatementContext>,
     state: SessionState,
-    names: ResultNames,
     logical: LogicalPlan,
     /// The tables that it names, without those of the schema `cleave`.
     tables: Vec<Arc<TableSchema>>,
@@ -199,28 +199,47 @@ async fn bind(
     database: &Arc<Database>,
     settings: &Settings,
     view: Option<&ReadView>,
-    mut query: ast::Query,
+    query: ast::Query,
     given: &GivenRows,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
-) -> Result<Bound> {
+) -> Result<(Bound, ResultNames)> {
+    let context = context(database, settings, view, given).await?;
+    let (query, names) = lowered(query, put)?;
+    Ok((bound(context, query).await?, names))
+}
+
+/// What a statement carries that reads what `view` says, else the database's present state.
+async fn context(
+    database: &Arc<Database>,
+    settings: &Settings,
+    view: Option<&ReadView>,
+    given: &GivenRows,
+) -> Result<Arc<StatementContext>> {
     let view = match view {
         Some(view) => view.clone(),
         None => ReadView { state: database.settled().await?, target: None, reads: None },
     };
-    let context =
-        StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone());
-    // Below a cut at the root, partial aggregates and exchanges would be in vain.
-    let partitions = match settings.split_in_force() {
-        Split::Ndp => 1,
-        _ => engine::host_partitions(settings),
-    };
-    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
-    let mut state =
-        engine::statement_state(settings, partitions, database.query_runtime(), catalog);
+    Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
+}
+
+/// `query` as the engine takes it, in which `put` has put values in the places of its parameters, and the names of its columns.
+fn lowered(
+    mut query: ast::Query,
+    put: impl FnOnce(&mut ast::Query) -> Result<()>,
+) -> Result<(ast::Query, ResultNames)> {
     // First: a parameter names no column, whatever its value is written as.
     let names = ResultNames::take(&mut query);
     put(&mut query)?;
     lower_syntax(&mut query);
+    Ok((query, names))
+}
+
+/// Binds `query`, as [`lowered`] gives it, to the tables of `context`.
+async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Bound> {
+    let (database, settings) = (context.database(), context.settings());
+    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
+    let (partitions, runtime) = (partitions(settings), database.query_runtime());
+    let mut state = engine::statement_state(settings, partitions, runtime, catalog);
     let view = || pg_catalog::view(&context);
     pg_catalog::functions::register(&mut state, &query, settings, view)?;
     sequence_functions::register(&mut state, &query, &context)?;
@@ -229,8 +248,17 @@ async fn bind(
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
+    engine::give_way();
     let logical = state.statement_to_plan(statement).await?;
-    Ok(Bound { context, state, names, logical, tables })
+    Ok(Bound { state, logical, tables })
+}
+
+/// Partitions of the host's half. Below a cut at the root, partial aggregates and exchanges would be in vain.
+fn partitions(settings: &Settings) -> usize {
+    match settings.split_in_force() {
+        Split::Ndp => 1,
+        _ => engine::host_partitions(settings),
+    }
 }
 
 async fn plan(
@@ -242,20 +270,41 @@ async fn plan(
     let stopwatch = Stopwatch::start();
     database.activity().note(Act::Plan);
     let split = settings.split_in_force();
+    let named = |error| named_table(error, asked.query);
+    let context = context(database, settings, asked.view, &asked.parameters.rows).await?;
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
-    let Bound { context, state, names, logical, .. } =
-        bind(database, settings, asked.view, asked.query.clone(), &asked.parameters.rows, put)
-            .await
-            .map_err(|error| named_table(error, asked.query))?;
-    let logical = state.optimize(&logical);
-    let logical = logical.map_err(|error| named_table(error.into(), asked.query))?;
+    let (query, names) = lowered(asked.query.clone(), put).map_err(named)?;
+    let (state, logical) = optimised_plan(&context, query).await.map_err(named)?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
     // What ORDER BY alone names is looked for last.
-    let divided = statement.divide(logical).await;
-    let Divided { cuts, profile, orders } =
-        divided.map_err(|error| named_table(error, asked.query))?;
+    let Divided { cuts, profile, orders } = statement.divide(logical).await.map_err(named)?;
     let planning = stopwatch.elapsed();
     Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state })
+}
+
+/// `query`, as [`lowered`] gives it, bound and optimised, or what is kept of that.
+async fn optimised_plan(
+    context: &Arc<StatementContext>,
+    query: ast::Query,
+) -> Result<(Arc<SessionState>, LogicalPlan)> {
+    let (kept, settings) = (&context.database().optimised, context.settings());
+    let key = context
+        .is_plain()
+        .then(|| optimised::Key::of(&query, partitions(settings), settings.batch_size));
+    if let Some(key) = &key
+        && let Some(found) = kept.get(key, &query, context)
+    {
+        context.database().activity().note(Act::KeptPlan);
+        return Ok(found);
+    }
+    let again = key.is_some().then(|| query.clone());
+    let bound = bound(Arc::clone(context), query).await?;
+    let optimised = bound.state.optimize(&bound.logical)?;
+    engine::give_way();
+    if let (Some(key), Some(query)) = (key, again) {
+        kept.keep(key, &query, &bound.tables, &bound.state, (&bound.logical, &optimised));
+    }
+    Ok((Arc::new(bound.state), optimised))
 }
 
 /// Plans a query and starts it.
@@ -404,9 +453,10 @@ impl PlannedQuery {
     pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
         let meter = Meter::start(&self.context, measure_media).await?;
         let fragment_context = self.context.host_fragment_context()?;
-        let task = TaskContext::from(&self.state);
+        let task = TaskContext::from(&*self.state);
         let config = task.session_config().clone().with_extension(fragment_context);
         let task = Arc::new(task.with_session_config(config));
+        engine::give_way();
         // After the cuts: what is planned, shown and encoded is without it.
         self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop())?;
         let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;

@@ -27,6 +27,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::host_cuts::HostCuts;
 use super::statement_context::StatementContext;
 use super::{index_offers, join_method};
+use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::settings::{JoinMethod, JoinOrder, Settings, When};
 
@@ -123,6 +124,7 @@ impl Planning<'_> {
             JoinOrder::Auto => &[],
             JoinOrder::Leading(names) => names,
         };
+        engine::give_way();
         let reordered = reorder_joins(plan.clone(), leading, self.context.as_ref())?;
         // A statement that joins nothing has no order to be wrong about.
         let names = &reordered.names;
@@ -177,6 +179,7 @@ impl Planning<'_> {
             JoinMethod::Auto | JoinMethod::Hash => plan,
         };
         let plan = state.query_planner().create_physical_plan(&plan, state).await?;
+        engine::give_way();
         if settings.join_method == JoinMethod::Hash {
             join_method::check_hashed(&plan)?;
         }
@@ -193,6 +196,7 @@ impl Planning<'_> {
 
     /// Places the cuts of `plan`.
     fn divided(&self, plan: Arc<dyn ExecutionPlan>, cuts: &HostCuts) -> Result<Divided> {
+        engine::give_way();
         let profile = cuts.profile_origin();
         let placed = place_cuts(plan, self.split, self.price_all, cuts);
         let cuts = placed.map_err(|error| match error {

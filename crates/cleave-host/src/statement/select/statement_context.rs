@@ -156,6 +156,11 @@ impl StatementContext {
         &self.view.state
     }
 
+    /// Whether it reads tables by their own names alone.
+    pub(super) fn is_plain(&self) -> bool {
+        self.view.target.is_none() && self.given.is_empty()
+    }
+
     /// What the statement calls [`TARGET`].
     pub(super) fn target(&self) -> Option<&Target> {
         self.view.target.as_ref()

@@ -57,6 +57,12 @@ impl CleaveTable {
         Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
     }
 
+    /// Its name, where all of its rows are meant, and its own columns alone.
+    pub(super) fn plain_name(&self) -> Option<&str> {
+        let is_plain = self.tablet.is_none();
+        is_plain.then_some(self.table.schema.name.as_str())
+    }
+
     /// The table.
     pub(super) fn table_state(&self) -> &TableState {
         &self.table

@@ -72,7 +72,8 @@ async fn bound(
 ) -> Result<LogicalPlan> {
     let query = parsed(view.query.clone())?;
     let given = GivenRows::default();
-    Ok(bind(database, settings, Some(state), *query, &given, |_| Ok(())).await?.logical)
+    let (bound, _) = bind(database, settings, Some(state), *query, &given, |_| Ok(())).await?;
+    Ok(bound.logical)
 }
 
 /// The projection that makes the columns of the result.

@@ -122,7 +122,7 @@ impl<'a> Build<'a> {
                 run: None,
             })
             .collect();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crate::engine::processors();
         let chunk_count: usize = parts.iter().map(|part| part.chunks.len()).sum();
         // One each at least, cores or not: most of the time one waits for its device.
         let worker_count_max = cores.max(parts.len()).min(WORKERS_MAX).min(chunk_count);

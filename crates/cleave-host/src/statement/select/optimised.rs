@@ -1,0 +1,223 @@
+//! Optimised plans that are kept: a query that was seen before in, what the engine's rules made of it then out.
+//!
+//! ```text
+//!  query, values in their places ─▶ bind ─▶ optimise ─▶ order joins ─▶ physical plan ─▶ cuts
+//!                                  └──── kept ────┘     └──── anew, each time ──────────┘
+//! ```
+//!
+//! A query that comes a second time is kept, by its syntax tree. Its tables are slots then, and each time it is asked they are put
+//! in from the state that it reads. Which pages its conditions leave, the order of its joins, its operators and its split are found
+//! anew: these depend on rows (decision 0044).
+//!
+//! Invariants: a kept plan holds nothing of any state. It is the same whenever the tables that the query names have the same
+//! definitions: it has no function that may say something else next time or that looks at anything but its arguments, and no table
+//! but Cleave's.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_store::TableSchema;
+use datafusion::catalog::MemoryCatalogProviderList;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::error::Result as EngineResult;
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::logical_plan::builder::LogicalTableSource;
+use datafusion::logical_expr::{Expr, LogicalPlan, ScalarUDF, TableScan, TableSource, Volatility};
+use datafusion::sql::sqlparser::ast;
+use rustc_hash::FxBuildHasher;
+
+use super::statement_context::StatementContext;
+use super::table_provider::CleaveTable;
+use crate::engine;
+
+/// Most plans that are kept; the one that was not asked for longest goes first.
+const PLAN_COUNT_MAX: usize = 64;
+/// Queries that are remembered, to know one that comes again.
+const SEEN_COUNT_MAX: usize = 256;
+/// A plan of more expressions takes too much memory.
+const EXPRESSION_COUNT_MAX: usize = 2000;
+
+/// The plans that a database keeps.
+#[derive(Debug, Default)]
+pub(crate) struct OptimisedPlans {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// Those that were asked for last come first.
+    plans: VecDeque<Arc<Optimised>>,
+    /// Hashes of queries of which nothing is kept, the newest first.
+    seen: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+struct Optimised {
+    key: Key,
+    query: ast::Query,
+    /// What the query names, as it was then.
+    tables: Vec<Arc<TableSchema>>,
+    /// Its tables are slots.
+    plan: LogicalPlan,
+    /// Without tables.
+    state: Arc<SessionState>,
+}
+
+/// What a query is looked for by, before it is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Key {
+    hash: u64,
+    partitions: usize,
+    batch_size: u32,
+}
+
+impl Key {
+    /// Of `query`, with values in the places of its parameters, in `state`.
+    pub(super) fn of(query: &ast::Query, partitions: usize, batch_size: u32) -> Self {
+        Self { hash: FxBuildHasher.hash_one(query), partitions, batch_size }
+    }
+}
+
+impl OptimisedPlans {
+    /// What is kept of `query`, with the tables of `context`; None: nothing, or its tables are not what they were.
+    pub(super) fn get(
+        &self,
+        key: &Key,
+        query: &ast::Query,
+        context: &Arc<StatementContext>,
+    ) -> Option<(Arc<SessionState>, LogicalPlan)> {
+        let found = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_it = |plan: &Arc<Optimised>| plan.key == *key && plan.query == *query;
+            let place = kept.plans.iter().position(is_it)?;
+            let found = kept.plans.remove(place)?;
+            if !found.tables.iter().all(|schema| context.state().has(schema)) {
+                return None;
+            }
+            kept.plans.push_front(Arc::clone(&found));
+            found
+        };
+        let plan = with_tables(found.plan.clone(), context)?;
+        Some((Arc::clone(&found.state), plan))
+    }
+
+    /// Keeps `optimised`, which is what became of `bound`, if the query has come before and can be kept.
+    pub(super) fn keep(
+        &self,
+        key: Key,
+        query: &ast::Query,
+        tables: &[Arc<TableSchema>],
+        state: &SessionState,
+        (bound, optimised): (&LogicalPlan, &LogicalPlan),
+    ) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if !kept.seen.contains(&key.hash) {
+            kept.seen.truncate(SEEN_COUNT_MAX - 1);
+            kept.seen.push_front(key.hash);
+            return;
+        }
+        kept.seen.retain(|seen| *seen != key.hash);
+        drop(kept);
+        let Some(plan) = kept_plan(state, bound, optimised) else { return };
+        let mut state = state.clone();
+        state.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
+        let (query, tables, state) = (query.clone(), tables.to_vec(), Arc::new(state));
+        let plan = Arc::new(Optimised { key, query, tables, plan, state });
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.plans.truncate(PLAN_COUNT_MAX - 1);
+        kept.plans.push_front(plan);
+    }
+}
+
+/// `optimised` with slots for its tables; None: it may be another one next time, or is too large.
+fn kept_plan(
+    state: &SessionState,
+    bound: &LogicalPlan,
+    optimised: &LogicalPlan,
+) -> Option<LogicalPlan> {
+    let mut count = 0;
+    let says_the_same = all_expressions(bound, &mut |expr| {
+        count += 1;
+        count <= EXPRESSION_COUNT_MAX && is_of_arguments_alone(expr, state)
+    });
+    let is_flat = all_expressions(optimised, &mut |expr| {
+        let is_query =
+            matches!(expr, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_));
+        !is_query && !matches!(expr, Expr::SetComparison(_) | Expr::OuterReferenceColumn(..))
+    });
+    if !says_the_same || !is_flat {
+        return None;
+    }
+    let slot = |scan: &TableScan| -> Option<Arc<dyn TableSource>> {
+        let provider = source_as_provider(&scan.source).ok()?;
+        let name = provider.downcast_ref::<CleaveTable>()?.plain_name()?;
+        let schema = scan.source.schema();
+        let slot = || Arc::new(LogicalTableSource::new(schema)) as Arc<dyn TableSource>;
+        (name == scan.table_name.table()).then(slot)
+    };
+    with_sources(optimised.clone(), &slot)
+}
+
+/// Whether `expr` by itself always says the same of the same arguments.
+fn is_of_arguments_alone(expr: &Expr, state: &SessionState) -> bool {
+    match expr {
+        Expr::ScalarFunction(call) => {
+            call.func.signature().volatility == Volatility::Immutable
+                && is_of_every_statement(&call.func, state)
+        }
+        Expr::AggregateFunction(call) => call.func.signature().volatility == Volatility::Immutable,
+        Expr::ScalarVariable(..) => false,
+        _ => true,
+    }
+}
+
+/// Whether `function` is not one that was made for the statement of `state`.
+fn is_of_every_statement(function: &Arc<ScalarUDF>, state: &SessionState) -> bool {
+    let everybodys = engine::base().scalar_functions().get(function.name());
+    match (state.scalar_functions().get(function.name()), everybodys) {
+        (Some(own), Some(everybodys)) => Arc::ptr_eq(own, everybodys),
+        (own, everybodys) => own.is_none() && everybodys.is_none(),
+    }
+}
+
+/// `plan` over the tables of `context`.
+fn with_tables(plan: LogicalPlan, context: &Arc<StatementContext>) -> Option<LogicalPlan> {
+    with_sources(plan, &|scan| {
+        let table = context.find_table(scan.table_name.table()).ok()?;
+        let table = CleaveTable::new(Arc::clone(table), Arc::clone(context));
+        Some(provider_as_source(Arc::new(table)))
+    })
+}
+
+/// `plan` with the source that `of` gives for each scan; None: it gives none for one of them.
+fn with_sources(
+    plan: LogicalPlan,
+    of: &dyn Fn(&TableScan) -> Option<Arc<dyn TableSource>>,
+) -> Option<LogicalPlan> {
+    let mut is_whole = true;
+    let plan = plan.transform_down(|node| {
+        let LogicalPlan::TableScan(mut scan) = node else { return Ok(Transformed::no(node)) };
+        match of(&scan) {
+            Some(source) => scan.source = source,
+            None => is_whole = false,
+        }
+        Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+    });
+    plan.ok().map(|plan| plan.data).filter(|_| is_whole)
+}
+
+/// Whether `is` holds for all expressions of `plan`, those of its subqueries included.
+fn all_expressions(plan: &LogicalPlan, is: &mut dyn FnMut(&Expr) -> bool) -> bool {
+    let mut all = true;
+    let looked: EngineResult<TreeNodeRecursion> = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                all &= is(expression);
+                Ok(if all { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+            })
+        })
+    });
+    all && looked.is_ok()
+}
