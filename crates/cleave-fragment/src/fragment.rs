@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentRef, Snapshot, StoreError};
@@ -202,9 +202,7 @@ pub fn fragment_task_context(
     runtime: Arc<RuntimeEnv>,
     settings: &[(String, String)],
 ) -> Result<Arc<TaskContext>> {
-    // The engine looks into several files to find out how many processors there are.
-    static BASE: LazyLock<ConfigOptions> = LazyLock::new(ConfigOptions::new);
-    let mut options = BASE.clone();
+    let mut options = ConfigOptions::new();
     bound_key_lists(&mut options);
     // A partial aggregate that stops aggregating sends every row: never across a link.
     options.set(

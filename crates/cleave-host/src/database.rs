@@ -170,6 +170,7 @@ pub struct Database {
     statistics: StatisticsStore,
     query_log: Arc<QueryLog>,
     runtime: Arc<RuntimeEnv>,
+    /// What the engine's rules made of queries that come again.
     pub(crate) optimised: OptimisedPlans,
     /// What this process can do, once that was measured.
     pub(crate) host_profile: Known<SideProfile>,

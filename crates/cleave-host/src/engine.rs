@@ -8,7 +8,7 @@ mod hand_down_filters;
 mod share_sums;
 mod unnest_subqueries;
 
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
@@ -17,6 +17,7 @@ use cleave_fragment::functions::within_domains;
 use cleave_media::simulation;
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::utils::get_available_parallelism;
 use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -52,7 +53,8 @@ pub fn statement_state(
     runtime: Arc<RuntimeEnv>,
     catalog: Arc<dyn CatalogProviderList>,
 ) -> SessionState {
-    let mut state = SessionStateBuilder::new_from_existing(base().clone())
+    static BASE: OnceLock<SessionState> = OnceLock::new();
+    let mut state = SessionStateBuilder::new_from_existing(BASE.get_or_init(base_state).clone())
         .with_config(config(settings, partitions))
         .with_runtime_env(runtime)
         .with_catalog_list(catalog)
@@ -60,12 +62,6 @@ pub fn statement_state(
     // What now() means.
     state.mark_start_execution();
     state
-}
-
-/// What all statements have.
-pub(crate) fn base() -> &'static SessionState {
-    static BASE: OnceLock<SessionState> = OnceLock::new();
-    BASE.get_or_init(base_state)
 }
 
 /// The engine with PostgreSQL's meanings.
@@ -106,9 +102,7 @@ fn base_state() -> SessionState {
 
 fn config(settings: &Settings, partitions: usize) -> SessionConfig {
     let batch_size = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
-    static BASE: LazyLock<SessionConfig> = LazyLock::new(SessionConfig::new);
-    let mut config = BASE
-        .clone()
+    let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
         .with_target_partitions(partitions)
@@ -129,7 +123,7 @@ fn config(settings: &Settings, partitions: usize) -> SessionConfig {
 pub fn host_partitions(settings: &Settings) -> usize {
     match usize::try_from(settings.threads) {
         Ok(threads) if threads > 0 => threads,
-        _ => processors(),
+        _ => get_available_parallelism(),
     }
 }
 
@@ -137,12 +131,6 @@ pub fn host_partitions(settings: &Settings) -> usize {
 /// the processor to it for that long though a client's thread, which needs it for microseconds, was woken.
 pub(crate) fn give_way() {
     std::thread::yield_now();
-}
-
-/// How many processors this process may use: asked once, as the system looks into several files to tell.
-pub(crate) fn processors() -> usize {
-    static COUNT: OnceLock<usize> = OnceLock::new();
-    *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// `work` on a thread that may be busy or wait; dropped with the statement if it has not begun.

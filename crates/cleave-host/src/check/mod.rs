@@ -28,6 +28,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_store::{Placement, TabletKey};
+use datafusion::common::utils::get_available_parallelism;
 
 pub use finding::{Fault, Finding, Findings, Place};
 pub(crate) use pages::blocks;
@@ -58,7 +59,7 @@ impl Default for CheckOptions {
         Self {
             quick: false,
             memory_bytes: 256 << 20,
-            threads: crate::engine::processors(),
+            threads: get_available_parallelism(),
             findings_max: 1000,
             progress: None,
         }

@@ -24,6 +24,7 @@ pub use cleave_plan::profile::{
     Accelerator, Figure, LinkProfile, Origin, PUBLISHED, Profile, SideProfile,
 };
 use cleave_store::Format;
+use datafusion::common::utils::get_available_parallelism;
 use datafusion::execution::memory_pool::MemoryLimit;
 use futures::future::try_join_all;
 use prost::Message;
@@ -33,7 +34,6 @@ use tokio::sync::Mutex;
 use super::{Claim, Device};
 use crate::catalog::{DeviceId, DeviceKind};
 use crate::database::Database;
-use crate::engine;
 use crate::error::Result;
 
 /// The frame; its newest version is what this build writes.
@@ -145,7 +145,7 @@ impl Database {
         if let Some(profile) = known.as_ref().filter(|_| !again) {
             return profile.clone();
         }
-        let cores = engine::processors();
+        let cores = get_available_parallelism();
         let cores = u32::try_from(cores).unwrap_or(u32::MAX);
         let memory_bytes = match self.query_runtime().memory_pool.memory_limit() {
             MemoryLimit::Finite(bytes) => bytes as u64,
@@ -166,7 +166,7 @@ fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
 
 /// What a stored profile is of: what it was measured with, and where.
 fn key_of(device: &Device, identity: &Identity) -> String {
-    let cores = engine::processors();
+    let cores = get_available_parallelism();
     // Another one after each start of the machine, and on every machine; empty where there is none.
     static BOOT: LazyLock<String> = LazyLock::new(|| {
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()

@@ -124,7 +124,7 @@ async fn views_and_blocks_have_their_own_definitions() {
     assert_eq!(rows(&mut session, sum).await, ["5"]);
     run(&mut session, "CREATE OR REPLACE VIEW v AS SELECT id, n FROM t WHERE n < 2").await;
     assert_eq!(asked(&database, &mut session, sum).await, (vec!["1".to_owned()], false));
-    // A temporary table takes the place of the other for its session alone.
+    // A temporary table is one session's alone.
     let count = "SELECT count(*) FROM t";
     keep(&database, &mut session, count).await;
     run(&mut other, "CREATE TEMPORARY TABLE mine (id int); INSERT INTO mine VALUES (1)").await;
@@ -135,8 +135,11 @@ async fn views_and_blocks_have_their_own_definitions() {
 #[tokio::test]
 async fn what_may_say_something_else_next_time_is_not_kept() {
     let (_directory, database, mut session) = with_tables().await;
-    run(&mut session, "CREATE SEQUENCE s").await;
+    run(&mut session, "CREATE SEQUENCE s; CREATE VIEW v AS SELECT n, now() AS moment FROM t").await;
+    run(&mut session, "CREATE VIEW w AS SELECT n, current_setting('split') AS split FROM t").await;
     for sql in [
+        "SELECT n, moment > '2020-01-01' FROM v",
+        "SELECT n, split FROM w",
         "SELECT random() < 2, n FROM t",
         "SELECT now() > '2020-01-01', n FROM t",
         "SELECT count(*) FROM t WHERE current_date > '2020-01-01'",

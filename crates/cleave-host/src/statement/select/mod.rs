@@ -24,6 +24,7 @@ use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::Result as EngineResult;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
@@ -236,21 +237,26 @@ fn lowered(
 
 /// Binds `query`, as [`lowered`] gives it, to the tables of `context`.
 async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Bound> {
-    let (database, settings) = (context.database(), context.settings());
-    let catalog = table_provider::StatementCatalog::new(Arc::clone(&context));
-    let (partitions, runtime) = (partitions(settings), database.query_runtime());
-    let mut state = engine::statement_state(settings, partitions, runtime, catalog);
-    let view = || pg_catalog::view(&context);
-    pg_catalog::functions::register(&mut state, &query, settings, view)?;
-    sequence_functions::register(&mut state, &query, &context)?;
-    advisory_functions::register(&mut state, &query, &context)?;
-    backend_functions::register(&mut state, &query, &context)?;
+    let state = state_for(&context, &query)?;
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
     engine::give_way();
     let logical = state.statement_to_plan(statement).await?;
     Ok(Bound { state, logical, tables })
+}
+
+/// The engine's state for `query`, with the tables of `context` and the functions that are made for it.
+fn state_for(context: &Arc<StatementContext>, query: &ast::Query) -> EngineResult<SessionState> {
+    let (settings, runtime) = (context.settings(), context.database().query_runtime());
+    let catalog = table_provider::StatementCatalog::new(Arc::clone(context));
+    let mut state = engine::statement_state(settings, partitions(settings), runtime, catalog);
+    let view = || pg_catalog::view(context);
+    pg_catalog::functions::register(&mut state, query, settings, view)?;
+    sequence_functions::register(&mut state, query, context)?;
+    advisory_functions::register(&mut state, query, context)?;
+    backend_functions::register(&mut state, query, context)?;
+    Ok(state)
 }
 
 /// Partitions of the host's half. Below a cut at the root, partial aggregates and exchanges would be in vain.

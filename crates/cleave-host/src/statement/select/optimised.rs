@@ -21,16 +21,14 @@ use cleave_store::TableSchema;
 use datafusion::catalog::MemoryCatalogProviderList;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
-use datafusion::error::Result as EngineResult;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::logical_plan::builder::LogicalTableSource;
-use datafusion::logical_expr::{Expr, LogicalPlan, ScalarUDF, TableScan, TableSource, Volatility};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, TableSource, Volatility};
 use datafusion::sql::sqlparser::ast;
 use rustc_hash::FxBuildHasher;
 
 use super::statement_context::StatementContext;
-use super::table_provider::CleaveTable;
-use crate::engine;
+use super::table_provider::{CleaveTable, is_subquery};
 
 /// Most plans that are kept; the one that was not asked for longest goes first.
 const PLAN_COUNT_MAX: usize = 64;
@@ -74,7 +72,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Of `query`, with values in the places of its parameters, in `state`.
+    /// Of `query`, with values in the places of its parameters, for a host's half of so many `partitions`.
     pub(super) fn of(query: &ast::Query, partitions: usize, batch_size: u32) -> Self {
         Self { hash: FxBuildHasher.hash_one(query), partitions, batch_size }
     }
@@ -120,7 +118,7 @@ impl OptimisedPlans {
         }
         kept.seen.retain(|seen| *seen != key.hash);
         drop(kept);
-        let Some(plan) = kept_plan(state, bound, optimised) else { return };
+        let Some(plan) = kept_plan(bound, optimised) else { return };
         let mut state = state.clone();
         state.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
         let (query, tables, state) = (query.clone(), tables.to_vec(), Arc::new(state));
@@ -132,21 +130,13 @@ impl OptimisedPlans {
 }
 
 /// `optimised` with slots for its tables; None: it may be another one next time, or is too large.
-fn kept_plan(
-    state: &SessionState,
-    bound: &LogicalPlan,
-    optimised: &LogicalPlan,
-) -> Option<LogicalPlan> {
+fn kept_plan(bound: &LogicalPlan, optimised: &LogicalPlan) -> Option<LogicalPlan> {
     let mut count = 0;
     let says_the_same = all_expressions(bound, &mut |expr| {
         count += 1;
-        count <= EXPRESSION_COUNT_MAX && is_of_arguments_alone(expr, state)
+        count <= EXPRESSION_COUNT_MAX && is_of_arguments_alone(expr)
     });
-    let is_flat = all_expressions(optimised, &mut |expr| {
-        let is_query =
-            matches!(expr, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_));
-        !is_query && !matches!(expr, Expr::SetComparison(_) | Expr::OuterReferenceColumn(..))
-    });
+    let is_flat = all_expressions(optimised, &mut |expr| !is_subquery(expr));
     if !says_the_same || !is_flat {
         return None;
     }
@@ -160,25 +150,13 @@ fn kept_plan(
     with_sources(optimised.clone(), &slot)
 }
 
-/// Whether `expr` by itself always says the same of the same arguments.
-fn is_of_arguments_alone(expr: &Expr, state: &SessionState) -> bool {
+/// Whether `expr` by itself always says the same of the same arguments; no function does that was made for one statement.
+fn is_of_arguments_alone(expr: &Expr) -> bool {
     match expr {
-        Expr::ScalarFunction(call) => {
-            call.func.signature().volatility == Volatility::Immutable
-                && is_of_every_statement(&call.func, state)
-        }
+        Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,
         Expr::AggregateFunction(call) => call.func.signature().volatility == Volatility::Immutable,
         Expr::ScalarVariable(..) => false,
         _ => true,
-    }
-}
-
-/// Whether `function` is not one that was made for the statement of `state`.
-fn is_of_every_statement(function: &Arc<ScalarUDF>, state: &SessionState) -> bool {
-    let everybodys = engine::base().scalar_functions().get(function.name());
-    match (state.scalar_functions().get(function.name()), everybodys) {
-        (Some(own), Some(everybodys)) => Arc::ptr_eq(own, everybodys),
-        (own, everybodys) => own.is_none() && everybodys.is_none(),
     }
 }
 
@@ -211,7 +189,7 @@ fn with_sources(
 /// Whether `is` holds for all expressions of `plan`, those of its subqueries included.
 fn all_expressions(plan: &LogicalPlan, is: &mut dyn FnMut(&Expr) -> bool) -> bool {
     let mut all = true;
-    let looked: EngineResult<TreeNodeRecursion> = plan.apply_with_subqueries(|node| {
+    let looked = plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expression| {
             expression.apply(|expression| {
                 all &= is(expression);

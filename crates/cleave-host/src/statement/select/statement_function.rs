@@ -22,13 +22,15 @@ pub(super) struct StatementFunction<C, K = ()> {
 }
 
 impl<C, K> StatementFunction<C, K> {
-    /// A function of any arguments, which it judges itself.
+    /// A function of any arguments, which it judges itself. It is never immutable: [plans with it](super::optimised) are one
+    /// statement's.
     pub(super) fn new(
         name: &'static str,
         volatility: Volatility,
         context: &Arc<C>,
         kind: K,
     ) -> Self {
+        debug_assert_ne!(volatility, Volatility::Immutable, "{name}");
         let signature =
             Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::VariadicAny], volatility);
         Self { name, signature, context: Arc::clone(context), kind }

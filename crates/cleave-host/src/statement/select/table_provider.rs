@@ -59,8 +59,7 @@ impl CleaveTable {
 
     /// Its name, where all of its rows are meant, and its own columns alone.
     pub(super) fn plain_name(&self) -> Option<&str> {
-        let is_plain = self.tablet.is_none();
-        is_plain.then_some(self.table.schema.name.as_str())
+        self.tablet.is_none().then_some(self.table.schema.name.as_str())
     }
 
     /// The table.
@@ -225,16 +224,19 @@ impl TableProvider for CleaveTable {
 
 fn has_subquery(expr: &Expr) -> bool {
     use datafusion::common::tree_node::TreeNode;
-    expr.exists(|node| {
-        Ok(matches!(
-            node,
-            Expr::ScalarSubquery(_)
-                | Expr::InSubquery(_)
-                | Expr::Exists(_)
-                | Expr::OuterReferenceColumn(..)
-        ))
-    })
-    .unwrap_or(true)
+    expr.exists(|node| Ok(is_subquery(node))).unwrap_or(true)
+}
+
+/// Whether `node` by itself is a query within an expression, or a column of the query around it.
+pub(super) fn is_subquery(node: &Expr) -> bool {
+    matches!(
+        node,
+        Expr::ScalarSubquery(_)
+            | Expr::InSubquery(_)
+            | Expr::Exists(_)
+            | Expr::SetComparison(_)
+            | Expr::OuterReferenceColumn(..)
+    )
 }
 
 #[expect(

@@ -17,12 +17,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
-use super::{
-    advisory_functions, backend_functions, parsed, pg_catalog, sequence_functions, table_provider,
-};
+use super::{parsed, state_for};
 use crate::catalog::view::ViewState;
 use crate::dialect::lower_syntax;
-use crate::engine;
 use crate::statement::catalog_syntax;
 
 /// What `plan` calls its columns.
@@ -69,16 +66,7 @@ pub(super) async fn table(
     catalog_syntax::lower(&mut query);
     drop(ResultNames::take(&mut query));
     lower_syntax(&mut query);
-    let settings = context.settings();
-    let catalog = table_provider::StatementCatalog::new(Arc::clone(context));
-    let runtime = context.database().query_runtime();
-    let partitions = engine::host_partitions(settings);
-    let mut state = engine::statement_state(settings, partitions, runtime, catalog);
-    let shown = || pg_catalog::view(context);
-    pg_catalog::functions::register(&mut state, &query, settings, shown)?;
-    sequence_functions::register(&mut state, &query, context)?;
-    advisory_functions::register(&mut state, &query, context)?;
-    backend_functions::register(&mut state, &query, context)?;
+    let state = state_for(context, &query)?;
     let statement = ast::Statement::Query(query);
     let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
     let mut columns = Vec::with_capacity(view.sources.len());

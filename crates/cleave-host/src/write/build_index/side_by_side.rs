@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef, VersionMap};
+use datafusion::common::utils::get_available_parallelism;
 use tokio::task::JoinSet;
 
 use crate::catalog::{DeviceId, TabletState};
@@ -122,7 +123,7 @@ impl<'a> Build<'a> {
                 run: None,
             })
             .collect();
-        let cores = crate::engine::processors();
+        let cores = get_available_parallelism();
         let chunk_count: usize = parts.iter().map(|part| part.chunks.len()).sum();
         // One each at least, cores or not: most of the time one waits for its device.
         let worker_count_max = cores.max(parts.len()).min(WORKERS_MAX).min(chunk_count);
