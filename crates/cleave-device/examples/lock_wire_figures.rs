@@ -149,6 +149,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
         narrowings: Vec::new(),
         indexes: Vec::new(),
         broadcasts: Vec::new(),
+        passed: Vec::new(),
         reserved: Vec::new(),
         copies: 1,
         memory_bytes: 1 << 20,

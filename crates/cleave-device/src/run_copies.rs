@@ -39,8 +39,8 @@ use crate::run_pages::{CpuTime, RunPages};
 pub(crate) struct RunWork {
     pub(crate) run: Arc<FragmentRun>,
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What the plan itself takes of the run's memory.
-    pub(crate) plan_memory: MemoryReservation,
+    /// What the plan itself, and pages that came with it, take of the run's memory.
+    pub(crate) memory: [MemoryReservation; 2],
     pub(crate) task: Arc<TaskContext>,
     /// Where it takes filters while it runs.
     pub(crate) fed: Arc<FedInputs>,
@@ -81,9 +81,9 @@ pub(crate) async fn run_copies(work: RunWork) {
         written.stand_still().await;
     }
     let outcome = ended.map(|()| report(&work, &began));
-    let RunWork { run, plan, plan_memory, task, fed, pages, admitted, .. } = work;
+    let RunWork { run, plan, memory, task, fed, pages, admitted, .. } = work;
     // All that holds memory goes before the memory is given back, and that before the end is told.
-    drop((plan, plan_memory, task, fed, pages, admitted));
+    drop((plan, memory, task, fed, pages, admitted));
     run.finish(outcome);
 }
 

@@ -184,14 +184,11 @@ const SETTINGS_TRAVELLING: [&str; 2] =
 
 /// The settings of `options` that travel, as name and value.
 pub fn travelling_settings(options: &ConfigOptions) -> Vec<(String, String)> {
-    let mut settings: Vec<(String, String)> = options
-        .entries()
-        .into_iter()
-        .filter(|entry| SETTINGS_TRAVELLING.contains(&entry.key.as_str()))
-        .filter_map(|entry| entry.value.map(|value| (entry.key, value)))
-        .collect();
-    settings.sort();
-    settings
+    // Not by their names: that would write all options out, for every run.
+    let values =
+        [Some(options.execution.batch_size.to_string()), options.execution.time_zone.clone()];
+    let named = SETTINGS_TRAVELLING.into_iter().zip(values);
+    named.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// Builds the context in which a fragment is decoded and executed on this side.

@@ -24,6 +24,8 @@ pub enum Act {
     LookUp,
     /// The delta was made pages because a statement was planned.
     Settlement,
+    /// The delta was passed along with a statement that was planned.
+    PassedAlong,
 }
 
 /// See the module's description.
@@ -33,7 +35,8 @@ pub struct Activity {
 }
 
 impl Act {
-    const ALL: [Self; 4] = [Self::Plan, Self::KeptPlan, Self::LookUp, Self::Settlement];
+    const ALL: [Self; 5] =
+        [Self::Plan, Self::KeptPlan, Self::LookUp, Self::Settlement, Self::PassedAlong];
 
     fn name(self) -> &'static str {
         match self {
@@ -41,6 +44,7 @@ impl Act {
             Self::KeptPlan => "kept plans",
             Self::LookUp => "look-ups",
             Self::Settlement => "settlements",
+            Self::PassedAlong => "passed along",
         }
     }
 }

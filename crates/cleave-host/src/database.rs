@@ -53,6 +53,7 @@ use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::delta::Live;
+use crate::delta::passed::LastPassed;
 use crate::device::{self, DISK_FULL, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
@@ -172,6 +173,7 @@ pub struct Database {
     runtime: Arc<RuntimeEnv>,
     /// What the engine's rules made of queries that come again.
     pub(crate) optimised: OptimisedPlans,
+    pub(crate) last_passed: LastPassed,
     /// What this process can do, once that was measured.
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
@@ -325,6 +327,7 @@ impl Database {
             pool,
             runtime: engine::query_runtime(options.query_memory_bytes)?,
             optimised: OptimisedPlans::default(),
+            last_passed: LastPassed::default(),
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
@@ -846,6 +849,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         rights: Arc::default(),
         comments: Default::default(),
         keep: None,
+        passed: Arc::default(),
         referenced: Default::default(),
     };
     write_root(directory, &state)?;

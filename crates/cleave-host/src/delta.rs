@@ -11,10 +11,10 @@
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a row is there from the commit
 //!    that began it up to the one that ended it.
 //! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and keys in
-//!    memtables, as one state. Whoever plans a statement, begins a larger write or replaces the root has it settled first, so
-//!    that no operator and no device knows of it ([`Database::settled`](crate::Database::settled)).
-//!
+//!    memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces the root has it
+//!    settled first ([`Database::settled`](crate::Database::settled)).
 //! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
+//! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing is written.
 //!
 //! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the turn to write, and grows; a
 //! state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
@@ -24,7 +24,6 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arrow::array::{BinaryArray, RecordBatch};
-use arrow::compute::concat_batches;
 use cleave_media::BLOCK_SIZE;
 use cleave_store::{PageClass, TableSchema, Walk};
 
@@ -148,7 +147,12 @@ impl Live {
 impl FoundRow {
     /// It alone.
     pub(crate) fn batch(&self) -> RecordBatch {
-        self.rows.slice(self.place, 1)
+        self.batch_of(1)
+    }
+
+    /// It and those behind it that lie in the same batch, so many in all.
+    fn batch_of(&self, count: usize) -> RecordBatch {
+        self.rows.slice(self.place, count)
     }
 }
 
@@ -213,6 +217,13 @@ impl Delta {
     pub(crate) fn is_full(&self) -> bool {
         let contents = self.read();
         contents.change_count >= CHANGE_COUNT_MAX || contents.byte_count >= BYTES_MAX
+    }
+
+    /// Whether its rows take at most `bytes` in memory.
+    pub(crate) fn is_within(&self, bytes: u64) -> bool {
+        let contents = self.read();
+        let byte_count = contents.byte_count + contents.change_count * VERSION_BYTES;
+        u64::try_from(byte_count).is_ok_and(|count| count <= bytes)
     }
 
     /// The VID that the next row of the tablet gets.
@@ -503,43 +514,6 @@ impl Delta {
         }
     }
 
-    /// All of it up to commit `number`, by table.
-    ///
-    /// # Errors
-    /// None that a statement is to blame for.
-    pub(crate) fn contents(&self, number: u64) -> Result<Vec<TableDelta>> {
-        let contents = self.read();
-        let mut tables: BTreeMap<u32, TableDelta> = BTreeMap::new();
-        for ((table, place), tablet) in &contents.tablets {
-            let of_table = tables.entry(*table).or_insert_with(|| TableDelta {
-                change: TableChange::new(Arc::clone(&tablet.schema)),
-                ended_again: BTreeMap::new(),
-            });
-            let ended = tablet.ended.iter().filter(|(_, ended)| **ended <= number);
-            let ended: BTreeSet<u64> = ended.map(|(vid, _)| *vid).collect();
-            if !ended.is_empty() {
-                of_table.change.ended.insert(*place, ended);
-            }
-            let begun = tablet.rows.partition_point(|row| row.begun <= number);
-            let begun = tablet.rows.get(..begun).unwrap_or_default();
-            if begun.is_empty() {
-                continue;
-            }
-            // All rows of a commit came at once.
-            let firsts = begun.iter().filter(|row| row.row.place == 0);
-            let batches = firsts.map(|row| row.row.rows.as_ref());
-            let rows = concat_batches(&tablet.schema.arrow(), batches)?;
-            of_table.change.rows.insert(*place, rows.into());
-            let ended = (tablet.vid_first..).zip(begun);
-            let ended = ended.filter(|(_, row)| row.ended <= number).map(|(vid, _)| vid);
-            let ended: BTreeSet<u64> = ended.collect();
-            if !ended.is_empty() {
-                of_table.ended_again.insert(*place, ended);
-            }
-        }
-        Ok(tables.into_values().collect())
-    }
-
     fn read(&self) -> RwLockReadGuard<'_, Contents> {
         self.contents.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -555,5 +529,7 @@ fn bytes_in_pages(bytes: usize, row_count: usize) -> usize {
 }
 
 mod behind;
+mod contents;
+pub(crate) mod passed;
 #[cfg(test)]
 mod tests;

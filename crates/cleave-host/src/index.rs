@@ -543,7 +543,10 @@ impl TabletIndex {
     async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
         let mut memtable = Memtable::new();
         let projection = self.shape.projection();
-        for segment in tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT) {
+        let is_hot = |segment: &&Arc<SegmentDirectory>| {
+            segment.class == PageClass::HOT && !segment.segment.is_passed()
+        };
+        for segment in tablet.heap.iter().filter(is_hot) {
             let entries: Vec<_> =
                 segment.pages.iter().filter(|entry| entry.vid_end() > self.vid_covered).collect();
             for entries in entries.chunks(REBUILD_PAGE_COUNT) {

@@ -119,6 +119,8 @@ pub struct Settings {
     pub device_spill_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
+    /// `pass_along_bytes`: bytes of rows in no page yet that travel with a query; 0: they become pages first.
+    pub pass_along_bytes: u64,
     /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
     pub broadcast_bytes: u64,
     /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
@@ -441,6 +443,13 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
     Setting {
+        name: "pass_along_bytes",
+        description: "Bytes of rows in no page yet that are passed along with a query; 0, or more of them: they become pages first",
+        values: Values::Bytes(0, 8 * MIB),
+        get: |settings| bytes_text(settings.pass_along_bytes),
+        set: |settings, value| settings.pass_along_bytes = value.number(),
+    },
+    Setting {
         name: "query_log",
         description: "Whether queries are entered in the table cleave.query_log: on or off",
         values: Values::Words(&["on", "off"]),
@@ -570,6 +579,7 @@ impl Default for Settings {
             device_spill_bytes: 256 * MIB,
             batch_size: 8192,
             broadcast_bytes: 16 * MIB,
+            pass_along_bytes: MIB,
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,

@@ -623,6 +623,11 @@ impl Run {
         }
         // What was not found by now is not there.
         self.uncertain = None;
+        let database = Arc::clone(self.session()?.database());
+        let settled = timeout(STATEMENT_LIMIT, database.settled()).await;
+        let settled =
+            settled.ok_or_else(|| "it hangs: what is committed becomes pages".to_owned())?;
+        settled.map_err(|error| format!("without faults, {error}"))?;
         self.check_space()?;
         self.settle()?;
         sleep(CALM).await;

@@ -13,14 +13,18 @@ pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 
 /// Every way to reach the same rows: what a session sets before it asks.
 pub const WAYS: [&[(&str, &str)]; 7] = [
-    &[("stack", "blk")],
-    &[("stack", "native")],
-    &[("stack", "ndp"), ("split", "h0")],
-    &[("stack", "ndp"), ("split", "h1")],
-    &[("stack", "ndp"), ("split", "h1+")],
-    &[("stack", "ndp"), ("split", "ndp")],
-    &[("stack", "ndp"), ("split", "auto")],
+    &[("stack", "blk"), PASSED],
+    &[("stack", "native"), SETTLED],
+    &[("stack", "ndp"), ("split", "h0"), PASSED],
+    &[("stack", "ndp"), ("split", "h1"), PASSED],
+    &[("stack", "ndp"), ("split", "h1+"), SETTLED],
+    &[("stack", "ndp"), ("split", "ndp"), PASSED],
+    &[("stack", "ndp"), ("split", "auto"), SETTLED],
 ];
+
+/// What was committed last travels with a query, or becomes pages first.
+const PASSED: (&str, &str) = ("pass_along_bytes", "1MB");
+const SETTLED: (&str, &str) = ("pass_along_bytes", "0");
 
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];

@@ -49,8 +49,8 @@ pub use page::{
     overflow::overflow_pages, parse_header,
 };
 pub use page_source::{
-    ColumnRef, MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, RawColumns,
-    SegmentRef, opened,
+    ColumnRef, MediaPages, PASSED_START, PageCache, PageColumns, PageRead, PageRef, PageSource,
+    PassedPages, RawColumns, SegmentRef, opened,
 };
 pub use schema::{Column, ColumnType, SchemaError, TableSchema};
 

@@ -27,6 +27,7 @@ fn run(slot_count: u32) -> (FragmentRun, UnboundedReceiver<RunEvent>) {
         first_slot: 0,
         narrowings: Vec::new(),
         broadcasts: Vec::new(),
+        passed: Vec::new(),
         fed: Vec::new(),
         indexes: Vec::new(),
         reserved: Vec::new(),

@@ -21,16 +21,18 @@ use cleave_fragment::{
     build_id, decode_fragment, fragment_task_context, hand_down_filters, index_inputs,
     narrowed_inputs, reserve_plan, stoppable_joins, streamed_input, with_copies,
 };
-use cleave_store::Snapshot;
+use cleave_store::{PassedPages, Snapshot};
 use datafusion_execution::TaskContext;
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion_execution::memory_pool::{MemoryPool, MemoryReservation};
+use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion_execution::runtime_env::RuntimeEnvBuilder;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tokio::task::JoinError;
 
-use super::{COPIES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, check_page, refused};
+use super::{
+    COPIES_MAX, PASSED_BYTES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, check_page, refused,
+};
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine};
 use crate::fragment_run::{FedInputs, FragmentRun};
@@ -180,7 +182,7 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, plan_memory, schema, copies, task, streamed, fed } =
+        let Prepared { plan, memory, schema, copies, task, streamed, fed } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         if let Some((input, morsels)) = streamed {
             run.streams(input, morsels);
@@ -192,7 +194,7 @@ impl Runtime {
             run: Arc::clone(run),
             copies,
             plan,
-            plan_memory,
+            memory,
             task,
             fed,
             slot_bytes: u64::from(request.slot_bytes),
@@ -213,7 +215,8 @@ impl Runtime {
 struct Prepared {
     /// With as many partitions as there are copies.
     plan: Arc<dyn ExecutionPlan>,
-    plan_memory: MemoryReservation,
+    /// What it and the pages that came with it take.
+    memory: [MemoryReservation; 2],
     schema: SchemaRef,
     copies: u32,
     task: Arc<TaskContext>,
@@ -241,6 +244,8 @@ fn prepare(
         (morsels, narrowed, lists.get(&number).map(Arc::clone))
     });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
+    let (passed, passed_memory) = passed_pages(request, &memory)?;
+    let pages = passed.over(pages);
     let broadcasts =
         broadcast_inputs(&request.broadcasts, &memory).map_err(|error| of_decoding(&error))?;
     let context = FragmentContext {
@@ -298,7 +303,20 @@ fn prepare(
     if spills {
         plan = GraceExec::wherever_it_helps(plan, &task).map_err(of_engine)?;
     }
-    Ok(Prepared { plan, plan_memory, schema, copies, task, streamed, fed })
+    let memory = [plan_memory, passed_memory];
+    Ok(Prepared { plan, memory, schema, copies, task, streamed, fed })
+}
+
+/// The pages that are passed along, and the memory for them.
+fn passed_pages(
+    request: &Execute,
+    memory: &Arc<dyn MemoryPool>,
+) -> Result<(Arc<PassedPages>, MemoryReservation), DeviceError> {
+    let pages = request.passed.iter().map(|page| (page.start, page.payload.bytes.clone()));
+    let passed = PassedPages::new(pages).map_err(|error| refused(error.to_string()))?;
+    let reserved = MemoryConsumer::new("pages that are passed along").register(memory);
+    reserved.try_grow(passed.byte_count()).map_err(of_engine)?;
+    Ok((passed, reserved))
 }
 
 /// A run that was entered and not yet accepted; if its maker goes away, it goes too.
@@ -366,6 +384,10 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
         }
     }
     request.indexes.iter().flat_map(IndexInput::pages).try_for_each(check_page)?;
+    let passed_bytes = request.passed.iter().map(|page| page.payload.bytes.len() as u64).sum();
+    if passed_bytes > PASSED_BYTES_MAX {
+        return Err(outside("bytes of pages passed along", passed_bytes, 0, PASSED_BYTES_MAX));
+    }
     for (name, value) in &request.settings {
         let is_size = value.parse::<u64>().is_ok_and(|rows| BATCH_SIZES.contains(&rows));
         if name == BATCH_SIZE && !is_size {

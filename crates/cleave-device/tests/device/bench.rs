@@ -216,6 +216,7 @@ impl Bench {
             first_slot: 0,
             narrowings: Vec::new(),
             broadcasts: Vec::new(),
+            passed: Vec::new(),
             fed: Vec::new(),
             indexes: Vec::new(),
             reserved: Vec::new(),
@@ -463,9 +464,14 @@ pub(crate) fn rows() -> RecordBatch {
 
 /// The table as bytes that lie at block 0, and its morsels.
 pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
+    table_pages_of(segment())
+}
+
+/// The same, as pages of this segment.
+pub(crate) fn table_pages_of(segment: SegmentRef) -> (Vec<u8>, Vec<Morsel>) {
     let class =
         PageClass { page_bytes: 64 << 10, chunk_alignment: 4096, row_count_max: PAGE_ROW_COUNT };
-    let mut writer = SegmentWriter::new(segment(), &table(), class, 0, 1).unwrap();
+    let mut writer = SegmentWriter::new(segment, &table(), class, 0, 1).unwrap();
     let mut pages = writer.push(&rows()).unwrap();
     pages.extend(writer.finish().unwrap());
     let mut bytes = Vec::new();
@@ -481,7 +487,7 @@ pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
         bytes.extend_from_slice(&page.bytes);
         morsels.push(Morsel {
             number: u32::try_from(morsels.len()).unwrap(),
-            segment: segment(),
+            segment,
             pages: vec![MorselPage {
                 page: place,
                 vid_first: page.vid_first,

@@ -11,6 +11,7 @@ mod fencing;
 mod local;
 mod locking;
 mod merging;
+mod passed_along;
 mod peers;
 mod profile;
 mod program;

@@ -196,6 +196,15 @@ pub struct WriteItem {
     pub payload: Payload,
 }
 
+/// A page that lies on no media and travels with a fragment ([`PassedPages`](cleave_store::PassedPages)).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedPage {
+    /// Where references say that it lies.
+    pub start: BlockAddress,
+    /// Its blocks, with a checksum.
+    pub payload: Payload,
+}
+
 /// Bytes with the checksum that their maker gave them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
@@ -297,6 +306,8 @@ pub const SLOT_BYTES: std::ops::RangeInclusive<u32> = 1024..=16 << 20;
 pub const ENCODED_SLOT_BYTES_MAX: u64 = 2 * *SLOT_BYTES.end() as u64;
 /// Fewest and most slots that a run may have outstanding.
 pub const SLOT_COUNT: std::ops::RangeInclusive<u32> = 1..=1024;
+/// Most bytes of pages that may travel with a fragment.
+pub const PASSED_BYTES_MAX: u64 = 16 << 20;
 /// Most copies of a pipeline.
 pub const COPIES_MAX: u32 = 256;
 
@@ -319,6 +330,8 @@ pub struct Execute {
     pub indexes: Vec<IndexInput>,
     /// Rows that the host has made for it.
     pub broadcasts: Vec<Broadcast>,
+    /// Pages of its inputs that lie on no media: they are kept for the run.
+    pub passed: Vec<PassedPage>,
     /// Where it may write: inside what this database has reserved, and of no other run.
     pub reserved: Vec<Extent>,
     /// Copies of the pipeline, all pulling from the same inputs; 0 leaves it to the device.

@@ -26,8 +26,8 @@ pub use lock_batch::{
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
 };
 pub use message::{
-    Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
-    ReadPayload, Reply, Request, RunKey, Slot, SlotPayload, WriteItem,
+    Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, PassedPage, Payload,
+    ReadItem, ReadPayload, Reply, Request, RunKey, Slot, SlotPayload, WriteItem,
 };
 pub use status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,

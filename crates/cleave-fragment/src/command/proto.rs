@@ -10,7 +10,9 @@ use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId, SegmentRef, VidGaps}
 use prost::Message;
 
 use super::lock_batch::{LOCK_MESSAGE_BYTES_MAX, LockSay};
-use super::message::{Command, CommandHeader, Execute, Payload, ReadItem, Request, WriteItem};
+use super::message::{
+    Command, CommandHeader, Execute, PassedPage, Payload, ReadItem, Request, WriteItem,
+};
 use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
 use crate::index_input::{IndexInput, IndexPages};
@@ -38,6 +40,7 @@ pub enum MalformedMessage {
 }
 
 const SPOILT_BROADCAST: &str = "broadcast: a piece of it fails its checksum";
+const SPOILT_PAGE: &str = "page that is passed along: it fails its checksum";
 /// Most broadcasts of one run: more than any plan has joins.
 const BROADCAST_COUNT_MAX: usize = 1024;
 
@@ -203,7 +206,8 @@ struct ReserveProto {
     extents: Vec<ExtentProto>,
 }
 
-/// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other.
+/// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other, then the pages that are
+/// passed along, one an address.
 #[derive(Clone, PartialEq, Message)]
 struct ExecuteProto {
     #[prost(message, optional, tag = "1")]
@@ -236,6 +240,8 @@ struct ExecuteProto {
     fed: Vec<u32>,
     #[prost(message, repeated, tag = "15")]
     broadcasts: Vec<BroadcastProto>,
+    #[prost(uint64, repeated, tag = "16")]
+    passed: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -471,6 +477,8 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         BroadcastProto { input, schema, piece_count }
     });
     let broadcasts = broadcasts.collect();
+    let passed = execute.passed.iter().map(|page| page.start.0).collect();
+    parts.extend(execute.passed.into_iter().map(|page| page.payload));
     let head = ExecuteProto {
         header: Some(header_to_proto(execute.header)),
         snapshot: execute.snapshot,
@@ -498,6 +506,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         narrowings: execute.narrowings.into_iter().map(narrowing_to_proto).collect(),
         fed: execute.fed,
         broadcasts,
+        passed,
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -523,6 +532,12 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         Ok(Broadcast { input: broadcast.input, schema: broadcast.schema, pieces })
     });
     let broadcasts = broadcasts.collect::<Decoded<_>>()?;
+    let passed = message.passed.into_iter().map(|start| {
+        let payload = parts.next().ok_or(MalformedMessage::Parts)?;
+        let page = PassedPage { start: BlockAddress(start), payload };
+        page.payload.is_intact().then_some(page).ok_or(MalformedMessage::Field(SPOILT_PAGE))
+    });
+    let passed = passed.collect::<Decoded<_>>()?;
     no_more(parts)?;
     Ok(Execute {
         header: header_from_proto(message.header)?,
@@ -556,6 +571,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
             .collect::<Decoded<_>>()?,
         fed: message.fed,
         broadcasts,
+        passed,
     })
 }
 

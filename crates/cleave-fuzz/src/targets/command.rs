@@ -23,8 +23,8 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
-    OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunReport, RunState,
-    RunStatus, Slot, SlotPayload, WriteItem,
+    OperatorMetric, Ownership, PassedPage, Payload, ReadItem, ReadPayload, Reply, Request,
+    RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
@@ -34,7 +34,7 @@ use cleave_fragment::{
     Narrowing, ScanKeys, Thrift,
 };
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{ColumnRef, KeyRange, PageRef, RecId, SegmentId, SegmentRef};
+use cleave_store::{ColumnRef, KeyRange, PASSED_START, PageRef, RecId, SegmentId, SegmentRef};
 use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use futures::executor::block_on;
 
@@ -363,6 +363,10 @@ fn execute() -> Execute {
         first_slot: 8,
         fed: vec![0, 7],
         broadcasts: broadcasts(),
+        passed: vec![PassedPage {
+            start: BlockAddress(PASSED_START.0 + 3),
+            payload: Payload::new(Bytes::from_static(b"a page")),
+        }],
         narrowings: vec![
             Narrowing {
                 input: 3,

@@ -177,12 +177,7 @@ impl Transaction {
         database.check_running()?;
         let mut place = database.beside.lock().await;
         let live = database.live();
-        let is_plain = live.state.held.tables.is_empty()
-            && live
-                .state
-                .tables()
-                .all(|table| database.reaches(&live.state, table.schema.table_id));
-        if !is_plain {
+        if !database.is_whole(&live.state) {
             return Ok(false);
         }
         database.reclaim();
@@ -367,7 +362,8 @@ impl Transaction {
     /// [`StorageError::Exhausted`].
     pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
         let next = &mut self.next.next_segment;
-        let take = |next: &mut u32| take_id(next, cleave_store::ids::SEGMENT_MAX, "segments");
+        let take =
+            |next: &mut u32| take_id(next, cleave_store::ids::PASSED_SEGMENT_FIRST, "segments");
         let taken = match self.kind {
             Kind::Private => take(next),
             _ => self.database.ids.segment(next, take),

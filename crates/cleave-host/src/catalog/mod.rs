@@ -39,7 +39,9 @@ use std::sync::Arc;
 
 use cleave_fragment::link::local::address_of;
 use cleave_media::Extent;
-use cleave_store::{SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap};
+use cleave_store::{
+    PassedPages, SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap,
+};
 
 use crate::device::Claim;
 use crate::error::{Error, Fault, NameKind, Result};
@@ -193,6 +195,8 @@ pub struct CatalogState {
     pub(crate) comments: Arc<Comments>,
     /// Of a state that one transaction alone sees: what holds its pages.
     pub(crate) keep: Option<Arc<Keep>>,
+    /// Of one that is only read: its pages [in memory](crate::delta::passed).
+    pub(crate) passed: Arc<PassedPages>,
 }
 
 /// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.

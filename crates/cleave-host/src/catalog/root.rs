@@ -502,6 +502,7 @@ impl Decoder<'_> {
             comments: Arc::new(Comments::decode(root.comments)),
             views,
             keep: None,
+            passed: Arc::default(),
             referenced: Default::default(),
         })
     }

@@ -392,6 +392,7 @@ impl FragmentExec {
             fed: prepared.open.iter().map(OpenFilters::input).collect(),
             indexes: Vec::new(),
             broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
+            passed: self.context.passed_pages(inputs.iter().map(|(_, input)| &*input.input)),
             reserved: Vec::new(),
         };
         let link = device.link().await.map_err(external)?;
@@ -444,7 +445,10 @@ impl FragmentExec {
         let holds = |page: &MorselPage| {
             pool.held_count(part.device.id(), &page.page, &columns) == columns.len()
         };
-        morsels.sort_by_key(|morsel| morsel.pages.iter().all(holds));
+        // What is passed along the host holds in any case.
+        morsels.sort_by_key(|morsel| {
+            morsel.segment.segment.is_passed() || morsel.pages.iter().all(holds)
+        });
     }
 
     /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to share.

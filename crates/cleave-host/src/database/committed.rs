@@ -54,6 +54,25 @@ impl Database {
         }
     }
 
+    /// The same for who only reads it, and builds nothing on it: rows that take at most `bytes_max` in memory become no pages of
+    /// devices, but are [passed along](crate::delta::passed).
+    ///
+    /// # Errors
+    /// As [`Database::settled`].
+    pub(crate) async fn passed_along(
+        self: &Arc<Self>,
+        bytes_max: u64,
+    ) -> Result<Arc<CatalogState>> {
+        let live = self.live();
+        let is_small = bytes_max > 0 && live.delta.is_within(bytes_max);
+        // Of a device that is away the table is to be held, and who commits to be told.
+        if live.delta.is_settled() || !is_small || !self.is_whole(&live.state) {
+            return self.settled().await;
+        }
+        self.activity().note(Act::PassedAlong);
+        self.last_passed.state(&live)
+    }
+
     /// Settles what is committed, one at a time: beside those who commit where that goes, else under the turn to write.
     async fn settle_now(self: &Arc<Self>) -> Result<()> {
         let _one = self.settling.lock().await;
@@ -160,6 +179,16 @@ impl Database {
         self.settled.notify_waiters();
         // Nobody waits for a whole delta that goes.
         drop(before);
+    }
+
+    /// Whether no table is held, and all devices on which tables lie are connected.
+    pub(crate) fn is_whole(&self, state: &CatalogState) -> bool {
+        let is_away = |id: &&DeviceId| !self.device(**id).is_some_and(|d| d.is_connected());
+        let away: BTreeSet<&DeviceId> = state.devices.keys().filter(is_away).collect();
+        let lies_there = |table: &Arc<TableState>| {
+            table.tablets.iter().any(|tablet| away.contains(&tablet.device))
+        };
+        state.held.tables.is_empty() && (away.is_empty() || !state.tables().any(lies_there))
     }
 
     /// Whether all devices of a table are connected.

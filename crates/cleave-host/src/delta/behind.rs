@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
+use super::contents::bytes_of;
 use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_pages};
 use crate::catalog::DeviceId;
 
@@ -27,8 +28,7 @@ impl Delta {
         for (at @ (table, place), tablet) in &contents.tablets {
             let Some(tablet) = tablet.behind(number, log_end) else { continue };
             rest.change_count += tablet.rows.len() + tablet.ended.len();
-            let firsts = tablet.rows.iter().filter(|row| row.row.place == 0);
-            let bytes: usize = firsts.map(|row| row.row.rows.get_array_memory_size()).sum();
+            let bytes = bytes_of(&tablet.rows);
             rest.byte_count += bytes;
             if let Some(device) = device_of(*table, *place).filter(|_| !tablet.rows.is_empty()) {
                 let room = rest.room.entry(device).or_default();

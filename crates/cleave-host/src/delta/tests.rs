@@ -95,3 +95,47 @@ fn what_is_behind_a_commit_is_told_as_before_it_was_settled() {
     assert_eq!(settled.change.ended[&0], BTreeSet::from([4, 10]));
     assert_eq!(settled.ended_again[&0], BTreeSet::from([12]));
 }
+
+#[test]
+fn rows_that_were_gathered_are_told_as_before() {
+    let (delta, same) = (Delta::default(), Delta::default());
+    let mut number = 0;
+    let mut put = |count: u64| {
+        for _ in 0..count {
+            number += 1;
+            // Each third row ends the one before it.
+            let ended = if number % 3 == 0 { vec![number + 8] } else { vec![] };
+            for delta in [&delta, &same] {
+                let change = change(&ended, Some((number + 9, b"a")));
+                delta.put(change, number, ((number - 1) * 100, number * 100));
+            }
+        }
+    };
+    put(40);
+    let told = |delta: &Delta, number| {
+        let all = delta.contents(number).unwrap().remove(0);
+        let rows = all.change.rows[&0].row_count();
+        (rows, all.change.ended, all.ended_again)
+    };
+    // Gathered, in part and with more behind it.
+    assert_eq!(told(&delta, 40).0, 40);
+    assert_eq!(told(&delta, 25), told(&same, 25));
+    put(30);
+    assert_eq!(told(&delta, 55), told(&same, 55));
+    assert_eq!(told(&delta, 70).0, 70);
+    assert_eq!(
+        delta.row(TABLE, 0, 30).map(|row| (row.place, row.batch().num_rows())),
+        Some((20, 1))
+    );
+    // Settled in the midst of what was gathered.
+    let (rest, rest_same) = (delta.behind(33, |_, _| None), same.behind(33, |_, _| None));
+    assert_eq!(told(&rest, 37).0, 37);
+    for number in [1, 10, 37] {
+        assert_eq!(told(&rest, number), told(&rest_same, number));
+        let seen = |delta: &Delta| {
+            let (rows, log_end) = delta.with_prefix((TABLE, 0), INDEX, b"a", number);
+            (rows.into_iter().map(|(vid, _)| vid).collect::<Vec<_>>(), log_end)
+        };
+        assert_eq!(seen(&rest), seen(&rest_same));
+    }
+}

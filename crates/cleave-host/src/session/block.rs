@@ -488,6 +488,29 @@ impl Session {
         }
     }
 
+    /// The same of a statement that only reads, by plans alone: what was committed last may be
+    /// [passed along](crate::delta::passed) with it.
+    pub(super) async fn view_to_read(&mut self) -> Result<ReadView> {
+        let has_own = |block: &Block| {
+            block.isolation != Isolation::ReadCommitted
+                || !block.changes.is_empty()
+                || !block.defined.permanent().is_empty()
+        };
+        let is_plain = self.view_of_parts().is_none()
+            && self.in_force().as_of.is_empty()
+            && !self.block.as_ref().is_some_and(has_own);
+        if !is_plain {
+            return self.view().await;
+        }
+        self.note_read();
+        self.track_alone();
+        let state = self.database.passed_along(self.in_force().pass_along_bytes).await?;
+        self.has_snapshot_alone();
+        self.note_state(&state);
+        let state = self.defined().over(&self.database, state);
+        Ok(ReadView { state, target: None, reads: self.tracked().map(Arc::clone) })
+    }
+
     /// The same, whatever parts of the statement have read.
     pub(super) async fn view_now(&mut self) -> Result<ReadView> {
         if let Some(state) = self.past().await? {

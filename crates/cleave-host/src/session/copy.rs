@@ -153,7 +153,7 @@ impl Session {
             CopySource::Query(query) => query,
             CopySource::Table { name, columns } => self.table_query(&name, &columns)?,
         };
-        let view = self.view().await?;
+        let view = self.view_to_read().await?;
         let parameters = &Parameters::default();
         let asked = Asked { query: &query, parameters, view: Some(&view) };
         let mut running =

@@ -137,7 +137,7 @@ impl Session {
         if self.cursors.by_name.contains_key(name) {
             return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
         }
-        let view = self.view().await?;
+        let view = self.view_to_read().await?;
         let asked = Asked { query, parameters, view: Some(&view) };
         let Started::Rows(rows) = self.started(asked, text).await? else {
             return Err(Error::unsupported("a cursor over what gives no rows"));

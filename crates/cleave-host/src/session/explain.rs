@@ -97,8 +97,14 @@ impl Session {
                 let by_prepared = Some((&*prepared, &parameters));
                 return Box::pin(self.explain_run(changes, by_prepared, format)).await;
             }
-            let view = self.view().await?;
-            let point = prepared.point_query(&parameters, &view.state);
+            let may_be_looked_up = prepared.range().is_some()
+                || prepared.nested().is_some()
+                || prepared.point_query(&parameters, &self.names()).is_some();
+            let view = match prepared.statement() {
+                Statement::Query(_) if !may_be_looked_up => self.view_to_read().await?,
+                _ => self.view().await?,
+            };
+            let point = prepared.point_query(&parameters, &view.state).filter(|_| may_be_looked_up);
             let statement = prepared.statement().clone();
             if let Statement::ChangingWith(with) = &statement {
                 check_not_run(analyze)?;
@@ -112,12 +118,6 @@ impl Session {
         if analyze && let Some(changes) = Changes::of(&statement) {
             return Box::pin(self.explain_run(changes, None, format)).await;
         }
-        let view = self.view().await?;
-        let point = match &statement {
-            Statement::Query(query) => PointQuery::detect(query, &view.state),
-            Statement::Locking(locking) => PointQuery::detect(&locking.query, &view.state),
-            _ => None,
-        };
         let range = match &statement {
             Statement::Query(query) => self.range_of(query, false),
             _ => None,
@@ -125,6 +125,20 @@ impl Session {
         let nested = match &statement {
             Statement::Query(query) => self.nested_of(query),
             _ => None,
+        };
+        let point_in = |state: &CatalogState| match &statement {
+            Statement::Query(query) => PointQuery::detect(query, state),
+            Statement::Locking(locking) => PointQuery::detect(&locking.query, state),
+            _ => None,
+        };
+        let is_planned = range.is_none() && nested.is_none() && point_in(&self.names()).is_none();
+        let (view, point) = match &statement {
+            Statement::Query(_) if is_planned => (self.view_to_read().await?, None),
+            _ => {
+                let view = self.view().await?;
+                let point = point_in(&view.state);
+                (view, point)
+            }
         };
         let asked = (statement, &Parameters::default(), &view);
         self.explain_with(analyze, format, asked, (point, range, nested)).await

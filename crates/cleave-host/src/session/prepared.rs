@@ -580,7 +580,7 @@ impl Session {
         {
             return Ok(outcome.into());
         }
-        let view = self.view().await?;
+        let view = self.view_to_read().await?;
         let text = prepared.source.text.with(values);
         self.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
     }

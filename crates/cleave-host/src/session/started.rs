@@ -201,7 +201,7 @@ impl Session {
         {
             return Ok(outcome.into());
         }
-        let view = self.view().await?;
+        let view = self.view_to_read().await?;
         let parameters = &Parameters::default();
         self.started(Asked { query, parameters, view: Some(&view) }, text).await
     }

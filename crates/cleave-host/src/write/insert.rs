@@ -212,7 +212,13 @@ pub(crate) async fn settle(
 }
 
 /// `table` without the rows `ended`.
-fn with_ends(table: &TableState, ended: &BTreeMap<usize, BTreeSet<u64>>) -> Result<TableState> {
+///
+/// # Errors
+/// [`Error::concurrent_update`] for a row that has ended before.
+pub(crate) fn with_ends(
+    table: &TableState,
+    ended: &BTreeMap<usize, BTreeSet<u64>>,
+) -> Result<TableState> {
     let mut changed = TableState::clone(table);
     for (place, vids) in ended {
         let Some(tablet) = changed.tablets.get_mut(*place).map(Arc::make_mut) else {

@@ -161,6 +161,7 @@ impl WritingFragment {
             fed: Vec::new(),
             indexes: self.indexes.clone(),
             broadcasts: Vec::new(),
+            passed: Vec::new(),
             reserved: vec![reserved],
         })
     }

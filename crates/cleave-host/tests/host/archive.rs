@@ -49,7 +49,7 @@ async fn any_moment_behind_a_backup_comes_back() {
     for statement in statements {
         run(&mut session, statement).await;
         let far = rows(&mut session, "SELECT id FROM far ORDER BY id").await;
-        let moment = (SystemClock.wall(), database.catalog().commit);
+        let moment = (SystemClock.wall(), database.settled().await.unwrap().commit);
         moments.push((moment, row(&mut session, ALL).await, far));
     }
     drop((session, database));
@@ -156,7 +156,12 @@ async fn definitions_and_loads_come_back_too() {
             None => drop(run(&mut session, statement).await),
         }
         let found = contents(&database).await;
-        moments.push((statement, SystemClock.wall(), database.catalog().commit, found));
+        moments.push((
+            statement,
+            SystemClock.wall(),
+            database.settled().await.unwrap().commit,
+            found,
+        ));
     }
     for (number, (statement, time, commit, expected)) in moments.iter().enumerate() {
         let until = if number % 2 == 0 { Until::Commit(*commit) } else { Until::Time(*time) };

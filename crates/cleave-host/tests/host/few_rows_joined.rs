@@ -2,16 +2,9 @@
 
 use std::sync::Arc;
 
-use cleave_host::activity::Act;
 use cleave_host::{Database, Session};
 
-use crate::support::{fresh, refused, row, rows, run};
-
-/// Plans, and deltas that were settled for them, so far.
-fn planned(database: &Database) -> (u64, u64) {
-    let activity = database.activity();
-    (activity.count(Act::Plan), activity.count(Act::Settlement))
-}
+use crate::support::{fresh, planned, refused, row, rows, run};
 
 /// Customers with orders with items, and a small change of each table that no page has yet.
 async fn shop() -> (tempfile::TempDir, Arc<Database>, Session) {

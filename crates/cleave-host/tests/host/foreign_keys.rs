@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_host::activity::Act;
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, Error, OpenOptions, Session};
 use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::support::{assert_no_leak, embedded, forgetful, fresh, refused, row, rows, run};
+use crate::support::{
+    assert_no_leak, embedded, forgetful, fresh, planned, refused, row, rows, run,
+};
 
 async fn family(action: &str) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
     let (directory, database) = fresh().await;
@@ -293,10 +294,7 @@ async fn what_follows_of_few_rows_needs_no_plan() {
     .await;
     // What no page has yet is found as well.
     run(&mut session, "INSERT INTO guest VALUES (100, 1, 1, 7), (101, NULL, NULL, 7)").await;
-    let planned = || {
-        let activity = database.activity();
-        (activity.count(Act::Plan), activity.count(Act::Settlement))
-    };
+    let planned = || planned(&database);
     let before = planned();
     for level in ["READ COMMITTED", "SERIALIZABLE"] {
         run(&mut session, &format!("SET default_transaction_isolation = '{level}'")).await;

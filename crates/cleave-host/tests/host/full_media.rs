@@ -220,6 +220,8 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     run(&mut session, &first).await;
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
+    // What it reads becomes pages first.
+    run(&mut reader, "SET pass_along_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*), sum(length(note)) FROM t").await
     });
@@ -242,6 +244,8 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     run(&mut session, &third).await;
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
+    // What it reads becomes pages first.
+    run(&mut reader, "SET pass_along_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
     });
@@ -275,6 +279,8 @@ async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_page
     run(&mut session, "INSERT INTO t VALUES (0, 'before')").await;
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
+    // What it reads becomes pages first.
+    run(&mut reader, "SET pass_along_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
     });

@@ -207,8 +207,8 @@ async fn a_unique_build_names_the_key_that_comes_twice() {
         let space = database.devices()[0].space();
         space.used_blocks - space.retired_blocks
     };
-    // A plan has the rows of small commits written as pages.
-    run(&mut session, "SELECT count(*) FROM t").await;
+    // The rows of small commits are written as pages.
+    database.settled().await.unwrap();
     let before = occupied(&database);
     for sql in ["CREATE UNIQUE INDEX u ON t (many, f)", "CREATE UNIQUE INDEX u ON t (f, many)"] {
         let error = refused(&mut session, sql).await;

@@ -107,8 +107,10 @@ async fn many_small_inserts_fill_pages_and_keep_their_keys() {
             .collect();
         run(&mut session, &format!("INSERT INTO t VALUES {}", values.join(", "))).await;
     }
-    assert_eq!(row(&mut session, "SELECT count(*), count(DISTINCT id) FROM t").await, "1200,1200");
-    let catalog = database.catalog();
+    let counts = "SELECT count(*), count(DISTINCT id) FROM t";
+    assert_eq!(row(&mut session, counts).await, "1200,1200");
+    let catalog = database.settled().await.unwrap();
+    assert_eq!(row(&mut session, counts).await, "1200,1200");
     let tablet = &catalog.table("t").unwrap().tablets[0];
     assert_eq!(tablet.heap.len(), 1);
     let pages = tablet.heap[0].pages.len();

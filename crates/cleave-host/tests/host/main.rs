@@ -43,6 +43,7 @@ mod narrowing;
 mod open;
 mod pages;
 mod parts_of_with;
+mod passed_along;
 mod prepared;
 mod profile;
 mod pruned_pages;

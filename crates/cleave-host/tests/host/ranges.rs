@@ -2,16 +2,9 @@
 
 use std::sync::Arc;
 
-use cleave_host::activity::Act;
 use cleave_host::{Database, Outcome, Session};
 
-use crate::support::{fresh, refused, row, rows, run};
-
-/// Plans, and deltas that were settled for them, so far.
-fn planned(database: &Database) -> (u64, u64) {
-    let activity = database.activity();
-    (activity.count(Act::Plan), activity.count(Act::Settlement))
-}
+use crate::support::{fresh, planned, refused, row, rows, run};
 
 /// The rows of a prepared statement, as text; of one without rows, its tag.
 async fn execute(session: &mut Session, name: &str, values: &[&str]) -> Vec<String> {

@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_fragment::command::{LockBatch, LockCall};
-use cleave_host::activity::Act;
 use cleave_host::{Database, Session};
 use cleave_shmem::{JobLock, JobLocks, Row};
 use cleave_txn::{LockOwner, TransactionId};
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::support::{fresh, refused, row, rows, run};
+use crate::support::{fresh, planned, refused, row, rows, run};
 
 async fn jobs(count: usize) -> (tempfile::TempDir, Arc<Database>, Session, Session) {
     let (directory, database) = fresh().await;
@@ -400,10 +399,7 @@ async fn jobs_are_taken_by_their_index_without_a_plan() {
     for sql in [take, all, done] {
         run(&mut one, sql).await;
     }
-    let counted = || {
-        let activity = database.activity();
-        (activity.count(Act::Plan), activity.count(Act::Settlement))
-    };
+    let counted = || planned(&database);
     let before = counted();
     run(&mut one, "BEGIN").await;
     run(&mut two, "BEGIN").await;

@@ -8,6 +8,7 @@ use arrow::array::{Int32Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
+use cleave_host::activity::Act;
 use cleave_host::value::value_text;
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session};
 use cleave_media::{DirectFile, FaultPlan, FaultyMedia, Media, OpenMode};
@@ -169,4 +170,11 @@ pub(crate) async fn assert_no_leak_soon(database: &Arc<Database>) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_no_leak(database);
+}
+
+/// Plans that were made, and how often one asked for what was in no page yet.
+pub(crate) fn planned(database: &Database) -> (u64, u64) {
+    let activity = database.activity();
+    let asked = activity.count(Act::Settlement) + activity.count(Act::PassedAlong);
+    (activity.count(Act::Plan), asked)
 }

@@ -3,17 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cleave_host::Database;
-use cleave_host::activity::Act;
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::support::{assert_no_leak, fresh, open, refused, row, rows, run};
-
-/// Plans, and deltas that were settled for them, so far.
-fn planned(database: &Database) -> (u64, u64) {
-    let activity = database.activity();
-    (activity.count(Act::Plan), activity.count(Act::Settlement))
-}
+use crate::support::{assert_no_leak, fresh, open, planned, refused, row, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upserts_need_no_plan_and_settle_nothing() {

@@ -76,6 +76,8 @@ async fn rows_that_have_ended_leave_their_pages_on_either_side() {
         let mut session = database.session();
         changed(&mut session, placement).await;
         let before = picture(&mut session).await;
+        database.settled().await.unwrap();
+        assert_eq!(picture(&mut session).await, before);
         assert_eq!(ended_rows(&database), 3000);
         run(&mut session, &format!("SET ndp = {ndp}")).await;
         let told = rows(&mut session, "VACUUM VERBOSE t").await;

@@ -156,6 +156,12 @@ fn execute_comes_back_as_it_was() {
         first_slot: 8,
         fed: vec![3],
         broadcasts: vec![broadcast(7, &[b"rows", b"more"]), broadcast(u32::MAX, &[])],
+        passed: [3, u64::MAX]
+            .map(|start| PassedPage {
+                start: BlockAddress(start),
+                payload: Payload::new(Bytes::from_static(b"a page")),
+            })
+            .into(),
         narrowings: vec![Narrowing {
             input: 3,
             ranges: vec![
@@ -186,6 +192,9 @@ fn execute_comes_back_as_it_was() {
     let mut spoilt = encode_execute(1, execute.clone());
     spoilt.parts[2].checksum ^= 1;
     assert!(decode_execute(spoilt).unwrap_err().to_string().contains("broadcast"));
+    let mut spoilt = encode_execute(1, execute.clone());
+    spoilt.parts[4].checksum ^= 1;
+    assert!(decode_execute(spoilt).unwrap_err().to_string().contains("passed along"));
     let mut fewer = encode_execute(1, execute.clone());
     fewer.parts.pop();
     assert_eq!(decode_execute(fewer).unwrap_err(), MalformedMessage::Parts);

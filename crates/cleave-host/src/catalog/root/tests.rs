@@ -161,6 +161,7 @@ fn state(directory: &Path) -> CatalogState {
         comments: Default::default(),
         views: BTreeMap::new(),
         keep: None,
+        passed: Arc::default(),
         referenced: Default::default(),
     }
 }

@@ -232,6 +232,10 @@ impl Tail {
                     ),
                     None => text,
                 };
+                let text = match input.rows_passed() {
+                    0 => text,
+                    rows => format!("{text}; {rows} rows are passed along"),
+                };
                 (input.table.schema.name.clone(), text)
             })
             .collect();

@@ -159,7 +159,8 @@ impl PlannedInput {
         let before = self.pages.len();
         let is_wanted = |page: &InputPage| {
             self.entry(*page).is_some_and(|(segment, entry)| {
-                wanted.contains(&(page.tablet, segment.segment, entry.page.page))
+                segment.segment.is_passed()
+                    || wanted.contains(&(page.tablet, segment.segment, entry.page.page))
             })
         };
         let pages = self.pages.iter().filter(|page| is_wanted(page)).copied().collect();
@@ -206,7 +207,7 @@ impl PlannedInput {
         let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
             let tablet = self.table.tablets.get(*place).filter(|tablet| is_in_order(tablet))?;
             Some(NarrowedPart {
-                segments: tablet.heap.iter().map(|segment| segment.segment).collect(),
+                segments: in_indexes(tablet),
                 runs: runs.clone(),
                 rows: rows.clone(),
                 ..NarrowedPart::default()
@@ -223,9 +224,12 @@ impl PlannedInput {
         let part = |place: usize| {
             let tablet = self.table.tablets.get(place).filter(|tablet| is_in_order(tablet))?;
             let index = tablet.index(definition.id)?;
-            let hot = tablet.heap.iter().filter(|segment| segment.class == PageClass::HOT);
+            let is_hot = |segment: &&Arc<SegmentDirectory>| {
+                segment.class == PageClass::HOT && !segment.segment.is_passed()
+            };
+            let hot = tablet.heap.iter().filter(is_hot);
             Some(NarrowedPart {
-                segments: tablet.heap.iter().map(|segment| segment.segment).collect(),
+                segments: in_indexes(tablet),
                 runs: index.all_pages(),
                 rows: Vec::new(),
                 hot: hot.map(|segment| segment.segment).collect(),
@@ -285,7 +289,10 @@ impl PlannedInput {
     /// No more rows than this match.
     pub fn row_count_max(&self) -> u64 {
         match &self.index {
-            Some((choice, _)) => self.rows_left().min(choice.entry_count as u64),
+            Some((choice, _)) => {
+                let found = (choice.entry_count as u64).saturating_add(self.rows_passed());
+                self.rows_left().min(found)
+            }
             None => self.rows_left(),
         }
     }
@@ -298,6 +305,13 @@ impl PlannedInput {
     /// Rows on the pages left.
     pub fn rows_left(&self) -> u64 {
         self.entries().map(|(_, entry)| u64::from(entry.page.row_count)).sum()
+    }
+
+    /// Rows on those of the pages left that no index leaves out, as they are passed along.
+    pub fn rows_passed(&self) -> u64 {
+        let passed = self.pages.iter().filter_map(|page| self.entry(*page));
+        let passed = passed.filter(|(segment, _)| segment.segment.is_passed());
+        passed.map(|(_, entry)| u64::from(entry.page.row_count)).sum()
     }
 
     /// Bytes of the pages left, all columns.
@@ -374,6 +388,12 @@ impl PlannedInput {
 /// Slots of the rows of a page that have ended.
 fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> EndedRows {
     tablet.version_map.ended_rows(entry.vid_stretches())
+}
+
+/// The segments of a tablet whose rows indexes have: not those of pages that are passed along, which are read whole.
+fn in_indexes(tablet: &TabletState) -> Vec<SegmentId> {
+    let segments = tablet.heap.iter().map(|segment| segment.segment);
+    segments.filter(|segment| !segment.is_passed()).collect()
 }
 
 /// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cleave_fragment::command::message::{PassedPage, Payload};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
     BroadcastInputs, FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource,
@@ -294,6 +295,23 @@ impl StatementContext {
         })
     }
 
+    /// The pages of `inputs` that lie on no media, for a fragment that reads them.
+    pub fn passed_pages<'a>(
+        &self,
+        inputs: impl Iterator<Item = &'a PlannedInput>,
+    ) -> Vec<PassedPage> {
+        let passed = &self.view.state.passed;
+        let entries = inputs.flat_map(PlannedInput::entries);
+        let pages = entries.flat_map(|(_, entry)| entry.page_refs());
+        let found = pages.filter_map(|page| Some((page.extent.start, passed.get(page)?)));
+        // A table may be scanned twice.
+        let by_start: BTreeMap<_, _> = found.collect();
+        let pages = by_start.into_iter();
+        pages
+            .map(|(start, bytes)| PassedPage { start, payload: Payload::new(bytes.clone()) })
+            .collect()
+    }
+
     /// All inputs so far, by number.
     pub fn inputs(&self) -> Vec<StatementInput> {
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -328,8 +346,9 @@ impl StatementContext {
             let heap = input.input.segments().map(|(device, segment)| (device, segment.segment));
             heap.chain(input.input.index_segments())
         });
+        let segments = segments.filter(|(_, segment)| !segment.is_passed());
         let routed = RoutedPages::new(&self.database, self.settings.stack, segments)?;
-        let mut pages: Arc<dyn PageSource> = Arc::new(routed);
+        let mut pages: Arc<dyn PageSource> = self.view.state.passed.over(Arc::new(routed));
         // Stack `blk` reads blocks ahead, as an operating system does.
         if self.settings.stack != Stack::Blk {
             let order = lists
