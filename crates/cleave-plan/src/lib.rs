@@ -24,6 +24,7 @@ pub mod split;
 pub mod statistics;
 
 pub use cardinality::PlanEstimates;
+pub use join_order::JoinedSamples;
 pub use statistics::{ColumnStatistics, RowSample, SampledRows, StoredColumn, TableStatistics};
 
 /// What the planner asks about tables.
@@ -38,6 +39,10 @@ pub trait TableFacts {
     }
     /// Some rows of `table`.
     fn sample(&self, _table: &str) -> Option<Arc<SampledRows>> {
+        None
+    }
+    /// What was found of such rows of two tables before; None: nothing is kept.
+    fn joined_samples(&self) -> Option<&JoinedSamples> {
         None
     }
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use cleave_media::files;
-use cleave_plan::TableStatistics;
+use cleave_plan::{JoinedSamples, TableStatistics};
 use cleave_store::TableSchema;
 
 pub use stored::{FORMAT, decode_message};
@@ -39,6 +39,8 @@ pub(crate) struct StatisticsStore {
     known: RwLock<BTreeMap<u32, Arc<TableStatistics>>>,
     /// Held while files change.
     turn: Mutex<()>,
+    /// What planners found of samples of two tables.
+    joined: JoinedSamples,
 }
 
 impl StatisticsStore {
@@ -52,12 +54,22 @@ impl StatisticsStore {
                 known.insert(schema.table_id, Arc::new(statistics));
             }
         }
-        Self { folder, known: RwLock::new(known), turn: Mutex::default() }
+        Self {
+            folder,
+            known: RwLock::new(known),
+            turn: Mutex::default(),
+            joined: JoinedSamples::default(),
+        }
     }
 
     /// Those of the table `table_id`.
     pub(crate) fn get(&self, table_id: u32) -> Option<Arc<TableStatistics>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&table_id).map(Arc::clone)
+    }
+
+    /// What planners found of samples of two tables.
+    pub(crate) fn joined(&self) -> &JoinedSamples {
+        &self.joined
     }
 
     /// Keeps `statistics`, but for a table that `is_there` says is gone. `change` gets what was known before.

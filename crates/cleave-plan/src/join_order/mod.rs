@@ -17,6 +17,7 @@
 mod by_site;
 mod enumerate;
 mod graph;
+mod joined_samples;
 mod predict_order;
 mod reorder;
 mod samples;
@@ -24,4 +25,5 @@ mod samples;
 pub use by_site::LeafCost;
 pub use enumerate::{JoinTree, PAIR_COUNT_MAX, cheapest_order};
 pub use graph::{JoinGraph, KeyClass, LEAF_COUNT_MAX, LeafSet, Member};
+pub use joined_samples::JoinedSamples;
 pub use reorder::{OTHERS_MAX, Ordered, Others, Reordered, reorder_joins};

@@ -394,7 +394,7 @@ fn graph(parts: &Parts, leaves: &[LeafEstimate], facts: &dyn TableFacts) -> Join
         let known = known.iter().map(|(leaf, column)| (*leaf, column.as_ref())).collect();
         expect_keys(&mut graph, &known);
     }
-    expect_samples(&mut graph, leaves, &keys);
+    expect_samples(&mut graph, leaves, &keys, facts.joined_samples());
     graph
 }
 

@@ -9,13 +9,16 @@
 //! with its leaf's conditions; what is left of it is the share that the join leaves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use datafusion_common::Result;
 use datafusion_common::arrow::array::{Array, ArrayRef};
+use datafusion_common::arrow::buffer::BooleanBuffer;
 use datafusion_common::arrow::row::{Row, RowConverter, SortField};
 use rustc_hash::FxHashMap;
 
 use super::graph::{JoinGraph, LeafSet};
+use super::joined_samples::JoinedSamples;
 use crate::cardinality::LeafEstimate;
 use crate::statistics::{KeySample, together};
 
@@ -50,8 +53,13 @@ pub(super) fn expect_keys(graph: &mut JoinGraph, columns: &BTreeMap<usize, &KeyS
     }
 }
 
-/// Tells `graph` what the samples of `leaves` say; `keys` are the columns of each of its classes.
-pub(super) fn expect_samples(graph: &mut JoinGraph, leaves: &[LeafEstimate], keys: &[KeyColumns]) {
+/// Tells `graph` what the samples of `leaves` say; `keys` are the columns of each of its classes, and `known` is what was found before.
+pub(super) fn expect_samples(
+    graph: &mut JoinGraph,
+    leaves: &[LeafEstimate],
+    keys: &[KeyColumns],
+    known: Option<&JoinedSamples>,
+) {
     let is_whole = |leaf: usize| {
         let sample = leaves.get(leaf).and_then(|leaf| leaf.sample.as_ref());
         sample.is_some_and(|(sample, _)| sample.is_whole)
@@ -62,13 +70,13 @@ pub(super) fn expect_samples(graph: &mut JoinGraph, leaves: &[LeafEstimate], key
     // Of two whole tables, the larger is the one whose rows are looked at.
     order.sort_by(|a, b| leaves[*b].row_count_base.total_cmp(&leaves[*a].row_count_base));
     for large in order {
-        let mut small: Vec<(usize, Vec<f64>)> = Vec::new();
+        let mut small: Vec<(usize, Arc<[f64]>)> = Vec::new();
         for leaf in (0..leaves.len()).filter(|leaf| *leaf != large && is_whole(*leaf)) {
             let pair = (1 << large) | (1 << leaf);
             if done.contains(&pair) || small.len() == SMALL_COUNT_MAX {
                 continue;
             }
-            if let Some(Ok(matches)) = matches(large, leaf, leaves, keys) {
+            if let Some(Ok(matches)) = matches((large, leaf), leaves, keys, known) {
                 done.push(pair);
                 small.push((leaf, matches));
             }
@@ -82,7 +90,7 @@ fn expect_joins(
     graph: &mut JoinGraph,
     large: usize,
     leaf: &LeafEstimate,
-    small: &[(usize, Vec<f64>)],
+    small: &[(usize, Arc<[f64]>)],
 ) {
     let Some((sample, matching)) = &leaf.sample else { return };
     let rows: Vec<usize> = if sample.is_whole || matching.count_set_bits() >= MATCHING_MIN {
@@ -117,11 +125,11 @@ fn expect_joins(
 
 /// For each row of the sample of `large`, how many rows of `small` join it; None: nothing joins them, or not columns alone.
 fn matches(
-    large: usize,
-    small: usize,
+    (large, small): (usize, usize),
     leaves: &[LeafEstimate],
     keys: &[KeyColumns],
-) -> Option<Result<Vec<f64>>> {
+    known: Option<&JoinedSamples>,
+) -> Option<Result<Arc<[f64]>>> {
     let (large_rows, _) = leaves.get(large)?.sample.as_ref()?;
     let (small_rows, matching) = leaves.get(small)?.sample.as_ref()?;
     let (mut one, mut other) = (Vec::new(), Vec::new());
@@ -135,15 +143,18 @@ fn matches(
     if one.is_empty() || !have_one_type {
         return None;
     }
-    let is_in = |row: usize| matching.value(row);
-    Some(count_matches(&one, &other, &is_in))
+    Some(match known {
+        Some(known) => known.matches(&one, &other, matching),
+        None => count_matches(&one, &other, matching),
+    })
 }
 
-fn count_matches(
+/// For each of `rows`, how many of those `among` others that are `matching` have the same key.
+pub(super) fn count_matches(
     rows: &[&ArrayRef],
     among: &[&ArrayRef],
-    is_in: &dyn Fn(usize) -> bool,
-) -> Result<Vec<f64>> {
+    matching: &BooleanBuffer,
+) -> Result<Arc<[f64]>> {
     let fields = among.iter().map(|column| SortField::new(column.data_type().clone()));
     let converter = RowConverter::new(fields.collect())?;
     let converted = |columns: &[&ArrayRef]| {
@@ -153,7 +164,9 @@ fn count_matches(
     let has_null = |columns: &[&ArrayRef], row| columns.iter().any(|column| column.is_null(row));
     let (rows_keys, among_keys) = (converted(rows)?, converted(among)?);
     let mut counts: FxHashMap<Row<'_>, f64> = FxHashMap::default();
-    for row in (0..among_keys.num_rows()).filter(|row| is_in(*row) && !has_null(among, *row)) {
+    for row in
+        (0..among_keys.num_rows()).filter(|row| matching.value(*row) && !has_null(among, *row))
+    {
         *counts.entry(among_keys.row(row)).or_default() += 1.0;
     }
     let count = |row| match has_null(rows, row) {

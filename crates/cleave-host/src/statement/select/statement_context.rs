@@ -16,7 +16,9 @@ use cleave_fragment::{
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
-use cleave_plan::{ColumnFacts, PlanEstimates, SampledRows, TableFacts, TableStatistics};
+use cleave_plan::{
+    ColumnFacts, JoinedSamples, PlanEstimates, SampledRows, TableFacts, TableStatistics,
+};
 use cleave_store::{AbsentValues, Column, PageSource};
 use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::common::ScalarValue;
@@ -410,6 +412,10 @@ impl TableFacts for StatementContext {
             Some(facts.clone())
         };
         facts().unwrap_or_default()
+    }
+
+    fn joined_samples(&self) -> Option<&JoinedSamples> {
+        Some(self.database.statistics().joined())
     }
 
     fn sample(&self, table: &str) -> Option<Arc<SampledRows>> {
