@@ -39,7 +39,11 @@ impl SimFiles {
     /// Where the real folder cannot be changed.
     pub fn lose_power(&self) {
         let told = |what: fmt::Arguments<'_>| world::log(format_args!("files: {what}"));
+        let before = bytes_in(&self.directory);
         self.files.lose_power(world::below, told).expect("the run's folder can be written");
+        // A file that is not there any more takes no room.
+        let growth = bytes_in(&self.directory) - before;
+        world::with(|world| world.takes_room(Disk::Host, growth.min(0)));
     }
 }
 
@@ -86,6 +90,16 @@ fn change<T>(
     }
     world::log(format_args!("files: {what}"));
     real()
+}
+
+/// Bytes of all files in `directory`, and in the folders there.
+fn bytes_in(directory: &Path) -> i64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.file_type() {
+        Ok(kind) if kind.is_dir() => bytes_in(&entry.path()),
+        _ => length(&entry.path()),
+    });
+    bytes.sum()
 }
 
 /// Bytes of the file at `path`.
