@@ -200,9 +200,9 @@ impl Delta {
         self.read().tablets.is_empty()
     }
 
-    /// Whether nothing was put into it but what an earlier one [held](Delta::held).
+    /// Whether no commit was put into it, be it one that changes nothing: all there is an earlier one has [held](Delta::held).
     pub(crate) fn is_settled(&self) -> bool {
-        self.read().change_count == 0
+        self.read().log_ends.is_empty()
     }
 
     /// The row `vid`, be it seen or not.

@@ -97,6 +97,16 @@ fn what_is_behind_a_commit_is_told_as_before_it_was_settled() {
 }
 
 #[test]
+fn a_commit_that_changes_nothing_is_one() {
+    let delta = Delta::default();
+    delta.put(Vec::new(), 1, (0, 100));
+    assert!(delta.is_empty() && !delta.is_settled(), "its number is taken");
+    assert!(delta.behind(1, |_, _| None).is_settled());
+    delta.put(change(&[3], Some((10, b"a"))), 2, (100, 200));
+    assert_eq!(delta.ended(TABLE, 0, 3, 2), Some(200));
+}
+
+#[test]
 fn rows_that_were_gathered_are_told_as_before() {
     let (delta, same) = (Delta::default(), Delta::default());
     let mut number = 0;

@@ -100,3 +100,25 @@ async fn readers_settle_beside_writers() {
 async fn readers_settle_divided_tables_beside_writers() {
     settle_beside_writers("WITH (tablets = 3, tablet_by = hash (id))").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_changes_nothing_is_counted() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
+    for id in 0..3 {
+        let nothing =
+            format!("BEGIN; INSERT INTO t VALUES ({id}); DELETE FROM t WHERE id = {id}; COMMIT");
+        run(&mut session, &nothing).await;
+        // Whoever commits behind a checkpoint counts from there.
+        run(&mut session, "CHECKPOINT").await;
+        run(&mut session, &format!("INSERT INTO t VALUES (10 + {id})")).await;
+        run(&mut session, &nothing).await;
+    }
+    assert_eq!(rows(&mut session, "SELECT id FROM t ORDER BY id").await, ["10", "11", "12"]);
+    assert_no_leak(&database);
+    drop((session, database));
+    let database = open(directory.path()).await;
+    let found = rows(&mut database.session(), "SELECT id FROM t ORDER BY id").await;
+    assert_eq!(found, ["10", "11", "12"]);
+}
