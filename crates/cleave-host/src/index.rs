@@ -543,10 +543,7 @@ impl TabletIndex {
     async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
         let mut memtable = Memtable::new();
         let projection = self.shape.projection();
-        let is_hot = |segment: &&Arc<SegmentDirectory>| {
-            segment.class == PageClass::HOT && !segment.segment.is_passed()
-        };
-        for segment in tablet.heap.iter().filter(is_hot) {
+        for segment in tablet.indexed_heap().filter(|segment| segment.class == PageClass::HOT) {
             let entries: Vec<_> =
                 segment.pages.iter().filter(|entry| entry.vid_end() > self.vid_covered).collect();
             for entries in entries.chunks(REBUILD_PAGE_COUNT) {

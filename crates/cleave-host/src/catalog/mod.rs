@@ -525,6 +525,11 @@ impl TabletState {
         rows.saturating_sub(self.row_count())
     }
 
+    /// The segments of the heap whose rows indexes have: not those that are [passed along](crate::delta::passed).
+    pub fn indexed_heap(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+        self.heap.iter().filter(|segment| !segment.segment.is_passed())
+    }
+
     /// Every segment of the tablet: those of the heap, then the runs of its indexes.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
         self.heap.iter().chain(self.indexes.iter().flat_map(|index| index.runs()))

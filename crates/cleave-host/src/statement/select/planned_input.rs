@@ -207,7 +207,7 @@ impl PlannedInput {
         let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
             let tablet = self.table.tablets.get(*place).filter(|tablet| is_in_order(tablet))?;
             Some(NarrowedPart {
-                segments: in_indexes(tablet),
+                segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
                 runs: runs.clone(),
                 rows: rows.clone(),
                 ..NarrowedPart::default()
@@ -224,12 +224,9 @@ impl PlannedInput {
         let part = |place: usize| {
             let tablet = self.table.tablets.get(place).filter(|tablet| is_in_order(tablet))?;
             let index = tablet.index(definition.id)?;
-            let is_hot = |segment: &&Arc<SegmentDirectory>| {
-                segment.class == PageClass::HOT && !segment.segment.is_passed()
-            };
-            let hot = tablet.heap.iter().filter(is_hot);
+            let hot = tablet.indexed_heap().filter(|segment| segment.class == PageClass::HOT);
             Some(NarrowedPart {
-                segments: in_indexes(tablet),
+                segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
                 runs: index.all_pages(),
                 rows: Vec::new(),
                 hot: hot.map(|segment| segment.segment).collect(),
@@ -388,12 +385,6 @@ impl PlannedInput {
 /// Slots of the rows of a page that have ended.
 fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> EndedRows {
     tablet.version_map.ended_rows(entry.vid_stretches())
-}
-
-/// The segments of a tablet whose rows indexes have: not those of pages that are passed along, which are read whole.
-fn in_indexes(tablet: &TabletState) -> Vec<SegmentId> {
-    let segments = tablet.heap.iter().map(|segment| segment.segment);
-    segments.filter(|segment| !segment.is_passed()).collect()
 }
 
 /// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.
