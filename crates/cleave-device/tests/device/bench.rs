@@ -228,6 +228,15 @@ impl Bench {
     }
 }
 
+/// A device of its own over each kind of link.
+pub(crate) async fn benches() -> [Bench; 3] {
+    [
+        Bench::embedded(memory(), options()).await,
+        Bench::local(memory(), options()).await,
+        Bench::remote(memory(), options()).await,
+    ]
+}
+
 /// The cause of an error that the device answered with, and its text.
 pub(crate) fn device_error<T: std::fmt::Debug>(
     result: Result<T, LinkError>,

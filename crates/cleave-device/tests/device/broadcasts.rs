@@ -17,7 +17,7 @@ use datafusion_physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion_physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use tokio::time::timeout;
 
-use crate::bench::{Bench, MEMORY_BYTES, ROW_COUNT, device_error, memory, options, scan};
+use crate::bench::{Bench, MEMORY_BYTES, ROW_COUNT, benches, device_error, memory, options, scan};
 
 fn numbers(count: i32) -> BroadcastRows {
     let schema: SchemaRef =
@@ -122,12 +122,4 @@ async fn a_join_that_looks_at_all_pairs_ends_when_it_is_cancelled() {
     drop(stream);
     bench.call_run(1, Request::Release).await.unwrap();
     bench.reach_idle().await;
-}
-
-async fn benches() -> [Bench; 3] {
-    [
-        Bench::embedded(memory(), options()).await,
-        Bench::local(memory(), options()).await,
-        Bench::remote(memory(), options()).await,
-    ]
 }

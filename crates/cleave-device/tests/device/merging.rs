@@ -17,20 +17,12 @@ use cleave_store::{
 };
 use datafusion_physical_plan::ExecutionPlan;
 
-use crate::bench::{Bench, device_error, extent, memory, options};
+use crate::bench::{Bench, benches, device_error, extent, options};
 
 type Entries = BTreeMap<Vec<u8>, u64>;
 
 /// Where the merged run may lie.
 const RESERVED: u64 = 10_000;
-
-async fn benches() -> [Bench; 3] {
-    [
-        Bench::embedded(memory(), options()).await,
-        Bench::local(memory(), options()).await,
-        Bench::remote(memory(), options()).await,
-    ]
-}
 
 fn segment(number: u32) -> SegmentRef {
     SegmentRef { table_id: 5, segment: SegmentId(number), schema_version: 1, commit: 3 }

@@ -8,9 +8,7 @@ use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::ids::PASSED_SEGMENT_FIRST;
 use cleave_store::{PASSED_START, SegmentId};
 
-use crate::bench::{
-    Bench, ROW_COUNT, device_error, memory, options, scan, segment, table_pages_of,
-};
+use crate::bench::{Bench, ROW_COUNT, benches, device_error, scan, segment, table_pages_of};
 
 /// The table as pages that are passed along, and their morsels.
 fn passed() -> (Vec<PassedPage>, Vec<Morsel>) {
@@ -25,14 +23,6 @@ fn passed() -> (Vec<PassedPage>, Vec<Morsel>) {
         PassedPage { start, payload: Payload::new(blocks) }
     });
     (pages.collect(), morsels)
-}
-
-async fn benches() -> [Bench; 3] {
-    [
-        Bench::embedded(memory(), options()).await,
-        Bench::local(memory(), options()).await,
-        Bench::remote(memory(), options()).await,
-    ]
 }
 
 async fn rows(bench: &Bench, request: Execute) -> Result<usize, String> {

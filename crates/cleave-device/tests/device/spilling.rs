@@ -16,21 +16,15 @@ use datafusion_physical_plan::ExecutionPlan;
 use datafusion_physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion_physical_plan::joins::{HashJoinExec, PartitionMode};
 
-use crate::bench::{Bench, ROW_COUNT, device_error, extent, memory, options, scan, scan_with};
+use crate::bench::{
+    Bench, ROW_COUNT, benches, device_error, extent, memory, options, scan, scan_with,
+};
 
 /// Too little for half of the table.
 const MEMORY_BYTES: u64 = 1 << 20;
 /// Where rows may be put aside: in pieces, none of which touches another.
 const RESERVED: u64 = 10_000;
 const PIECES: u64 = 40;
-
-async fn benches() -> [Bench; 3] {
-    [
-        Bench::embedded(memory(), options()).await,
-        Bench::local(memory(), options()).await,
-        Bench::remote(memory(), options()).await,
-    ]
-}
 
 fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(name, index))

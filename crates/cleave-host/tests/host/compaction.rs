@@ -12,7 +12,7 @@ use cleave_media::{
     DirectFile, Fault, FaultPlan, FaultyMedia, Media, Memory, OpenMode, Operation, SplitMix64,
 };
 
-use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::devices::{Served, TOKEN, anywhere, attach_nas, remote, token_file};
 use crate::durability::Slot;
 use crate::support::{
     DEVICE, assert_no_leak, assert_no_leak_soon, batches, fresh, note, numbered, open, row, run,
@@ -61,9 +61,7 @@ async fn the_pages_of_merged_runs_do_not_cross_the_link() {
     for ndp in ["on", "off"] {
         let outside = tempfile::tempdir().unwrap();
         let (_directory, database) = fresh().await;
-        let served = Served::start(&outside.path().join("nas.media"), [1; 16], anywhere()).await;
-        let nas = remote(served.address, token_file(outside.path(), TOKEN));
-        database.add_device("nas", nas).await.unwrap();
+        let (_served, _) = attach_nas(&database, outside.path()).await;
         let mut session = database.session();
         run(&mut session, "SET default_device = 'nas'").await;
         eight_loads(&mut session).await;

@@ -6,9 +6,8 @@ use arrow::array::{
     ArrayRef, Date32Array, Decimal128Array, Int32Array, Int64Array, RecordBatch, StringArray,
 };
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_host::Session;
 
-use crate::support::{batches, fresh, rows, run};
+use crate::support::{batches, fresh, rows, run, sorted};
 
 const ROWS: i32 = 150_000;
 
@@ -71,12 +70,6 @@ const DEFINITION: &str = "CREATE TABLE t (id int NOT NULL, flag char(1), mode va
 fn row_count(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("(rows=")?;
     rest.split([',', ')']).next()?.parse().ok()
-}
-
-async fn sorted(session: &mut Session, sql: &str) -> Vec<String> {
-    let mut rows = rows(session, sql).await;
-    rows.sort_unstable();
-    rows
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

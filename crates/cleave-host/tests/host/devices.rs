@@ -102,9 +102,7 @@ pub(crate) async fn with_nas(
     outside: &Path,
 ) -> (tempfile::TempDir, Arc<Database>, Served, RemoteDevice) {
     let (directory, database) = fresh().await;
-    let served = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
-    let remote = remote(served.address, token_file(outside, TOKEN));
-    database.add_device("nas", remote.clone()).await.unwrap();
+    let (served, remote) = attach_nas(&database, outside).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE near (id int PRIMARY KEY, note text)").await;
     run(&mut session, "SET default_device = 'nas'").await;
@@ -113,6 +111,14 @@ pub(crate) async fn with_nas(
     session.load("far", batches(vec![numbered(0..20_000)]), None).await.unwrap();
     run(&mut session, "INSERT INTO far VALUES (20000, 'far away')").await;
     (directory, database, served, remote)
+}
+
+/// Attaches a device called nas, elsewhere, whose media lies `outside`.
+pub(crate) async fn attach_nas(database: &Arc<Database>, outside: &Path) -> (Served, RemoteDevice) {
+    let served = Served::start(&outside.join("nas.media"), [1; 16], anywhere()).await;
+    let remote = remote(served.address, token_file(outside, TOKEN));
+    database.add_device("nas", remote.clone()).await.unwrap();
+    (served, remote)
 }
 
 pub(crate) const FAR: &str = "SELECT count(*), sum(id) FROM far";

@@ -9,8 +9,10 @@ use cleave_host::{Database, Session};
 use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run};
+use crate::devices::attach_nas;
+use crate::support::{
+    assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run, sorted,
+};
 
 const ROWS: i32 = 9000;
 /// How a query may be run.
@@ -40,12 +42,6 @@ const QUERIES: [&str; 11] = [
 
 fn count(database: &Database, act: Act) -> u64 {
     database.activity().count(act)
-}
-
-async fn sorted(session: &mut Session, sql: &str) -> Vec<String> {
-    let mut found = rows(session, sql).await;
-    found.sort_unstable();
-    found
 }
 
 async fn tables(session: &mut Session, placement: &str) {
@@ -105,9 +101,7 @@ async fn told(database: &Arc<Database>, session: &mut Session, what: &str) -> Ve
 async fn rows_are_the_same(placement: &str) {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database) = fresh().await;
-    let served = Served::start(&outside.path().join("nas.media"), [1; 16], anywhere()).await;
-    let nas = remote(served.address, token_file(outside.path(), TOKEN));
-    database.add_device("nas", nas).await.unwrap();
+    let (_served, _) = attach_nas(&database, outside.path()).await;
     let mut session = database.session();
     tables(&mut session, placement).await;
     let mut random = SplitMix64::new(7);
@@ -227,9 +221,7 @@ async fn blocks_see_what_they_may() {
 async fn readers_see_no_half_of_a_commit() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database) = fresh().await;
-    let served = Served::start(&outside.path().join("nas.media"), [1; 16], anywhere()).await;
-    let nas = remote(served.address, token_file(outside.path(), TOKEN));
-    database.add_device("nas", nas).await.unwrap();
+    let (_served, _) = attach_nas(&database, outside.path()).await;
     let mut session = database.session();
     for (name, device) in [("here", "embedded"), ("there", "nas")] {
         run(&mut session, &format!("CREATE TABLE {name} (id int PRIMARY KEY, n bigint NOT NULL) WITH (device = '{device}')")).await;

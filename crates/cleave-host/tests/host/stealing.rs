@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cleave_host::{Database, OpenOptions, Session};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
-use crate::support::{assert_no_leak, embedded, fresh, row, rows, run};
+use crate::support::{assert_no_leak, embedded, fresh, row, rows, run, sorted};
 
 /// Two tables of many pages on a device far away.
 pub(crate) async fn two_tables(
@@ -50,12 +50,6 @@ const STATEMENTS: [(&str, bool); 11] = [
     ("SELECT count(*) FROM few f LEFT JOIN many m ON f.id = m.few AND m.id < 30000", true),
     ("SELECT count(*) FROM (SELECT id FROM many LIMIT 1000) AS some", false),
 ];
-
-async fn sorted(session: &mut Session, sql: &str) -> Vec<String> {
-    let mut found = rows(session, sql).await;
-    found.sort_unstable();
-    found
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_are_the_same_however_morsels_are_shared() {

@@ -178,3 +178,10 @@ pub(crate) fn planned(database: &Database) -> (u64, u64) {
     let asked = activity.count(Act::Settlement) + activity.count(Act::PassedAlong);
     (activity.count(Act::Plan), asked)
 }
+
+/// The rows of `sql` as text, in order of their text.
+pub(crate) async fn sorted(session: &mut Session, sql: &str) -> Vec<String> {
+    let mut found = rows(session, sql).await;
+    found.sort_unstable();
+    found
+}
