@@ -31,8 +31,8 @@ use datafusion::prelude::SessionConfig;
 use tokio::task::JoinError;
 
 use crate::dialect::{
-    BoundedFunctions, CheckedArithmetic, PostgresOperators, PostgresTypes, TypedLiterals,
-    text_functions,
+    BoundedFunctions, CheckedArithmetic, PostgresOperators, PostgresTypes, SetOperations,
+    TypedLiterals, text_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -88,6 +88,7 @@ fn base_state() -> SessionState {
         .with_type_planner(Arc::new(PostgresTypes))
         .with_analyzer_rules(vec![
             Arc::new(ResolveGroupingFunction::new()),
+            Arc::new(SetOperations),
             Arc::new(TypedLiterals),
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),

@@ -6,12 +6,13 @@
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours.
-//! 4. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
-//! 5. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
+//! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
+//! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
+//! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
 //!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
-//! 6. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
+//! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //!
-//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 before the engine settles types, 5 and 6 after. What a
+//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 and 7 after. What a
 //! device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
@@ -27,6 +28,7 @@ mod outer_tables;
 mod rewrite;
 mod row_comparison;
 mod row_membership;
+mod set_operations;
 mod similar_pattern;
 mod typed_literals;
 mod types;
@@ -36,6 +38,7 @@ pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::text_functions;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
+pub use set_operations::SetOperations;
 pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};

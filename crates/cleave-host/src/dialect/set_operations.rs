@@ -1,0 +1,145 @@
+//! INTERSECT and EXCEPT, the columns of both sides brought to common types, and with ALL over multisets.
+//!
+//! The engine joins the sides as they are: `EXCEPT ALL` would leave out every copy of a row that the other side has once, and
+//! the result would have the types of the left side. With ALL each copy of a row gets its number among its equals, and
+//! is looked for on the other side together with that number:
+//!
+//! ```text
+//!  Join [columns]   ─▶   Projection [columns] ◀─ Join [columns, copy] ◀─ Projection [columns, row_number() AS copy], twice
+//! ```
+//!
+//! So of m copies on the left and n on the right, `EXCEPT ALL` leaves m - n and `INTERSECT ALL` the lesser number.
+
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::{Column, JoinType, NullEquality, plan_err};
+use datafusion::error::Result;
+use datafusion::functions_window::expr_fn::row_number;
+use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
+use datafusion::logical_expr::{
+    Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder, Projection, cast,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// What the number of a row among its equals is called.
+const COPY: &str = "\u{1}copy";
+
+/// See the module.
+#[derive(Debug)]
+pub struct SetOperations;
+
+impl AnalyzerRule for SetOperations {
+    fn name(&self) -> &'static str {
+        "set_operations"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let mut has_any = false;
+        plan.apply_with_subqueries(|node| {
+            has_any |= matches!(node, LogicalPlan::Join(join) if is_set_operation(join));
+            Ok(if has_any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        if !has_any {
+            return Ok(plan);
+        }
+        let settled = |plan| match plan {
+            LogicalPlan::Join(join) if is_set_operation(&join) => {
+                settled(join).map(Transformed::yes)
+            }
+            // Their types may have changed below.
+            plan => plan.recompute_schema().map(Transformed::yes),
+        };
+        Ok(plan.transform_up_with_subqueries(settled)?.data)
+    }
+}
+
+/// Whether `join` is what the engine makes of INTERSECT or EXCEPT: no other statement gives such a join by now.
+fn is_set_operation(join: &Join) -> bool {
+    matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
+        && join.null_equality == NullEquality::NullEqualsNull
+        && join.filter.is_none()
+        && join.on.len() == join.left.schema().fields().len()
+        && join.on.len() == join.right.schema().fields().len()
+}
+
+fn settled(join: Join) -> Result<LogicalPlan> {
+    // Without ALL the left side has been made distinct.
+    let (left, is_all) = match Arc::unwrap_or_clone(join.left) {
+        LogicalPlan::Distinct(Distinct::All(left)) => (Arc::unwrap_or_clone(left), false),
+        left => (left, true),
+    };
+    let right = Arc::unwrap_or_clone(join.right);
+    let types = common_types(&left, &right, join.join_type)?;
+    let (left, right) = (with_types(left, &types)?, with_types(right, &types)?);
+    let columns: Vec<Expr> = columns_of(&left);
+    let (left, right) = match is_all {
+        true => (numbered(left)?, numbered(right)?),
+        false => (LogicalPlanBuilder::from(left).distinct()?.build()?, right),
+    };
+    let on = columns_of(&left).into_iter().zip(columns_of(&right)).collect();
+    let joined = LogicalPlan::Join(Join::try_new(
+        Arc::new(left),
+        Arc::new(right),
+        on,
+        None,
+        join.join_type,
+        join.join_constraint,
+        NullEquality::NullEqualsNull,
+        false,
+    )?);
+    Ok(match is_all {
+        true => LogicalPlan::Projection(Projection::try_new(columns, Arc::new(joined))?),
+        false => joined,
+    })
+}
+
+/// The types of the columns of the result.
+fn common_types(left: &LogicalPlan, right: &LogicalPlan, kind: JoinType) -> Result<Vec<DataType>> {
+    let fields = left.schema().fields().iter().zip(right.schema().fields());
+    let types = fields.map(|(left, right)| {
+        match type_union_coercion(left.data_type(), right.data_type()) {
+            Some(common) => Ok(common),
+            None => {
+                let name = if kind == JoinType::LeftAnti { "EXCEPT" } else { "INTERSECT" };
+                let (left, right) = (left.data_type(), right.data_type());
+                plan_err!("{name} types {left} and {right} cannot be matched")
+            }
+        }
+    });
+    types.collect()
+}
+
+fn columns_of(plan: &LogicalPlan) -> Vec<Expr> {
+    plan.schema().columns().into_iter().map(Expr::Column).collect()
+}
+
+/// `plan` with columns of these types.
+fn with_types(plan: LogicalPlan, types: &[DataType]) -> Result<LogicalPlan> {
+    let schema = Arc::clone(plan.schema());
+    if schema.fields().iter().zip(types).all(|(field, own)| field.data_type() == own) {
+        return Ok(plan);
+    }
+    let columns = schema.iter().zip(types).map(|((qualifier, field), wanted)| {
+        let column = Expr::Column(Column::from((qualifier, field)));
+        match field.data_type() == wanted {
+            true => column,
+            false => cast(column, wanted.clone()).alias_qualified(qualifier.cloned(), field.name()),
+        }
+    });
+    let columns = columns.collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(plan))?))
+}
+
+/// `plan` with one more column: which of its equals each row is.
+fn numbered(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let columns = columns_of(&plan);
+    let number = row_number().partition_by(columns.clone()).build()?;
+    let name = Column::from_name(number.schema_name().to_string());
+    let numbered = LogicalPlanBuilder::from(plan).window(vec![number])?.build()?;
+    let copy = Expr::Column(name).alias(COPY);
+    let columns = columns.into_iter().chain([copy]).collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(numbered))?))
+}
