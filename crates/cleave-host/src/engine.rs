@@ -15,11 +15,13 @@ use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::within_domains;
 use cleave_media::simulation;
+use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::get_available_parallelism;
 use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -32,7 +34,7 @@ use tokio::task::JoinError;
 
 use crate::dialect::{
     BoundedFunctions, CheckedArithmetic, PostgresOperators, PostgresTypes, SetOperations,
-    TypedLiterals, text_functions,
+    TypedLiterals, statement_timestamp, text_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -59,8 +61,15 @@ pub fn statement_state(
         .with_runtime_env(runtime)
         .with_catalog_list(catalog)
         .build();
+    let began = settings.client.began;
     // What now() means.
     state.mark_start_execution();
+    if let Some(transaction) = timestamp_us_to_datetime(began.transaction_us) {
+        state.execution_props_mut().query_execution_start_time = Some(transaction.and_utc());
+    }
+    let statement = ScalarUDF::clone(&statement_timestamp(began.statement_us));
+    // There is one of its name already, or there is not: both are well.
+    drop(state.register_udf(Arc::new(statement)));
     state
 }
 

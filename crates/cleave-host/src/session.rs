@@ -67,7 +67,6 @@ use std::time::Duration;
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_fragment::waiting;
-use cleave_media::{Clock, SystemClock};
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
@@ -89,6 +88,7 @@ use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
+use crate::settings::transaction::Began;
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
 use crate::statement::moment::Moment;
@@ -253,7 +253,7 @@ impl Session {
     /// As [`Session::moment`], where sequences are those of `state`.
     fn moment_on(&self, state: Arc<CatalogState>) -> Moment {
         let values = &self.settings.client.sequences;
-        Moment::new(SystemClock.wall(), &self.database, state, values)
+        Moment::new(self.in_force().client.began.transaction_us, &self.database, state, values)
     }
 
     /// The settings of a statement that begins now.
@@ -411,9 +411,22 @@ impl Session {
         self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
         self.table_mark = None;
+        self.note_began();
         (self.parts, self.measuring) = (None, None);
         self.forget_own();
         Ok(())
+    }
+
+    /// Notes when the statement begins, and its transaction.
+    fn note_began(&mut self) {
+        let statement = Began::now();
+        let transaction = self.block.as_ref().and_then(Block::began_us);
+        let began =
+            Began { transaction_us: transaction.unwrap_or(statement.transaction_us), ..statement };
+        self.settings.client.began = began;
+        if let Some(hinted) = &mut self.hinted {
+            hinted.client.began = began;
+        }
     }
 
     /// What comes after a statement, before anyone is told of it: what it has seen is made durable, for it may not be lost

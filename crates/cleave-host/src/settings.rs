@@ -180,6 +180,8 @@ pub struct Client {
     pub advisory: AdvisoryLocks,
     /// As whom it acts.
     pub acting: Acting,
+    /// When its present statement began.
+    pub began: transaction::Began,
 }
 
 impl Default for Client {
@@ -191,6 +193,7 @@ impl Default for Client {
             sequences: SequenceValues::default(),
             advisory: AdvisoryLocks::default(),
             acting: Acting::default(),
+            began: transaction::Began::now(),
         }
     }
 }

@@ -184,7 +184,7 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
     match own.as_str() {
         "every" => "bool_and".clone_into(&mut name.value),
         "variance" => "var_samp".clone_into(&mut name.value),
-        "transaction_timestamp" | "statement_timestamp" => "now".clone_into(&mut name.value),
+        "transaction_timestamp" => "now".clone_into(&mut name.value),
         "gen_random_uuid" => return Some(call(UUID_OF, vec![call("uuid", Vec::new())])),
         "localtimestamp" => {
             let zone = ast::TimezoneInfo::None;

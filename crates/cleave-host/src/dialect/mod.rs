@@ -35,7 +35,7 @@ mod types;
 
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
-pub(crate) use functions::text_functions;
+pub(crate) use functions::{statement_timestamp, text_functions};
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use set_operations::SetOperations;

@@ -26,6 +26,7 @@ mod own;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cleave_media::{Clock, SystemClock};
 use cleave_store::TableSchema;
 use cleave_txn::locks::LockMark;
 use cleave_txn::{Record, Tracked};
@@ -109,6 +110,8 @@ pub(super) struct Block {
     checked: u64,
     /// A state with the changes as they are now, and what it is based on.
     pub(super) own: Option<Own>,
+    /// In microseconds since 1970.
+    began_us: i64,
 }
 
 /// A copy of what a block had changed and locked.
@@ -843,6 +846,7 @@ impl Block {
             is_statement: false,
             checked: u64::MAX,
             own: None,
+            began_us: SystemClock.wall(),
         }
     }
 

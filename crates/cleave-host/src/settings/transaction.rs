@@ -1,6 +1,25 @@
 //! What transactions see and may do: the defaults for those to come, and what is so in the present one.
 
+use cleave_media::{Clock, SystemClock};
+
 use super::{ISOLATIONS, Setting, Value, Values};
+
+/// When a statement began, and its transaction, in microseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Began {
+    /// The statement.
+    pub(crate) statement_us: i64,
+    /// The transaction.
+    pub(crate) transaction_us: i64,
+}
+
+impl Began {
+    /// Of a statement of its own, now.
+    pub(crate) fn now() -> Self {
+        let now_us = SystemClock.wall();
+        Self { statement_us: now_us, transaction_us: now_us }
+    }
+}
 
 /// The modes of the present transaction that a statement may ask for by name.
 pub(crate) const MODES: [&str; 3] =

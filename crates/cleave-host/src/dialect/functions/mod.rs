@@ -6,12 +6,13 @@
 //!    times by one.
 //! 4. [`patterns`] splits texts by regular expressions.
 //! 5. [`lists`] is what is left of `mode`, `percentile_disc` and `ARRAY(subquery)` once a list is there.
-//! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`.
+//! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`. 8. [`moments`]: `now()` and its kin.
 //!
 //! A device has none of them: what they do is for the eyes of whoever asks, and what makes text of values is here.
 
 mod from_template;
 mod lists;
+mod moments;
 mod number_template;
 mod patterns;
 mod template;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use datafusion::logical_expr::ScalarUDF;
 
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
+pub(crate) use moments::statement_timestamp;
 pub(super) use text_of::text_of;
 pub(super) use uuid_of::UUID_OF;
 pub(super) use zones::AT_TIME_ZONE;
@@ -47,5 +49,7 @@ pub(crate) fn text_functions() -> Vec<Arc<ScalarUDF>> {
         lists::list_or_empty(),
         zones::at_time_zone(),
         uuid_of::uuid_of(),
+        moments::now(),
+        moments::clock_timestamp(),
     ]
 }

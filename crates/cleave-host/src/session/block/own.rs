@@ -140,6 +140,11 @@ impl Session {
 }
 
 impl Block {
+    /// When the transaction began whose statements these are; None: it is the statement's own.
+    pub(in crate::session) fn began_us(&self) -> Option<i64> {
+        (!self.is_statement).then_some(self.began_us)
+    }
+
     /// Whether it is one statement's.
     pub(in crate::session) fn is_own(&self) -> bool {
         self.is_statement

@@ -127,7 +127,7 @@ fn engine_name(expression: &Expr) -> String {
     match name.as_str() {
         "every" => "bool_and".to_owned(),
         "variance" => "var_samp".to_owned(),
-        "transaction_timestamp" | "statement_timestamp" => "now".to_owned(),
+        "transaction_timestamp" => "now".to_owned(),
         "mod" => UNNAMED.to_owned(),
         _ => name,
     }
