@@ -4,6 +4,7 @@
 //! literals are exact; text is `Utf8`, which is how pages hold it; joins collect their (smaller) build
 //! side once, so that the keys they want are known before the probe side is asked for its first row.
 
+mod compare_days;
 mod hand_down_filters;
 mod share_sums;
 mod unnest_subqueries;
@@ -41,6 +42,7 @@ use crate::settings::Settings;
 use crate::statement::names::SCHEMA;
 use crate::statement::select::PackGroupKeys;
 
+use compare_days::CompareDays;
 use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;
 use unnest_subqueries::UnnestSubqueries;
@@ -105,6 +107,7 @@ fn base_state() -> SessionState {
             Arc::new(UnnestSubqueries),
         ])
         .with_physical_optimizer_rules(physical_rules)
+        .with_optimizer_rule(Arc::new(CompareDays))
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
         .build()

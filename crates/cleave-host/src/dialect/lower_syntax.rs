@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use super::functions_in_from::{lower_functions_in_from, lower_rows};
+use super::integer_literals::type_integers;
 use super::lower_calls::lower_call;
 use super::outer_tables::name_outer_tables;
 use super::row_comparison::lower_row_comparison;
@@ -59,6 +60,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
     });
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     name_outer_tables(query);
+    type_integers(query);
 }
 
 /// The engine's patterns know no other escape than the backslash.

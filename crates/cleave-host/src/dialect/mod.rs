@@ -21,6 +21,7 @@ mod bounded_functions;
 mod checked_arithmetic;
 mod functions;
 mod functions_in_from;
+mod integer_literals;
 mod lower_calls;
 mod lower_syntax;
 mod operators;

@@ -4,14 +4,16 @@ use cleave_fragment::functions::{interval_divided, interval_times};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
-use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::planner::{
+    ExprPlanner, PlannerResult, RawAggregateExpr, RawBinaryExpr, RawWindowExpr,
+};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
-use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
+use super::integer_literals::{as_integer, follows_argument, is_whole};
 use super::typed_literals::typed_literal;
 
-/// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals.
+/// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are integers.
 #[derive(Debug)]
 pub struct PostgresOperators;
 
@@ -21,6 +23,8 @@ impl ExprPlanner for PostgresOperators {
         expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        let RawBinaryExpr { op, left, right } = expr;
+        let expr = RawBinaryExpr { op, left: as_integer(left), right: as_integer(right) };
         let (Ok(left), Ok(right)) = (expr.left.get_type(schema), expr.right.get_type(schema))
         else {
             return Ok(PlannerResult::Original(expr));
@@ -33,6 +37,31 @@ impl ExprPlanner for PostgresOperators {
             Some(planned) => PlannerResult::Planned(planned),
             None => PlannerResult::Original(expr),
         })
+    }
+
+    fn plan_array_literal(
+        &self,
+        exprs: Vec<Expr>,
+        _schema: &DFSchema,
+    ) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Original(exprs.into_iter().map(as_integer).collect()))
+    }
+
+    fn plan_aggregate(
+        &self,
+        mut expr: RawAggregateExpr,
+    ) -> Result<PlannerResult<RawAggregateExpr>> {
+        if follows_argument(expr.func.name()) {
+            expr.args = expr.args.into_iter().map(as_integer).collect();
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+
+    fn plan_window(&self, mut expr: RawWindowExpr) -> Result<PlannerResult<RawWindowExpr>> {
+        if follows_argument(expr.func_def.name()) {
+            expr.args = expr.args.into_iter().map(as_integer).collect();
+        }
+        Ok(PlannerResult::Original(expr))
     }
 }
 
@@ -57,14 +86,6 @@ fn is_apart(data_type: &DataType) -> bool {
         data_type,
         DataType::Boolean | DataType::Binary | DataType::FixedSizeBinary(_) | DataType::Interval(_)
     )
-}
-
-/// Whether an interval may be other than whole days.
-fn has_hours(interval: &Expr) -> bool {
-    match interval {
-        Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) => value.nanoseconds != 0,
-        _ => true,
-    }
 }
 
 /// An interval that is multiplied or divided; and a part of a time that is divided, of which PostgreSQL keeps the fraction.
@@ -99,12 +120,17 @@ fn moment(date: &Expr) -> Expr {
     cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None))
 }
 
-/// date + integer, date - integer and date - date, in days; date and an interval, where that has hours.
+/// The microseconds of a date's beginning and of a time of day together, as a moment.
+fn at_time(date: &Expr, time: &Expr) -> Expr {
+    let micros = |expr: Expr| cast(expr, DataType::Int64);
+    let both = micros(moment(date)) + micros(time.clone());
+    cast(both, DataType::Timestamp(TimeUnit::Microsecond, None))
+}
+
+/// date + integer, date - integer and date - date, in days; date and an interval, or a time, which is a moment.
 fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Minus, Plus};
-    let is_integer = |data_type: &DataType| {
-        matches!(data_type, DataType::Int16 | DataType::Int32 | DataType::Int64)
-    };
+    let is_integer = is_whole;
     let number = |side: &Expr| cast(side.clone(), DataType::Int32);
     let date = |days: Expr| cast(days, DataType::Date32);
     let (one, other) = (&expr.left, &expr.right);
@@ -119,16 +145,12 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
             Some(date(number(one) - number(other)))
         }
         (DataType::Date32, Minus, DataType::Date32) => Some(number(one) - number(other)),
-        // The engine forgets the hours. What adds whole days stays a date, which pages are left out by.
-        (DataType::Date32, Plus, DataType::Interval(_)) if has_hours(other) => {
-            Some(moment(one) + other.clone())
-        }
-        (DataType::Date32, Minus, DataType::Interval(_)) if has_hours(other) => {
-            Some(moment(one) - other.clone())
-        }
-        (DataType::Interval(_), Plus, DataType::Date32) if has_hours(one) => {
-            Some(moment(other) + one.clone())
-        }
+        // The engine would make a date of it, and forget the hours.
+        (DataType::Date32, Plus, DataType::Interval(_)) => Some(moment(one) + other.clone()),
+        (DataType::Date32, Minus, DataType::Interval(_)) => Some(moment(one) - other.clone()),
+        (DataType::Interval(_), Plus, DataType::Date32) => Some(moment(other) + one.clone()),
+        (DataType::Date32, Plus, DataType::Time64(_)) => Some(at_time(one, other)),
+        (DataType::Time64(_), Plus, DataType::Date32) => Some(at_time(other, one)),
         _ => None,
     }
 }

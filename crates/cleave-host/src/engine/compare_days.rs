@@ -1,0 +1,114 @@
+//! Comparisons of a date with a moment become comparisons of days: `day < date '1995-01-01' + interval '1 year'` compares a date
+//! with a timestamp, as PostgreSQL has it, and pages, indexes and tablets are chosen by the column itself.
+//!
+//! ```text
+//!   day::timestamp <  '1996-01-01 00:00'   ─▶   day <  '1996-01-01'
+//!   day::timestamp <  '1996-01-01 10:00'   ─▶   day <= '1996-01-01'
+//! ```
+//!
+//! Only where the moment is known by now, and in conditions alone: there no column has its name from them.
+
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct CompareDays;
+
+impl OptimizerRule for CompareDays {
+    fn name(&self) -> &'static str {
+        "compare_days"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(
+        &self,
+        plan: LogicalPlan,
+        _config: &dyn OptimizerConfig,
+    ) -> Result<Transformed<LogicalPlan>> {
+        match plan {
+            LogicalPlan::Filter(_) | LogicalPlan::TableScan(_) | LogicalPlan::Join(_) => {
+                let schema = columns_below(&plan)?;
+                plan.map_expressions(|expr| expr.transform_up(|expr| Ok(by_days(expr, &schema))))
+            }
+            plan => Ok(Transformed::no(plan)),
+        }
+    }
+}
+
+/// The columns that conditions of `plan` speak of.
+fn columns_below(plan: &LogicalPlan) -> Result<DFSchema> {
+    match plan {
+        LogicalPlan::TableScan(scan) => {
+            DFSchema::try_from_qualified_schema(scan.table_name.clone(), &scan.source.schema())
+        }
+        plan => Ok(merge_schema(&plan.inputs())),
+    }
+}
+
+fn by_days(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::BinaryExpr(BinaryExpr { left, op, right }) = &expr else {
+        return Transformed::no(expr);
+    };
+    let compared = match (date_of(left, schema), moment_of(right)) {
+        (Some(date), Some(moment)) => compared(date, *op, moment),
+        _ => match (date_of(right, schema), moment_of(left), op.swap()) {
+            (Some(date), Some(moment), Some(op)) => compared(date, op, moment),
+            _ => None,
+        },
+    };
+    match compared {
+        Some(compared) => Transformed::yes(compared),
+        None => Transformed::no(expr),
+    }
+}
+
+/// The date that `expr` is the beginning of.
+fn date_of<'a>(expr: &'a Expr, schema: &DFSchema) -> Option<&'a Expr> {
+    let Expr::Cast(Cast { expr, field }) = expr else { return None };
+    let to_moment = matches!(field.data_type(), DataType::Timestamp(TimeUnit::Microsecond, _));
+    (to_moment && matches!(expr.get_type(schema), Ok(DataType::Date32))).then_some(expr)
+}
+
+fn moment_of(expr: &Expr) -> Option<i64> {
+    match expr {
+        Expr::Literal(ScalarValue::TimestampMicrosecond(Some(moment), _), _) => Some(*moment),
+        _ => None,
+    }
+}
+
+fn compared(date: &Expr, op: Operator, moment: i64) -> Option<Expr> {
+    let day = i32::try_from(moment.div_euclid(DAY_US)).ok()?;
+    let op = match (op, moment.rem_euclid(DAY_US) == 0) {
+        (op, true) => op,
+        (Operator::Lt | Operator::LtEq, false) => Operator::LtEq,
+        (Operator::Gt | Operator::GtEq, false) => Operator::Gt,
+        _ => return None,
+    };
+    let is_order = matches!(
+        op,
+        Operator::Eq
+            | Operator::NotEq
+            | Operator::Lt
+            | Operator::LtEq
+            | Operator::Gt
+            | Operator::GtEq
+            | Operator::IsDistinctFrom
+            | Operator::IsNotDistinctFrom
+    );
+    is_order.then(|| {
+        let day = lit(ScalarValue::Date32(Some(day)));
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(date.clone()), op, Box::new(day)))
+    })
+}
