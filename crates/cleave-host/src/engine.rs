@@ -34,7 +34,7 @@ use datafusion::prelude::SessionConfig;
 use tokio::task::JoinError;
 
 use crate::dialect::{
-    BoundedFunctions, CheckedArithmetic, PostgresOperators, PostgresTypes, SetOperations,
+    BoundedFunctions, CheckedArithmetic, Guards, PostgresOperators, PostgresTypes, SetOperations,
     TypedLiterals, statement_timestamp, text_functions,
 };
 use crate::error::{Error, Result};
@@ -104,6 +104,7 @@ fn base_state() -> SessionState {
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),
             Arc::new(BoundedFunctions),
+            Arc::new(Guards),
             Arc::new(UnnestSubqueries),
         ])
         .with_physical_optimizer_rules(physical_rules)

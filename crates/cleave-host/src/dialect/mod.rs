@@ -11,8 +11,9 @@
 //! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
 //!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
+//! 8. [`Guards`]: what can fail is not asked of rows that a condition before it has left out.
 //!
-//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 and 7 after. What a
+//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 8 after. What a
 //! device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
@@ -21,6 +22,7 @@ mod bounded_functions;
 mod checked_arithmetic;
 mod functions;
 mod functions_in_from;
+mod guards;
 mod integer_literals;
 mod lower_calls;
 mod lower_syntax;
@@ -37,6 +39,7 @@ mod types;
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::{statement_timestamp, text_functions};
+pub use guards::Guards;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use set_operations::SetOperations;

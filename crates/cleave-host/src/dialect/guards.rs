@@ -1,0 +1,289 @@
+//! Conditions before what they guard: in `x <> 0 AND 1 / x > 2` the division is asked of no row for which `x <> 0` does not hold.
+//!
+//! The engine computes both sides of AND and OR for a whole batch of rows unless the left side is the same for nearly all of them, and
+//! makes ANDs and ORs of a CASE between conditions. So, where the right side can fail:
+//!
+//! ```text
+//!   a AND b                     ─▶   CASE a WHEN true THEN b WHEN false THEN false ELSE (CASE b WHEN false THEN false END) END
+//!   a OR b                      ─▶   CASE a WHEN true THEN true WHEN false THEN b ELSE (CASE b WHEN true THEN true END) END
+//!   CASE WHEN a THEN b … END    ─▶   CASE true WHEN a THEN b … END                   (b a condition)
+//!   WHERE a AND b               ─▶   WHERE a AND CASE a WHEN true THEN b ELSE false END
+//! ```
+//!
+//! A CASE with a value to compare is computed branch by branch, each for the rows that come to it, and no rule takes it apart. Of WHERE and
+//! ON the conditions stay apart, so that each goes as far down as it can: one that can fail takes those before it along
+//! that speak of its tables alone. A condition that compares columns of both sides of a join is asked as a key, as in PostgreSQL.
+//!
+//! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal cost.
+
+use std::collections::BTreeSet;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue, TableReference};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::Case;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
+use datafusion::logical_expr::{
+    BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, Operator, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite::rewrite_expressions;
+
+/// See the module. Types are settled by then, and operators that check are in their places.
+#[derive(Debug)]
+pub struct Guards;
+
+impl AnalyzerRule for Guards {
+    fn name(&self) -> &'static str {
+        "guards"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(guarded_node)?.data)
+    }
+}
+
+fn guarded_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    match plan {
+        LogicalPlan::Filter(filter) => {
+            let schema = filter.input.schema();
+            match guarded_conditions(filter.predicate, schema)? {
+                Transformed { data: predicate, transformed: true, .. } => {
+                    let filter = Filter::try_new(predicate, filter.input)?;
+                    Ok(Transformed::yes(LogicalPlan::Filter(filter)))
+                }
+                Transformed { data: predicate, .. } => {
+                    let filter = Filter::try_new(predicate, filter.input)?;
+                    Ok(Transformed::no(LogicalPlan::Filter(filter)))
+                }
+            }
+        }
+        LogicalPlan::Join(mut join) => {
+            let Some(filter) = join.filter.take() else {
+                return Ok(Transformed::no(LogicalPlan::Join(join)));
+            };
+            let schema = merge_schema(&[&join.left, &join.right]);
+            let filter = guarded_conditions(filter, &schema)?;
+            join.filter = Some(filter.data);
+            Ok(Transformed::new_transformed(LogicalPlan::Join(join), filter.transformed))
+        }
+        plan if has_branches(&plan)? => {
+            rewrite_expressions(plan, &|expr, schema| Ok(guarded(expr, schema)))
+        }
+        plan => Ok(Transformed::no(plan)),
+    }
+}
+
+/// Whether an expression of `plan` decides which other is asked.
+fn has_branches(plan: &LogicalPlan) -> Result<bool> {
+    let mut has_any = false;
+    plan.apply_expressions(|expr| {
+        expr.apply(|part| {
+            has_any |= matches!(part, Expr::Case(_))
+                || matches!(part, Expr::BinaryExpr(binary) if binary.op.is_logic_operator());
+            Ok(if has_any { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })
+    })?;
+    Ok(has_any)
+}
+
+/// The conditions that hold together, each of which can fail behind those before it.
+fn guarded_conditions(predicate: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let mut is_new = false;
+    let mut before: Vec<(Expr, BTreeSet<TableReference>)> = Vec::new();
+    let mut conditions = Vec::new();
+    for condition in split_conjunction_owned(predicate) {
+        let inner = condition.transform_up(|expr| Ok(guarded(expr, schema)))?;
+        is_new |= inner.transformed;
+        let mut condition = inner.data;
+        if is_left_alone(&condition) {
+            conditions.push(condition);
+            continue;
+        }
+        let tables = tables_of(&condition);
+        if can_fail(&condition, schema) && !(tables.len() > 1 && is_equality(&condition)) {
+            let guard = before.iter().filter(|(_, own)| own.is_subset(&tables));
+            if let Some(guard) = conjunction(guard.map(|(guard, _)| guard.clone())) {
+                condition = case(guard, [(true, condition)], lit(false));
+                is_new = true;
+                // It holds only where those do.
+                before.retain(|(_, own)| !own.is_subset(&tables));
+            }
+        }
+        before.push((condition.clone(), tables));
+        conditions.push(condition);
+    }
+    let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
+    Ok(Transformed::new_transformed(predicate, is_new))
+}
+
+/// What has a subquery becomes a join, and what is another one each time must not be asked twice.
+fn is_left_alone(expr: &Expr) -> bool {
+    let has_subquery = expr.exists(|part| {
+        Ok(matches!(
+            part,
+            Expr::ScalarSubquery(_)
+                | Expr::InSubquery(_)
+                | Expr::Exists(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+        ))
+    });
+    has_subquery.unwrap_or(true) || expr.is_volatile()
+}
+
+fn is_equality(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryExpr(BinaryExpr { op: Operator::Eq, .. }))
+}
+
+/// The tables whose columns `expr` names.
+fn tables_of(expr: &Expr) -> BTreeSet<TableReference> {
+    let columns = expr.column_refs().into_iter();
+    // What has no table was computed below; it stands for one of its own.
+    columns
+        .map(|column| column.relation.clone().unwrap_or_else(|| TableReference::bare("")))
+        .collect()
+}
+
+fn guarded(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    match expr {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right })
+            if can_fail(&right, schema) && !is_left_alone(&left) && !is_left_alone(&right) =>
+        {
+            let ends = op == Operator::Or;
+            // Of NULL and what the right side says, the result is known if that is.
+            let unknown = case((*right).clone(), [(ends, lit(ends))], unknown());
+            let branches = [(!ends, *right), (ends, lit(ends))];
+            Transformed::yes(case(*left, branches, unknown))
+        }
+        Expr::Case(Case { expr: None, when_then_expr, else_expr })
+            if is_condition(&when_then_expr, schema)
+                && (when_then_expr
+                    .iter()
+                    .any(|(when, then)| can_fail(when, schema) || can_fail(then, schema))
+                    || else_expr.as_ref().is_some_and(|other| can_fail(other, schema))) =>
+        {
+            let expr = Some(Box::new(lit(true)));
+            Transformed::yes(Expr::Case(Case { expr, when_then_expr, else_expr }))
+        }
+        expr => Transformed::no(expr),
+    }
+}
+
+fn is_condition(branches: &[(Box<Expr>, Box<Expr>)], schema: &DFSchema) -> bool {
+    branches.iter().any(|(_, then)| matches!(then.get_type(schema), Ok(DataType::Boolean)))
+}
+
+fn unknown() -> Expr {
+    lit(ScalarValue::Boolean(None))
+}
+
+/// `CASE of WHEN … THEN … ELSE other END`.
+fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> Expr {
+    let branches = branches.into_iter();
+    let when_then_expr = branches.map(|(when, then)| (Box::new(lit(when)), Box::new(then)));
+    let (expr, else_expr) = (Some(Box::new(of)), Some(Box::new(other)));
+    Expr::Case(Case { expr, when_then_expr: when_then_expr.collect(), else_expr })
+}
+
+/// Functions that have a value for all values of their arguments.
+const TOTAL: [&str; 30] = [
+    "abs",
+    "age",
+    "array_length",
+    "ascii",
+    "bit_length",
+    "btrim",
+    "cardinality",
+    "character_length",
+    "coalesce",
+    "concat",
+    "concatenate",
+    "date_part",
+    "date_trunc",
+    "ends_with",
+    "greatest",
+    "initcap",
+    "interval_span",
+    "least",
+    "left",
+    "length",
+    "lower",
+    "ltrim",
+    "nullif",
+    "octet_length",
+    "position",
+    "rtrim",
+    "starts_with",
+    "strpos",
+    "text_of",
+    "upper",
+];
+
+/// Whether a value of a column may make `expr` fail.
+fn can_fail(expr: &Expr, schema: &DFSchema) -> bool {
+    let fails = expr.exists(|part| {
+        Ok(match part {
+            Expr::Cast(cast) => {
+                let from = cast.expr.get_type(schema);
+                !from.is_ok_and(|from| always_casts(&from, cast.field.data_type()))
+                    && cast.expr.any_column_refs()
+            }
+            Expr::BinaryExpr(BinaryExpr {
+                op: Operator::Divide | Operator::Modulo, right, ..
+            }) => !matches!(right.as_ref(), Expr::Literal(by, _) if !is_zero(by)),
+            Expr::ScalarFunction(function) => {
+                let name = function.name();
+                let is_total = TOTAL.contains(&name)
+                    // Numerics have room, as numerics of PostgreSQL do.
+                    || (matches!(name, "checked_add" | "checked_subtract" | "checked_multiply")
+                        && matches!(part.get_type(schema), Ok(DataType::Decimal128(..))));
+                !is_total && part.any_column_refs()
+            }
+            _ => false,
+        })
+    });
+    fails.unwrap_or(true)
+}
+
+fn is_zero(by: &ScalarValue) -> bool {
+    by.is_null() || ScalarValue::new_zero(&by.data_type()).is_ok_and(|zero| zero == *by)
+}
+
+/// Whether all values of one type are values of the other.
+fn always_casts(from: &DataType, to: &DataType) -> bool {
+    use DataType as Type;
+    let width = |own: &DataType| match own {
+        Type::Int8 => Some(1),
+        Type::Int16 => Some(2),
+        Type::Int32 => Some(4),
+        Type::Int64 => Some(8),
+        _ => None,
+    };
+    let digits = |own: &DataType| match own {
+        Type::Int8 => Some((3, 0)),
+        Type::Int16 => Some((5, 0)),
+        Type::Int32 => Some((10, 0)),
+        Type::Int64 => Some((19, 0)),
+        Type::Decimal128(precision, scale) => Some((i16::from(*precision), i16::from(*scale))),
+        _ => None,
+    };
+    match (from, to) {
+        (from, to) if from == to => true,
+        (Type::Null, _) | (_, Type::Utf8 | Type::Utf8View | Type::LargeUtf8) => true,
+        (from, to) if width(from).zip(width(to)).is_some_and(|(from, to)| from <= to) => true,
+        (from, Type::Float64 | Type::Float32) if digits(from).is_some() => true,
+        (Type::Float32, Type::Float64) | (Type::Boolean, Type::Int32) => true,
+        (Type::Date32, Type::Timestamp(..)) | (Type::Timestamp(..), Type::Timestamp(..)) => true,
+        (from, Type::Decimal128(precision, scale)) => {
+            digits(from).is_some_and(|(own, own_scale)| {
+                own - own_scale <= i16::from(*precision) - i16::from(*scale)
+            })
+        }
+        (_, Type::Decimal256(..)) => digits(from).is_some(),
+        _ => false,
+    }
+}
