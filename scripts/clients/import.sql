@@ -48,6 +48,7 @@ CREATE TABLE moods (id int PRIMARY KEY, feels mood);
 INSERT INTO moods VALUES (1, 'glad');
 CREATE INDEX by_mood ON moods (feels);
 CREATE TABLE spots (id int REFERENCES moods, place point, tags text[]);
+INSERT INTO spots VALUES (1, '(1.5,-2)', ARRAY['a', 'b c', NULL]);
 CREATE FUNCTION twice(a int) RETURNS int LANGUAGE sql AS 'SELECT 2 * a';
 CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
 CREATE TRIGGER noted BEFORE INSERT ON parts FOR EACH ROW EXECUTE FUNCTION noted();

@@ -5,6 +5,10 @@
 //!    every row is checked as it comes.
 //! 3. Each is run by itself, the rows straight from the file.
 //!
+//! A column of a type that this version does not have is taken as text ([`text_columns`]).
+//!
+//! A dry run does all of it in a database of its own in the temporary folder, and removes that: what it tells is what happens.
+//!
 //! Of a server [`live`] makes such statements out of its catalog, and brings the rows as they come.
 //!
 //! Invariant: nothing is dropped in silence. What is not run, and what fails, is told at the end with its line and the reason.
@@ -14,15 +18,17 @@
 mod dump;
 mod live;
 mod plan;
+mod text_columns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
-use cleave_host::statement::parse_script;
-use cleave_host::{ClientStreams, Error, NameKind, Outcome, Session};
+use cleave_host::{ClientStreams, Database, Error, NameKind, Outcome, Session};
+use tempfile::TempDir;
 
 use crate::arguments::Place;
 use crate::bench::client::ClientError;
@@ -32,6 +38,7 @@ use crate::open::{self, Create};
 use dump::Item;
 use live::{Source, Step};
 use plan::Fate;
+use text_columns::TextColumn;
 
 /// `cleave import …`.
 #[derive(Debug, Clone, Args)]
@@ -41,7 +48,7 @@ pub(crate) struct ImportOptions {
     /// Of what cannot be taken because this version has nothing like it, tells only, and does not fail
     #[arg(long)]
     skip_unsupported: bool,
-    /// Reads the file and tells what would be taken and what not, and opens no database
+    /// Tells what would be taken and what not: imports all of it into a scratch database in the temporary folder (TMPDIR)
     #[arg(long)]
     dry_run: bool,
 }
@@ -58,6 +65,8 @@ struct Told {
     fails_by_kind_only: bool,
     /// Why the source could not be read to its end.
     lost: Option<String>,
+    /// Columns whose types this version does not have, by the names of their tables.
+    as_text: Vec<(String, TextColumn)>,
     /// Lines by reason.
     passed: BTreeMap<&'static str, Vec<u64>>,
 }
@@ -76,10 +85,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
         dump::DumpError::Io(source) => Failure::File { path: path.clone(), source },
         other => Failure::Usage(format!("{}: {other}", path.display())),
     })?;
-    let mut opened = match options.dry_run {
-        true => None,
-        false => Some(open::open(place, Create::IfAbsent).await?),
-    };
+    let (target, mut session) = Target::open(options, place).await?;
     let mut told = Told { fails_by_kind_only: true, ..Told::default() };
     for (item, fate) in plan::planned(&items) {
         let statement = match fate {
@@ -90,17 +96,13 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
                 continue;
             }
         };
-        let done = match &mut opened {
-            Some((_, session)) => {
-                let input = item_rows(path, item)?;
-                Box::pin(take(session, input, &statement)).await
-            }
-            None => parse_script(&statement).map(|_| (first_words(&statement), item.row_count())),
-        };
-        match done {
+        let (statement, as_text) = with_text_columns(statement);
+        let input = item_rows(path, item)?;
+        match Box::pin(take(&mut session, input, &statement)).await {
             Ok((tag, row_count)) => {
                 *told.done.entry(tag).or_default() += 1;
                 told.row_count += row_count;
+                told.as_text.extend(as_text);
             }
             Err(error) => {
                 let rows = match item.row_count() {
@@ -112,10 +114,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
             }
         }
     }
-    if let Some((database, _)) = &opened {
-        // So that the next opening has nothing to make again.
-        database.checkpoint().await.map_err(Failure::Sql)?;
-    }
+    target.finish().await?;
     told.write(&mut std::io::stdout(), options.dry_run)?;
     told.verdict(options)
 }
@@ -129,10 +128,7 @@ async fn from_server(
     let broken = |error: ClientError| Failure::Usage(error.to_string());
     let source = Source::connect(server).map_err(broken)?;
     let steps = source.steps().map_err(broken)?;
-    let mut opened = match options.dry_run {
-        true => None,
-        false => Some(open::open(place, Create::IfAbsent).await?),
-    };
+    let (target, mut session) = Target::open(options, place).await?;
     let mut told = Told { fails_by_kind_only: true, ..Told::default() };
     let mut missing: BTreeSet<String> = BTreeSet::new();
     for step in steps {
@@ -142,7 +138,7 @@ async fn from_server(
                 told.fail(String::new(), &what, &Error::unsupported("its kind"), "");
                 continue;
             }
-            Step::Rows(table, _) if options.dry_run || missing.contains(&table) => continue,
+            Step::Rows(table, _) if missing.contains(&table) => continue,
             Step::Rows(table, columns) => {
                 match source.rows(&table, &columns) {
                     Ok(rows) => input = Some(Box::new(rows) as Box<dyn Read + Send>),
@@ -157,14 +153,12 @@ async fn from_server(
             Step::Run(statement) => (statement, None),
             Step::Value(statement) => (statement, None),
         };
-        let done = match &mut opened {
-            Some((_, session)) => Box::pin(take(session, input, &statement)).await,
-            None => parse_script(&statement).map(|_| (first_words(&statement), 0)),
-        };
-        match done {
+        let (statement, as_text) = with_text_columns(statement);
+        match Box::pin(take(&mut session, input, &statement)).await {
             Ok((tag, row_count)) => {
                 *told.done.entry(tag).or_default() += 1;
                 told.row_count += row_count;
+                told.as_text.extend(as_text);
             }
             Err(error) => {
                 let what = if table.is_some() { " (with its rows)" } else { "" };
@@ -173,11 +167,38 @@ async fn from_server(
             }
         }
     }
-    if let Some((database, _)) = &opened {
-        database.checkpoint().await.map_err(Failure::Sql)?;
-    }
+    target.finish().await?;
     told.write(&mut std::io::stdout(), options.dry_run)?;
     told.verdict(options)
+}
+
+/// Where an import goes.
+struct Target {
+    database: Arc<Database>,
+    /// Of a dry run: removed with this.
+    scratch: Option<TempDir>,
+}
+
+impl Target {
+    async fn open(options: &ImportOptions, place: &Place) -> Result<(Self, Session), Failure> {
+        if !options.dry_run {
+            let (database, session) = open::open(place, Create::IfAbsent).await?;
+            return Ok((Self { database, scratch: None }, session));
+        }
+        let scratch = tempfile::tempdir().map_err(Failure::file(&std::env::temp_dir()))?;
+        let directory = scratch.path().join("db");
+        let database = open::open_directory(&directory, Create::IfAbsent, place.memory()).await?;
+        let session = open::session(&database, &place.settings)?;
+        Ok((Self { database, scratch: Some(scratch) }, session))
+    }
+
+    /// Leaves nothing that the next opening would have to do again.
+    async fn finish(&self) -> Result<(), Failure> {
+        match &self.scratch {
+            Some(_) => Ok(()),
+            None => self.database.checkpoint().await.map_err(Failure::Sql),
+        }
+    }
 }
 
 /// The rows that follow a statement in its file.
@@ -186,6 +207,15 @@ fn item_rows(path: &Path, item: &Item) -> Result<Option<Box<dyn Read + Send>>, F
     let mut file = File::open(path).map_err(Failure::file(path))?;
     file.seek(SeekFrom::Start(rows.start)).map_err(Failure::file(path))?;
     Ok(Some(Box::new(file.take(rows.end - rows.start))))
+}
+
+/// CREATE TABLE with text for types that this version does not have; these columns, with the table's name.
+fn with_text_columns(statement: String) -> (String, Vec<(String, TextColumn)>) {
+    let made = plan::created_table(&statement).and_then(|table| {
+        let (statement, columns) = text_columns::with_text_columns(&statement)?;
+        Some((statement, columns.into_iter().map(|column| (table.clone(), column)).collect()))
+    });
+    made.unwrap_or((statement, Vec::new()))
 }
 
 /// Runs one statement; its tag without counts, and how many rows it brought.
@@ -244,6 +274,13 @@ impl Told {
             writeln!(out, "  {count} × {tag}")?;
         }
         writeln!(out, "  {} rows", self.row_count)?;
+        if !self.as_text.is_empty() {
+            writeln!(out, "taken as text, since this version does not have their types:")?;
+        }
+        for (table, TextColumn { name, data_type, lost_default }) in &self.as_text {
+            let lost = lost_default.as_ref().map(|default| format!(", without {default}"));
+            writeln!(out, "  {table}.{name}: {data_type}{}", lost.unwrap_or_default())?;
+        }
         if !self.passed.is_empty() {
             writeln!(out, "passed over:")?;
         }
@@ -269,18 +306,5 @@ fn summary(statement: &str) -> String {
     match line.char_indices().nth(80) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or(&line)),
         None => line,
-    }
-}
-
-/// What a statement does: `CREATE TABLE`, `COPY`.
-fn first_words(statement: &str) -> String {
-    let mut words = statement.split_whitespace().map(str::to_ascii_uppercase);
-    let first = words.next().unwrap_or_default();
-    match (first.as_str(), words.next()) {
-        ("CREATE" | "ALTER" | "DROP", Some(second)) if second == "UNIQUE" => {
-            format!("{first} INDEX")
-        }
-        ("CREATE" | "ALTER" | "DROP", Some(second)) => format!("{first} {second}"),
-        _ => first,
     }
 }

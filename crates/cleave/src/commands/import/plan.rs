@@ -77,7 +77,7 @@ fn passed_over(text: &str) -> Option<&'static str> {
 }
 
 /// The table that a statement makes.
-fn created_table(text: &str) -> Option<String> {
+pub(super) fn created_table(text: &str) -> Option<String> {
     let mut words = Words(text);
     (words.take("create") && words.take("table")).then(|| words.name()).flatten()
 }
@@ -108,7 +108,7 @@ fn with_keys(text: &str, keys: &[String]) -> String {
 }
 
 /// Where the parenthesis stands that closes the first one outside of quotes.
-fn list_end(text: &str) -> Option<usize> {
+pub(super) fn list_end(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0_usize, None);
     for (place, letter) in text.char_indices() {
         match (quote, letter) {
@@ -129,11 +129,11 @@ fn list_end(text: &str) -> Option<usize> {
 }
 
 /// Words from the start of a text.
-struct Words<'a>(&'a str);
+pub(super) struct Words<'a>(pub(super) &'a str);
 
 impl<'a> Words<'a> {
     /// Takes the next word if it is this one.
-    fn take(&mut self, word: &str) -> bool {
+    pub(super) fn take(&mut self, word: &str) -> bool {
         let rest = self.0.trim_start();
         let is_it = rest.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));
         let rest = rest.get(word.len()..).unwrap_or_default();
@@ -145,7 +145,7 @@ impl<'a> Words<'a> {
     }
 
     /// Takes a name, as it is written.
-    fn raw_name(&mut self) -> Option<&'a str> {
+    pub(super) fn raw_name(&mut self) -> Option<&'a str> {
         let rest = self.0.trim_start();
         let mut is_quoted = false;
         let is_end = |letter: char| {

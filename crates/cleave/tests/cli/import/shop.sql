@@ -67,7 +67,8 @@ COMMENT ON TABLE public.customers IS 'who buys';
 --
 
 CREATE TABLE public.strange (
-    at point
+    at point,
+    tags text[] DEFAULT ARRAY['a'::text]
 );
 
 
@@ -98,8 +99,24 @@ COPY public.orders (id, line, customer, total, weight, photo, tag) FROM stdin;
 -- Data for Name: strange; Type: TABLE DATA; Schema: public; Owner: postgres
 --
 
-COPY public.strange (at) FROM stdin;
-(1,2)
+COPY public.strange (at, tags) FROM stdin;
+(1,2)	{a,"b c"}
+\.
+
+
+--
+-- Name: once; Type: TABLE; Schema: public; Owner: postgres
+--
+
+CREATE TABLE public.once (
+    a integer,
+    CONSTRAINT once_a_check CHECK ((a > 1))
+);
+
+
+COPY public.once (a) FROM stdin;
+2
+1
 \.
 
 
