@@ -12,7 +12,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, Helper};
 
 use super::completion::Vocabulary;
-use super::{meta_command, statements};
+use super::{file_completion, meta_command, statements};
 
 /// What the user gave.
 #[derive(Debug)]
@@ -110,7 +110,10 @@ impl Completer for Keyboard {
         position: usize,
         _context: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        Ok(self.vocabulary.complete(line, position))
+        Ok(match file_completion::complete(line, position) {
+            Some(files) => files,
+            None => self.vocabulary.complete(line, position),
+        })
     }
 }
 

@@ -51,7 +51,14 @@ pub(crate) fn is_meta_command(line: &str) -> bool {
 
 /// Reads one line that begins with a backslash; the error says what would have been right.
 pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
-    let line = line.trim().trim_end_matches(';');
+    let line = line.trim().trim_end_matches(';').trim_end();
+    if let Some((command, path)) = file_argument(line) {
+        let path = PathBuf::from(path.trim_end());
+        return Ok(match command {
+            "\\i" => MetaCommand::Include(path),
+            _ => MetaCommand::Output(Some(path)),
+        });
+    }
     let mut words = line.split_whitespace();
     let command = words.next().unwrap_or_default();
     let arguments: Vec<&str> = words.collect();
@@ -65,10 +72,8 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
         ("\\stats", [table]) => Ok(MetaCommand::Statistics(Some(unquoted(table)))),
         ("\\timing", arguments) => on_or_off(arguments).map(MetaCommand::Timing),
         ("\\x", arguments) => on_or_off(arguments).map(MetaCommand::Expanded),
-        ("\\i", [path]) => Ok(MetaCommand::Include(PathBuf::from(path))),
         ("\\i", _) => Err("\\i takes one file: \\i FILE".to_owned()),
         ("\\o", []) => Ok(MetaCommand::Output(None)),
-        ("\\o", [path]) => Ok(MetaCommand::Output(Some(PathBuf::from(path)))),
         ("\\set", []) => Ok(MetaCommand::Set(None)),
         ("\\set", [name, value]) => {
             Ok(MetaCommand::Set(Some(((*name).to_owned(), (*value).to_owned()))))
@@ -79,6 +84,14 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
         }
         _ => Err(format!("there is no command {command}; \\? shows the commands")),
     }
+}
+
+/// Splits a command that takes a file into its name and all that follows: file names may have blanks.
+pub(super) fn file_argument(line: &str) -> Option<(&str, &str)> {
+    let line = line.trim_start();
+    let (command, rest) = line.split_once(char::is_whitespace)?;
+    let path = rest.trim_start();
+    (matches!(command, "\\i" | "\\o") && !path.is_empty()).then_some((command, path))
 }
 
 fn on_or_off(arguments: &[&str]) -> Result<Option<bool>, String> {

@@ -11,6 +11,7 @@
 mod complaint;
 mod completion;
 mod describe;
+mod file_completion;
 pub(crate) mod format;
 mod line_editor;
 mod meta_command;

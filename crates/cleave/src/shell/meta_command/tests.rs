@@ -15,6 +15,7 @@ fn commands_parse() {
         ("\\timing off", MetaCommand::Timing(Some(false))),
         ("  \\x on", MetaCommand::Expanded(Some(true))),
         ("\\i a.sql", MetaCommand::Include(PathBuf::from("a.sql"))),
+        ("\\i my files/a b.sql ;", MetaCommand::Include(PathBuf::from("my files/a b.sql"))),
         ("\\o", MetaCommand::Output(None)),
         ("\\set split h0", MetaCommand::Set(Some(("split".to_owned(), "h0".to_owned())))),
         ("\\q", MetaCommand::Quit),
