@@ -210,8 +210,8 @@ pub(crate) async fn authenticate(
 fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
     let served = server.database_name.as_str();
     let asked = startup.database.as_deref().unwrap_or(&startup.user);
-    // libpq asks for a database of the user's name where its own user names none.
-    if [served, "cleave", startup.user.as_str()].contains(&asked) {
+    // libpq asks for a database of the user's name where its own user names none; tools such as `psql -l` ask for "postgres".
+    if [served, "cleave", "postgres", startup.user.as_str()].contains(&asked) {
         return Ok(());
     }
     let message = format!("database \"{asked}\" does not exist");
