@@ -8,7 +8,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cleave_device::{
     ListenOptions, Listener, LocalListener, LocalOptions, Runtime, RuntimeOptions,
@@ -20,8 +20,9 @@ use cleave_host::{
     TransactionStatus,
 };
 use cleave_media::Memory;
-use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner};
+use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType, Runner, TestError};
 use tempfile::TempDir;
+use tokio::runtime;
 use tokio::task::JoinSet;
 
 /// Settings by name and value.
@@ -91,26 +92,46 @@ fn cases_give_the_same_rows_in_every_configuration() {
         });
         assert!(!files.is_empty(), "no case is named {wanted}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let mut failures = Vec::new();
-    for file in &files {
-        for (name, settings, on) in CONFIGURATIONS {
-            let place = Arc::new(runtime.block_on(Place::new(on)));
-            let mut runner = Runner::new(|| {
-                let place = Arc::clone(&place);
-                async move { Ok(place.connection(settings)) }
+    let runtime = runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let all =
+        files.iter().flat_map(|file| CONFIGURATIONS.map(|configuration| (file, configuration)));
+    let left = Mutex::new(all.collect::<Vec<_>>().into_iter());
+    let failures = Mutex::new(Vec::new());
+    // A script runs one statement at a time: one script a processor keeps all of them busy.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((file, configuration)) = { left.lock().unwrap().next() } {
+                    if let Err(error) = run_file(&runtime, file, configuration) {
+                        let failure = format!("{}: {error}", configuration.0);
+                        failures.lock().unwrap().push(failure);
+                    }
+                }
             });
-            runner.add_label(name);
-            // What it is not asked under every split is as in that configuration.
-            if name == "divided_every_split" {
-                runner.add_label("divided");
-            }
-            if let Err(error) = runtime.block_on(runner.run_file_async(file)) {
-                failures.push(format!("{name}: {error}"));
-            }
         }
-    }
+    });
+    let failures = failures.into_inner().unwrap();
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Runs one script in a database of its own.
+fn run_file(
+    runtime: &runtime::Runtime,
+    file: &Path,
+    (name, settings, on): (&str, SettingList, On),
+) -> Result<(), TestError> {
+    let place = Arc::new(runtime.block_on(Place::new(on)));
+    let mut runner = Runner::new(|| {
+        let place = Arc::clone(&place);
+        async move { Ok(place.connection(settings)) }
+    });
+    runner.add_label(name);
+    // What it is not asked under every split is as in that configuration.
+    if name == "divided_every_split" {
+        runner.add_label("divided");
+    }
+    runtime.block_on(runner.run_file_async(file))
 }
 
 /// A database of its own, with a device beside it if asked for.
