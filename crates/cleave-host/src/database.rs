@@ -19,6 +19,7 @@
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
 mod committed;
+mod input_memory;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

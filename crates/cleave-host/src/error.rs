@@ -403,7 +403,9 @@ pub enum InputFault {
     #[error("a quoted value that starts in this record is not closed before the end of the input")]
     OpenQuote,
     /// A record beyond what is held in memory.
-    #[error("the record is longer than {limit} bytes; is a quote left open?")]
+    #[error(
+        "the record is longer than {limit} bytes; is a quote left open? An eighth of --query-memory is allowed, up to 256 MB"
+    )]
     RecordTooLong {
         /// The limit in bytes.
         limit: usize,

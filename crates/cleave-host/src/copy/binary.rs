@@ -17,7 +17,8 @@ use arrow::array::RecordBatch;
 use bytes::{Buf, BufMut, BytesMut};
 
 use crate::copy::columns::InputColumns;
-use crate::copy::record_splitter::{CHUNK_BYTES, CHUNK_RECORDS_MAX, RECORD_BYTES_MAX};
+use crate::copy::memory::InputMemory;
+use crate::copy::record_splitter::{CHUNK_BYTES, CHUNK_RECORDS_MAX};
 use crate::error::{Error, InputFault, InputPlace, Result};
 use crate::value::ColumnBuilder;
 use crate::value::binary::{BinaryWriter, Element, binary_text};
@@ -40,14 +41,16 @@ pub struct BinaryReader<R> {
     value: Vec<u8>,
     at_end: bool,
     has_begun: bool,
+    memory: InputMemory,
 }
 
 impl<R: Read> BinaryReader<R> {
     /// `file` is how messages name the input.
-    pub fn new(input: R, file: &str, columns: InputColumns) -> Self {
+    pub fn new(input: R, file: &str, columns: InputColumns, memory: InputMemory) -> Self {
         let file = file.to_owned();
         let value = Vec::new();
-        Self { input, file, columns, row_number: 0, value, at_end: false, has_begun: false }
+        let (row_number, at_end, has_begun) = (0, false, false);
+        Self { input, file, columns, row_number, value, at_end, has_begun, memory }
     }
 
     /// The next rows, at most 65,536 and at least one; None at the end.
@@ -141,8 +144,11 @@ impl<R: Read> BinaryReader<R> {
                 let length = usize::try_from(length)
                     .map_err(|_| self.wrong(&format!("has a value of {length} bytes")))?;
                 *record_bytes += length;
-                if *record_bytes > RECORD_BYTES_MAX {
-                    let message = format!("is longer than {RECORD_BYTES_MAX} bytes");
+                let limit = self.memory.record_bytes;
+                if *record_bytes > limit {
+                    let message = format!(
+                        "is longer than {limit} bytes: an eighth of --query-memory, up to 256 MB"
+                    );
                     return Err(self.wrong(&message));
                 }
                 Ok(Some(length))

@@ -21,6 +21,7 @@ use cleave_store::Column;
 use memchr::{memchr, memchr2};
 
 use crate::copy::columns::InputColumns;
+use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::copy::record_splitter::{Chunk, RecordSplitter};
 use crate::error::{Error, InputFault, InputPlace, Result};
@@ -72,7 +73,7 @@ impl<R: Read> CsvReader<R> {
     /// # Errors
     /// [`Error::UnknownName`] for an option that names a column which the file does not have.
     pub fn new(input: R, file: &str, columns: InputColumns, options: CsvOptions) -> Result<Self> {
-        let splitter = RecordSplitter::new(input, file, &options);
+        let splitter = RecordSplitter::new(input, file, &options, InputMemory::default());
         let parser = ChunkParser::new(file, columns, options)?;
         Ok(Self { splitter, parser, bytes_read: 0 })
     }

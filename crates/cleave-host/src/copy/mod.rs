@@ -11,6 +11,7 @@
 //! 3. [`csv_reader`] makes typed columns of a chunk; chunks are independent, so threads may share them.
 //! 4. [`binary`] reads and writes PostgreSQL's binary format.
 //! 5. [`parquet`] reads and writes Parquet, [`csv_writer`] CSV and PostgreSQL's text format.
+//! 6. [`memory`] bounds what reading may hold, as shares of the memory of queries.
 //!
 //! Everything here is sync: bytes come from a `Read` and go to a `Write`.
 
@@ -18,6 +19,7 @@ pub mod binary;
 pub mod columns;
 pub mod csv_reader;
 pub mod csv_writer;
+pub mod memory;
 pub mod options;
 pub mod parquet;
 pub mod record_splitter;
@@ -26,6 +28,7 @@ pub use binary::{BinaryCopyWriter, BinaryReader};
 pub use columns::InputColumns;
 pub use csv_reader::{ChunkParser, CsvReader};
 pub use csv_writer::CsvWriter;
+pub use memory::InputMemory;
 pub use options::{CopyFormat, CsvOptions, Header, ParquetCompression};
 pub use parquet::{ParquetReader, ParquetWriter};
 pub use record_splitter::{Chunk, RecordSplitter};

@@ -16,7 +16,12 @@
 //! long the values are that dictionaries stand for; else it is measured: the first batch is small, and where a later one
 //! is far from the measure the reader begins anew behind it, with other batches.
 //!
-//! Source: issue 2, part 4 and "Bad input"; the Parquet format's logical types.
+//! Whatever a file says of itself, the headers of its pages bound how many rows a batch may have ([`page_sizes`]); a file whose pages do not fit
+//! in memory is refused before one is decompressed.
+//!
+//! Source: the Parquet format's logical types.
+
+mod page_sizes;
 
 use std::fs::File;
 use std::io::Write;
@@ -28,6 +33,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
 use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::error::DataFusionError;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -38,7 +44,9 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 
+use self::page_sizes::{PageFault, rows_per_batch};
 use crate::copy::columns::InputColumns;
+use crate::copy::memory::InputMemory;
 use crate::copy::options::ParquetCompression;
 use crate::error::{Error, Result};
 use crate::statement::moment::Moment;
@@ -84,16 +92,18 @@ pub struct ParquetWriter<W: Write + Send> {
 }
 
 impl ParquetReader {
-    /// Opens a file and checks its columns. `listed` are the columns of COPY's list, `now_us` is the
+    /// Opens a file and checks its columns. `listed` are the columns of COPY's list, `moment` is the
     /// statement's time in microseconds since 1970-01-01T00:00:00Z, for defaults.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::InputSchema`] for a file that is no Parquet or does not fit the table.
+    /// [`Error::Io`], [`Error::InputSchema`] for a file that is no Parquet or does not fit the table; SQLSTATE 53200 for
+    /// one whose pages do not fit in `memory`.
     pub fn open(
         path: &Path,
         table: &TableSchema,
         listed: &[String],
         moment: impl Into<Moment>,
+        memory: InputMemory,
     ) -> Result<Self> {
         let file = File::open(path).map_err(|source| Error::io("open", path, source))?;
         // The Arrow schema that writers of Arrow embed says nothing that Cleave needs, and Arrow's reader of
@@ -149,6 +159,11 @@ impl ParquetReader {
             roots.iter().map(|root| roots.iter().filter(|other| *other < root).count()).collect();
         let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
         let batch_rows_max = guarded(path, || rows_by_size(&metadata, &mask))?;
+        let pages = Arc::new(file.try_clone().map_err(|source| Error::io("open", path, source))?);
+        let batch_rows_max = guarded(path, || {
+            rows_per_batch(&pages, metadata.metadata(), &mask, batch_rows_max, memory.pages_bytes)
+        })?
+        .map_err(|fault| refused(path, fault, memory))?;
         let mut reader = Self {
             path: path.to_owned(),
             file,
@@ -257,6 +272,25 @@ impl ParquetReader {
             self.begin()?;
         }
         Ok(Some(batch))
+    }
+}
+
+fn refused(path: &Path, fault: PageFault, memory: InputMemory) -> Error {
+    let file = path.display();
+    match fault {
+        PageFault::Damaged(what) => Error::InputSchema {
+            file: file.to_string(),
+            message: format!("the file is damaged: {what}"),
+        },
+        PageFault::Io(source) => Error::io("read", path, source),
+        PageFault::TooLarge { column, page_bytes, pages_bytes } => {
+            Error::from(DataFusionError::ResourcesExhausted(format!(
+                "{file}: to read it takes pages of {pages_bytes} bytes in memory at once, and {} bytes are allowed: half \
+                 of --query-memory; the largest page is one of column \"{column}\", with {page_bytes} bytes. Allow \
+                 more, or write the file with smaller pages",
+                memory.pages_bytes
+            )))
+        }
     }
 }
 

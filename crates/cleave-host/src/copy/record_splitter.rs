@@ -6,7 +6,7 @@
 //! chunk, on any thread.
 //!
 //! Memory: one chunk, at most [`CHUNK_BYTES`] and one record beyond it; a record is at most
-//! [`RECORD_BYTES_MAX`], so a quote that is left open ends in an error and not in the whole file in memory.
+//! [`InputMemory::record_bytes`], so a quote that is left open ends in an error and not in the whole file in memory.
 //!
 //! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to
 //! the break. `\.` ends the text format's data, as in PostgreSQL, and means nothing in CSV.
@@ -16,6 +16,7 @@ use std::path::Path;
 
 use memchr::{memchr, memchr2};
 
+use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::error::{Error, InputFault, InputPlace, Result};
 
@@ -23,8 +24,6 @@ use crate::error::{Error, InputFault, InputPlace, Result};
 pub const CHUNK_RECORDS_MAX: usize = 65_536;
 /// Bytes after which a chunk ends with the record at hand.
 pub const CHUNK_BYTES: usize = 8 << 20;
-/// Longest record.
-pub const RECORD_BYTES_MAX: usize = 256 << 20;
 const READ_BYTES: u64 = 1 << 20;
 
 /// Whole records, one after the other.
@@ -71,11 +70,11 @@ struct Limits {
 
 impl<R: Read> RecordSplitter<R> {
     /// `file` is how messages name the input.
-    pub fn new(input: R, file: &str, options: &CsvOptions) -> Self {
+    pub fn new(input: R, file: &str, options: &CsvOptions, memory: InputMemory) -> Self {
         let limits = Limits {
             chunk_records: CHUNK_RECORDS_MAX,
             chunk_bytes: CHUNK_BYTES,
-            record_bytes: RECORD_BYTES_MAX,
+            record_bytes: memory.record_bytes,
             read_bytes: READ_BYTES,
         };
         Self::with_limits(input, file, options, limits)

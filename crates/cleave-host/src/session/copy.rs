@@ -75,6 +75,7 @@ impl Session {
         self.check_may_write("COPY FROM")?;
         let schema = self.lock_for_writing(table).await?;
         let moment = self.moment();
+        let memory = self.database.input_memory();
         let batches = match (format, end) {
             (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
                 let (input, name) = self.open_input(end)?;
@@ -84,13 +85,13 @@ impl Session {
             (CopyFormat::Binary, end) => {
                 let (input, name) = self.open_input(end)?;
                 let input_columns = InputColumns::new(&schema, columns, moment.later())?;
-                let reader = BinaryReader::new(BufReader::new(input), &name, input_columns);
+                let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
                 produced(move || Ok(reader), BinaryReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
                 let (columns, later) = (columns.to_vec(), moment.later());
                 let schema: Arc<TableSchema> = Arc::clone(&schema);
-                let open = move || ParquetReader::open(&path, &schema, &columns, later);
+                let open = move || ParquetReader::open(&path, &schema, &columns, later, memory);
                 produced(open, ParquetReader::next_batch)
             }
             (CopyFormat::Parquet(_), CopyEnd::Client) => {
@@ -128,7 +129,7 @@ impl Session {
         columns: InputColumns,
         options: CsvOptions,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let splitter = RecordSplitter::new(input, name, &options);
+        let splitter = RecordSplitter::new(input, name, &options, self.database.input_memory());
         let parser = Arc::new(ChunkParser::new(name, columns, options)?);
         let chunks = produced(move || Ok(splitter), RecordSplitter::next_chunk);
         let batches = chunks

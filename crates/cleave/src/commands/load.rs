@@ -17,7 +17,7 @@ use arrow::record_batch::RecordBatch;
 use clap::{Args, ValueEnum};
 use cleave_host::Error;
 use cleave_host::copy::{
-    BinaryReader, Chunk, ChunkParser, CopyFormat, CsvOptions, Header, InputColumns,
+    BinaryReader, Chunk, ChunkParser, CopyFormat, CsvOptions, Header, InputColumns, InputMemory,
     ParquetCompression, ParquetReader, RecordSplitter,
 };
 use cleave_media::{Clock, SystemClock};
@@ -86,8 +86,12 @@ pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Fail
     let (database, mut session) = open::open(place, Create::Never).await?;
     let catalog = database.catalog();
     let table = catalog.find_writable_table(&options.table).map_err(Failure::Sql)?;
-    let columns =
-        Columns { table: &table.schema, listed: &options.columns, now_us: SystemClock.wall() };
+    let columns = Columns {
+        table: &table.schema,
+        listed: &options.columns,
+        now_us: SystemClock.wall(),
+        memory: database.input_memory(),
+    };
 
     let progress = Progress::start(&options.table, Some(total_bytes), Unit::Bytes);
     let bytes_read = Arc::new(AtomicU64::new(0));
@@ -147,22 +151,24 @@ fn batches(
 ) -> Result<Batches, Failure> {
     let file = File::open(path).map_err(Failure::file(path))?;
     let name = path.display().to_string();
-    let Columns { table, listed, now_us } = *columns;
+    let Columns { table, listed, now_us, memory } = *columns;
     match format {
         CopyFormat::Csv(options) | CopyFormat::Text(options) => {
             let columns = InputColumns::new(table, listed, now_us).map_err(Failure::Sql)?;
-            let splitter = RecordSplitter::new(Counted { file, bytes_read }, &name, &options);
+            let splitter =
+                RecordSplitter::new(Counted { file, bytes_read }, &name, &options, memory);
             let parser = ChunkParser::new(&name, columns, options).map_err(Failure::Sql)?;
             Ok(parsed(splitter, parser))
         }
         CopyFormat::Binary => {
             let columns = InputColumns::new(table, listed, now_us).map_err(Failure::Sql)?;
             let input = BufReader::new(Counted { file, bytes_read });
-            Ok(off_thread(BinaryReader::new(input, &name, columns)).boxed())
+            Ok(off_thread(BinaryReader::new(input, &name, columns, memory)).boxed())
         }
         CopyFormat::Parquet(_) => {
             let length = file.metadata().map_err(Failure::file(path))?.len();
-            let reader = ParquetReader::open(path, table, listed, now_us).map_err(Failure::Sql)?;
+            let reader =
+                ParquetReader::open(path, table, listed, now_us, memory).map_err(Failure::Sql)?;
             // Its reader jumps about in the file, so the whole file counts when it is done.
             let at_end = std::iter::from_fn(move || {
                 bytes_read.fetch_add(length, Ordering::Relaxed);
@@ -173,11 +179,12 @@ fn batches(
     }
 }
 
-/// Which of the table's columns the files have, and when the load began, for defaults that ask.
+/// Which of the table's columns the files have, when the load began, for defaults that ask, and what reading may hold.
 struct Columns<'a> {
     table: &'a TableSchema,
     listed: &'a [String],
     now_us: i64,
+    memory: InputMemory,
 }
 
 /// Splits on one thread, parses on as many as there are, and keeps the file's order.

@@ -44,13 +44,13 @@ fn written() -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Result<Option<RecordBatch>> {
-    BinaryReader::new(bytes, "f", columns()).next_batch()
+    BinaryReader::new(bytes, "f", columns(), InputMemory::default()).next_batch()
 }
 
 #[test]
 fn rows_come_back() {
     let bytes = written();
-    let mut reader = BinaryReader::new(bytes.as_slice(), "f", columns());
+    let mut reader = BinaryReader::new(bytes.as_slice(), "f", columns(), InputMemory::default());
     assert_eq!(reader.next_batch().unwrap().unwrap(), batch());
     assert!(reader.next_batch().unwrap().is_none());
 }

@@ -14,6 +14,7 @@ use cleave_store::TableSchema;
 use super::{ParquetReader, ParquetWriter};
 use crate::copy::columns::InputColumns;
 use crate::copy::csv_reader::CsvReader;
+use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, ParquetCompression};
 use crate::error::{Error, Result};
 use crate::statement::{Statement, parse_script};
@@ -63,7 +64,8 @@ fn through(
     .unwrap();
     write(&scratch, &batch.schema(), &[batch], ParquetCompression::Snappy);
     let listed: Vec<String> = listed.iter().map(|name| (*name).to_owned()).collect();
-    ParquetReader::open(&scratch.path, &created(table), &listed, 0)?.collect()
+    ParquetReader::open(&scratch.path, &created(table), &listed, 0, InputMemory::default())?
+        .collect()
 }
 
 fn texts(values: &[&str]) -> ArrayRef {
@@ -96,7 +98,8 @@ fn every_type_comes_back() {
     ] {
         let scratch = scratch();
         write(&scratch, &table.arrow(), std::slice::from_ref(&batch), compression);
-        let mut reader = ParquetReader::open(&scratch.path, &table, &[], 0).unwrap();
+        let mut reader =
+            ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
         assert_eq!(reader.row_count(), 2);
         assert_eq!(reader.next_batch().unwrap().unwrap(), batch, "{compression:?}");
         assert!(reader.next_batch().unwrap().is_none());
@@ -214,7 +217,7 @@ fn files_that_do_not_fit() {
 fn files_that_are_no_parquet() {
     let table = created("CREATE TABLE t (a bigint)");
     let scratch = scratch();
-    let open = || ParquetReader::open(&scratch.path, &table, &[], 0);
+    let open = || ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default());
     assert_eq!(open().unwrap_err().sqlstate(), "58P01");
     for bytes in [&b""[..], b"a,b\n1,2\n", b"PAR1xxxxxxxxxxxxPAR1"] {
         std::fs::write(&scratch.path, bytes).unwrap();
@@ -237,7 +240,8 @@ fn long_files_come_in_bounded_batches() {
     let values: Vec<i64> = (0..100_000).collect();
     let batch = RecordBatch::try_new(table.arrow(), vec![longs(&values)]).unwrap();
     write(&scratch, &table.arrow(), &[batch], ParquetCompression::Zstd);
-    let reader = ParquetReader::open(&scratch.path, &table, &[], 0).unwrap();
+    let reader =
+        ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
     let batches: Vec<_> = reader.collect::<Result<_>>().unwrap();
     assert!(batches.iter().all(|batch| batch.num_rows() <= 65_536));
     let back: Vec<i64> = batches
@@ -267,7 +271,8 @@ fn wide_values_that_dictionaries_stand_for_come_in_bounded_batches() {
     write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
     assert!(std::fs::metadata(&scratch.path).unwrap().len() < 1 << 20);
     let mut row = 0;
-    for batch in ParquetReader::open(&scratch.path, &table, &[], 0).unwrap() {
+    for batch in ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap()
+    {
         let batch = batch.unwrap();
         assert!(batch.get_array_memory_size() < 32 << 20, "{}", batch.get_array_memory_size());
         let texts = batch.column(0).as_string::<i32>();
@@ -294,7 +299,8 @@ fn text_that_outgrows_an_array_is_read_on_in_smaller_batches() {
     let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..66_000));
     let batch = RecordBatch::try_from_iter([("a", coded), ("n", numbers)]).unwrap();
     write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
-    let mut reader = ParquetReader::open(&scratch.path, &table, &[], 0).unwrap();
+    let mut reader =
+        ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
     // As if its writer had said nothing, and the first rows had been short.
     (reader.batch_rows, reader.batch_rows_max) = (65_536, 65_536);
     reader.begin().unwrap();
@@ -333,7 +339,7 @@ proptest::proptest! {
         let index = ((bytes.len() - 1) as f64 * place) as usize;
         bytes[index] ^= flip;
         std::fs::write(&scratch.path, &bytes).unwrap();
-        let read = ParquetReader::open(&scratch.path, &table, &[], 0)
+        let read = ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default())
             .and_then(|reader| reader.collect::<Result<Vec<_>>>());
         if let Err(error) = read {
             proptest::prop_assert!(!error.to_string().is_empty());

@@ -5,6 +5,7 @@ use std::io::Read;
 use proptest::prelude::*;
 
 use super::{Chunk, Limits, RecordSplitter};
+use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::error::{Error, InputFault};
 
@@ -105,7 +106,9 @@ fn a_failing_source_is_named() {
             Err(std::io::Error::other("broken"))
         }
     }
-    let error = RecordSplitter::new(Broken, "f.csv", &CsvOptions::csv()).next_chunk().unwrap_err();
+    let error = RecordSplitter::new(Broken, "f.csv", &CsvOptions::csv(), InputMemory::default())
+        .next_chunk()
+        .unwrap_err();
     assert_eq!(error.to_string(), "cannot read f.csv: broken");
     assert_eq!(error.sqlstate(), "58030");
 }

@@ -1,0 +1,40 @@
+//! What reading an input may hold, as shares of the memory that queries have together.
+
+/// Longest record, however much memory there is.
+const RECORD_BYTES_MAX: u64 = 256 << 20;
+/// A record of so many bytes is always read.
+const RECORD_BYTES_MIN: u64 = 1 << 20;
+/// A row group whose columns' largest pages have so many bytes together is always read.
+const PAGES_BYTES_MIN: u64 = 64 << 20;
+/// A record is in memory as it was read, as its fields and as a batch that grows: this often, at most.
+const RECORD_COPIES: u64 = 8;
+/// Pages are in memory beside the batch that is made of them.
+const PAGES_COPIES: u64 = 2;
+
+/// Bounds of an input that is read into memory piece by piece.
+#[derive(Debug, Clone, Copy)]
+pub struct InputMemory {
+    /// Longest record of CSV, of the text format and of the binary one, in bytes.
+    pub record_bytes: usize,
+    /// Bytes of the Parquet pages that must be in memory at once.
+    pub pages_bytes: u64,
+}
+
+impl InputMemory {
+    /// The bounds where queries have `query_memory_bytes` together.
+    #[must_use]
+    pub fn of(query_memory_bytes: u64) -> Self {
+        let record = (query_memory_bytes / RECORD_COPIES).clamp(RECORD_BYTES_MIN, RECORD_BYTES_MAX);
+        Self {
+            record_bytes: usize::try_from(record).unwrap_or(usize::MAX),
+            pages_bytes: (query_memory_bytes / PAGES_COPIES).max(PAGES_BYTES_MIN),
+        }
+    }
+}
+
+impl Default for InputMemory {
+    /// Bounds where memory is plenty.
+    fn default() -> Self {
+        Self::of(u64::MAX)
+    }
+}

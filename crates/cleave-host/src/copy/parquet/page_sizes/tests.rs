@@ -1,0 +1,105 @@
+//! Small files that stand for much are read in small batches, or refused before anything is decompressed.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use proptest::prelude::*;
+
+use super::{PageFault, PageHeader, Thrift, rows_per_batch, spans};
+
+fn properties() -> parquet::file::properties::WriterPropertiesBuilder {
+    let level = ZstdLevel::try_new(3).unwrap();
+    WriterProperties::builder().set_compression(Compression::ZSTD(level))
+}
+
+fn written(
+    columns: Vec<(&str, ArrayRef)>,
+    properties: WriterProperties,
+) -> (Arc<File>, ArrowReaderMetadata) {
+    let mut file = tempfile::tempfile().unwrap();
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = ArrowWriter::try_new(&mut file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let metadata = ArrowReaderMetadata::load(&file, ArrowReaderOptions::new()).unwrap();
+    (Arc::new(file), metadata)
+}
+
+fn rows(file: &Arc<File>, metadata: &ArrowReaderMetadata) -> Result<usize, PageFault> {
+    rows_per_batch(file, metadata.metadata(), &ProjectionMask::all(), 65_536, 64 << 20)
+}
+
+#[test]
+fn a_dictionary_of_one_long_value_makes_small_batches() {
+    let long = StringArray::from(vec!["x".repeat(640_000)]);
+    let coded = DictionaryArray::new(Int32Array::from(vec![0; 50_000]), Arc::new(long));
+    let (file, metadata) = written(vec![("a", Arc::new(coded))], properties().build());
+    assert!(file.metadata().unwrap().len() < 10_000, "32 GB of text");
+    let rows = rows(&file, &metadata).unwrap();
+    assert!((16..=52).contains(&rows), "{rows}");
+}
+
+#[test]
+fn a_page_that_does_not_fit_in_memory_is_refused_with_its_size() {
+    let values = StringArray::from(vec!["short".to_owned(), "y".repeat(100 << 20)]);
+    let numbers = Arc::new(Int32Array::from(vec![1, 2]));
+    let properties = properties().set_dictionary_enabled(false).build();
+    let (file, metadata) = written(vec![("n", numbers), ("a", Arc::new(values))], properties);
+    assert!(file.metadata().unwrap().len() < 100_000);
+    match rows(&file, &metadata) {
+        Err(PageFault::TooLarge { column, page_bytes, .. }) => {
+            assert_eq!(column, "a");
+            assert!((100 << 20..101 << 20).contains(&page_bytes), "{page_bytes}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ordinary_files_are_read_in_large_batches() {
+    let words: Vec<String> = (0..200_000).map(|row| format!("word {}", row % 5_000)).collect();
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..200_000));
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        let words: ArrayRef = Arc::new(StringArray::from(words.clone()));
+        let properties = properties().set_writer_version(version).build();
+        let (file, metadata) = written(vec![("n", Arc::clone(&numbers)), ("w", words)], properties);
+        assert_eq!(rows(&file, &metadata).unwrap(), 65_536);
+        for group in metadata.metadata().row_groups() {
+            for column in group.columns() {
+                let pages = spans(&file, column).unwrap().pages;
+                let counted: u64 = pages.iter().map(|page| page.row_count).sum();
+                assert_eq!(i64::try_from(counted).unwrap(), column.num_values());
+            }
+        }
+    }
+}
+
+#[test]
+fn one_dense_page_among_many_bounds_the_batch() {
+    // 1,000 short values to a page, then 400 values of 100 kB.
+    let mut values = vec!["short".to_owned(); 100_000];
+    values.extend(vec!["z".repeat(100_000); 400]);
+    let properties = properties()
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::PLAIN)
+        .set_data_page_row_count_limit(100)
+        .set_write_batch_size(100)
+        .build();
+    let (file, metadata) = written(vec![("a", Arc::new(StringArray::from(values)))], properties);
+    let rows = rows(&file, &metadata).unwrap();
+    assert!(rows <= 512, "{rows} rows may have {} bytes", rows * 100_000);
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_header_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let mut thrift = Thrift { rest: &bytes };
+        let _: Option<PageHeader> = thrift.page_header();
+    }
+}
