@@ -297,6 +297,13 @@ fn cast(name: &str, expression: Expr) -> Expr {
         }
         "regtype" => return call("format_type", vec![expression, null()]),
         "regrole" => return call("pg_get_userbyid", vec![expression]),
+        "regproc" | "regprocedure" if is_constant(&expression) => {
+            return call("cleave_function_name", vec![named(expression)]);
+        }
+        "regnamespace" if is_constant(&expression) => {
+            return call("cleave_schema", vec![named(expression)]);
+        }
+        "regnamespace" => return call("cleave_schema_name", vec![expression]),
         "oid" | "xid" | "cid" | "xid8" => {
             let number = number_of(&expression);
             return number.unwrap_or_else(|| to(DataType::BigInt(None), expression));
@@ -333,8 +340,11 @@ fn is_constant(expression: &Expr) -> bool {
 fn number_of(expression: &Expr) -> Option<Expr> {
     let Expr::Function(function) = expression else { return None };
     match function.name.to_string().as_str() {
-        "cleave_relation" | "cleave_type" => Some(expression.clone()),
-        "cleave_relation_name" | "format_type" => arguments(function).into_iter().next(),
+        "cleave_relation" | "cleave_type" | "cleave_schema" => Some(expression.clone()),
+        "cleave_relation_name" | "cleave_schema_name" | "format_type" => {
+            arguments(function).into_iter().next()
+        }
+        "cleave_function_name" => Some(call("cleave_function", arguments(function))),
         _ => None,
     }
 }

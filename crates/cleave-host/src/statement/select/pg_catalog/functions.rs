@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast;
 use super::super::statement_function::{StatementFunction, called};
 use super::comments;
 use super::privileges::{self, About, Argument};
+use super::rows;
 use super::sizes::{self, Part};
 use super::view::{self, View, type_named, type_text};
 use crate::error::{Error, Fault, NameKind, RoleFault};
@@ -239,6 +240,27 @@ const KNOWN: &[Known] = &[
         let found = name.parse().ok().or_else(|| type_named(&name));
         found.map(Answer::Number).ok_or_else(|| Error::unknown(NameKind::Type, &name, []).into())
     }),
+    // A function by its name: the catalog lists none.
+    known("cleave_function", Gives::Number, |_, arguments| {
+        let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+        match name.parse() {
+            Ok(number) => Ok(Answer::Number(number)),
+            Err(_) => Err(Error::unknown(NameKind::Function, &name, []).into()),
+        }
+    }),
+    known("cleave_function_name", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
+    known("cleave_schema", Gives::Number, |_, arguments| {
+        let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
+        let found = name.parse().ok().or_else(|| rows::schema_number(&name));
+        let unknown =
+            || Error::unknown(NameKind::Schema, &name, rows::SCHEMAS.map(|(_, name)| name));
+        found.map(Answer::Number).ok_or_else(|| unknown().into())
+    }),
+    known("cleave_schema_name", Gives::Text, |_, arguments| {
+        let Some(number) = number(arguments, 0) else { return Ok(Answer::Null) };
+        let name = rows::SCHEMAS.iter().find(|(known, _)| *known == number);
+        Ok(Answer::Text(name.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())))
+    }),
     known("cleave_default", Gives::Text, |asker, arguments| {
         let default = || {
             let table = asker.view.table(number(arguments, 0)?)?;
@@ -392,7 +414,11 @@ const KNOWN: &[Known] = &[
     }),
     no_text("pg_get_statisticsobjdef_columns"),
     no_text("pg_get_triggerdef"),
-    no_text("pg_get_viewdef"),
+    known("pg_get_viewdef", Gives::Text, |asker, arguments| {
+        let oid = number(arguments, 0).or_else(|| asker.view.relation(&text(arguments, 0)?));
+        let query = oid.and_then(|oid| asker.view.view_query(oid));
+        Ok(query.map(|query| format!(" {query};")).into())
+    }),
     no_text("pg_tablespace_location"),
 ];
 

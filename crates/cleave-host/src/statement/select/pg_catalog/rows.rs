@@ -13,6 +13,7 @@ use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
 use crate::catalog::rights::{Object, ObjectKind};
 use crate::catalog::sequence::Sequence;
+use crate::sequences::unqualified;
 use crate::settings::{SettingRow, Settings};
 use crate::value::text::value_text;
 
@@ -355,15 +356,22 @@ fn listed_table(view: &View, schema: &TableSchema) -> Row {
     ]
 }
 
+/// The schemas with their numbers.
+pub(super) const SCHEMAS: [(i64, &str); 4] = [
+    (number::PG_CATALOG, "pg_catalog"),
+    (number::PUBLIC, "public"),
+    (number::INFORMATION_SCHEMA, "information_schema"),
+    (number::CLEAVE, "cleave"),
+];
+
+/// The number of a schema, by its name as SQL writes it.
+pub(super) fn schema_number(written: &str) -> Option<i64> {
+    let name = unqualified(written)?;
+    SCHEMAS.iter().find(|(_, known)| *known == name).map(|(oid, _)| *oid)
+}
+
 fn namespaces(view: &View) -> Vec<Row> {
-    [
-        (number::PG_CATALOG, "pg_catalog"),
-        (number::PUBLIC, "public"),
-        (number::INFORMATION_SCHEMA, "information_schema"),
-        (number::CLEAVE, "cleave"),
-    ]
-    .into_iter()
-    .map(|(oid, name)| {
+    let row = |(oid, name): (i64, &str)| {
         let access = match oid {
             number::PUBLIC => view.access(Object::Schema, ObjectKind::Schema),
             _ => Cell::Null,
@@ -374,8 +382,8 @@ fn namespaces(view: &View) -> Vec<Row> {
             ("nspowner", number::OWNER.into()),
             ("nspacl", access),
         ]
-    })
-    .collect()
+    };
+    SCHEMAS.into_iter().map(row).collect()
 }
 
 fn settings_rows(settings: &Settings) -> Vec<Row> {

@@ -111,6 +111,12 @@ impl View {
         table.or_else(index).or_else(sequence).or_else(view).or_else(own).map(|name| quoted(&name))
     }
 
+    /// The query of a view.
+    pub(super) fn view_query(&self, oid: i64) -> Option<&str> {
+        let view = self.views().find(|view| table_oid(&view.schema) == oid)?;
+        Some(view.query.as_str())
+    }
+
     /// The number of a table, index or sequence, as `name`, `public.name` or `"Name"`.
     pub(super) fn relation(&self, written: &str) -> Option<i64> {
         let name = unqualified(written)?;
