@@ -495,7 +495,8 @@ def analyze(place, query, settings):
 def figures(line):
     notes = json.loads(line)["notes"]
     measured = {e["name"]: e["value"] for n in notes if n["title"] == "Measured" for e in n["entries"]}
-    received, sent = re.match(r"(.*) to the host, (.*) to the devices", measured["bytes over the link"]).groups()
+    crossed = measured.get("bytes over the link") or measured["bytes handed over in memory"]
+    received, sent = re.match(r"(.*) to the host, (.*) to the devices", crossed).groups()
     return {"ms": milliseconds(measured["execution time"]),
             "planning_ms": milliseconds(measured["planning time"]), "rows": measured["rows"], "received": received,
             "sent": sent}

@@ -211,7 +211,8 @@ def read_explain(line, way):
     measured = {name: value for (title, name), value in notes.items() if title == "Measured"}
     record = {"joins": sum("Join" in operator["operator"] for operator in said["plan"])}
     if measured:
-        received, sent = re.match(r"(.*) to the host, (.*) to the devices", measured["bytes over the link"]).groups()
+        crossed = measured.get("bytes over the link") or measured["bytes handed over in memory"]
+        received, sent = re.match(r"(.*) to the host, (.*) to the devices", crossed).groups()
         host_cpu, device_cpu = re.match(r"host (.*), devices (.*)", measured["CPU"]).groups()
         planning, execution = (bench.milliseconds(measured[f"{name} time"]) for name in ("planning", "execution"))
         record |= {"planning_ms": planning, "execution_ms": execution, "total_ms": round(planning + execution, 3),

@@ -100,7 +100,9 @@ pub struct QueryFigures {
     pub rows: u64,
     /// Bytes that the devices read from their media.
     pub media_bytes: u64,
-    /// Bytes that crossed the links towards the host.
+    /// Whether a device of the statement is behind a link; an embedded one hands its rows over in memory.
+    pub has_link: bool,
+    /// Bytes that crossed the links towards the host, or that embedded devices handed over.
     pub link_bytes_received: u64,
     /// Bytes that crossed the links towards the devices.
     pub link_bytes_sent: u64,

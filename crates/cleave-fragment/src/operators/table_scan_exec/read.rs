@@ -352,6 +352,9 @@ impl ScanRun {
         if let Some(taker) = &self.taker
             && taker.lock().unwrap_or_else(PoisonError::into_inner).absorb(page, output)?
         {
+            let selection = page.selection.as_ref();
+            let row_count = selection.map_or(page.row_count(), BooleanBuffer::count_set_bits);
+            self.baseline.record_output(row_count);
             return Ok(());
         }
         let selection = page

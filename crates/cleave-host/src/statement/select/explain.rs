@@ -22,7 +22,8 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 
 use super::index_choice::IndexChoice;
 use super::{
-    Asked, ComparedOrders, PlannedQuery, PricedOrder, RunningQuery, StatementContext, plan_shown,
+    Asked, ComparedOrders, PlannedQuery, PricedOrder, RunningQuery, StatementContext, has_link,
+    plan_shown,
 };
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
@@ -104,7 +105,7 @@ impl Measured {
 impl PlanNode {
     /// One of which nothing is known but what it does.
     fn named(name: String) -> Self {
-        let (detail, depth) = (String::new(), 0);
+        let (name, detail, depth) = (shortened(&name), String::new(), 0);
         let (device, rows, estimate, time, spilled_bytes) = (None, None, None, None, None);
         Self { depth, device, name, detail, rows, estimate, time, spilled_bytes }
     }
@@ -240,10 +241,11 @@ impl Tail {
             })
             .collect();
         let priced = query.cuts.priced.clone();
+        let has_link = has_link(&query.context);
         let mut groups = vec![
             ("Cuts", cuts),
             ("Orders", order_lines(&query.orders)),
-            ("Splits", priced.iter().map(split_line).collect()),
+            ("Splits", priced.iter().map(|split| split_line(split, has_link)).collect()),
             ("Pages", pages),
             ("Statistics", statistics(&query.context)),
         ];
@@ -286,11 +288,12 @@ fn order_lines(orders: &ComparedOrders) -> Vec<(String, String)> {
 }
 
 /// What is predicted of a split.
-fn split_line(priced: &PricedSplit) -> (String, String) {
+fn split_line(priced: &PricedSplit, has_link: bool) -> (String, String) {
     let Prediction { finish, first_result, link_bytes, device_memory_bytes, why, .. } =
         &priced.prediction;
     let mut text = format!("{}, first row {}", seconds(*finish), seconds(*first_result));
-    let _ = write!(text, ", {} over the link", about_bytes(*link_bytes));
+    let way = if has_link { "over the link" } else { "handed over in memory" };
+    let _ = write!(text, ", {} {way}", about_bytes(*link_bytes));
     if *device_memory_bytes > 0.0 {
         let _ = write!(text, ", {} of device memory", about_bytes(*device_memory_bytes));
     }
@@ -352,7 +355,7 @@ fn measured(figures: &QueryFigures) -> Vec<(String, String)> {
         line("execution time", time(figures.elapsed)),
         line("bytes at media", bytes(figures.media_bytes)),
         line(
-            "bytes over the link",
+            if figures.has_link { "bytes over the link" } else { "bytes handed over in memory" },
             format!(
                 "{} to the host, {} to the devices",
                 bytes(figures.link_bytes_received),
@@ -475,9 +478,29 @@ fn plan_nodes(
         Some(leaf) => broadcasts.get(&leaf.input()).cloned(),
         None => Some(Arc::clone(node.downcast_ref::<FragmentExec>()?.device_plan())),
     };
+    leave_out_bypassed(&mut nodes);
     let rows = estimate_rows_with(plan, known, &fragment);
     nodes.iter_mut().zip(rows).for_each(|(node, rows)| node.estimate = Some(rows));
     nodes
+}
+
+/// A dense aggregate takes whole pages from its scan. The operators between the two see none of these rows, so a count of
+/// zero there says nothing.
+fn leave_out_bypassed(nodes: &mut [PlanNode]) {
+    let mut dense_depth = None;
+    for node in nodes {
+        if dense_depth.is_some_and(|depth| node.depth <= depth) {
+            dense_depth = None;
+        }
+        if node.name == "DenseAggregateExec" {
+            dense_depth = Some(node.depth);
+        } else if dense_depth.is_some()
+            && node.rows == Some(0)
+            && !node.name.starts_with("TableScan")
+        {
+            node.rows = None;
+        }
+    }
 }
 
 /// The plans that make what is broadcast, by number.

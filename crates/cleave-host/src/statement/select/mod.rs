@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use cleave_fragment::link::AttachMode;
 use cleave_fragment::{StopOnDrop, loops, stoppable_joins};
 use cleave_media::clock::{Stopwatch, process_cpu_time};
 use cleave_plan::profile::Origin;
@@ -607,6 +608,7 @@ impl Meter {
             planning: query.planning,
             rows,
             media_bytes: fragment_media,
+            has_link: has_link(context),
             link_bytes_received: received.saturating_sub(self.traffic_received),
             link_bytes_sent: sent.saturating_sub(self.traffic_sent),
             host_bytes: slot_bytes + pool.loaded_bytes,
@@ -634,6 +636,12 @@ fn statement_devices(context: &StatementContext) -> Result<Vec<Arc<crate::device
 }
 
 /// Bytes that came and went so far over the links of the statement's devices.
+/// Whether a device of the statement is behind a link, and not in this process.
+fn has_link(context: &StatementContext) -> bool {
+    let devices = statement_devices(context).unwrap_or_default();
+    devices.iter().any(|device| device.mode() != AttachMode::Embedded)
+}
+
 fn traffic(context: &StatementContext) -> (u64, u64) {
     let mut totals = (0, 0);
     // A state never names a device that is not attached.
