@@ -13,6 +13,7 @@
 //! however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
 
 mod local;
+mod strangers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -54,12 +55,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 pub use local::{LocalListener, LocalOptions};
+use strangers::{Origin, Place, Strangers, origin_of};
 
 /// How long a peer may take to show its token, TLS included.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
-/// Connections at once that have not shown the token. The next wait in the system's queue.
-const STRANGERS_MAX: usize = 64;
-/// Connections at once that have.
+/// How often the log tells of peers that were turned away.
+const TURNED_AWAY_EVERY: Duration = Duration::from_secs(10);
+/// Connections at once that have shown the token.
 const CONNECTIONS_MAX: usize = 256;
 /// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
@@ -221,8 +223,8 @@ trait Entrance {
     /// A peer before its greeting.
     type Stranger: Send + 'static;
 
-    /// The next one, and what to call it. Cancel-safe.
-    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stranger, String)>> + Send;
+    /// The next one, where it comes from, and what to call it. Cancel-safe.
+    fn accept(&self) -> impl Future<Output = io::Result<(Self::Stranger, Origin, String)>> + Send;
 
     /// Serves one; the error is for the log.
     fn serve(
@@ -235,20 +237,16 @@ trait Entrance {
 
 /// Serves whoever comes in at `entrance` until dropped.
 async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entrance: E) {
-    let doors = Arc::new(Semaphore::new(STRANGERS_MAX));
+    let strangers = Strangers::default();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
+    let mut turned_away = TurnedAwayLog::default();
     loop {
-        let door = tokio::select! {
-            door = Arc::clone(&doors).acquire_owned() => door,
-            Some(_) = connections.join_next() => continue,
-        };
-        let Ok(door) = door else { return };
         let accepted = tokio::select! {
             accepted = entrance.accept() => accepted,
             Some(_) = connections.join_next() => continue,
         };
-        let (stranger, name) = match accepted {
+        let (stranger, origin, name) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: others have to close first.
@@ -257,30 +255,61 @@ async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entr
                 continue;
             }
         };
+        let (door, away, made_room) = strangers.admit(origin);
         let entry = Entry { door, places: Arc::clone(&places) };
-        let (device, gate) = (Arc::clone(&device), gate.clone());
+        let (device, own_gate) = (Arc::clone(&device), gate.clone());
         connections.spawn(async move {
-            let log = Arc::clone(&gate.log);
-            if let Err(why) = E::serve(device, gate, entry, stranger).await {
+            let log = Arc::clone(&own_gate.log);
+            let ended = tokio::select! {
+                ended = E::serve(device, own_gate, entry, stranger) => ended,
+                () = away.told() => Ok(()),
+            };
+            if let Err(why) = ended {
                 log(&format!("{name}: {why}"));
             }
         });
+        if made_room {
+            turned_away.count(&gate.log);
+            // Who comes with its first words is heard before the next comes.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Tells of peers that were turned away, of many at once.
+#[derive(Default)]
+struct TurnedAwayLog {
+    count: u64,
+    told: Option<Stopwatch>,
+}
+
+impl TurnedAwayLog {
+    fn count(&mut self, log: &Log) {
+        self.count += 1;
+        if self.told.as_ref().is_some_and(|told| told.elapsed() < TURNED_AWAY_EVERY) {
+            return;
+        }
+        let count = std::mem::take(&mut self.count);
+        self.told = Some(Stopwatch::start());
+        log(&format!(
+            "turned away {count} connections that had not shown the token, to make room for others"
+        ));
     }
 }
 
 /// How a peer comes in: through a door, of which there are few, to a place.
 struct Entry {
     /// Held until the token was shown.
-    door: OwnedSemaphorePermit,
+    door: Place,
     places: Arc<Semaphore>,
 }
 
 impl Entrance for TcpListener {
     type Stranger = TcpStream;
 
-    async fn accept(&self) -> io::Result<(TcpStream, String)> {
+    async fn accept(&self) -> io::Result<(TcpStream, Origin, String)> {
         let (socket, peer) = TcpListener::accept(self).await?;
-        Ok((socket, peer.to_string()))
+        Ok((socket, origin_of(peer.ip()), peer.to_string()))
     }
 
     async fn serve(
@@ -290,7 +319,7 @@ impl Entrance for TcpListener {
         socket: TcpStream,
     ) -> Result<(), String> {
         socket.set_nodelay(true).map_err(|error| error.to_string())?;
-        let bytes: Arc<ByteCounters> = Arc::default();
+        let bytes = Arc::clone(&entry.door.bytes);
         let mut socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
         let since = Stopwatch::start();
         match &gate.acceptor {

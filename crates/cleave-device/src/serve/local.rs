@@ -18,7 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::{
-    Entrance, Entry, GREETING_LIMIT, Gate, Log, ServeError, greet, serve_all, serve_greeted,
+    Entrance, Entry, GREETING_LIMIT, Gate, Log, Origin, ServeError, greet, serve_all, serve_greeted,
 };
 
 /// Where and how to listen on this machine.
@@ -107,10 +107,11 @@ async fn make_way(path: &Path) -> Result<(), ServeError> {
 impl Entrance for UnixListener {
     type Stranger = UnixStream;
 
-    async fn accept(&self) -> io::Result<(UnixStream, String)> {
+    async fn accept(&self) -> io::Result<(UnixStream, Origin, String)> {
         let (socket, _) = UnixListener::accept(self).await?;
         let process = socket.peer_cred().ok().and_then(|peer| peer.pid());
-        Ok((socket, process.map_or_else(|| "a process".to_owned(), |id| format!("process {id}"))))
+        let name = process.map_or_else(|| "a process".to_owned(), |id| format!("process {id}"));
+        Ok((socket, None, name))
     }
 
     async fn serve(

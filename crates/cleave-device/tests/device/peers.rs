@@ -364,6 +364,38 @@ async fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decode
     assert_eq!(read_frame(&mut socket).await.unwrap().unwrap().kind, FrameKind::Pong);
 }
 
+/// Sockets that say nothing, and are opened again when they are closed.
+async fn silent_peers(server: SocketAddr, count: usize) -> tokio::task::JoinSet<()> {
+    let mut peers = tokio::task::JoinSet::new();
+    for _ in 0..count {
+        peers.spawn(async move {
+            loop {
+                let Ok(mut socket) = TcpStream::connect(server).await else { continue };
+                drop(socket.read(&mut [0]).await);
+            }
+        });
+    }
+    // Until all places are taken, and somebody is turned away for the first time.
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    peers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silent_peers_do_not_keep_hosts_out() {
+    for credentials in [None, Some(Credentials::new())] {
+        let server = Server::start(device(), any_port(), credentials.as_ref()).await;
+        let _peers = silent_peers(server.address, 300).await;
+        for attempt in 0..10 {
+            let link = match &credentials {
+                None => connect_plain(server.address).await,
+                Some(credentials) => credentials.connect(server.address).await,
+            };
+            let link = link.unwrap_or_else(|error| panic!("host {attempt} is kept out: {error}"));
+            link.call(identify()).await.unwrap();
+        }
+    }
+}
+
 /// A projection whose one column is named `name`.
 fn named(name: String) -> Arc<dyn ExecutionPlan> {
     let expr = ProjectionExpr { expr: Arc::new(Column::new("id", 0)), alias: name };

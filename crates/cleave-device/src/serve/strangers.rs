@@ -1,0 +1,202 @@
+//! Peers that have not shown the token: there are few places for them, and who comes anew gets one.
+//!
+//! A place costs a peer nothing to take, so a peer that says nothing must not keep others out. Where all places are taken, or all
+//! that one address may have, [`Strangers::admit`] turns somebody away: of the address that has the most places, who came first
+//! of those that have said nothing. Where these are few, who came first of all: a host speaks as soon as it is connected, and
+//! must be given the time for it.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_fragment::link::metered::ByteCounters;
+use tokio::sync::oneshot;
+
+/// Connections at once that have not shown the token.
+pub(super) const STRANGERS_MAX: usize = 64;
+/// Of those, from one address.
+const STRANGERS_OF_ONE_MAX: usize = 32;
+
+/// Where a peer comes from, as far as peers are told apart by it; None for one on this machine.
+pub(super) type Origin = Option<IpAddr>;
+
+/// Whoever has an address of version 6 has a network of them.
+pub(super) fn origin_of(address: IpAddr) -> Origin {
+    const NETWORK: u128 = !0 << 64;
+    Some(match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() & NETWORK).into()),
+        address => address,
+    })
+}
+
+/// See the [module](self).
+#[derive(Debug, Clone, Default)]
+pub(super) struct Strangers(Arc<Mutex<List>>);
+
+#[derive(Debug, Default)]
+struct List {
+    /// The oldest first.
+    present: Vec<Stranger>,
+    next_number: u64,
+}
+
+#[derive(Debug)]
+struct Stranger {
+    number: u64,
+    origin: Origin,
+    bytes: Arc<ByteCounters>,
+    leave: oneshot::Sender<()>,
+}
+
+/// A stranger's place, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    strangers: Strangers,
+    number: u64,
+    /// What the peer has said.
+    pub(super) bytes: Arc<ByteCounters>,
+}
+
+/// Tells a peer's task that its place is somebody else's.
+#[derive(Debug)]
+pub(super) struct TurnedAway(oneshot::Receiver<()>);
+
+impl TurnedAway {
+    /// Resolves when that happens, which it does not once the place was given back.
+    pub(super) async fn told(self) {
+        if self.0.await.is_err() {
+            std::future::pending().await
+        }
+    }
+}
+
+impl Strangers {
+    /// A place for a peer from `origin`, and whether somebody was turned away for it.
+    pub(super) fn admit(&self, origin: Origin) -> (Place, TurnedAway, bool) {
+        let (leave, left) = oneshot::channel();
+        let bytes: Arc<ByteCounters> = Arc::default();
+        let mut list = self.lock();
+        let turned_away = list.make_room(origin);
+        let number = list.next_number;
+        list.next_number += 1;
+        list.present.push(Stranger { number, origin, bytes: Arc::clone(&bytes), leave });
+        (Place { strangers: self.clone(), number, bytes }, TurnedAway(left), turned_away)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl List {
+    /// Turns one away, where there is no place for another from `origin`.
+    fn make_room(&mut self, origin: Origin) -> bool {
+        let count_of = |origin: Origin| self.present.iter().filter(|s| s.origin == origin).count();
+        // On this machine the system says whose a peer is.
+        let crowd = if origin.is_some() && count_of(origin) >= STRANGERS_OF_ONE_MAX {
+            origin
+        } else if self.present.len() >= STRANGERS_MAX {
+            let origins = self.present.iter().map(|stranger| stranger.origin);
+            origins.max_by_key(|origin| count_of(*origin)).flatten()
+        } else {
+            return false;
+        };
+        let has_spoken = |stranger: &Stranger| stranger.bytes.received.load(Ordering::Relaxed) > 0;
+        let of_crowd = self.present.iter().enumerate().filter(|(_, other)| other.origin == crowd);
+        let places: Vec<usize> = of_crowd.map(|(place, _)| place).collect();
+        let silent = |place: &&usize| !self.present.get(**place).is_some_and(has_spoken);
+        let silent: Vec<&usize> = places.iter().filter(silent).collect();
+        let goes =
+            if silent.len() * 2 >= places.len() { silent.first().copied() } else { places.first() };
+        let Some(place) = goes.copied() else { return false };
+        // Nobody is told where the task has ended by itself.
+        self.present.remove(place).leave.send(()).is_ok()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.strangers.lock().present.retain(|stranger| stranger.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who goes.
+
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn from(last: u8) -> Origin {
+        origin_of(Ipv4Addr::new(10, 0, 0, last).into())
+    }
+
+    fn speak(place: &Place) {
+        place.bytes.received.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn was_told(turned_away: &mut TurnedAway) -> bool {
+        turned_away.0.try_recv().is_ok()
+    }
+
+    #[test]
+    fn of_one_address_the_oldest_goes() {
+        let strangers = Strangers::default();
+        let mut present: Vec<_> =
+            (0..STRANGERS_OF_ONE_MAX).map(|_| strangers.admit(from(1))).collect();
+        assert!(present.iter_mut().all(|(_, away, room)| !*room && !was_told(away)));
+        let (_other, _, made_room) = strangers.admit(from(2));
+        assert!(!made_room, "another address has places of its own");
+        let (_newest, _, made_room) = strangers.admit(from(1));
+        assert!(made_room);
+        let told: Vec<bool> = present.iter_mut().map(|(_, away, _)| was_told(away)).collect();
+        assert!(told[0] && !told[1..].contains(&true), "{told:?}");
+    }
+
+    #[test]
+    fn who_has_spoken_stays_longer() {
+        let strangers = Strangers::default();
+        let mut present: Vec<_> =
+            (0..STRANGERS_OF_ONE_MAX).map(|_| strangers.admit(from(1))).collect();
+        speak(&present[0].0);
+        let (_newest, _, made_room) = strangers.admit(from(1));
+        assert!(made_room && !was_told(&mut present[0].1) && was_told(&mut present[1].1));
+        // Where most have, who is silent may be a host that has just come.
+        present.iter().skip(2).take(STRANGERS_OF_ONE_MAX / 2).for_each(|(place, ..)| speak(place));
+        let (_newest, mut away, _) = strangers.admit(from(1));
+        assert!(was_told(&mut present[0].1) && !was_told(&mut away));
+    }
+
+    #[test]
+    fn of_all_the_most_crowded_address_gives_way() {
+        let strangers = Strangers::default();
+        let mut host = strangers.admit(from(9));
+        let crowds = [1, 2, 3].map(|from_where| (from(from_where), STRANGERS_MAX / 3));
+        let _present: Vec<_> = crowds
+            .iter()
+            .flat_map(|(origin, count)| {
+                (0..*count).map(|_| strangers.admit(*origin)).collect::<Vec<_>>()
+            })
+            .collect();
+        let mut others = Vec::new();
+        for last in [1, 7, 2, 8, 7, 8].repeat(80) {
+            others.push(strangers.admit(from(last)));
+            assert!(others.last().unwrap().2, "somebody gives way");
+            assert_eq!(strangers.lock().present.len(), STRANGERS_MAX);
+        }
+        assert!(!was_told(&mut host.1), "the oldest of all, and the only one of its address");
+    }
+
+    #[test]
+    fn a_place_is_given_back_and_nobody_is_told() {
+        let strangers = Strangers::default();
+        let (place, mut away, _) = strangers.admit(from(1));
+        drop(place);
+        assert!(!was_told(&mut away) && strangers.lock().present.is_empty());
+        // A network of version 6 is one peer, and an address of version 4 in one of version 6 is what it is.
+        let six = |last| origin_of(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last).into());
+        assert_eq!(six(1), six(2));
+        assert_eq!(origin_of(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into()), from(1));
+    }
+}
