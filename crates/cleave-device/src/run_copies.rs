@@ -39,8 +39,8 @@ use crate::run_pages::{CpuTime, RunPages};
 pub(crate) struct RunWork {
     pub(crate) run: Arc<FragmentRun>,
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What the plan itself, and pages that came with it, take of the run's memory.
-    pub(crate) memory: [MemoryReservation; 2],
+    /// What the plan itself, pages that came with it, and the lists of what it reads take of the run's memory.
+    pub(crate) memory: [MemoryReservation; 3],
     pub(crate) task: Arc<TaskContext>,
     /// Where it takes filters while it runs.
     pub(crate) fed: Arc<FedInputs>,

@@ -29,6 +29,7 @@ use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::proto::answer::{
     encode_error, encode_reply, encode_report, encode_slot,
 };
+use cleave_fragment::command::proto::decoded_size::{command_bytes, execute_bytes};
 use cleave_fragment::command::proto::{MalformedMessage, decode_command, decode_execute};
 use cleave_fragment::command::slot::encode_schema;
 use cleave_fragment::command::wire::{
@@ -37,7 +38,6 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, ReadItem, Request, RunKey,
 };
-use cleave_fragment::field_count::count_fields;
 use cleave_fragment::link::metered::{ByteCounters, Metered};
 use cleave_fragment::link::token_bucket::RateCap;
 use cleave_fragment::link::{
@@ -65,14 +65,11 @@ const TURNED_AWAY_EVERY: Duration = Duration::from_secs(10);
 const CONNECTIONS_MAX: usize = 256;
 /// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes that the commands of one connection may have under way, as far as can be told beforehand; its executes may
-/// have as many besides.
+/// Bytes that the commands of one connection may have under way, as far as can be told beforehand; the executes of all
+/// connections that wait to be admitted may have as many besides.
 const BYTES_UNDER_WAY_MAX: u32 = 128 << 20;
 /// What a command counts for at least.
 const COMMAND_BYTES: u32 = 64 << 10;
-/// About the bytes that a field of a command has in memory, and one of an execute, which are pages mostly.
-const COMMAND_FIELD_BYTES: u64 = 128;
-const EXECUTE_FIELD_BYTES: u64 = 48;
 /// Most bytes of the head of a command that nobody waits for.
 const STEERING_BYTES_MAX: usize = 1024;
 /// Pongs and complaints of one connection that may wait to be written.
@@ -170,6 +167,13 @@ struct Gate {
     token: Option<Token>,
     cap: Option<Arc<RateCap>>,
     log: Log,
+    /// Bytes of executes that wait to be admitted.
+    executing: Arc<Semaphore>,
+}
+
+/// For executes of all connections of one listener.
+fn executing() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize))
 }
 
 impl fmt::Debug for Listener {
@@ -203,6 +207,7 @@ impl Listener {
                 token: Some(options.token),
                 cap: options.rate_cap.map(RateCap::new),
                 log: options.log,
+                executing: executing(),
             },
         })
     }
@@ -322,10 +327,11 @@ impl Entrance for TcpListener {
         let bytes = Arc::clone(&entry.door.bytes);
         let mut socket = Metered::new(socket, Arc::clone(&bytes), gate.cap.clone());
         let since = Stopwatch::start();
+        let executing = &gate.executing;
         match &gate.acceptor {
             None => {
                 greet(&gate, &since, &mut socket).await?;
-                serve_greeted(device, entry, &bytes, socket).await
+                serve_greeted(device, entry, (&bytes, executing), socket).await
             }
             Some(acceptor) => {
                 let mut socket = timeout(GREETING_LIMIT, acceptor.accept(socket))
@@ -333,7 +339,7 @@ impl Entrance for TcpListener {
                     .map_err(|_| "no TLS handshake in time".to_owned())?
                     .map_err(|error| format!("no TLS: {error}"))?;
                 greet(&gate, &since, &mut socket).await?;
-                serve_greeted(device, entry, &bytes, socket).await
+                serve_greeted(device, entry, (&bytes, executing), socket).await
             }
         }
     }
@@ -370,7 +376,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
 async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     device: Arc<dyn DeviceService>,
     entry: Entry,
-    bytes: &ByteCounters,
+    (bytes, executing): (&ByteCounters, &Arc<Semaphore>),
     mut socket: S,
 ) -> Result<(), String> {
     let Ok(_place) = entry.places.try_acquire_owned() else {
@@ -391,7 +397,7 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let mut writing = JoinSet::new();
     writing.spawn(write_frames(frames, writer));
     let ended = tokio::select! {
-        ended = read_frames(device, reader, &bytes.received, &outbound) => ended,
+        ended = read_frames(device, reader, (&bytes.received, executing), &outbound) => ended,
         // A peer that cannot be answered need not be heard.
         Some(written) = writing.join_next() => written.unwrap_or(Ok(())),
     };
@@ -507,13 +513,11 @@ async fn read_frame_within<R: AsyncRead + Unpin>(
 async fn read_frames<R: AsyncRead + Unpin>(
     device: Arc<dyn DeviceService>,
     reader: R,
-    received: &AtomicU64,
+    (received, executing): (&AtomicU64, &Arc<Semaphore>),
     outbound: &mpsc::UnboundedSender<Outbound>,
 ) -> Result<(), WireError> {
     let mut reader = BufReader::with_capacity(64 << 10, reader);
     let under_way = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
-    // Apart from the commands': executes wait for memory that only a command may set free.
-    let executing = Arc::new(Semaphore::new(BYTES_UNDER_WAY_MAX as usize));
     let remarks = Arc::new(Semaphore::new(REMARKS_MAX));
     let sent = SentByRun::default();
     let mut tasks = JoinSet::new();
@@ -562,7 +566,8 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 }
                 Err(error) => error,
             },
-            FrameKind::Execute => match execute_of(frame, &executing) {
+            // Apart from the commands: executes wait for memory that only a command may set free.
+            FrameKind::Execute => match execute_of(frame, executing) {
                 Ok((execute, permit)) => {
                     let (answered, started) = oneshot::channel();
                     starting.retain(|_, started| started.try_recv() == Err(TryRecvError::Empty));
@@ -620,7 +625,7 @@ fn execute_of(
 ) -> Result<(Execute, Option<OwnedSemaphorePermit>), DeviceError> {
     let weight = weight_of(&frame)?;
     let permit = Arc::clone(executing).try_acquire_many_owned(weight).map_err(|_| {
-        let message = "too many large executes of this connection wait to be admitted";
+        let message = "too many large executes wait to be admitted";
         DeviceError::new(DeviceErrorCause::OutOfMemory, message)
     })?;
     let execute = decode_execute(frame).map_err(|error| malformed(&error))?;
@@ -630,16 +635,15 @@ fn execute_of(
 /// About the bytes that what `frame` asks for keeps in memory until it is answered; found out before it is decoded.
 fn weight_of(frame: &Frame) -> Result<u32, DeviceError> {
     let parts = frame.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>();
-    let field_count = count_fields(&frame.head) as u64;
-    let field_bytes = match frame.kind {
-        FrameKind::Execute => EXECUTE_FIELD_BYTES,
-        _ => COMMAND_FIELD_BYTES,
+    let decoded = match frame.kind {
+        FrameKind::Execute => execute_bytes(&frame.head),
+        _ => command_bytes(&frame.head),
     };
-    let bytes = parts + frame.head.len() as u64 + field_bytes.saturating_mul(field_count);
+    let bytes = (parts + frame.head.len() as u64).saturating_add(decoded);
     if bytes > u64::from(BYTES_UNDER_WAY_MAX) {
         let message = format!(
-            "a message of {field_count} fields would take {bytes} bytes, and {BYTES_UNDER_WAY_MAX} are \
-             allowed"
+            "a message of {} bytes would take {bytes} in memory, and {BYTES_UNDER_WAY_MAX} are allowed",
+            frame.head.len()
         );
         return Err(DeviceError::new(DeviceErrorCause::Refused, message));
     }

@@ -87,6 +87,12 @@ impl VidGaps {
         self.0.is_empty()
     }
 
+    /// Bytes that it holds in memory.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+
     /// VIDs that are missing in all gaps.
     #[must_use]
     pub fn missing(&self) -> u64 {

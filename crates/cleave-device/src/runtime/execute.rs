@@ -41,6 +41,8 @@ use crate::reserved_pages::{ReservedPages, check_reserved};
 use crate::run_copies::{RunWork, run_copies};
 use crate::run_pages::{CpuTime, RunPages};
 
+/// Lists of morsels and of index pages that take less than this are not charged for: a run costs the device about as much besides.
+const LISTS_BYTES_FREE: usize = 64 << 10;
 /// Morsels that a scan reads ahead: reading waits for media on other threads.
 const READ_AHEAD: usize = 2;
 /// The setting that says how many rows operators gather in a batch, and how many that may be.
@@ -215,8 +217,8 @@ impl Runtime {
 struct Prepared {
     /// With as many partitions as there are copies.
     plan: Arc<dyn ExecutionPlan>,
-    /// What it and the pages that came with it take.
-    memory: [MemoryReservation; 2],
+    /// What it, the pages that came with it, and the lists of what it reads take.
+    memory: [MemoryReservation; 3],
     schema: SchemaRef,
     copies: u32,
     task: Arc<TaskContext>,
@@ -244,6 +246,7 @@ fn prepare(
         (morsels, narrowed, lists.get(&number).map(Arc::clone))
     });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
+    let lists_memory = reserve_lists(request, &memory)?;
     let (passed, passed_memory) = passed_pages(request, &memory)?;
     let pages = passed.over(pages);
     let broadcasts =
@@ -303,8 +306,21 @@ fn prepare(
     if spills {
         plan = GraceExec::wherever_it_helps(plan, &task).map_err(of_engine)?;
     }
-    let memory = [plan_memory, passed_memory];
+    let memory = [plan_memory, passed_memory, lists_memory];
     Ok(Prepared { plan, memory, schema, copies, task, streamed, fed })
+}
+
+/// Takes from `memory` what the lists of what `request` reads hold.
+fn reserve_lists(
+    request: &Execute,
+    memory: &Arc<dyn MemoryPool>,
+) -> Result<MemoryReservation, DeviceError> {
+    let reserved = MemoryConsumer::new("the lists of pages to read").register(memory);
+    let bytes = request.held_bytes();
+    if bytes > LISTS_BYTES_FREE {
+        reserved.try_grow(bytes).map_err(of_engine)?;
+    }
+    Ok(reserved)
 }
 
 /// The pages that are passed along, and the memory for them.

@@ -18,7 +18,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use super::{
-    Entrance, Entry, GREETING_LIMIT, Gate, Log, Origin, ServeError, greet, serve_all, serve_greeted,
+    Entrance, Entry, GREETING_LIMIT, Gate, Log, Origin, ServeError, executing, greet, serve_all,
+    serve_greeted,
 };
 
 /// Where and how to listen on this machine.
@@ -74,7 +75,8 @@ impl LocalListener {
         let socket = UnixListener::bind(&path).map_err(failed)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).map_err(failed)?;
         let cap = options.rate_cap.map(RateCap::new);
-        let gate = Gate { acceptor: None, token: None, cap, log: options.log };
+        let gate =
+            Gate { acceptor: None, token: None, cap, log: options.log, executing: executing() };
         Ok(Self { device, socket, path, gate })
     }
 
@@ -132,6 +134,6 @@ impl Entrance for UnixListener {
                 .map_err(|error| error.to_string())?;
         let bytes: Arc<ByteCounters> = Arc::default();
         let stream = Metered::new(stream, Arc::clone(&bytes), gate.cap.clone());
-        serve_greeted(device, entry, &bytes, stream).await
+        serve_greeted(device, entry, (&bytes, &gate.executing), stream).await
     }
 }

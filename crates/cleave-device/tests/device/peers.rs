@@ -341,19 +341,16 @@ async fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decode
     let server = Server::start(device(), any_port(), None).await;
     let mut socket = greeted(&server).await;
     let empty = |tag: u8, bytes: usize| [tag << 3 | 2, 0].repeat(bytes / 2 - 32);
-    // Pages of a morsel of an input of an execute; items of a read; what no command has.
+    // Pages of a morsel of an input of an execute; items of a read.
     let pages = inside(3, &inside(2, &empty(3, 16 << 20)));
     let items = inside(3, &empty(1, 2 << 20));
-    let unknown = empty(15, 2 << 20);
-    for (kind, head) in
-        [(FrameKind::Execute, pages), (FrameKind::Command, items), (FrameKind::Command, unknown)]
-    {
+    for (kind, head) in [(FrameKind::Execute, pages), (FrameKind::Command, items)] {
         for request in [7, 8] {
             write_frame(&mut socket, &Frame::of_head(kind, request, head.clone())).await.unwrap();
             let answer = read_frame(&mut socket).await.unwrap().unwrap();
             assert_eq!((answer.kind, answer.request), (FrameKind::Error, request));
             let text = String::from_utf8_lossy(&answer.head).into_owned();
-            assert!(text.contains(" fields would take "), "{text}");
+            assert!(text.contains(" in memory, and "), "{text}");
         }
     }
     // Nobody waits for this one, which is no reason to take it.
@@ -362,6 +359,23 @@ async fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decode
     assert_eq!(read_frame(&mut socket).await.unwrap().unwrap().kind, FrameKind::Error);
     write_frame(&mut socket, &Frame::of_head(FrameKind::Ping, 9, Vec::new())).await.unwrap();
     assert_eq!(read_frame(&mut socket).await.unwrap().unwrap().kind, FrameKind::Pong);
+}
+
+#[tokio::test]
+async fn numbers_count_for_what_they_become() {
+    let server = Server::start(device(), any_port(), None).await;
+    let mut socket = greeted(&server).await;
+    // A byte each, of which eight or more become of each: rows of a page that have ended, and columns of a page.
+    let page = inside(3, &inside(2, &inside(3, &inside(4, &vec![1; 15 << 20]))));
+    let passed = [vec![0x82, 0x01], inside(1, &vec![1; 15 << 20])[1..].to_vec()].concat();
+    for head in [page, passed] {
+        let frame = Frame::of_head(FrameKind::Execute, 7, head);
+        write_frame(&mut socket, &frame).await.unwrap();
+        let answer = read_frame(&mut socket).await.unwrap().unwrap();
+        assert_eq!((answer.kind, answer.request), (FrameKind::Error, 7));
+        let text = String::from_utf8_lossy(&answer.head).into_owned();
+        assert!(text.contains(" in memory, and "), "{text}");
+    }
 }
 
 /// Sockets that say nothing, and are opened again when they are closed.

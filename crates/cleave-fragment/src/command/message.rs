@@ -15,7 +15,7 @@ use cleave_store::{ColumnRef, PageRef, SegmentRef};
 use super::lock_batch::{LockCall, LockSay};
 use super::status::{DeviceStatus, RunReport};
 use crate::broadcast::Broadcast;
-use crate::index_input::IndexInput;
+use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Lease, Morsel};
 use crate::narrowing::Narrowing;
 use crate::profile::SideProfile;
@@ -348,6 +348,43 @@ pub struct Execute {
     pub fed: Vec<u32>,
     /// The first slot wanted: 0, or where a stream that was lost left off.
     pub first_slot: u64,
+}
+
+impl Execute {
+    /// Bytes of memory that a run of it holds for what it reads: morsels, pages of indexes, and what was found in them. Its plan,
+    /// broadcasts and pages that are passed along are counted where they are taken.
+    pub fn held_bytes(&self) -> usize {
+        let morsels = self.inputs.iter().flat_map(|(_, morsels)| morsels);
+        let morsels = morsels.map(|morsel| {
+            let pages = morsel.pages.iter().map(|page| {
+                let overflow = size_of_val(page.overflow.as_slice());
+                size_of_val(page) + page.gaps.held_bytes() + page.ended.held_bytes() + overflow
+            });
+            size_of_val(morsel) + pages.sum::<usize>()
+        });
+        let runs = |runs: &[IndexPages]| -> usize {
+            let fences =
+                |run: &IndexPages| run.fences.iter().map(|f| size_of_val(f) + f.len()).sum();
+            let run = |run: &IndexPages| -> usize {
+                let fences: usize = fences(run);
+                size_of_val(run) + size_of_val(run.pages.as_slice()) + fences
+            };
+            runs.iter().map(run).sum()
+        };
+        let narrowings = self.narrowings.iter().map(|narrowing| {
+            let ranges = narrowing.ranges.iter().map(|range| {
+                size_of_val(range) + range.from.len() + range.below.as_ref().map_or(0, Vec::len)
+            });
+            let parts = narrowing.parts.iter().map(|part| {
+                let segments =
+                    size_of_val(part.segments.as_slice()) + size_of_val(part.hot.as_slice());
+                size_of_val(part) + segments + size_of_val(part.rows.as_slice()) + runs(&part.runs)
+            });
+            size_of_val(narrowing) + ranges.sum::<usize>() + parts.sum::<usize>()
+        });
+        let indexes = self.indexes.iter().map(|index| size_of_val(index) + runs(&index.runs));
+        morsels.chain(narrowings).chain(indexes).sum()
+    }
 }
 
 /// One unit of the result ring.

@@ -20,6 +20,7 @@ use crate::morsel::{Morsel, MorselPage};
 use crate::narrowing::{NarrowedPart, Narrowing, ScanKeys, Thrift};
 
 pub mod answer;
+pub mod decoded_size;
 mod ended_rows;
 
 #[cfg(test)]

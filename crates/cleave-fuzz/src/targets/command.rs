@@ -13,6 +13,7 @@ use cleave_fragment::command::proto::answer::{
     decode_error, decode_reply, decode_report, decode_slot, encode_error, encode_reply,
     encode_report, encode_slot,
 };
+use cleave_fragment::command::proto::decoded_size::{command_bytes, execute_bytes};
 use cleave_fragment::command::proto::{
     decode_command, decode_execute, encode_command, encode_execute,
 };
@@ -113,10 +114,20 @@ fn heads(head: &[u8]) {
         };
         // What is accepted is written as it was read.
         if let Ok(command) = decode_command(frame()) {
+            if let Request::Read(items) = &command.request {
+                let held = size_of_val(items.as_slice()) as u64;
+                assert!(
+                    held <= command_bytes(head),
+                    "a read holds {held} bytes and counts for less"
+                );
+            }
             let again = decode_command(encode_command(1, command.clone()));
             assert_eq!(again.as_ref(), Ok(&command), "a command changes on its way");
         }
         if let Ok(execute) = decode_execute(frame()) {
+            let counted = execute_bytes(head);
+            let held = execute.held_bytes() as u64;
+            assert!(held <= counted, "an execute holds {held} bytes, and was counted as {counted}");
             let again = decode_execute(encode_execute(1, execute.clone()));
             assert_eq!(again.as_ref(), Ok(&execute), "an execute changes on its way");
         }

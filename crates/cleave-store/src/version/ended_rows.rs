@@ -66,6 +66,12 @@ impl EndedRows {
         self.0.as_ref()
     }
 
+    /// Bytes that it holds in memory.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |bits| bits.len().div_ceil(8))
+    }
+
     /// The rows of the page, which has `row_count`, that are left; None: all.
     #[must_use]
     pub fn left(&self, row_count: usize) -> Option<BooleanBuffer> {

@@ -9,7 +9,7 @@ use super::{Decoded, MalformedMessage};
 /// Where one row in so many has ended, all of them take a bit: little more than gaps, and nobody counts.
 const MANY: usize = 16;
 /// Most rows of a page.
-const ROWS_MAX: u32 = 1 << 16;
+pub(super) const ROWS_MAX: u32 = 1 << 16;
 
 /// Gaps, or bits.
 pub(super) fn to_proto(ended: &EndedRows) -> (Vec<u32>, Vec<u8>) {

@@ -1,0 +1,224 @@
+//! How many bytes of memory decoding the head of a message takes, found out before it is decoded and without taking any.
+//!
+//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that have ended a bit each
+//! once one of them has. So every field that repeats is counted here by what it becomes: in the protobuf structure and in what
+//! is made of that, while both are there. Fields that nobody knows are passed over, as decoders do.
+//!
+//! Invariant: never less than decoding takes. Vectors grow by doubling, so each counts twice.
+//!
+//! Source: the encoding as <https://protobuf.dev/programming-guides/encoding/> describes it.
+
+#![deny(clippy::indexing_slicing)]
+
+use cleave_media::Extent;
+use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId};
+
+use super::ended_rows::ROWS_MAX;
+use super::{
+    BroadcastProto, ExtentProto, IndexInputProto, IndexPagesProto, InputProto, KeyRangeProto,
+    MorselPageProto, MorselProto, NarrowedPartProto, NarrowingProto, PageProto, ReadItemProto,
+    SettingProto,
+};
+use crate::broadcast::Broadcast;
+use crate::command::message::{PassedPage, ReadItem, WriteItem};
+use crate::index_input::{IndexInput, IndexPages};
+use crate::morsel::{Morsel, MorselPage};
+use crate::narrowing::{NarrowedPart, Narrowing};
+
+/// Bytes that a shared slice and the like take beside what they hold.
+const BESIDE: u64 = 64;
+
+/// What decoding an execute takes, beside its parts.
+pub fn execute_bytes(head: &[u8]) -> u64 {
+    fields(head)
+        .map(|(tag, field)| match tag {
+            3 => both::<InputProto, (u32, Vec<Morsel>)>().saturating_add(each(field, input_bytes)),
+            8 => both::<SettingProto, (String, String)>().saturating_add(field.length() * 2),
+            10 => field.length(),
+            11 => both::<IndexInputProto, IndexInput>().saturating_add(each(field, index_bytes)),
+            12 => both::<ExtentProto, Extent>(),
+            13 => both::<NarrowingProto, Narrowing>().saturating_add(each(field, narrowing_bytes)),
+            14 => field.number_count() * both::<u32, u32>(),
+            15 => both::<BroadcastProto, Broadcast>(),
+            16 => field.number_count() * both::<u64, PassedPage>(),
+            _ => 0,
+        })
+        .fold(0, u64::saturating_add)
+}
+
+/// What decoding a command takes, beside its parts.
+pub fn command_bytes(head: &[u8]) -> u64 {
+    let request = |(tag, field): (u64, Field<'_>)| match tag {
+        3 => each(field, |tag, item| match tag {
+            1 => both::<ReadItemProto, ReadItem>().saturating_add(each(item, |tag, columns| {
+                if tag == 4 { columns.number_count() * both::<u64, ColumnRef>() } else { 0 }
+            })),
+            _ => 0,
+        }),
+        4 => each(field, |tag, starts| match tag {
+            1 => starts.number_count() * both::<u64, WriteItem>(),
+            _ => 0,
+        }),
+        6 => each(field, |tag, _| if tag == 1 { both::<ExtentProto, Extent>() } else { 0 }),
+        13 => each(field, |tag, _| if tag == 3 { both::<ExtentProto, Extent>() } else { 0 }),
+        _ => 0,
+    };
+    fields(head).map(request).fold(0, u64::saturating_add)
+}
+
+fn input_bytes(tag: u64, field: Field<'_>) -> u64 {
+    match tag {
+        2 => both::<MorselProto, Morsel>().saturating_add(each(field, |tag, page| match tag {
+            3 => both::<MorselPageProto, MorselPage>().saturating_add(morsel_page_bytes(page)),
+            _ => 0,
+        })),
+        _ => 0,
+    }
+}
+
+/// What a page of a morsel holds: a bit for each of its rows where some have ended.
+fn morsel_page_bytes(page: Field<'_>) -> u64 {
+    let mut row_count = 0;
+    let mut has_ended = false;
+    let bytes = each(page, |tag, field| match tag {
+        1 => {
+            each(field, |tag, field| {
+                if tag == 3 {
+                    row_count = field.number().max(row_count);
+                }
+                0
+            });
+            0
+        }
+        3 => both::<PageProto, PageRef>(),
+        4 => {
+            has_ended = true;
+            field.number_count() * both::<u32, usize>()
+        }
+        5 => field.number_count() * both::<u32, [u64; 2]>(),
+        6 => field.number_count() * both::<u64, u64>(),
+        7 => {
+            has_ended = true;
+            field.length() * 4
+        }
+        _ => 0,
+    });
+    let bits = u64::from(has_ended) * (row_count.min(u64::from(ROWS_MAX)) / 4 + BESIDE);
+    bytes.saturating_add(bits).saturating_add(BESIDE)
+}
+
+fn index_bytes(tag: u64, field: Field<'_>) -> u64 {
+    if tag == 2 { run_bytes(field) } else { 0 }
+}
+
+fn run_bytes(run: Field<'_>) -> u64 {
+    both::<IndexPagesProto, IndexPages>().saturating_add(each(run, |tag, field| match tag {
+        2 => both::<PageProto, PageRef>(),
+        3 => both::<Vec<u8>, Vec<u8>>().saturating_add(field.length() * 2),
+        _ => 0,
+    }))
+}
+
+fn narrowing_bytes(tag: u64, field: Field<'_>) -> u64 {
+    match tag {
+        2 => both::<KeyRangeProto, KeyRange>().saturating_add(field.length() * 2),
+        3 => both::<NarrowedPartProto, NarrowedPart>().saturating_add(each(field, |tag, field| {
+            match tag {
+                1 | 4 => field.number_count() * both::<u32, SegmentId>(),
+                2 => run_bytes(field),
+                3 => field.number_count() * both::<u64, u64>(),
+                _ => 0,
+            }
+        })),
+        4 => field.length() * 2,
+        _ => 0,
+    }
+}
+
+/// A value among others of its kind, as it is decoded and as it is held.
+fn both<P, M>() -> u64 {
+    2 * (size_of::<P>() as u64 + size_of::<M>() as u64)
+}
+
+/// The sum of `bytes_of` all fields of the message in `field`.
+fn each(field: Field<'_>, mut bytes_of: impl FnMut(u64, Field<'_>) -> u64) -> u64 {
+    let Field::Bytes(message) = field else { return 0 };
+    fields(message).map(|(tag, field)| bytes_of(tag, field)).fold(0, u64::saturating_add)
+}
+
+/// A field's value.
+#[derive(Clone, Copy)]
+enum Field<'a> {
+    Number(u64),
+    /// A message, a text, or numbers one behind the other.
+    Bytes(&'a [u8]),
+}
+
+impl Field<'_> {
+    fn length(self) -> u64 {
+        match self {
+            Self::Number(_) => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            Self::Bytes(_) => 0,
+        }
+    }
+
+    /// Numbers that it is of a field of many.
+    fn number_count(self) -> u64 {
+        match self {
+            Self::Number(_) => 1,
+            // The last byte of each has its highest bit clear.
+            Self::Bytes(bytes) => bytes.iter().filter(|byte| **byte < 0x80).count() as u64,
+        }
+    }
+}
+
+/// The fields of `message` with their tags, up to where it cannot be read on.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
+    std::iter::from_fn(move || {
+        loop {
+            let key = take_varint(&mut message)?;
+            let field = match key & 7 {
+                0 => Field::Number(take_varint(&mut message)?),
+                1 => Field::Number(take(&mut message, 8).map(|_| 0)?),
+                2 => {
+                    let length = take_varint(&mut message)?;
+                    Field::Bytes(take(&mut message, usize::try_from(length).ok()?)?)
+                }
+                // What a group holds is counted as its surroundings': decoders skip groups.
+                3 | 4 => continue,
+                5 => Field::Number(take(&mut message, 4).map(|_| 0)?),
+                _ => return None,
+            };
+            return Some((key >> 3, field));
+        }
+    })
+}
+
+fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;
