@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use cleave_fragment::FragmentCounters;
+use cleave_fragment::command::arrow_message::BARE_ROW_COUNT_MAX;
 use cleave_fragment::command::message::{ENCODED_SLOT_BYTES_MAX, SlotPayload};
 use cleave_fragment::command::slot::{batch_bytes, encode_batch};
 use cleave_fragment::command::status::operator_metrics;
@@ -34,6 +35,9 @@ use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::memory_budget::MemoryBudget;
 use crate::reserved_pages::ReservedPages;
 use crate::run_pages::{CpuTime, RunPages};
+
+/// Most rows of a slot.
+const SLOT_ROW_COUNT_MAX: usize = BARE_ROW_COUNT_MAX;
 
 /// All that a run needs to work.
 pub(crate) struct RunWork {
@@ -154,7 +158,12 @@ async fn run_copy(
                 run.offer(rows, bytes, SlotPayload::Batch(batch)).await;
             }
             SlotForm::Encoded => {
+                // Rows without columns, or of NULLs, have no bytes that would bound them.
+                if gathered.rows + batch.num_rows() > SLOT_ROW_COUNT_MAX {
+                    offer_encoded(&run, std::mem::take(&mut gathered), slot_bytes).await?;
+                }
                 gathered.bytes += bytes;
+                gathered.rows += batch.num_rows();
                 gathered.batches.push(batch);
                 if gathered.bytes >= slot_bytes {
                     offer_encoded(&run, std::mem::take(&mut gathered), slot_bytes).await?;
@@ -170,6 +179,7 @@ async fn run_copy(
 struct Gathered {
     batches: Vec<RecordBatch>,
     bytes: u64,
+    rows: usize,
 }
 
 async fn offer_encoded(
@@ -202,12 +212,12 @@ async fn offer_encoded(
     Ok(())
 }
 
-/// Cuts `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`.
+/// Cuts `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too many rows.
 fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
     // Half a slot more is no reason to cut.
     let count = usize::try_from((bytes + slot_bytes / 2) / slot_bytes.max(1)).unwrap_or(usize::MAX);
-    let rows_each = rows.div_ceil(count.clamp(1, rows.max(1))).max(1);
+    let rows_each = rows.div_ceil(count.clamp(1, rows.max(1))).clamp(1, SLOT_ROW_COUNT_MAX);
     let mut found = Vec::new();
     let mut pending: Vec<RecordBatch> = (0..rows)
         .step_by(rows_each)

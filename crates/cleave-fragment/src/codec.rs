@@ -11,15 +11,14 @@ use std::fmt::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use cleave_store::SegmentRef;
-use cleave_store::page::ValueType;
 use datafusion_common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion_common::{DataFusionError, Result};
 use datafusion_execution::TaskContext;
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion_expr::{AggregateUDF, Operator, ScalarUDF};
-use datafusion_physical_expr::expressions::{BinaryExpr, CastExpr, Literal, TryCastExpr};
+use datafusion_physical_expr::expressions::BinaryExpr;
 use datafusion_physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion_physical_expr_common::physical_expr::is_volatile;
@@ -31,7 +30,6 @@ use datafusion_physical_plan::{ExecutionPlan, displayable};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
 };
-use datafusion_proto::generated::datafusion_common::scalar_value::Value as ScalarProto;
 use datafusion_proto::physical_plan::{
     DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalPlanDecodeContext,
     PhysicalProtoConverterExtension,
@@ -422,7 +420,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
         schema: &Schema,
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        check_null(proto.expr_type.as_ref())?;
+        check_literal(proto.expr_type.as_ref())?;
         let above = self.depth.get();
         let own = match &proto.expr_type {
             Some(ExprType::BinaryExpr(binary)) => binary.operands.len().max(1),
@@ -464,58 +462,6 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
         _codec: &dyn PhysicalExtensionCodec,
     ) -> Result<protobuf::PhysicalExprNode> {
         Err(DataFusionError::Internal("a decoder does not encode expressions".into()))
-    }
-}
-
-/// Refuses a NULL that would take more memory than a value of any table: to decode it is to make it.
-fn check_null(expr: Option<&ExprType>) -> Result<()> {
-    let Some(ExprType::Literal(literal)) = expr else { return Ok(()) };
-    let Some(ScalarProto::NullValue(data_type)) = &literal.value else { return Ok(()) };
-    let data_type: DataType = data_type
-        .try_into()
-        .map_err(|error| DataFusionError::Plan(format!("fragment refused: {error}")))?;
-    check_width(&data_type)
-}
-
-fn check_width(data_type: &DataType) -> Result<()> {
-    if has_sound_width(data_type) {
-        return Ok(());
-    }
-    Err(DataFusionError::Plan(format!(
-        "fragment refused: it makes a value of type {data_type}, which no table has"
-    )))
-}
-
-/// The type that `expr` itself brings into a plan.
-fn type_made_of(expr: &Arc<dyn PhysicalExpr>) -> Option<DataType> {
-    if let Some(literal) = expr.downcast_ref::<Literal>() {
-        return Some(literal.value().data_type());
-    }
-    if let Some(cast) = expr.downcast_ref::<CastExpr>() {
-        return Some(cast.cast_type().clone());
-    }
-    if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
-        return Some(cast.cast_type().clone());
-    }
-    let function = expr.downcast_ref::<ScalarFunctionExpr>()?;
-    Some(function.return_type().clone())
-}
-
-/// Whether a NULL of this type takes about as much memory as a value.
-pub(crate) fn has_sound_width(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::FixedSizeBinary(_) => ValueType::from_arrow(data_type).is_some(),
-        DataType::FixedSizeList(..)
-        | DataType::Union(..)
-        | DataType::RunEndEncoded(..)
-        | DataType::Map(..) => false,
-        DataType::List(item) | DataType::LargeList(item) => has_sound_width(item.data_type()),
-        DataType::ListView(item) | DataType::LargeListView(item) => {
-            has_sound_width(item.data_type())
-        }
-        DataType::Struct(fields) => fields.iter().all(|field| has_sound_width(field.data_type())),
-        DataType::Dictionary(_, value) => has_sound_width(value),
-        _ => true,
     }
 }
 
@@ -872,9 +818,12 @@ fn decode_fetch_columns(
     Ok(Arc::new(FetchColumnsExec::new(Arc::clone(rows), fetched)?))
 }
 
+mod literals;
 mod projections;
 mod written_rows;
 
+pub(crate) use literals::has_sound_width;
+use literals::{check_literal, check_width, type_made_of};
 use projections::{AbsentNode, decode_absent, decode_projection, encode_absent, named_columns};
 use written_rows::WriteRowsNode;
 

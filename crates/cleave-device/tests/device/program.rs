@@ -6,10 +6,23 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrow::array::{ArrayRef, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
+use bytes::Bytes;
 use cleave_device::OwnerRecord;
-use cleave_fragment::command::{CommandHeader, DeviceErrorCause, Ownership, Reply, Request};
-use cleave_fragment::link::{Link, LinkError};
+use cleave_fragment::Broadcast;
+use cleave_fragment::command::slot::encode_schema;
+use cleave_fragment::command::wire::{
+    Frame, FrameKind, read_frame, read_welcome, write_frame, write_hello,
+};
+use cleave_fragment::command::{
+    CommandHeader, DeviceErrorCause, Ownership, Payload, Reply, Request,
+};
+use cleave_fragment::link::{Link, LinkError, Token};
 use cleave_media::BLOCK_SIZE;
+use tokio::net::TcpStream;
 
 use crate::bench::{
     Bench, Credentials, ROW_COUNT, TOKEN, drain, extent, memory, scan, table_pages,
@@ -124,6 +137,81 @@ fn peak_mib(process: &Process) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+/// `bytes` as field `tag`, below 16, of a message.
+fn inside(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut message = vec![tag << 3 | 2];
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        message.push(u8::try_from(length & 0x7f).unwrap() | 0x80);
+        length >>= 7;
+    }
+    message.push(u8::try_from(length).unwrap());
+    message.extend_from_slice(bytes);
+    message
+}
+
+#[tokio::test]
+async fn numbers_in_executes_stay_within_its_memory() {
+    let place = Place::new();
+    let mut process = Process(place.command("127.0.0.1:0").spawn().unwrap());
+    let address = SocketAddr::from(([127, 0, 0, 1], port(&mut process, &place.path("port")).await));
+    let token = Token::new(TOKEN, "a test").unwrap();
+    let before = peak_mib(&process);
+    // Slots of ended rows: 15 MB of numbers of one byte, over several connections.
+    let head = inside(3, &inside(2, &inside(3, &inside(4, &vec![1; 15 << 20]))));
+    let mut sockets = Vec::new();
+    for request in 1..22 {
+        let mut socket = TcpStream::connect(address).await.unwrap();
+        write_hello(&mut socket, Some(&token)).await.unwrap();
+        read_welcome(&mut socket).await.unwrap().unwrap();
+        let frame = Frame::of_head(FrameKind::Execute, request, head.clone());
+        write_frame(&mut socket, &frame).await.unwrap();
+        sockets.push(socket);
+    }
+    for socket in &mut sockets {
+        let answer = read_frame(socket).await.unwrap().unwrap();
+        assert_eq!(answer.kind, FrameKind::Error);
+    }
+    let grown = peak_mib(&process) - before;
+    // The frames themselves, each of which is read whole before it is looked at.
+    assert!(grown < 400, "{grown} MiB");
+}
+
+#[tokio::test]
+async fn broadcasts_that_claim_more_than_they_are_leave_it_as_it_was() {
+    let place = Place::new();
+    let mut process = Process(place.command_with_tls("127.0.0.1:0").spawn().unwrap());
+    let address = SocketAddr::from(([127, 0, 0, 1], port(&mut process, &place.path("port")).await));
+    let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
+    let bench = Bench::of(link, memory(), None).await;
+    let morsels = bench.load().await;
+    // Zeros, of which 64 MiB become a few hundred kilobytes.
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![0; 8 << 20]));
+    let schema = Schema::new(vec![Field::new("c", DataType::Int64, true)]);
+    let batch = RecordBatch::try_new(Arc::new(schema), vec![numbers]).unwrap();
+    let schema: Bytes = encode_schema(&batch.schema()).unwrap().into();
+    let before = peak_mib(&process);
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec)).unwrap();
+        let mut tracker = DictionaryTracker::new(false);
+        let (_, message) = IpcDataGenerator::default()
+            .encode(&batch, &mut tracker, &options, &mut Default::default())
+            .unwrap();
+        let mut piece = Vec::new();
+        write_message(&mut piece, message, &options).unwrap();
+        assert!(piece.len() < 1 << 20, "{}", piece.len());
+        let pieces = vec![Payload::new(piece.into()); 4];
+        let mut request = bench.request(1, &scan(None), &morsels);
+        request.broadcasts = vec![Broadcast { input: 0, schema: schema.clone(), pieces }];
+        let Err(LinkError::Device { source, .. }) = bench.link.execute(request).await else {
+            panic!("what is compressed was taken");
+        };
+        assert!(source.message.contains("compressed"), "{source}");
+    }
+    let grown = peak_mib(&process) - before;
+    assert!(grown < 32, "{grown} MiB");
 }
 
 #[tokio::test]

@@ -1,17 +1,23 @@
 //! Fragments survive the way to bytes and back; what is no fragment is refused by name.
 
-use arrow::datatypes::Field;
+use arrow::datatypes::{DataType, Field};
+use arrow::ipc::CompressionType;
 use cleave_store::{ColumnRef, Projection};
 use datafusion_common::ScalarValue;
 use datafusion_execution::runtime_env::RuntimeEnv;
 use datafusion_expr::Operator;
-use datafusion_physical_expr::expressions::{BinaryExpr, Column, in_list, is_null};
+use datafusion_physical_expr::expressions::{
+    BinaryExpr, CastExpr, Column, Literal, in_list, is_null,
+};
 use datafusion_physical_plan::displayable;
 use datafusion_physical_plan::empty::EmptyExec;
 use datafusion_physical_plan::filter::FilterExec;
 use datafusion_physical_plan::limit::GlobalLimitExec;
+use datafusion_proto::generated::datafusion_common as common;
+use datafusion_proto::generated::datafusion_common::scalar_value::Value as ScalarProto;
 
 use super::*;
+use crate::command::arrow_message::tests::Crafted;
 use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::compact_keys;
 use crate::fragment::{FragmentContext, fragment_task_context, unread_task_context};
@@ -236,7 +242,7 @@ fn a_null_larger_than_memory_is_refused_before_it_is_made() {
     let fields = vec![Field::new("a", DataType::FixedSizeBinary(i32::MAX), true)];
     let types = [DataType::FixedSizeList(item, i32::MAX), DataType::Struct(fields.into())];
     for data_type in types {
-        let null = protobuf::ScalarValue {
+        let null = common::ScalarValue {
             value: Some(ScalarProto::NullValue((&data_type).try_into().unwrap())),
         };
         let null =
@@ -247,6 +253,80 @@ fn a_null_larger_than_memory_is_refused_before_it_is_made() {
         let decoder = BoundedDecoder::default();
         let error = decoder.proto_to_physical_expr(&null, &schema(&["year"]), &context);
         assert!(error.unwrap_err().to_string().contains("which no table has"));
+    }
+}
+
+#[test]
+fn lists_cross_as_they_were() {
+    let numbers = [Some(7_i64), None, Some(9)].map(ScalarValue::from);
+    let list = ScalarValue::List(ScalarValue::new_list_nullable(&numbers, &DataType::Int64));
+    let texts = ["a", "a text that is too long to be in its view"].map(ScalarValue::from);
+    let texts = ScalarValue::List(ScalarValue::new_list_nullable(&texts, &DataType::Utf8));
+    let empty = ScalarValue::List(ScalarValue::new_list_nullable(&[], &DataType::Utf8));
+    let pair = [("a", ScalarValue::from(1_i32)), ("b", ScalarValue::from("x"))].into_iter();
+    let pair = pair
+        .fold(datafusion_common::scalar::ScalarStructBuilder::new(), |pair, (name, value)| {
+            pair.with_scalar(Field::new(name, value.data_type(), true), value)
+        });
+    for value in [list, texts, empty, pair.build().unwrap()] {
+        let literal = Arc::new(Literal::new(value));
+        let scan = TableScan { predicate: Some(is_null(literal).unwrap()), ..scan() };
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(TableScanExec::new(scan, 1));
+        let back = decode_fragment(&encode_fragment(&plan).unwrap(), &task()).unwrap();
+        assert_eq!(shown(&plan), shown(&back));
+    }
+}
+
+#[test]
+fn lists_that_would_take_more_than_their_bytes_are_refused_before_they_are_made() {
+    let item = Arc::new(Field::new("item", DataType::Int64, true));
+    let schema_of_list = Schema::new(vec![Field::new("list", DataType::List(item), true)]);
+    let numbers = Crafted::numbers();
+    let good = Crafted {
+        length: 1,
+        nodes: vec![(1, 0), (3, 0)],
+        buffers: vec![(0, 0), (0, 8), (8, 0), (8, 24)],
+        body: [vec![0, 0, 0, 0, 3, 0, 0, 0], numbers.body.clone()].concat(),
+        ..numbers
+    };
+    let compressed = |codec| Crafted { compression: Some(codec), ..good.clone() };
+    let many = Crafted { length: 2, nodes: vec![(2, 0), (0, 0)], ..good.clone() };
+    let many = Crafted { buffers: vec![(0, 0), (0, 16), (16, 0), (16, 0)], ..many };
+    for (crafted, expected) in [
+        (good.clone(), None),
+        (compressed(CompressionType::LZ4_FRAME), Some("compressed")),
+        (compressed(CompressionType::ZSTD), Some("compressed")),
+        (many, Some("2 values in the place of one")),
+    ] {
+        let list = common::ScalarNestedValue {
+            ipc_message: crafted.metadata(),
+            arrow_data: crafted.body.clone(),
+            schema: Some((&schema_of_list).try_into().unwrap()),
+            dictionaries: Vec::new(),
+        };
+        let value = |list| common::ScalarValue { value: Some(ScalarProto::ListValue(list)) };
+        // Also in what is a list's in the end.
+        let inside = common::ScalarDictionaryValue {
+            index_type: Some((&DataType::Int32).try_into().unwrap()),
+            value: Some(Box::new(value(list.clone()))),
+        };
+        let inside =
+            common::ScalarValue { value: Some(ScalarProto::DictionaryValue(Box::new(inside))) };
+        for literal in [value(list), inside] {
+            let expr_type = Some(ExprType::Literal(literal));
+            let literal = protobuf::PhysicalExprNode { expr_id: None, expr_type };
+            let (task, codec) = (task(), FragmentCodec::default());
+            let context = PhysicalPlanDecodeContext::new(&task, &codec);
+            let decoder = BoundedDecoder::default();
+            let decoded = decoder.proto_to_physical_expr(&literal, &schema(&["year"]), &context);
+            match expected {
+                None => drop(decoded.unwrap()),
+                Some(text) => {
+                    let error = decoded.unwrap_err().to_string();
+                    assert!(error.contains(text), "{error}");
+                }
+            }
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! 2. [`status`]: how a command fails ([`DeviceError`]), how a run went ([`RunReport`]) and how the
 //!    device is ([`DeviceStatus`]).
 //! 3. [`proto`]: the same as protobuf, for links that carry bytes.
-//! 4. [`slot`]: batches as Arrow IPC and back.
+//! 4. [`slot`]: batches as Arrow IPC and back; [`arrow_message`]: what of Arrow IPC is believed.
 //! 5. [`wire`]: the frames that carry those bytes, and the handshake before the first of them.
 //! 6. [`lock_batch`]: locks of a remote device, many at a time.
 //!
@@ -15,6 +15,7 @@
 //! without harm (rule 29); an error comes back as a status with a cause, never as a dropped
 //! connection. Deliberately absent: anything that only one link could do.
 
+pub mod arrow_message;
 pub mod lock_batch;
 pub mod message;
 pub mod proto;

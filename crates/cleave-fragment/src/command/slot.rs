@@ -3,21 +3,26 @@
 //! The schema crosses once, with the acceptance of the run. Dictionaries, where there are any, cross
 //! in every slot again, so that a slot is decodable without its neighbours. What is encoded is
 //! compacted first: a view array or a slice otherwise carries all of the page that it was cut from.
+//!
+//! Slots, pieces of broadcasts, rows in the log and rows that were put aside all come back through [`SlotDecoder`], which
+//! checks every message first ([`arrow_message`](super::arrow_message)).
 
 use std::collections::HashMap;
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, GenericListArray, OffsetSizeTrait, StructArray};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{read_dictionary, read_record_batch};
 use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
-use arrow::ipc::{Message, RecordBatch as IpcBatch, root_as_message};
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
+
+use super::arrow_message::{check_batch, check_rows, malformed, parse};
 
 /// Bytes of `batch`'s rows, leaving out what its buffers hold beyond them.
 pub fn batch_bytes(batch: &RecordBatch) -> u64 {
@@ -103,18 +108,34 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
 /// The same rows without what their buffers hold beyond them. Slices of other types than views are
 /// cut by the encoder itself.
 pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let columns = batch
-        .columns()
-        .iter()
-        .map(|column| match column.data_type() {
-            DataType::Utf8View => Arc::new(column.as_string_view().gc()) as ArrayRef,
-            DataType::BinaryView => Arc::new(column.as_binary_view().gc()) as ArrayRef,
-            _ => Arc::clone(column),
-        })
-        .collect();
+    let columns = batch.columns().iter().map(compact_column).collect::<Result<_, _>>()?;
     let options =
         arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(batch.schema(), columns, &options)
+}
+
+fn compact_column(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        DataType::List(item) => Arc::new(compact_list(column.as_list::<i32>(), item)?),
+        DataType::LargeList(item) => Arc::new(compact_list(column.as_list::<i64>(), item)?),
+        DataType::Struct(fields) if !fields.is_empty() => {
+            let whole = column.as_struct();
+            let columns = whole.columns().iter().map(compact_column).collect::<Result<_, _>>()?;
+            Arc::new(StructArray::try_new(fields.clone(), columns, whole.nulls().cloned())?)
+        }
+        _ => Arc::clone(column),
+    })
+}
+
+fn compact_list<O: OffsetSizeTrait>(
+    list: &GenericListArray<O>,
+    item: &FieldRef,
+) -> Result<GenericListArray<O>, ArrowError> {
+    let values = compact_column(list.values())?;
+    let (offsets, nulls) = (list.offsets().clone(), list.nulls().cloned());
+    GenericListArray::try_new(Arc::clone(item), offsets, values, nulls)
 }
 
 /// Reads slots of one schema.
@@ -144,22 +165,43 @@ impl SlotDecoder {
             let metadata = take_metadata(&mut rest)?;
             let message = parse(&metadata)?;
             let body = take(&mut rest, usize::try_from(message.bodyLength()).ok())?;
+            let version = message.version();
             if let Some(dictionary) = message.header_as_dictionary_batch() {
-                check_buffers(dictionary.data(), &body)?;
-                let version = message.version();
+                if dictionary.isDelta() || dictionaries.contains_key(&dictionary.id()) {
+                    return Err(malformed("a dictionary that comes in parts, or twice"));
+                }
+                let values = dictionary.data().zip(dictionary_type(schema, dictionary.id()));
+                let (values, value_type) =
+                    values.ok_or_else(|| malformed("a dictionary that no column has"))?;
+                check_batch(&values, iter::once(value_type), body.len())?;
                 read_dictionary(&body, dictionary, schema, &mut dictionaries, &version)?;
             } else if let Some(batch) = message.header_as_record_batch() {
-                check_buffers(Some(batch), &body)?;
+                let types = schema.fields().iter().map(|field| field.data_type());
+                check_batch(&batch, types, body.len())?;
                 if !rest.is_empty() {
                     return Err(malformed("more than one batch in a slot"));
                 }
                 let schema = Arc::clone(schema);
-                let version = message.version();
-                return read_record_batch(&body, batch, schema, &dictionaries, None, &version);
+                let read = read_record_batch(&body, batch, schema, &dictionaries, None, &version)?;
+                check_rows(&read)?;
+                return Ok(read);
             } else {
                 return Err(malformed("a message in a slot that is no batch"));
             }
         }
+    }
+}
+
+/// The type of the values of the dictionary `id`, of the first column that has it, which is the one that the reader takes.
+fn dictionary_type(schema: &Schema, id: i64) -> Option<&DataType> {
+    #[expect(
+        deprecated,
+        reason = "the reader finds dictionaries by their ids, and has no other way yet"
+    )]
+    let fields = schema.fields_with_dict_id(id);
+    match fields.first()?.data_type() {
+        DataType::Dictionary(_, values) => Some(values),
+        _ => None,
     }
 }
 
@@ -169,10 +211,6 @@ fn guarded<T>(decode: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, Arrow
     // Nothing that a decoder leaves half done is seen by anyone.
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(malformed("a message that Arrow's reader cannot take")))
-}
-
-fn malformed(what: &str) -> ArrowError {
-    ArrowError::IpcError(what.to_owned())
 }
 
 /// Splits the first `length` bytes off `rest`.
@@ -194,22 +232,6 @@ fn take_metadata(rest: &mut Buffer) -> Result<Buffer, ArrowError> {
     let length = take(rest, Some(4))?;
     let length = length.as_slice().first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
     take(rest, length.and_then(|length| usize::try_from(length).ok()))
-}
-
-fn parse(metadata: &Buffer) -> Result<Message<'_>, ArrowError> {
-    root_as_message(metadata).map_err(|error| malformed(&error.to_string()))
-}
-
-/// The reader slices the body where the message says, and trusts it.
-fn check_buffers(batch: Option<IpcBatch<'_>>, body: &Buffer) -> Result<(), ArrowError> {
-    let buffers = batch.and_then(|batch| batch.buffers());
-    let all_inside = buffers.iter().flatten().all(|buffer| {
-        let from = u64::try_from(buffer.offset()).ok();
-        let end = from.zip(u64::try_from(buffer.length()).ok());
-        end.and_then(|(from, length)| from.checked_add(length))
-            .is_some_and(|end| end <= body.len() as u64)
-    });
-    if all_inside { Ok(()) } else { Err(malformed("a batch with a buffer beyond its end")) }
 }
 
 #[cfg(test)]

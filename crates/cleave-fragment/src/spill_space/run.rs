@@ -18,6 +18,7 @@ use futures::future::BoxFuture;
 use futures::stream;
 
 use super::{SpillSpace, frame};
+use crate::command::arrow_message::BARE_ROW_COUNT_MAX;
 use crate::command::slot::{SlotDecoder, batch_bytes, encode_batch};
 
 /// Bytes of rows with which a frame is written at the latest.
@@ -147,6 +148,7 @@ pub struct RunsWriter {
 struct Part {
     run: SpillRun,
     gathered: Vec<RecordBatch>,
+    rows: usize,
     bytes: u64,
 }
 
@@ -172,6 +174,7 @@ impl RunsWriter {
         let part = |_| Part {
             run: SpillRun::new(Arc::clone(space), Arc::clone(schema)),
             gathered: Vec::new(),
+            rows: 0,
             bytes: 0,
         };
         Self {
@@ -186,10 +189,17 @@ impl RunsWriter {
 
     /// Adds `batch` to run `part`.
     pub async fn push(&mut self, part: usize, batch: RecordBatch) -> Result<()> {
-        let Some(found) = self.parts.get_mut(part).filter(|_| batch.num_rows() > 0) else {
+        let Some(found) = self.parts.get(part).filter(|_| batch.num_rows() > 0) else {
             return Ok(());
         };
         let bytes = batch_bytes(&batch);
+        // Rows of NULLs alone have no bytes that would bound them.
+        let is_full = found.rows + batch.num_rows() > BARE_ROW_COUNT_MAX;
+        if is_full {
+            self.begin_write(part).await?;
+        }
+        let Some(found) = self.parts.get_mut(part) else { return Ok(()) };
+        found.rows += batch.num_rows();
         found.bytes += bytes;
         found.run.bytes += bytes;
         found.run.row_count += batch.num_rows() as u64;
@@ -220,6 +230,7 @@ impl RunsWriter {
     async fn begin_write(&mut self, place: usize) -> Result<()> {
         let Some(part) = self.parts.get_mut(place) else { return Ok(()) };
         let gathered = std::mem::take(&mut part.gathered);
+        part.rows = 0;
         self.gathered_bytes -= std::mem::take(&mut part.bytes);
         let Some(first) = gathered.first() else { return Ok(()) };
         let whole = match gathered.as_slice() {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use arrow::array::{ArrayRef, DictionaryArray, Int64Array, ListArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use arrow::ipc::CompressionType;
+use arrow::ipc::writer::{DictionaryTracker, IpcDataGenerator, IpcWriteOptions, write_message};
 use bytes::Bytes;
 use cleave_fragment::command::proto::answer::{
     decode_error, decode_reply, decode_report, decode_slot, encode_error, encode_reply,
@@ -221,6 +223,7 @@ fn seeds() -> Vec<Vec<u8>> {
         }
     }
     seeds.extend(slots.iter().map(|slot| tagged(SLOT, slot)));
+    seeds.extend(compressed().iter().map(|slot| tagged(SLOT, slot)));
     let schemas = batches().into_iter().filter_map(|batch| encode_schema(&batch.schema()).ok());
     seeds.extend(schemas.map(|schema| tagged(SCHEMA, &schema)));
     let vids = vec![1 << 40, 5, 6, 7, u64::MAX];
@@ -276,6 +279,37 @@ fn batches() -> Vec<RecordBatch> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// The same batches as no build writes them: compressed, and so at the mercy of the lengths that they claim.
+fn compressed() -> Vec<Vec<u8>> {
+    let mut slots = Vec::new();
+    for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
+        let options = IpcWriteOptions::default().try_with_compression(Some(codec));
+        let Ok(options) = options else { continue };
+        for batch in batches() {
+            let mut tracker = DictionaryTracker::new(false);
+            let generator = IpcDataGenerator::default();
+            let _schema = generator.schema_to_bytes_with_dictionary_tracker(
+                &batch.schema(),
+                &mut tracker,
+                &options,
+            );
+            let encoded = generator.encode(&batch, &mut tracker, &options, &mut Default::default());
+            let Ok((dictionaries, message)) = encoded else { continue };
+            let mut slot = Vec::new();
+            for message in dictionaries.into_iter().chain([message]) {
+                if write_message(&mut slot, message, &options).is_err() {
+                    slot.clear();
+                }
+            }
+            let decoded = SlotDecoder::new(&batch.schema()).decode(slot.clone().into());
+            assert!(decoded.is_err(), "what is compressed was taken");
+            slots.push(slot);
+        }
+    }
+    assert!(!slots.is_empty(), "nothing is compressed in this build");
+    slots
 }
 
 /// Rows of every shape, as a host sends them.

@@ -17,11 +17,11 @@ use cleave_fragment::{
 use cleave_host::{Database, Error, OpenOptions, Outcome};
 use cleave_media::{Memory, random_bytes};
 use cleave_store::{BloomFilter, ColumnRef, Projection, SegmentId, SegmentRef};
-use datafusion_common::DataFusionError;
 use datafusion_common::cast::as_string_array;
+use datafusion_common::{DataFusionError, ScalarValue};
 use datafusion_execution::TaskContext;
 use datafusion_physical_expr::PhysicalExpr;
-use datafusion_physical_expr::expressions::{Column, in_list, lit};
+use datafusion_physical_expr::expressions::{Column, in_list, is_null, lit};
 use datafusion_physical_plan::{ExecutionPlan, displayable};
 
 use super::Target;
@@ -136,6 +136,9 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
     let likely = KeyFilterExpr::new(vec![id], BloomFilter::of(&[1, 1 << 40]));
     fragments.push(scan_for(Arc::new(likely))?);
     fragments.push(merge_of_runs()?);
+    let items = ["one", "a text that is too long to be in its view"].map(ScalarValue::from);
+    let texts = ScalarValue::new_list_nullable(&items, &DataType::Utf8);
+    fragments.push(scan_for(is_null(lit(ScalarValue::List(texts)))?)?);
     fragments.sort();
     fragments.dedup();
     Ok(fragments)

@@ -32,7 +32,7 @@ fn numbers_count_by_what_they_become() {
     let part = |tag| inside(13, &inside(3, &inside(tag, &numbers)));
     for head in [
         inside(14, &numbers),
-        [vec![0x82, 0x01], inside(1, &numbers)[1..].to_vec()].concat(),
+        [&[0x82, 0x01, 0x80, 0x80, 0x40], numbers.as_slice()].concat(),
         page(4),
         page(5),
         page(6),
