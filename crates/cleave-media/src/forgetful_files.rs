@@ -11,6 +11,8 @@
 //!    of what was written in place any sectors, both as the caller's dice say, and puts the folder into that state.
 //! 3. [`ForgetfulFiles::limit_space`] (removed files give theirs back) fills the disk, [`ForgetfulFiles::fail_syncs`] breaks it, and
 //!    [`ForgetfulFiles::before_syncs`] lets a test act while a sync is under way.
+//! 4. A sync that fails behaves as that of Linux does ([`ForgetfulFiles::lose_unsynced`]): some of the sectors are stored, the others
+//!    never will be, though they are read until power goes, and the next sync succeeds. Only who writes them again has them stored.
 //!
 //! Invariant: directories are durable once made (their making has tests of its own); the order of steps within
 //! one directory is kept, as journalling file systems keep it. For tests and simulations only.
@@ -40,6 +42,8 @@ struct State {
     /// Bytes that files may grow by in all; None: without end.
     space_left: Option<u64>,
     syncs_fail: bool,
+    /// Sectors that a failing sync was to store so far; decides which of them it stores.
+    failed_sector_count: u64,
     before_syncs: Hook,
 }
 
@@ -115,9 +119,15 @@ impl ForgetfulFiles {
         self.state().space_left = space_left;
     }
 
-    /// Whether every sync of a file that is written in place fails from now on, and stores nothing.
+    /// Whether every sync of a file that is written in place fails from now on, and stores one sector in three.
     pub fn fail_syncs(&self, fail: bool) {
         self.state().syncs_fail = fail;
+    }
+
+    /// What a sync of the file at `path` does that fails: of what was written in place since the last one it stores the sectors that
+    /// `is_stored` names, and takes the others for stored too. They can be read until power goes.
+    pub fn lose_unsynced(&self, path: &Path, is_stored: impl FnMut() -> bool) {
+        self.state().lose_unsynced(path, is_stored);
     }
 
     /// Calls `hook` at the beginning of every sync of a file that is written in place.
@@ -138,6 +148,15 @@ impl State {
     fn note(&mut self, path: &Path, step: Step) {
         let directory = path.parent().unwrap_or(path).to_owned();
         self.pending.entry(directory).or_default().push(step);
+    }
+
+    fn lose_unsynced(&mut self, path: &Path, mut is_stored: impl FnMut() -> bool) {
+        let writes = self.unsynced.remove(path).unwrap_or_default();
+        for sector in writes.iter().flat_map(|(offset, bytes)| sectors(*offset, bytes)) {
+            if is_stored() {
+                self.store(path, sector);
+            }
+        }
     }
 
     /// Puts bytes written in place into what is durable of the file that is called `path` now.
@@ -289,6 +308,12 @@ impl FileWriter for ForgetfulFile {
         }
         let mut state = self.files.state();
         if state.syncs_fail {
+            let mut count = state.failed_sector_count;
+            state.lose_unsynced(&self.path, || {
+                count += 1;
+                count.is_multiple_of(3)
+            });
+            state.failed_sector_count = count;
             return Err(io::Error::other("a test asked for it"));
         }
         for (offset, bytes) in state.unsynced.remove(&self.path).unwrap_or_default() {

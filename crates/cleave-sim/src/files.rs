@@ -163,12 +163,12 @@ impl Files for SimFiles {
         let create = || self.files.create(path);
         let what = format_args!("create {}", path.display());
         let file = change(what, -length(path), create, || drop(create()))?;
-        Ok(Box::new(SimFile { path: path.to_owned(), file }))
+        Ok(Box::new(SimFile { path: path.to_owned(), file, files: self.files.clone() }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn FileWriter>> {
         let file = self.files.open(path)?;
-        Ok(Box::new(SimFile { path: path.to_owned(), file }))
+        Ok(Box::new(SimFile { path: path.to_owned(), file, files: self.files.clone() }))
     }
 }
 
@@ -177,6 +177,7 @@ impl Files for SimFiles {
 struct SimFile {
     path: PathBuf,
     file: Box<dyn FileWriter>,
+    files: ForgetfulFiles,
 }
 
 impl FileWriter for SimFile {
@@ -192,6 +193,8 @@ impl FileWriter for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         let what = format_args!("sync {}", self.path.display());
-        change(what, 0, || self.file.sync(), || drop(self.file.sync()))
+        let synced = change(what, 0, || self.file.sync(), || drop(self.file.sync()));
+        // A system tells of it once, and takes what it could not store for stored.
+        synced.inspect_err(|_| self.files.lose_unsynced(&self.path, || world::below(2) == 0))
     }
 }

@@ -47,3 +47,28 @@ fn space_ends_and_syncs_fail_when_asked() {
     files.fail_syncs(true);
     assert!(file.sync().is_err());
 }
+
+#[test]
+fn what_a_failed_sync_was_to_store_is_read_until_power_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let files = ForgetfulFiles::new();
+    let file = files.create(&path).unwrap();
+    files.sync_directory(folder.path()).unwrap();
+    let written = [7; 4096];
+    file.write_at(0, &written).unwrap();
+    files.fail_syncs(true);
+    assert!(file.sync().is_err());
+    files.fail_syncs(false);
+    // The next one says nothing of it.
+    file.sync().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), written);
+    files.lose_power(|_| 1, |_| ()).unwrap();
+    let left = fs::read(&path).unwrap();
+    assert!(left.len() < written.len() || left != written, "something is lost");
+    // What is written again is stored.
+    file.write_at(0, &written).unwrap();
+    file.sync().unwrap();
+    files.lose_power(|_| 1, |_| ()).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), written);
+}

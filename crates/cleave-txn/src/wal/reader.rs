@@ -44,6 +44,8 @@ pub struct LogReader {
     seed: Seed,
     pub(crate) segment: Segment,
     pub(crate) position: Lsn,
+    /// The last mark that was read; None: none in this segment.
+    mark: Option<Lsn>,
     parts: BTreeMap<TransactionId, Vec<u8>>,
     is_at_end: bool,
 }
@@ -68,6 +70,7 @@ impl LogReader {
             seed: Seed::new(&segment.header.identity),
             position: Lsn(start.0 + SEGMENT_HEADER_BYTES as u64),
             segment,
+            mark: None,
             parts: BTreeMap::new(),
             is_at_end: false,
         })
@@ -86,6 +89,9 @@ impl LogReader {
             };
             self.position = Lsn(at.0 + decoded.byte_count as u64);
             let (kind, transaction) = (decoded.kind, decoded.transaction);
+            if kind == Kind::Mark {
+                self.mark = Some(at);
+            }
             if let Some(payload) = collect(&mut self.parts, &decoded)
                 && at >= self.from
             {
@@ -118,6 +124,16 @@ impl LogReader {
         self.segment.header.made_at
     }
 
+    /// Where in the present segment those bytes begin of which nothing shows that a sync succeeded: at the last mark, with which the
+    /// last group of records begins, or at the segment's own header.
+    pub(crate) fn unproven_offset(&self) -> usize {
+        let first = SEGMENT_HEADER_BYTES;
+        let mark = self.mark.and_then(|mark| {
+            usize::try_from(mark.0.saturating_sub(self.segment.header.start.0)).ok()
+        });
+        mark.filter(|mark| *mark > first).unwrap_or(0)
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
@@ -134,6 +150,7 @@ impl LogReader {
             }
             self.position = Lsn(next.header.start.0 + SEGMENT_HEADER_BYTES as u64);
             self.segment = next;
+            self.mark = None;
             return Ok(());
         }
         if let Some(reason) = self.what_vouches_for(self.position)? {

@@ -102,7 +102,7 @@ impl Wal {
             }
             let path = segment_path(directory, *start);
             if let Some(archive) = self.archive_folder() {
-                archive_segment(directory, *start, &archive)?;
+                archive_segment(directory, *start, self.durable_end(), &archive)?;
                 self.note_archived(*next);
             }
             let mut state = self.shared.state();
@@ -113,7 +113,7 @@ impl Wal {
     }
 
     /// Copies every segment with durable records into the archive, the one that records are appended to as well, as far
-    /// as it is written; a later copy of that one takes its place. Nothing happens without
+    /// as it is durable; a later copy of that one takes its place. Nothing happens without
     /// [`super::LogOptions::archive`].
     ///
     /// # Errors
@@ -153,21 +153,29 @@ impl Wal {
     /// As [`Wal::archive`].
     pub fn copy_to(&self, folder: &Path, from: Lsn) -> Result<(), LogError> {
         self.flush()?;
-        let directory = &self.shared.directory;
+        self.copy_durable_to(folder, from)
+    }
+
+    /// The same of what is durable by now: what others write meanwhile may never be, and this log may go on otherwise after a crash.
+    pub(crate) fn copy_durable_to(&self, folder: &Path, from: Lsn) -> Result<(), LogError> {
+        let (directory, end) = (&self.shared.directory, self.durable_end());
         let starts = list_segments(directory)?;
         let first = starts.partition_point(|start| *start <= from).saturating_sub(1);
-        let wanted = starts.iter().skip(first);
-        wanted.copied().try_for_each(|start| archive_segment(directory, start, folder))
+        let mut wanted = starts.iter().skip(first).take_while(|start| **start < end);
+        wanted.try_for_each(|start| archive_segment(directory, *start, end, folder))
     }
 }
 
-/// Copies one segment, unless the archive has all of it. What the archive lies in must be there: where it is not mounted, nothing
-/// is made in its place.
-fn archive_segment(directory: &Path, start: Lsn, archive: &Path) -> Result<(), LogError> {
-    let Some(segment) = Segment::read(directory, start)? else { return Ok(()) };
+/// Copies one segment up to `end`, unless the archive has all of it. What the archive lies in must be there: where it is not mounted,
+/// nothing is made in its place.
+fn archive_segment(directory: &Path, start: Lsn, end: Lsn, archive: &Path) -> Result<(), LogError> {
+    let Some(mut segment) = Segment::read(directory, start)? else { return Ok(()) };
+    segment.bytes.truncate(usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX));
     let copy = segment_path(archive, start);
+    let sync_names = || files::sync_directory(archive).map_err(LogError::io("sync", archive));
     if std::fs::read(&copy).is_ok_and(|bytes| bytes == segment.bytes) {
-        return Ok(());
+        // It was synced before it got its name. Whether that is durable is not known: the sync for it may have failed.
+        return sync_names();
     }
     let new = copy.with_extension("new");
     if let Some(above) = archive.parent() {
@@ -181,5 +189,5 @@ fn archive_segment(directory: &Path, start: Lsn, archive: &Path) -> Result<(), L
         return Err(LogError::io("archive the log in", &new)(other));
     }
     files::rename(&new, &copy).map_err(LogError::io("rename", &new))?;
-    files::sync_directory(archive).map_err(LogError::io("sync", archive))
+    sync_names()
 }

@@ -211,36 +211,43 @@ impl Wal {
     /// Goes on with the log that `reader` has read, behind its last record; what the reader has not given yet is passed
     /// over.
     ///
+    /// The last group of records is written again, and zeros behind it to the end of the file. Where a sync of the process before had
+    /// failed, the system has these bytes in its cache, takes them for stored, and would store nothing of them with a sync alone: after a
+    /// loss of power the log would have a hole, with records behind it that prove that there was something. Earlier groups are proven by
+    /// the mark of the last one.
+    ///
     /// # Errors
     /// Those of [`LogReader::next_record`], and what preparing the file says.
     pub fn resume(mut reader: LogReader, options: LogOptions) -> Result<Self, LogError> {
         while reader.next_record()?.is_some() {}
-        let (directory, header) = (reader.directory(), reader.segment.header);
-        for start in list_segments(directory)?.into_iter().filter(|start| *start > header.start) {
-            let path = segment_path(directory, start);
+        let (directory, header) = (reader.directory().to_owned(), reader.segment.header);
+        for start in list_segments(&directory)?.into_iter().filter(|start| *start > header.start) {
+            let path = segment_path(&directory, start);
             files::remove(&path).map_err(LogError::io("remove", &path))?;
         }
-        let path = segment_path(directory, header.start);
+        let path = segment_path(&directory, header.start);
         let writer = files::open(&path).map_err(LogError::io("open", &path))?;
+        let (unproven, position) = (reader.unproven_offset(), reader.position);
+        let end = usize::try_from(position.0 - header.start.0).unwrap_or(usize::MAX);
+        let bytes = &mut reader.segment.bytes;
         // What a crash left behind the end would verify where a record ends just before it.
-        let offset = reader.position.0 - header.start.0;
-        let end = usize::try_from(offset).unwrap_or(usize::MAX);
-        let torn = reader.segment.bytes.get(end..).unwrap_or_default();
-        let used = torn.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-        let zeros = vec![0; used];
-        // The sync is for all that was read, too: it may be in the page cache alone.
+        if let Some(behind) = bytes.get_mut(end..) {
+            behind.fill(0);
+        }
         writer
-            .write_at(offset, &zeros)
+            .write_at(unproven as u64, bytes.get(unproven..).unwrap_or_default())
             .and_then(|()| writer.sync())
             .map_err(LogError::io("write", &path))?;
+        // The name of a segment that was begun last may not be durable either.
+        files::sync_directory(&directory).map_err(LogError::io("sync", &directory))?;
         let tail = Tail {
             file: Arc::new(SegmentFile { path, writer }),
             header,
-            position: reader.position,
-            reserved: reader.segment.bytes.len() as u64,
+            position,
+            reserved: bytes.len() as u64,
             is_new: false,
         };
-        Self::begin(directory, tail, options, false)
+        Self::begin(&directory, tail, options, false)
     }
 
     fn begin(

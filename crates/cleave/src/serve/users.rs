@@ -112,7 +112,9 @@ impl Users {
             file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
-            std::fs::rename(&part, path)
+            std::fs::rename(&part, path)?;
+            // Until then a loss of power may bring a user back who was removed.
+            cleave_media::files::sync_parent(path)
         };
         write().map_err(|source| UsersError::File {
             action: "write",

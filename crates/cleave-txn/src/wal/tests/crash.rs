@@ -112,6 +112,107 @@ fn live(seed: u64, options: &LogOptions) {
     }
 }
 
+/// One sync fails, the log is opened anew as often as `openings`, goes on, and then power goes: what a failed sync was to store was in the
+/// page cache alone, where each opening finds it.
+fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, openings: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ForgetfulFiles::new();
+    let _world = Forgetful::enter(&files);
+    let directory = folder.path().join("log");
+    let mut log = Wal::create(&directory, Lsn(0), options.clone()).unwrap();
+    let start = log.resume_from();
+    for number in 1..=before {
+        log.append(commit(number, &payload(number))).unwrap();
+        log.flush().unwrap();
+    }
+    let mut written = before;
+    for _ in 0..openings {
+        for _ in 0..3 {
+            written += 1;
+            log.append(commit(written, &payload(written))).unwrap();
+        }
+        files.fail_syncs(true);
+        assert!(matches!(log.flush(), Err(LogError::Failed { .. })) && log.has_failed());
+        files.fail_syncs(false);
+        drop(log);
+        log = Wal::resume(LogReader::open(&directory, start).unwrap(), options.clone()).unwrap();
+        // Whoever reads it now takes it for committed. What was of the next segment was not written.
+        let found = numbers(&read(&directory, start).unwrap());
+        assert!(found.iter().copied().eq(1..=found.len() as u64), "{found:?}");
+        assert!((written - 3..=written).contains(&(found.len() as u64)), "{found:?}");
+        written = found.len() as u64;
+    }
+    written += 1;
+    log.append(commit(written, &payload(written))).unwrap();
+    log.flush().unwrap();
+    drop(log);
+    files.lose_power(|bound| bound - 1, |_| ()).unwrap();
+    assert_eq!(numbers(&read(&directory, start).unwrap()), (1..=written).collect::<Vec<_>>());
+    drop(Wal::resume(LogReader::open(&directory, start).unwrap(), options.clone()).unwrap());
+}
+
+#[test]
+fn a_failed_sync_leaves_no_hole_in_the_log_that_goes_on() {
+    for before in 0..20 {
+        for openings in 1..4 {
+            goes_on_after_a_failed_sync(&small(), before, openings);
+            goes_on_after_a_failed_sync(&LogOptions::default(), before, openings);
+        }
+    }
+}
+
+#[test]
+fn what_a_failed_opening_wiped_away_does_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ForgetfulFiles::new();
+    let _world = Forgetful::enter(&files);
+    let log = Wal::create(folder.path(), Lsn(0), small()).unwrap();
+    let start = log.resume_from();
+    // One group: a mark of 24 bytes, a record of 64, and one that begins 88 bytes behind the start.
+    log.append(commit(1, &[1; 48])).unwrap();
+    let left = log.append(commit(2, &[2; 8])).unwrap();
+    log.flush().unwrap();
+    drop(log);
+    // Of that group a loss of power has taken the first record.
+    let path = segment::segment_path(folder.path(), Lsn(0));
+    let file = files.open(&path).unwrap();
+    file.write_at(64, &[0; 24]).unwrap();
+    file.sync().unwrap();
+    // An opening wipes the rest away, and its sync fails; the next one finds zeros.
+    files.fail_syncs(true);
+    let resume = || Wal::resume(LogReader::open(folder.path(), start).unwrap(), small());
+    assert!(resume().is_err());
+    files.fail_syncs(false);
+    let log = resume().unwrap();
+    let end = log.append(commit(3, &[3; 32])).unwrap().end;
+    assert_eq!(end, left.at);
+    log.flush().unwrap();
+    drop(log);
+    files.lose_power(|_| 0, |_| ()).unwrap();
+    assert_eq!(read(folder.path(), start).unwrap().len(), 1, "what was never committed is found");
+}
+
+#[test]
+fn a_copy_of_the_log_ends_where_it_is_durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, copy) = (folder.path().join("log"), folder.path().join("copy"));
+    let files = ForgetfulFiles::new();
+    let _world = Forgetful::enter(&files);
+    let log = Wal::create(&directory, Lsn(0), small()).unwrap();
+    let start = log.resume_from();
+    for number in 1..=20 {
+        log.append(commit(number, &payload(number))).unwrap();
+        log.flush().unwrap();
+    }
+    log.append(commit(21, &payload(21))).unwrap();
+    files.fail_syncs(true);
+    log.flush().unwrap_err();
+    assert_eq!(read(&directory, start).unwrap().len(), 21, "it is written, and not durable");
+    assert!(log.copy_to(&copy, Lsn(0)).is_err());
+    log.copy_durable_to(&copy, Lsn(0)).unwrap();
+    assert_eq!(numbers(&read(&copy, start).unwrap()), (1..=20).collect::<Vec<_>>());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
