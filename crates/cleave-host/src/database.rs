@@ -20,6 +20,8 @@
 
 mod committed;
 mod input_memory;
+pub(crate) mod patience;
+mod stopping;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -55,7 +57,7 @@ use crate::catalog::upkeep::Upkeep;
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use crate::delta::Live;
 use crate::delta::passed::LastPassed;
-use crate::device::{self, DISK_FULL, Device, EmbeddedFactory, Known};
+use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFactory, Known};
 use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
@@ -104,6 +106,8 @@ pub struct OpenOptions {
     pub buffer_pool_bytes: u64,
     /// Bytes that the operators of all queries may hold on the host.
     pub query_memory_bytes: u64,
+    /// How long a device is waited for that does not answer.
+    pub device_timeout: Duration,
 }
 
 impl OpenOptions {
@@ -114,6 +118,7 @@ impl OpenOptions {
             embedded,
             buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT,
             query_memory_bytes: QUERY_MEMORY_BYTES_DEFAULT,
+            device_timeout: DEVICE_TIMEOUT_DEFAULT,
         }
     }
 
@@ -130,13 +135,18 @@ impl OpenOptions {
         self.buffer_pool_bytes = bytes;
         self
     }
-}
 
-impl OpenOptions {
     /// Bytes that the operators of all queries may hold on the host.
     #[must_use]
     pub fn query_memory_bytes(mut self, bytes: u64) -> Self {
         self.query_memory_bytes = bytes;
+        self
+    }
+
+    /// How long a device is waited for that does not answer.
+    #[must_use]
+    pub fn device_timeout(mut self, timeout: Duration) -> Self {
+        self.device_timeout = timeout;
         self
     }
 }
@@ -208,6 +218,9 @@ pub struct Database {
     /// What vacuum has done.
     pub(crate) vacuums: Vacuums,
     stopped: AtomicBool,
+    stopped_because: OnceLock<String>,
+    stopped_told: Notify,
+    device_timeout: Duration,
     /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
     opening: Option<u64>,
     /// Last, so that the directory is unlocked after all else is gone.
@@ -253,6 +266,8 @@ impl Database {
             match database.checkpoint_now().await {
                 // The log has it all still, and only where the database is open can room be made.
                 Err(error) if error.sqlstate() == DISK_FULL => {}
+                // The same, and others' tables can be used meanwhile.
+                Err(error) if error.is_unanswered() => {}
                 outcome => outcome?,
             }
         }
@@ -307,6 +322,7 @@ impl Database {
         let (mut devices, locks) = (BTreeMap::new(), Locks::new());
         for entry in state.devices() {
             let device = attach(named, opening, entry.clone(), directory, &embedded)?;
+            device.set_timeout(options.device_timeout);
             device.share_locks(&locks);
             devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
         }
@@ -349,6 +365,9 @@ impl Database {
             activity: Activity::default(),
             vacuums: Vacuums::default(),
             stopped: AtomicBool::new(opening.is_none()),
+            stopped_because: OnceLock::new(),
+            stopped_told: Notify::new(),
+            device_timeout: options.device_timeout,
             opening,
             _lock: lock,
         });
@@ -510,6 +529,7 @@ impl Database {
             &self.directory,
             &self.embedded,
         )?);
+        device.set_timeout(self.device_timeout);
         // Connected as this database before it is remembered: one that is another database's is
         // refused here.
         device.link().await?;
@@ -656,25 +676,6 @@ impl Database {
     /// What sequences have given.
     pub(crate) fn sequences(&self) -> &Sequences {
         &self.sequences
-    }
-
-    /// # Errors
-    /// [`StorageError::Stopped`].
-    pub(crate) fn check_running(&self) -> Result<()> {
-        if self.stopped.load(Ordering::Acquire) {
-            return Err(StorageError::Stopped { path: self.directory.clone() }.into());
-        }
-        Ok(())
-    }
-
-    /// Whether statements may write.
-    pub(crate) fn may_write(&self) -> bool {
-        !self.stopped.load(Ordering::Acquire)
-    }
-
-    /// Refuses further writing: which state is on disk is not known.
-    pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
     }
 
     /// Frees the space that no state in anyone's hands names any more.

@@ -16,6 +16,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cleave_fragment::command::{
@@ -26,6 +27,7 @@ use cleave_fragment::link::{
     AbandonedRuns, AttachMode, ConnectedLink, DeviceService, EmbeddedLink, Link, LinkError,
     RemoteAddress, Token, dial_simulated,
 };
+use cleave_fragment::waiting;
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap, files};
 use cleave_plan::profile::Profile;
 
@@ -35,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::host_pages::item_bytes;
 use crate::storage_error::StorageError;
 
+mod answers;
 mod claim;
 mod claimed_run;
 mod openings;
@@ -42,6 +45,9 @@ pub mod profile;
 pub mod shared_locks;
 mod writing_fragment;
 
+use answers::Answers;
+pub use answers::DEVICE_TIMEOUT_DEFAULT;
+pub(crate) use answers::TURN_WAIT;
 pub(crate) use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub(crate) use claimed_run::ClaimedRun;
 use openings::Openings;
@@ -85,6 +91,8 @@ pub struct Device {
     /// Outlives the links, which are given up where they are lost.
     abandoned: AbandonedRuns,
     openings: Openings,
+    /// Which commands it has not answered in time.
+    answers: Arc<Answers>,
     /// Measured or read, for the host that this is.
     profile: Known<Arc<Profile>>,
     /// From when locks of its rows were shared.
@@ -157,6 +165,7 @@ impl Device {
             connecting: tokio::sync::Mutex::new(None),
             failures: AtomicU64::new(0),
             abandoned: AbandonedRuns::default(),
+            answers: Arc::default(),
             profile: Known::default(),
             locks: OnceLock::new(),
             embedded,
@@ -243,6 +252,11 @@ impl Device {
         if let Some(connection) = connected {
             return Ok(connection);
         }
+        let connected = waiting::timeout(self.timeout(), Box::pin(self.connected_anew())).await;
+        connected.unwrap_or_else(|| Err(self.unanswered("connect", self.timeout())))
+    }
+
+    async fn connected_anew(&self) -> Result<Connection> {
         let failures = self.failures.load(Ordering::Relaxed);
         let mut last_failure = self.connecting.lock().await;
         let connected = self.connected().clone();
@@ -369,8 +383,25 @@ impl Device {
     }
 
     async fn call_once(&self, action: &'static str, request: Request) -> Result<Reply> {
+        // What carries pages takes as long as the link does.
+        let is_short =
+            matches!(request, Request::Reserve { .. } | Request::Status | Request::GiveUp);
+        let patience = if is_short { self.timeout() } else { Duration::MAX };
+        self.call_within(patience, action, request).await
+    }
+
+    async fn call_within(
+        &self,
+        patience: Duration,
+        action: &'static str,
+        request: Request,
+    ) -> Result<Reply> {
         let link = self.link().await?;
-        match link.call(Command::new(self.header(), request)).await {
+        let answer = match patience {
+            Duration::MAX => link.call(Command::new(self.header(), request)).await,
+            patience => self.answer_within(patience, action, &link, request).await?,
+        };
+        match answer {
             Ok(reply) => Ok(reply),
             Err(error) => {
                 self.forget_if_useless(&link, &error).await;
@@ -505,14 +536,6 @@ impl Device {
             Reply::Status(status) => Ok(status.block_count),
             other => Err(self.strange(&other, "status")),
         }
-    }
-
-    /// Makes all that was written durable.
-    ///
-    /// # Errors
-    /// As [`Device::call`].
-    pub async fn sync(&self) -> Result<()> {
-        self.done("sync", Request::Sync).await
     }
 
     /// Tells the device that this database will write to `extents`.

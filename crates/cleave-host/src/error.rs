@@ -427,6 +427,12 @@ pub enum InputFault {
 }
 
 impl Error {
+    /// As [`StorageError::is_unanswered`](crate::StorageError::is_unanswered).
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.is_unanswered())
+    }
+
     /// The five letters by which PostgreSQL's clients tell errors apart (its appendix A).
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {

@@ -84,6 +84,7 @@ use crate::catalog::CatalogState;
 use crate::catalog::rights::Privilege;
 use crate::commitment::unless;
 use crate::database::Database;
+use crate::database::patience::with_patience;
 use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
@@ -390,7 +391,9 @@ impl Session {
         let is_own = self.begin_returning(&parsed.statement);
         // Whether a commit is there must not be left open.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
-        let outcome = within(limit_ms, Box::pin(self.run_statement(parsed))).await;
+        let patience = self.database.patience_for(&parsed.text);
+        let running = with_patience(patience, Box::pin(self.run_statement(parsed)));
+        let outcome = within(limit_ms, running).await;
         let outcome = self.end_statement(outcome).await;
         let outcome = self.end_returning(is_own, outcome).await;
         self.hinted = None;

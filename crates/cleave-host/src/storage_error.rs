@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
 use cleave_fragment::link::{LinkError, TlsFileError};
@@ -183,6 +184,21 @@ pub enum StorageError {
         /// What the link says.
         #[source]
         source: LinkError,
+    },
+    /// The device is there and does not answer: look after its disk; statements that do not need it still work.
+    #[error(
+        "device \"{device}\" at {address} has not answered \"{action}\" within {waited:?}; statements that need it fail until it does \
+         (the setting --device-timeout says how long it is waited for)"
+    )]
+    Unanswered {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What it was to do.
+        action: &'static str,
+        /// How long it was waited for.
+        waited: Duration,
     },
     /// Something went wrong between host and device that bringing it back does not mend: see the cause.
     #[error("device \"{device}\" at {address}: {source}")]
@@ -362,6 +378,16 @@ impl StorageError {
         }
     }
 
+    /// Whether a device has not answered in time, and may do so yet.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } => true,
+            Self::Held { reason, .. } => reason.is_unanswered(),
+            _ => false,
+        }
+    }
+
     /// Whether another host has taken the database over, or another copy of its folder was opened.
     #[must_use]
     pub fn is_of_another_host(&self) -> bool {
@@ -425,6 +451,7 @@ impl StorageError {
             Self::Log(_)
             | Self::Stopped { .. }
             | Self::DeviceLost { .. }
+            | Self::Unanswered { .. }
             | Self::Link { .. }
             | Self::OtherDevice { .. }
             | Self::CutOff { .. }

@@ -47,21 +47,27 @@ pub(crate) struct Place {
     /// Memory that queries may hold beside those pages, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) query_memory: Option<u64>,
+    /// Seconds that a device is waited for that does not answer, as its disk hangs; 60 where nothing is said
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), global = true)]
+    pub(crate) device_timeout: Option<u32>,
 }
 
-/// Memory for the host's half of queries; what is not given is the database's default.
+/// Memory for the host's half of queries, and time for devices; what is not given is the database's default.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MemoryBudgets {
     /// Pages kept, in bytes.
     pub(crate) buffer_pool: Option<u64>,
     /// What operators hold, in bytes.
     pub(crate) query: Option<u64>,
+    /// How long a device is waited for, in seconds.
+    pub(crate) device_timeout: Option<u32>,
 }
 
 impl Place {
     /// The budgets that were given.
     pub(crate) fn memory(&self) -> MemoryBudgets {
-        MemoryBudgets { buffer_pool: self.buffer_pool, query: self.query_memory }
+        let (buffer_pool, query) = (self.buffer_pool, self.query_memory);
+        MemoryBudgets { buffer_pool, query, device_timeout: self.device_timeout }
     }
 }
 

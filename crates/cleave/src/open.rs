@@ -6,6 +6,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_device::{Runtime, RuntimeOptions};
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Session};
@@ -76,6 +77,9 @@ pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions
     }
     if let Some(bytes) = memory.query {
         options = options.query_memory_bytes(bytes);
+    }
+    if let Some(seconds) = memory.device_timeout {
+        options = options.device_timeout(Duration::from_secs(u64::from(seconds)));
     }
     options
 }

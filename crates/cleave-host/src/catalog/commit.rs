@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cleave_fragment::waiting;
 use cleave_media::{Clock, Extent, SystemClock};
@@ -31,6 +32,7 @@ use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
 use crate::archive::{self, Logged};
 use crate::commitment;
 use crate::database::Database;
+use crate::database::patience::lies_elsewhere;
 use crate::delta::{Delta, Live};
 use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::{Error, Result};
@@ -123,21 +125,37 @@ impl Transaction {
     /// Those of the database's own device; everything is then as it was.
     pub(crate) async fn settle(
         database: &Arc<Database>,
+        turn: OwnedMutexGuard<()>,
+    ) -> Result<Option<OwnedMutexGuard<()>>> {
+        Box::pin(Self::settle_within(database, turn, database.turn_wait())).await
+    }
+
+    /// The same; a device of others' tables that needs longer than `patience` has them held.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn settle_within(
+        database: &Arc<Database>,
         mut turn: OwnedMutexGuard<()>,
+        patience: Duration,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
         // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not with the turn: a
         // device that takes long would hold up all who commit. Nobody who has the turn waits for the place, so it may be kept meanwhile.
         let mut place = match database.beside.try_lock() {
-            Ok(place) => place,
+            Ok(place) => Some(place),
             Err(_) => {
                 drop(turn);
-                let place = database.beside.lock().await;
+                let place = match database.has_rows_elsewhere() {
+                    // Not for longer than for the device itself: what is written beside then finds another state, and is dropped.
+                    true => waiting::timeout(patience, database.beside.lock()).await,
+                    false => Some(database.beside.lock().await),
+                };
                 turn = database.writer_turn().await;
                 database.check_running()?;
                 place
             }
         };
-        if let Some(beside) = place.take() {
+        if let Some(beside) = place.as_mut().and_then(|place| place.take()) {
             // Where it is not, all of it is written again.
             beside.put_in_place(database);
         }
@@ -153,16 +171,14 @@ impl Transaction {
             live.delta.give_room_back();
             database.reclaim();
             let transaction = Self::on(database, Arc::clone(&live.state), Kind::Published { turn });
-            match transaction.settled(&live, &failed).await {
+            match transaction.settled(&live, &failed, patience).await {
                 Ok(settled) => return Ok(settled.publish()),
                 Err((None, error)) => return Err(error),
                 Err((Some(table), error)) => {
                     let Error::Storage(reason) = error else { return Err(error) };
                     // A link that is lost shows at its next use, and is made anew by the one behind that.
-                    let before = failed.insert(table, Failed { reason, is_final: false });
-                    if let Some(known) = failed.get_mut(&table) {
-                        known.is_final = before.is_some();
-                    }
+                    let is_final = failed.contains_key(&table) || reason.is_unanswered();
+                    failed.insert(table, Failed { reason, is_final });
                 }
             }
             turn = database.writer_turn().await;
@@ -182,7 +198,8 @@ impl Transaction {
         }
         database.reclaim();
         let transaction = Self::on(database, Arc::clone(&live.state), Kind::Unturned);
-        let Ok(settled) = transaction.settled(&live, &BTreeMap::new()).await else {
+        let patience = database.patience();
+        let Ok(settled) = transaction.settled(&live, &BTreeMap::new(), patience).await else {
             return Ok(false);
         };
         *place = Some(Beside { live, settled });
@@ -206,6 +223,7 @@ impl Transaction {
         mut self,
         live: &Live,
         failed: &BTreeMap<u32, Failed>,
+        patience: Duration,
     ) -> Result<Self, (Option<u32>, Error)> {
         self.next.log_end = live.log_end;
         // The last of them has this number in the log.
@@ -214,12 +232,10 @@ impl Transaction {
         let (mut kept, mut written) = (BTreeSet::new(), Vec::new());
         for delta in live.delta.contents(live.number).map_err(|error| (None, error))? {
             let id = delta.change.schema.table_id;
-            let Some(table) = self.base.tables().find(|table| table.schema.table_id == id) else {
-                // It was dropped while its commits were held.
-                continue;
-            };
-            let lies_elsewhere =
-                table.tablets.iter().any(|tablet| tablet.device != DeviceId::EMBEDDED);
+            let table = self.base.tables().find(|table| table.schema.table_id == id);
+            // None: it was dropped while its commits were held.
+            let Some(table) = table.map(Arc::clone) else { continue };
+            let lies_elsewhere = lies_elsewhere(&table);
             let given_up = failed.get(&id).filter(|failed| failed.is_final);
             let reason = given_up.map(|failed| Arc::clone(&failed.reason)).or_else(|| {
                 let known = self.base.held.reason(id).map(Arc::clone);
@@ -232,12 +248,18 @@ impl Transaction {
                 continue;
             }
             self.next.held.tables.remove(&id);
-            written.push(Arc::clone(table));
+            written.push(Arc::clone(&table));
             let fails = |error| (lies_elsewhere.then_some(id), error);
-            self = insert::settle(self, &settings, delta).await.map_err(fails)?;
+            let database = Arc::clone(&self.database);
+            database.check_answers(&table, patience).map_err(fails)?;
+            let patience = if lies_elsewhere { patience } else { database.device_timeout() };
+            let settling = Box::pin(insert::settle(self, &settings, delta));
+            let settled = waiting::timeout(patience, settling).await;
+            self =
+                settled.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
         }
         // What another device has not synced it may forget at any time, and is not asked for again.
-        self.sync_elsewhere(&written).await?;
+        self.sync_elsewhere(&written, patience).await?;
         self.next.held.tables.retain(|id, _| kept.contains(id));
         self.delta = Arc::new(live.delta.held(&kept));
         Ok(self)
@@ -466,8 +488,10 @@ impl Transaction {
             && let Err(error) = embedded.sync().await
         {
             // What a device has not synced it may have dropped, and a later sync says nothing of it: pages of commits by the
-            // log among them, which the next opening makes again.
-            database.stop();
+            // log among them, which the next opening makes again. One that has not answered may have synced it yet.
+            if !error.is_unanswered() {
+                database.stop(&error);
+            }
             return Err(error);
         }
         if let Some(log) = database.log() {
@@ -495,8 +519,8 @@ impl Transaction {
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         let state = swapped.unwrap_or_else(|_| {
             // The thread died or the runtime is going down; the root on disk decides what happened.
-            database.stop();
-            Err(StorageError::Stopped { path: database.directory().to_owned() }.into())
+            database.stop(&"a commit was cut off");
+            Err(database.stopped_error().into())
         })?;
         if is_checkpoint {
             database.copies.follow(&database).await;
@@ -508,7 +532,11 @@ impl Transaction {
 
     /// Makes durable what was written of `tables` on other devices, each asked once; what is settled there is so already. A device
     /// that fails comes with one of the tables that lie there.
-    async fn sync_elsewhere(&self, tables: &[Arc<TableState>]) -> Result<(), (Option<u32>, Error)> {
+    async fn sync_elsewhere(
+        &self,
+        tables: &[Arc<TableState>],
+        patience: Duration,
+    ) -> Result<(), (Option<u32>, Error)> {
         let written = self
             .claims
             .values()
@@ -518,7 +546,7 @@ impl Transaction {
                 table.tablets.iter().any(|tablet| tablet.device == claim.device_id())
             };
             let table = tables.iter().find(lies_there).map(|table| table.schema.table_id);
-            claim.sync_written().await.map_err(|error| (table, error))
+            claim.sync_written_within(patience).await.map_err(|error| (table, error))
         });
         try_join_all(synced).await.map(drop)
     }
@@ -529,10 +557,11 @@ impl Transaction {
         let written = claims.filter(|claim| claim.block_count() > 0);
         let outcome = try_join_all(written.map(|claim| async move {
             let synced = claim.sync_written().await;
-            synced.inspect_err(|_| {
+            synced.inspect_err(|error| {
                 // As for pages of commits by the log, which the same sync was for.
-                if claim.device_id() == DeviceId::EMBEDDED && self.database.logged_count() > 0 {
-                    self.database.stop();
+                let is_own = claim.device_id() == DeviceId::EMBEDDED;
+                if is_own && self.database.logged_count() > 0 && !error.is_unanswered() {
+                    self.database.stop(error);
                 }
             })
         }));
@@ -552,12 +581,12 @@ impl Transaction {
                     written.iter().for_each(|segment| root::remove_segment(&directory, *segment));
                     error
                 }
-                ReplaceError::Unknown(_) => {
+                ReplaceError::Unknown(error) => {
                     // Either root may be the one on disk: nothing that either names may be reused.
                     self.claims.values().for_each(|claim| claim.commit());
                     self.kept.iter().for_each(|(claim, _)| claim.commit());
-                    self.database.stop();
-                    StorageError::Stopped { path: directory }.into()
+                    self.database.stop(&error);
+                    self.database.stopped_error().into()
                 }
             });
         }
@@ -591,6 +620,9 @@ impl Transaction {
         self.database.keep_version(&state);
         if let Some(log) = self.database.log() {
             archive::note(log, &state, &self.logged);
+            if log.has_failed() {
+                self.database.stop(&"the log failed");
+            }
             // What cannot be archived or removed now is after the next checkpoint.
             let needed = self.database.copies.first_needed(&state, state.log_position);
             self.database.archive.note(&log.truncate_before(Lsn(needed)));
@@ -697,7 +729,7 @@ struct StopIfDying(Arc<Database>);
 impl Drop for StopIfDying {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.stop();
+            self.0.stop(&"a commit panicked");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use cleave_fragment::waiting;
 use cleave_media::{Clock, SystemClock};
 use cleave_txn::Lsn;
 use futures::future::{Either, join_all, select};
@@ -14,6 +15,7 @@ use crate::activity::Act;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::delta::{Delta, Live};
+use crate::device::Device;
 use crate::error::Result;
 
 /// The longest pause before devices are asked for again that held tables lie on.
@@ -75,11 +77,12 @@ impl Database {
 
     /// Settles what is committed, one at a time: beside those who commit where that goes, else under the turn to write.
     async fn settle_now(self: &Arc<Self>) -> Result<()> {
-        let _one = self.settling.lock().await;
+        // Who has it may wait for a device that is slow, and whose tables this one does not read.
+        let one = waiting::timeout(self.patience(), self.settling.lock()).await;
         if self.live().delta.is_settled() {
             return Ok(());
         }
-        if !Transaction::settle_beside(self).await? {
+        if one.is_none() || !Transaction::settle_beside(self).await? {
             let turn = self.writer_turn().await;
             drop(Box::pin(Transaction::settle(self, turn)).await?);
         }
@@ -97,7 +100,7 @@ impl Database {
         }
         let Some(log) = self.log() else { return Ok(()) };
         if let Err(error) = log.durable(Lsn(end)).await {
-            self.stop();
+            self.stop(&error);
             return Err(error.into());
         }
         self.hardened.fetch_max(end, Ordering::AcqRel);
@@ -113,7 +116,7 @@ impl Database {
             && let Some(log) = self.log()
         {
             if let Err(error) = log.wait_durable(Lsn(end)) {
-                self.stop();
+                self.stop(&error);
                 return Err(error.into());
             }
             self.hardened.fetch_max(end, Ordering::AcqRel);
@@ -181,9 +184,9 @@ impl Database {
         drop(before);
     }
 
-    /// Whether no table is held, and all devices on which tables lie are connected.
+    /// Whether no table is held, and all devices on which tables lie are connected and answer.
     pub(crate) fn is_whole(&self, state: &CatalogState) -> bool {
-        let is_away = |id: &&DeviceId| !self.device(**id).is_some_and(|d| d.is_connected());
+        let is_away = |id: &&DeviceId| !self.device(**id).is_some_and(|d| answers(&d));
         let away: BTreeSet<&DeviceId> = state.devices.keys().filter(is_away).collect();
         let lies_there = |table: &Arc<TableState>| {
             table.tablets.iter().any(|tablet| away.contains(&tablet.device))
@@ -191,11 +194,11 @@ impl Database {
         state.held.tables.is_empty() && (away.is_empty() || !state.tables().any(lies_there))
     }
 
-    /// Whether all devices of a table are connected.
+    /// Whether all devices of a table are connected and answer.
     pub(crate) fn reaches(&self, state: &CatalogState, table_id: u32) -> bool {
         let table = state.tables().find(|table| table.schema.table_id == table_id);
         let mut devices = table.into_iter().flat_map(|table| table.devices());
-        devices.all(|device| self.device(device).is_some_and(|device| device.is_connected()))
+        devices.all(|device| self.device(device).is_some_and(|device| answers(&device)))
     }
 
     /// Tries again to settle tables that are [held](crate::catalog::held), where their devices answer; not while another writes.
@@ -226,15 +229,26 @@ impl Database {
             *at = begun + HELD_RETRY_MAX;
         }
         let devices: Vec<_> = devices.into_iter().filter_map(|id| self.device(id)).collect();
-        let links = join_all(devices.iter().map(|device| device.link())).await;
-        if links.iter().any(Result::is_ok)
+        // Who does not name them waits for none that is known to be slow.
+        let patience = if is_named { self.device_timeout() } else { self.turn_wait() };
+        let asked = devices.iter().map(|device| async move {
+            let for_answer = if is_named { device.wait_left() } else { Duration::ZERO };
+            device.has_answered(for_answer).await && device.link().await.is_ok()
+        });
+        let asked = waiting::timeout(patience, Box::pin(join_all(asked))).await;
+        if asked.is_some_and(|asked| asked.contains(&true))
             && let Ok(turn) = self.try_writer_turn()
         {
             // What fails is held still, and says why.
-            drop(Box::pin(Transaction::settle(self, turn)).await);
+            drop(Box::pin(Transaction::settle_within(self, turn, patience)).await);
         }
         let ended = SystemClock.now();
         let pause = ended.saturating_sub(begun).saturating_mul(2).min(HELD_RETRY_MAX);
         *self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner) = ended + pause;
     }
+}
+
+/// Whether `device` is connected, and owes no answer.
+fn answers(device: &Device) -> bool {
+    device.is_connected() && !device.owes_answer()
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use cleave_fragment::command::{Reply, Request};
@@ -99,7 +100,15 @@ impl Claim {
     /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since the first
     /// reservation, and may have forgotten writes that it had acknowledged.
     pub(crate) async fn sync_written(&self) -> Result<()> {
-        self.device.sync().await?;
+        self.sync_written_within(self.device.timeout()).await
+    }
+
+    /// The same, for at most `patience`.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn sync_written_within(&self, patience: Duration) -> Result<()> {
+        self.device.sync_within(patience).await?;
         if self.device.mode() == AttachMode::Embedded {
             // It ends with this process, and all statements with it.
             return Ok(());

@@ -229,7 +229,7 @@ impl<'a> Redo<'a> {
         if database.live().delta.is_full() {
             match Transaction::begin(database).await {
                 // All of it is in the log and stays in memory: only where the database is open can room be made.
-                Err(error) if error.sqlstate() == DISK_FULL => {}
+                Err(error) if error.sqlstate() == DISK_FULL || error.is_unanswered() => {}
                 settled => drop(settled?),
             }
         }

@@ -784,7 +784,10 @@ impl Session {
             true => log.append(record),
             false => log.append_urgent(record),
         };
-        let appended = appended.inspect_err(|_| live.delta.give_unused_room_back())?;
+        let appended = appended.inspect_err(|error| {
+            live.delta.give_unused_room_back();
+            database.note_log_error(error);
+        })?;
         commitment::begin();
         let number = live.number + 1;
         live.delta.put(prepared, number, (appended.at.0, appended.end.0));
@@ -804,6 +807,9 @@ impl Session {
         tracked: Option<&Tracked>,
     ) -> Result<u64> {
         let settings = self.shared_settings();
+        for change in changes {
+            self.database.ask_devices(&change.schema.name).await?;
+        }
         let mut transaction = Transaction::begin(&self.database).await?;
         transaction.makes_room = changes.iter().all(|change| change.rows.is_empty());
         if defined.is_empty() {

@@ -100,6 +100,7 @@ pub(crate) async fn load(
     first: Vec<RecordBatch>,
     rest: BoxStream<'_, Result<RecordBatch>>,
 ) -> Result<u64> {
+    database.ask_devices(&schema.name).await?;
     let transaction = Transaction::begin(database).await?;
     let mut load = BulkLoad::begin(transaction, settings, schema)?;
     load.push_all(first, rest).await?;

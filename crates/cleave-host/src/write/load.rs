@@ -55,6 +55,7 @@ pub(crate) async fn load(
     progress: Option<&(dyn Fn(u64) + Send + Sync)>,
     moment: &Moment,
 ) -> Result<u64> {
+    database.ask_devices(table).await?;
     let transaction = Transaction::begin(database).await?;
     let schema = Arc::clone(&transaction.table(table)?.schema);
     let mut load = BulkLoad::begin(transaction, settings, &schema)?;

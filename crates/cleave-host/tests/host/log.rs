@@ -1,11 +1,17 @@
 //! The log: commits that no root has are there again after whatever ends the process.
 
+use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 use cleave_host::check::{CheckOptions, check};
 use cleave_host::{Database, OpenOptions};
-use cleave_media::{FaultyMedia, Media};
+use cleave_media::files::Files;
+use cleave_media::simulation::{World, enter};
+use cleave_media::{FaultyMedia, ForgetfulFiles, Media};
 
 use crate::durability::Slot;
 use crate::support::{assert_no_leak, embedded, forgetful, open, refused, row, rows, run};
@@ -154,4 +160,72 @@ async fn pages_that_a_failed_sync_may_have_lost_are_made_again() {
     let mut session = database.session();
     assert_eq!(rows(&mut session, ALL).await, ["1,one", "2,two"]);
     run(&mut session, "INSERT INTO t VALUES (3, 'three')").await;
+}
+
+/// A world whose files do what Linux does, and which is otherwise as simple as one can be.
+struct Forgetful {
+    files: ForgetfulFiles,
+    ticks: Cell<u64>,
+}
+
+impl World for Forgetful {
+    fn now(&self) -> Duration {
+        self.ticks.set(self.ticks.get() + 1);
+        Duration::from_micros(self.ticks.get())
+    }
+
+    fn wall(&self) -> i64 {
+        0
+    }
+
+    fn fill_random(&self, bytes: &mut [u8]) {
+        for byte in bytes {
+            self.ticks.set(self.ticks.get() + 1);
+            *byte = u8::try_from(self.ticks.get() % 251).unwrap();
+        }
+    }
+
+    fn wake_at(&self, _at: Duration, waker: Waker) {
+        waker.wake();
+    }
+
+    fn files(&self) -> &dyn Files {
+        &self.files
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_synced_stops_the_database_and_loses_nothing_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let files = ForgetfulFiles::new();
+    let _world = enter(Rc::new(Forgetful { files: files.clone(), ticks: Cell::default() }));
+    let media = Arc::new(FaultyMedia::new());
+    let slot = Slot::new(Arc::clone(&media) as Arc<dyn Media>);
+    let mut database = slot.open(directory.path()).await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
+    let mut acknowledged = Vec::new();
+    for round in 0..3 {
+        run(&mut session, &format!("INSERT INTO t VALUES ({}, 'there')", 2 * round)).await;
+        acknowledged.push((2 * round).to_string());
+        files.fail_syncs(true);
+        let uncertain = format!("INSERT INTO t VALUES ({}, 'perhaps')", 2 * round + 1);
+        assert_eq!(refused(&mut session, &uncertain).await.sqlstate(), "58030");
+        files.fail_syncs(false);
+        // Whoever runs it is told, and why; nothing more is said to be there.
+        assert!(database.stopped().await.contains("the log failed"));
+        let error = refused(&mut session, "INSERT INTO t VALUES (100, 'there')").await;
+        assert_eq!(error.sqlstate(), "58030", "{error}");
+        drop((session, database));
+        database = slot.open(directory.path()).await;
+        session = database.session();
+    }
+    run(&mut session, "INSERT INTO t VALUES (50, 'there')").await;
+    acknowledged.push("50".to_owned());
+    drop((session, database));
+    files.lose_power(|_| 0, |_| ()).unwrap();
+    let slot = Slot::new(Arc::new(media.forget_unsynced().unwrap()));
+    let database = slot.open(directory.path()).await;
+    let found = "SELECT id FROM t WHERE note = 'there' ORDER BY id";
+    assert_eq!(rows(&mut database.session(), found).await, acknowledged);
 }

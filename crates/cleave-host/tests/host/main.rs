@@ -57,6 +57,7 @@ mod settings;
 mod settling;
 mod side_by_side;
 mod slots;
+mod slow_devices;
 mod space;
 mod spilling;
 mod sql;
