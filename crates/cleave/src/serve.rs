@@ -131,6 +131,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         write_port(file, address.port())?;
     }
     // By a thread of its own: statements may keep all threads that compute busy, and those watch no sockets and no times then.
+    let stopped = Arc::clone(&server.database);
     let door = Thread::start().map_err(|error| Failure::Device(error.to_string()))?;
     let mut served = JoinSet::new();
     served.spawn_on(
@@ -145,7 +146,12 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     );
     match served.join_next().await {
         Some(Err(error)) => Err(Failure::Device(format!("the server ended: {error}"))),
-        _ => Ok(()),
+        _ => match tokio::time::timeout(Duration::ZERO, stopped.stopped()).await {
+            Ok(why) => Err(Failure::Device(format!(
+                "the database was stopped: {why}; start the server again once the disk is well: it opens with all that was acknowledged"
+            ))),
+            Err(_) => Ok(()),
+        },
     }
 }
 
@@ -200,6 +206,12 @@ impl Server {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
                 () = signals.next() => break,
+                why = self.database.stopped() => {
+                    // What is committed may never be durable, and cannot be read: a supervisor starts the server again.
+                    self.log(&format!("the database was stopped: {why}"));
+                    drop((listener, upkeep));
+                    return self.stop(connections).await;
+                }
                 Some(ended) = connections.join_next(), if !connections.is_empty() => {
                     self.note(ended);
                     continue;
@@ -281,10 +293,20 @@ impl Server {
             () = tokio::time::sleep(self.limits.grace) => {}
             () = signals.next() => {}
         }
+        self.stop(connections).await;
+    }
+
+    /// Stops what runs.
+    async fn stop(&self, mut connections: JoinSet<()>) {
         self.log(&format!("stopping {} connections", connections.len()));
         self.phase.send_replace(Phase::Stopping);
+        let all_ended = async {
+            while let Some(ended) = connections.join_next().await {
+                self.note(ended);
+            }
+        };
         // Those whose clients take no answer are dropped.
-        drop(tokio::time::timeout(Duration::from_secs(1), all_ended(&mut connections)).await);
+        drop(tokio::time::timeout(Duration::from_secs(1), all_ended).await);
         connections.shutdown().await;
     }
 
