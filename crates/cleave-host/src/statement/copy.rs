@@ -99,7 +99,7 @@ pub(crate) fn parse_copy(reader: &mut Reader<'_>) -> Result<Copy> {
         if !reader.parser.consume_token(&Token::RParen) {
             return Err(reader.expected("a closing parenthesis"));
         }
-        let query = reader.lowered(query);
+        let query = reader.lowered(query)?;
         refuse_in_query(&query)?;
         CopySource::Query(query)
     } else {

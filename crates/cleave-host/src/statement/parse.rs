@@ -43,6 +43,7 @@ mod insert;
 mod limit;
 mod locks;
 mod modes;
+mod nesting;
 mod prepared;
 mod refuse;
 mod roles;
@@ -65,15 +66,13 @@ use insert::typed_insert;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
 pub use modes::Modes;
+pub(crate) use nesting::{PARSED_LEVELS_MAX, flatten};
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 pub use sequence::Overriding;
 pub use settings::Scope;
 pub use system::SystemStatement;
 pub use vacuum::Vacuum;
-
-/// Deepest nesting of parentheses, subqueries and the like; DataFusion's own limit is the same.
-const RECURSION_LIMIT: usize = 50;
 
 /// Most operators and keywords between two commas.
 const CHAIN_TOKENS_MAX: usize = 20_000;
@@ -329,7 +328,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let tokens = words::lower_words(lower_locking_clauses(tokens));
     let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
     let parser = Parser::new(&dialect)
-        .with_recursion_limit(RECURSION_LIMIT)
+        .with_recursion_limit(PARSED_LEVELS_MAX)
         .with_tokens_with_locations(tokens);
     let mut reader = Reader { parser, script, has_symmetric };
     let mut cursor = Cursor::new(script);
@@ -450,17 +449,21 @@ impl Reader<'_> {
                 }
                 let read = self.parser.parse_statement();
                 let statement = read.map_err(|error| self.syntax(error))?;
-                typed(self.lowered(statement))
+                typed(self.lowered(statement)?)
             }
         }
     }
 
     /// What the parser crate has read, as it is meant.
-    pub(crate) fn lowered<T: VisitMut>(&self, mut read: T) -> T {
+    ///
+    /// # Errors
+    /// [`Fault::TooComplex`] for what nests too deep.
+    pub(crate) fn lowered<T: VisitMut>(&self, mut read: T) -> Result<T> {
+        flatten(&mut read)?;
         if self.has_symmetric {
             symmetric::lower_symmetric(&mut read);
         }
-        read
+        Ok(read)
     }
 
     /// ANALYZE [VERBOSE | (VERBOSE [value])] [table [(column, ...)], ...].
@@ -604,11 +607,8 @@ impl Reader<'_> {
     pub(crate) fn syntax(&self, error: ParserError) -> Error {
         let text = match error {
             ParserError::RecursionLimitExceeded => {
-                return Error::Invalid {
-                    message: format!("the statement nests deeper than {RECURSION_LIMIT} levels"),
-                    fault: Fault::TooComplex,
-                    position: position_of(self.parser.peek_token().span.start),
-                };
+                let position = position_of(self.parser.peek_token().span.start);
+                return nesting::too_deep(PARSED_LEVELS_MAX).at(position);
             }
             ParserError::TokenizerError(text) | ParserError::ParserError(text) => text,
         };

@@ -427,7 +427,7 @@ fn garbage_ends_its_connection_and_no_other() {
     let (kind, body) = read(&mut too_long.stream).unwrap();
     assert_eq!((kind, field(&fields(&body), 'C')), ('E', "54000"));
     for (sql, states) in [
-        (format!("SELECT {}1{}", "(".repeat(1000), ")".repeat(1000)), ["54001", "42601"]),
+        (format!("SELECT {}1{}", "(".repeat(9000), ")".repeat(9000)), ["54001", "42601"]),
         (format!("SELECT {}1", "- ".repeat(1000)), ["54001", "42601"]),
         (format!("SELECT 1{}", " + 1".repeat(250_000)), ["54001", "54001"]),
         (format!("SELECT {}1{}", "(SELECT ".repeat(1000), ")".repeat(1000)), ["54001", "42601"]),
@@ -457,8 +457,10 @@ fn statements_beyond_measure_are_refused() {
     let mut client = server.client();
     let long = format!("SELECT '{}'", "x".repeat(1_000_000));
     assert_eq!(client.value(&long).len(), 1_000_000);
+    let nested = format!("SELECT {}1{}", "(".repeat(4000), ")".repeat(4000));
+    assert_eq!(client.value(&nested), "1");
     for sql in [
-        format!("SELECT {}1{}", "(".repeat(1000), ")".repeat(1000)),
+        format!("SELECT {}1{}", "(".repeat(9000), ")".repeat(9000)),
         format!("SELECT 1{}", " + 1".repeat(250_000)),
     ] {
         assert_eq!(field(&client.query(&sql).error, 'C'), "54001");

@@ -72,7 +72,7 @@ impl Reader<'_> {
             return Err(self.expected("FOR and a query"));
         }
         let query = self.parser.parse_query().map_err(|error| self.syntax(error))?;
-        match typed(ast::Statement::Query(self.lowered(query)))? {
+        match typed(ast::Statement::Query(self.lowered(query)?))? {
             Statement::Query(query) => {
                 Ok(Statement::Declare(Box::new(Declare { name, is_held, query })))
             }

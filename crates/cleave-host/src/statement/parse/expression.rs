@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::RECURSION_LIMIT;
+use super::nesting::{PARSED_LEVELS_MAX, flatten};
 use crate::error::{Error, Result};
 
 /// Reads one.
@@ -13,11 +13,13 @@ use crate::error::{Error, Result};
 /// [`Error::Syntax`].
 pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     let dialect = PostgreSqlDialect {};
-    let parser = Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT);
+    let parser = Parser::new(&dialect).with_recursion_limit(PARSED_LEVELS_MAX);
     let read = parser.try_with_sql(text).and_then(|mut parser| parser.parse_expr());
-    read.map_err(|error| Error::Syntax {
+    let mut read = read.map_err(|error| Error::Syntax {
         message: error.to_string(),
         near: Some(text.to_owned()),
         position: None,
-    })
+    })?;
+    flatten(&mut read)?;
+    Ok(read)
 }

@@ -95,7 +95,7 @@ impl Reader<'_> {
         let mut values = Vec::new();
         if self.parser.consume_token(&Token::LParen) {
             let list = self.parser.parse_comma_separated(Parser::parse_expr);
-            values = self.lowered(list.map_err(|error| self.syntax(error))?);
+            values = self.lowered(list.map_err(|error| self.syntax(error))?)?;
             if !self.parser.consume_token(&Token::RParen) {
                 return Err(self.expected("a comma or a closing parenthesis"));
             }

@@ -365,3 +365,38 @@ fn explains_of_explains_are_refused_however_many() {
     let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(explains);
     thread.unwrap().join().unwrap();
 }
+
+#[test]
+fn parentheses_and_chains_are_as_deep_as_they_must_be() {
+    let nested = |count: usize| format!("SELECT {}1{}", "(".repeat(count), ")".repeat(count));
+    let Statement::Query(query) = one(&nested(4900)) else { panic!("no query") };
+    assert_eq!(query.to_string(), "SELECT (1)");
+    let chain =
+        |word: &str| (0..3000).map(|number| format!("a = {number}")).collect::<Vec<_>>().join(word);
+    for word in [" OR ", " AND "] {
+        let Statement::Query(query) = one(&format!("SELECT 1 FROM t WHERE {}", chain(word))) else {
+            panic!("no query")
+        };
+        // Its text has the operands in their order.
+        assert!(query.to_string().ends_with(&chain(word)), "{word}");
+    }
+    let left = format!("SELECT 1 WHERE {}a{}", "(".repeat(3000), " AND a)".repeat(3000));
+    assert!(matches!(one(&left), Statement::Query(_)));
+    for sql in [
+        nested(20_000),
+        format!("SELECT {}1{}", "-(".repeat(500), ")".repeat(500)),
+        format!("SELECT {}1{}", "(1 + ".repeat(4000), ")".repeat(4000)),
+        format!("SELECT {}1", "NOT ".repeat(5000)),
+        format!("SELECT {}1{}", "CASE WHEN true THEN ".repeat(5000), " END".repeat(5000)),
+        format!("SELECT {}SELECT 1{}", "(".repeat(20_000), ")".repeat(20_000)),
+        format!("SELECT * FROM {}t{}", "(".repeat(600), ")".repeat(600)),
+        format!("SELECT {}", "[".repeat(5000)),
+    ] {
+        let error = refused(&sql);
+        assert!(
+            ["54001", "42601"].contains(&error.sqlstate()),
+            "{}: {error}",
+            sql.get(..40).unwrap_or(&sql)
+        );
+    }
+}

@@ -90,6 +90,7 @@ use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
+use crate::statement::parse::{PARSED_LEVELS_MAX, flatten};
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 use missing_table::named_table;
@@ -387,13 +388,16 @@ pub(crate) fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
 /// [`Error::Syntax`].
 pub(crate) fn parsed(text: String) -> Result<Box<ast::Query>> {
     let parsed = Parser::new(&PostgreSqlDialect {})
+        .with_recursion_limit(PARSED_LEVELS_MAX)
         .try_with_sql(&text)
         .and_then(|mut parser| parser.parse_query());
-    parsed.map_err(|error| Error::Syntax {
+    let mut parsed = parsed.map_err(|error| Error::Syntax {
         message: error.to_string(),
         near: Some(text),
         position: None,
-    })
+    })?;
+    flatten(&mut parsed)?;
+    Ok(parsed)
 }
 
 /// Stops at the first query within `value`.
