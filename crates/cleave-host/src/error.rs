@@ -19,9 +19,10 @@ use std::sync::Arc;
 use cleave_store::{SchemaError, StoreError};
 use cleave_txn::{LockError, SerializationFailure};
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::SchemaError as NameError;
+use datafusion::common::{Column, SchemaError as NameError};
 use datafusion::error::DataFusionError;
 
+use crate::dialect::query_names::shown_name;
 pub use crate::role_fault::RoleFault;
 use crate::storage_error::StorageError;
 use crate::suggest::nearest;
@@ -310,6 +311,10 @@ pub enum Fault {
     Type,
     /// A column named twice (42701).
     DuplicateColumn,
+    /// A name that several columns have (42702).
+    AmbiguousColumn,
+    /// More names than a table has columns (42P10).
+    ColumnAliases,
     /// A name that two tables of a statement have (42712).
     DuplicateAlias,
     /// A table that the statement does not read, or calls otherwise (42P01).
@@ -598,16 +603,10 @@ impl From<DataFusionError> for Error {
                 .pop()
                 .map_or_else(|| Self::unsupported("an empty list of errors"), Self::from),
             DataFusionError::SchemaError(inner, text) => match *inner {
-                NameError::FieldNotFound { field, valid_fields } => Self::UnknownName {
-                    kind: NameKind::Column,
-                    name: field.flat_name().replace('"', ""),
-                    of: None,
-                    suggestion: nearest(
-                        field.name(),
-                        valid_fields.iter().map(|candidate| candidate.name()),
-                    ),
-                    position: None,
-                },
+                NameError::FieldNotFound { field, valid_fields } => {
+                    unknown_field(&field, &valid_fields)
+                }
+                NameError::AmbiguousReference { field } => ambiguous(field.name()),
                 other => Self::Query(Box::new(DataFusionError::SchemaError(Box::new(other), text))),
             },
             other => Self::Query(Box::new(other)),
@@ -633,6 +632,29 @@ impl From<Error> for DataFusionError {
 impl From<ArrowError> for Error {
     fn from(error: ArrowError) -> Self {
         Self::from(DataFusionError::from(error))
+    }
+}
+
+/// A column that is not among `valid`, or is there several times, each under another name.
+fn unknown_field(field: &Column, valid: &[Column]) -> Error {
+    let is_one = |known: &&Column| {
+        let is_hidden = shown_name(&known.name) == field.name && known.name != field.name;
+        is_hidden && (field.relation.is_none() || known.relation == field.relation)
+    };
+    let name = field.flat_name().replace('"', "");
+    if valid.iter().any(|known| is_one(&known)) {
+        return ambiguous(&field.name);
+    }
+    let suggestion = nearest(field.name(), valid.iter().map(|known| shown_name(known.name())));
+    Error::UnknownName { kind: NameKind::Column, name, of: None, suggestion, position: None }
+}
+
+/// A name that several columns have.
+fn ambiguous(name: &str) -> Error {
+    Error::Invalid {
+        message: format!("column reference \"{name}\" is ambiguous"),
+        fault: Fault::AmbiguousColumn,
+        position: None,
     }
 }
 

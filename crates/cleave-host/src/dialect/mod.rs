@@ -1,5 +1,6 @@
 //! Where PostgreSQL means something else than the engine does: corrections to plans as they are made.
 //!
+//! 0. [`query_names`]: columns of queries within a query have PostgreSQL's names, and USING merges as it does there.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values are compared by these,
 //!    `a.b` is a column of a table `a` around a subquery before it is a field of a column, and functions have PostgreSQL's
 //!    names; those that make text are our [own](functions).
@@ -13,7 +14,7 @@
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //! 8. [`Guards`]: what can fail is not asked of rows that a condition before it has left out.
 //!
-//! 1 acts on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 8 after. What a
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 8 after. What a
 //! device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
@@ -28,6 +29,7 @@ mod lower_calls;
 mod lower_syntax;
 mod operators;
 mod outer_tables;
+pub(crate) mod query_names;
 mod rewrite;
 mod row_comparison;
 mod row_membership;

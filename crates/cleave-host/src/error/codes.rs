@@ -20,6 +20,7 @@ impl Fault {
             Self::ForeignKey => "42830",
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
+            Self::AmbiguousColumn => "42702",
             Self::DuplicateAlias => "42712",
             Self::MissingTable => "42P01",
             Self::Options | Self::Statement => "42601",
@@ -41,7 +42,7 @@ impl Fault {
             Self::Range => "22003",
             Self::SequenceLimit => "2200H",
             Self::GeneratedAlways => "428C9",
-            Self::ConflictTarget => "42P10",
+            Self::ConflictTarget | Self::ColumnAliases => "42P10",
             Self::Cardinality => "21000",
             Self::Role(fault) => fault.sqlstate(),
         }

@@ -140,7 +140,7 @@ impl NestedQuery {
     ) -> Option<Self> {
         let mut around = query.clone();
         let taken = TakenOut::of_query(&mut around, types.len())?;
-        let names = ResultNames::take(&mut query.clone());
+        let names = ResultNames::take_alone(&mut query.clone()).ok()?;
         Self::new((around, names), taken, types, state)
     }
 }

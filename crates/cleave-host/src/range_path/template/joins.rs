@@ -26,12 +26,12 @@ use super::super::sources::{Source, Sources};
 use super::{
     Condition, Kept, Match, Operand, RangeTemplate, Worth, condition, conjuncts_of, counts, plain,
 };
+use crate::dialect::query_names::item_name;
 use crate::index::IndexShape;
 use crate::point_path::constant;
 use crate::statement::modify::{TARGET, VID, over_target};
 use crate::statement::names::fold;
 use crate::statement::parameters::any_of;
-use crate::statement::select::item_name;
 
 /// The template of `query`, which is over `sources`; None: it needs a plan.
 pub(super) fn of(

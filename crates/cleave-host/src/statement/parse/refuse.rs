@@ -204,20 +204,9 @@ fn refuse_in_recursive(query: &ast::Query) -> Flow {
 }
 
 fn refuse_in_joins(tables: &ast::TableWithJoins) -> Flow {
-    use ast::JoinOperator as Op;
     for join in &tables.joins {
         if join.global {
             return refuse("GLOBAL JOIN", &join.relation);
-        }
-        // The engine shows the left side's column where it ought to show the one that is there.
-        let merges = match &join.join_operator {
-            Op::Right(constraint) | Op::RightOuter(constraint) | Op::FullOuter(constraint) => {
-                matches!(constraint, ast::JoinConstraint::Using(_) | ast::JoinConstraint::Natural)
-            }
-            _ => false,
-        };
-        if merges {
-            return refuse("RIGHT or FULL JOIN with USING or NATURAL", &join.relation);
         }
     }
     ControlFlow::Continue(())

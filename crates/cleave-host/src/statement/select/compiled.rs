@@ -117,7 +117,7 @@ pub(crate) async fn compile(
     });
     let mut query = over_target(name, named.collect(), Vec::new(), None)?;
     refuse_in_query(&query)?;
-    let _names = ResultNames::take(&mut query);
+    let _names = ResultNames::take_alone(&mut query)?;
     lower_syntax(&mut query);
     let statement = EngineStatement::Statement(Box::new(ast::Statement::Query(query)));
     let logical = state.statement_to_plan(statement).await?;

@@ -124,7 +124,7 @@ pub(crate) async fn keep(
     // What one run learns must not hold for the next.
     let options = state.config_mut().options_mut();
     options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
-    let names = ResultNames::take(&mut query);
+    let names = ResultNames::take_alone(&mut query)?;
     lower_syntax(&mut query);
     let statement = EngineStatement::Statement(Box::new(ast::Statement::Query(Box::new(query))));
     let logical = state.statement_to_plan(statement).await?;

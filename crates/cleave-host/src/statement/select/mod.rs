@@ -48,6 +48,7 @@ mod index_choice;
 mod index_offers;
 mod join_method;
 mod kept;
+mod known_tables;
 mod missing_table;
 mod optimised;
 mod order_and_split;
@@ -93,10 +94,10 @@ use crate::statement::parameters::Parameters;
 use crate::statement::parse::{PARSED_LEVELS_MAX, flatten};
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
-use missing_table::named_table;
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning};
-pub(crate) use result_names::{ResultNames, item_name};
+use missing_table::named_table;
+pub(crate) use result_names::ResultNames;
 pub(crate) use used_columns::{is_whole, uses_column};
 
 /// Batches that a query makes ahead which does not run where its rows are waited for.
@@ -207,7 +208,7 @@ async fn bind(
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<(Bound, ResultNames)> {
     let context = context(database, settings, view, given).await?;
-    let (query, names) = lowered(query, put)?;
+    let (query, names) = lowered(query, &context, put)?;
     Ok((bound(context, query).await?, names))
 }
 
@@ -225,13 +226,14 @@ async fn context(
     Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
 }
 
-/// `query` as the engine takes it, in which `put` has put values in the places of its parameters, and the names of its columns.
+/// `query`, which reads the tables of `context`, as the engine takes it, in which `put` has put values in the places of its parameters, and the names of its columns.
 fn lowered(
     mut query: ast::Query,
+    context: &StatementContext,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<(ast::Query, ResultNames)> {
     // First: a parameter names no column, whatever its value is written as.
-    let names = ResultNames::take(&mut query);
+    let names = ResultNames::take(&mut query, context)?;
     put(&mut query)?;
     lower_syntax(&mut query);
     Ok((query, names))
@@ -281,7 +283,7 @@ async fn plan(
     let named = |error| named_table(error, asked.query);
     let context = context(database, settings, asked.view, &asked.parameters.rows).await?;
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
-    let (query, names) = lowered(asked.query.clone(), put).map_err(named)?;
+    let (query, names) = lowered(asked.query.clone(), &context, put).map_err(named)?;
     let (state, logical) = optimised_plan(&context, query).await.map_err(named)?;
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
     // What ORDER BY alone names is looked for last.

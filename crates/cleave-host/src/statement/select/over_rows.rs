@@ -101,7 +101,7 @@ pub(crate) async fn over_tables(
     let catalogs = catalog_of(tables)?;
     let state = engine::statement_state(settings, 1, database.query_runtime(), catalogs);
     let mut query = asked.query.clone();
-    let names = ResultNames::take(&mut query);
+    let names = ResultNames::take_alone(&mut query)?;
     asked.parameters.put_into(&mut query)?;
     lower_syntax(&mut query);
     let statement = ast::Statement::Query(Box::new(query));

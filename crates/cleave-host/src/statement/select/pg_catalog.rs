@@ -48,7 +48,7 @@ mod view;
 pub(super) use activity::may_stop;
 pub(crate) use comments::{comment_subject, known_subjects};
 pub(super) use sequences::sequence_of_number;
-pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA, columns};
 use view::View;
 
 /// One of the two schemas as one statement sees it.

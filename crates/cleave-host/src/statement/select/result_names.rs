@@ -3,11 +3,9 @@
 //! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of
 //! one name. PostgreSQL names it by what it is (`count`, `?column?`) and takes any number of a name. So:
 //!
-//! 1. [`ResultNames::take`] notes the names and gives the second column of a name a hidden alias, so that
-//!    the engine takes the list;
+//! 1. [`ResultNames::take`] names the columns of the queries within the query ([`name_columns`]), notes the names of the
+//!    outermost list, and gives the second column of a name in it a hidden alias, so that the engine takes the list;
 //! 2. [`ResultNames::apply`] puts the noted names on the result.
-//!
-//! Only the outermost list is touched: below it, names are the engine's.
 //!
 //! Source: PostgreSQL's documentation, "Select Lists"; its rule for unnamed columns.
 
@@ -16,10 +14,12 @@ use std::sync::Arc;
 use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
 
+use crate::dialect::query_names::{
+    KnownTables, NoTables, UNNAMED, column_parts, expression_name, item_name, name_columns,
+    shown_name,
+};
+use crate::error::Result;
 use crate::statement::names::fold;
-
-/// What a column is called that nothing names.
-const UNNAMED: &str = "?column?";
 
 /// The names of a result's columns, as far as the statement's text tells them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,9 +31,28 @@ pub(crate) struct ResultNames {
 }
 
 impl ResultNames {
-    /// The names of `query`'s columns; `query` is then one that the engine takes.
-    pub(crate) fn take(query: &mut ast::Query) -> Self {
-        take_set(&mut query.body, false)
+    /// The names of the columns of `query`, which reads `tables`; `query` is then one that the engine takes.
+    ///
+    /// # Errors
+    /// Those of [`name_columns`].
+    pub(crate) fn take(query: &mut ast::Query, tables: &dyn KnownTables) -> Result<Self> {
+        let known = name_columns(query, tables)?;
+        let names = take_set(&mut query.body, false);
+        Ok(match known {
+            Some(columns) => {
+                let first = columns.into_iter().map(|column| column.name).collect();
+                Self { first, last: Vec::new() }
+            }
+            None => names,
+        })
+    }
+
+    /// As [`Self::take`], of a query of whose tables nothing is known.
+    ///
+    /// # Errors
+    /// Those of [`name_columns`].
+    pub(crate) fn take_alone(query: &mut ast::Query) -> Result<Self> {
+        Self::take(query, &NoTables)
     }
 
     /// `schema` with these names.
@@ -46,7 +65,10 @@ impl ResultNames {
             let field = Field::clone(field).with_nullable(true);
             match self.first.get(place).or(after) {
                 Some(name) => field.with_name(name.as_str()),
-                None => field,
+                None => {
+                    let shown = shown_name(field.name()).to_owned();
+                    field.with_name(shown)
+                }
             }
         });
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -57,7 +79,7 @@ impl ResultNames {
 fn take_set(body: &mut SetExpr, in_set: bool) -> ResultNames {
     match body {
         SetExpr::Select(select) => take_list(&mut select.projection, in_set),
-        SetExpr::Query(query) => ResultNames::take(query),
+        SetExpr::Query(query) => take_set(&mut query.body, in_set),
         SetExpr::SetOperation { left, right, .. } => {
             let names = take_set(left, true);
             drop(take_set(right, true));
@@ -121,13 +143,23 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
     }
 }
 
-/// What has one name for the engine, where it is said otherwise before it is planned.
+/// What has one name for the engine, which leaves casts out of it, where it is said otherwise before it is planned.
 fn engine_name(expression: &Expr) -> String {
-    let name = expression_name(expression);
+    let mut inner = expression;
+    while let Expr::Nested(own) | Expr::Cast { expr: own, .. } = inner {
+        inner = own;
+    }
+    let name = expression_name(inner);
     match name.as_str() {
         "every" => "bool_and".to_owned(),
         "variance" => "var_samp".to_owned(),
-        "transaction_timestamp" => "now".to_owned(),
+        "transaction_timestamp"
+        | "statement_timestamp"
+        | "current_timestamp"
+        | "localtimestamp"
+        | "current_date"
+        | "current_time"
+        | "localtime" => "now".to_owned(),
         "mod" => UNNAMED.to_owned(),
         _ => name,
     }
@@ -138,106 +170,6 @@ fn hide_name(item: &mut SelectItem, place: usize) {
         let alias = ast::Ident::with_quote('"', format!("column {place}, named later"));
         *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
     }
-}
-
-/// Table and name of a plain column.
-fn column_parts(expression: &Expr) -> Option<(Option<String>, String)> {
-    match expression {
-        Expr::Identifier(name) => Some((None, fold(name))),
-        Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-            [.., table, name] => Some((Some(fold(table)), fold(name))),
-            _ => None,
-        },
-        Expr::Nested(inner) => column_parts(inner),
-        _ => None,
-    }
-}
-
-/// What PostgreSQL calls a column of a result; None: it is several.
-pub(crate) fn item_name(item: &SelectItem) -> Option<String> {
-    match item {
-        SelectItem::UnnamedExpr(expression) => Some(expression_name(expression)),
-        SelectItem::ExprWithAlias { alias, .. } => Some(fold(alias)),
-        _ => None,
-    }
-}
-
-fn expression_name(expression: &Expr) -> String {
-    best_name(expression).map_or_else(|| UNNAMED.to_owned(), |(name, _)| name)
-}
-
-/// The name that an expression has, and whether it is better than that of a cast around it.
-fn best_name(expression: &Expr) -> Option<(String, bool)> {
-    let good = |name: &str| Some((name.to_owned(), true));
-    match expression {
-        Expr::Identifier(name) => Some((fold(name), true)),
-        Expr::CompoundIdentifier(parts) => Some((fold(parts.last()?), true)),
-        Expr::Function(function) => {
-            let name = function.name.0.last()?.as_ident()?;
-            Some((fold(name), true))
-        }
-        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => best_name(inner),
-        Expr::Cast { expr, data_type, .. } => match best_name(expr) {
-            Some((name, true)) => Some((name, true)),
-            _ => Some((type_name(data_type), false)),
-        },
-        Expr::TypedString(typed) => Some((type_name(&typed.data_type), false)),
-        Expr::Interval(_) => Some(("interval".to_owned(), false)),
-        Expr::Case { else_result, .. } => {
-            match else_result.as_ref().and_then(|result| best_name(result)) {
-                Some((name, true)) => Some((name, true)),
-                _ => Some(("case".to_owned(), false)),
-            }
-        }
-        Expr::AtTimeZone { .. } => good("timezone"),
-        Expr::Extract { .. } => good("extract"),
-        Expr::Ceil { .. } => good("ceil"),
-        Expr::Floor { .. } => good("floor"),
-        Expr::Position { .. } => good("position"),
-        Expr::Substring { .. } => good("substring"),
-        Expr::Overlay { .. } => good("overlay"),
-        Expr::Trim { trim_where, .. } => good(match trim_where {
-            Some(ast::TrimWhereField::Leading) => "ltrim",
-            Some(ast::TrimWhereField::Trailing) => "rtrim",
-            _ => "btrim",
-        }),
-        Expr::Exists { .. } => good("exists"),
-        Expr::Array(_) => good("array"),
-        Expr::Tuple(_) => good("row"),
-        Expr::Subquery(query) => {
-            let SetExpr::Select(select) = query.body.as_ref() else { return None };
-            match select.projection.first()? {
-                SelectItem::UnnamedExpr(expression) => Some((expression_name(expression), true)),
-                item => Some((item_name(item)?, true)),
-            }
-        }
-        _ => None,
-    }
-}
-
-/// PostgreSQL's own name of a type.
-fn type_name(data_type: &ast::DataType) -> String {
-    use ast::DataType as Type;
-    let name = match data_type {
-        Type::SmallInt(_) | Type::Int2(_) => "int2",
-        Type::Int(_) | Type::Integer(_) | Type::Int4(_) => "int4",
-        Type::BigInt(_) | Type::Int8(_) => "int8",
-        Type::Real | Type::Float4 => "float4",
-        Type::Double(_) | Type::DoublePrecision | Type::Float8 | Type::Float(_) => "float8",
-        Type::Numeric(_) | Type::Decimal(_) | Type::Dec(_) => "numeric",
-        Type::Boolean | Type::Bool => "bool",
-        Type::Varchar(_) | Type::CharacterVarying(_) | Type::CharVarying(_) => "varchar",
-        Type::Char(_) | Type::Character(_) => "bpchar",
-        Type::Timestamp(_, zone) => match zone {
-            ast::TimezoneInfo::WithTimeZone | ast::TimezoneInfo::Tz => "timestamptz",
-            _ => "timestamp",
-        },
-        other => {
-            let text = other.to_string().to_lowercase();
-            return text.split(['(', ' ']).next().unwrap_or_default().to_owned();
-        }
-    };
-    name.to_owned()
 }
 
 #[cfg(test)]
@@ -252,7 +184,7 @@ mod tests {
     fn take(sql: &str) -> (ResultNames, String) {
         let parsed = parse_script(sql).unwrap().remove(0).statement;
         let Statement::Query(mut query) = parsed else { panic!("{sql} is no query") };
-        let names = ResultNames::take(&mut query);
+        let names = ResultNames::take_alone(&mut query).unwrap();
         (names, query.to_string())
     }
 

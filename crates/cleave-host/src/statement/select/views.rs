@@ -64,15 +64,18 @@ pub(super) async fn table(
     let external = |error: crate::Error| DataFusionError::External(Box::new(error));
     let mut query = parsed(view.query.clone()).map_err(external)?;
     catalog_syntax::lower(&mut query);
-    drop(ResultNames::take(&mut query));
+    drop(ResultNames::take(&mut query, &**context).map_err(external)?);
     lower_syntax(&mut query);
     let state = state_for(context, &query)?;
     let statement = ast::Statement::Query(query);
     let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
     let mut columns = Vec::with_capacity(view.sources.len());
-    for (source, column) in view.sources.iter().zip(&view.schema.columns) {
+    let is_whole = plan.schema().fields().len() == view.sources.len();
+    for (place, (source, column)) in view.sources.iter().zip(&view.schema.columns).enumerate() {
         let mut all = plan.schema().iter();
         let found = all.find(|(table, field)| source_name(*table, field.name()) == *source);
+        // A version before this one gave columns without an alias other names.
+        let found = found.or_else(|| plan.schema().iter().nth(place).filter(|_| is_whole));
         let Some((table, field)) = found else {
             return Err(DataFusionError::Plan(format!(
                 "view \"{}\" has no column {source} any more; make it anew",

@@ -86,6 +86,12 @@ pub(crate) fn tables(schema: &str) -> impl Iterator<Item = &'static Shape> {
     tables.iter()
 }
 
+/// The names of the columns of a table of `schema`; None: it has no such table.
+pub(crate) fn columns(schema: &str, table: &str) -> Option<Vec<String>> {
+    let shape = tables(schema).find(|shape| shape.name == table)?;
+    Some(shape.columns().map(|(name, _)| name.to_owned()).collect())
+}
+
 /// Whether there is a table of this name in the schema that every search begins with.
 pub(crate) fn is_catalog_table(name: &str) -> bool {
     name.starts_with("pg_") && PG_CATALOG.iter().any(|shape| shape.name == name)

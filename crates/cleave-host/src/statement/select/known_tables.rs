@@ -1,0 +1,36 @@
+//! Columns of the tables that a statement may name, as they are looked up before it is bound.
+
+use datafusion::sql::sqlparser::ast;
+
+use super::statement_context::StatementContext;
+use super::{pg_catalog, table_provider};
+use crate::dialect::query_names::KnownTables;
+use crate::statement::locking::target_of;
+use crate::statement::modify::{TARGET, VID};
+use crate::statement::names::fold;
+
+impl KnownTables for StatementContext {
+    fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
+        let parts: Option<Vec<String>> =
+            table.0.iter().map(|part| part.as_ident().map(fold)).collect();
+        let mut parts = parts?.into_iter().rev();
+        let (name, schema) = (parts.next()?, parts.next());
+        match schema.as_deref() {
+            None | Some(table_provider::SCHEMA) => self.own_columns(&name),
+            Some(schema) => pg_catalog::columns(schema, &name),
+        }
+    }
+}
+
+impl StatementContext {
+    fn own_columns(&self, name: &str) -> Option<Vec<String>> {
+        if let Some(rows) = self.given(name) {
+            return Some(rows.schema().fields().iter().map(|field| field.name().clone()).collect());
+        }
+        let view = self.state().view(name).map(|view| &view.schema);
+        let schema = view.or_else(|| self.table(name).map(|table| &table.schema))?;
+        let columns = schema.columns.iter().map(|column| column.name.clone());
+        let is_target = target_of(name).is_some() || (name == TARGET && self.target().is_some());
+        Some(columns.chain(is_target.then(|| VID.to_owned())).collect())
+    }
+}
