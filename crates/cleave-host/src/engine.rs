@@ -35,7 +35,7 @@ use tokio::task::JoinError;
 
 use crate::dialect::{
     BoundedFunctions, CheckedArithmetic, Guards, PostgresOperators, PostgresTypes, SetOperations,
-    TypedLiterals, statement_timestamp, text_functions,
+    TypedLiterals, statement_timestamp, text_functions, window_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -91,10 +91,12 @@ fn base_state() -> SessionState {
     // Ours come last: they take the place of the engine's.
     let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
     let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
+    let windows = engine.window_functions().values().cloned().chain(window_functions()).collect();
     let physical_rules = with_hand_down_filters(engine.physical_optimizers());
     SessionStateBuilder::new_from_existing(engine)
         .with_scalar_functions(scalar)
         .with_aggregate_functions(functions)
+        .with_window_functions(windows)
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(PostgresTypes))
         .with_analyzer_rules(vec![

@@ -9,6 +9,8 @@
 //!  array_agg(DISTINCT x)                  ─▶ array_agg(DISTINCT x ORDER BY x)
 //!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
 //!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
+//!  x ^@ y                                 ─▶ starts_with(x, y)
+//!  lag(x, n)                              ─▶ lag_by_row(x, n)
 //! ```
 
 use cleave_fragment::functions::{milliseconds_of, seconds_of};
@@ -20,8 +22,12 @@ use datafusion::sql::sqlparser::ast::{
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
-use super::functions::{AT_TIME_ZONE, DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT, UUID_OF};
+use super::functions::{
+    AT_TIME_ZONE, DISCRETE_PERCENTILE, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY, MOST_FREQUENT,
+    UUID_OF,
+};
 use super::functions_in_from::cast;
+use super::overlaps::overlapping;
 use super::row_comparison::{binary, nested};
 use super::similar_pattern::similar_pattern;
 use crate::statement::catalog_syntax::call;
@@ -35,6 +41,10 @@ pub(super) fn lower_call(expression: &mut Expr) {
         Expr::UnaryOp { op, expr } => lower_operator(op, expr),
         Expr::BinaryOp { left, op: BinaryOperator::PGOverlap, right } => {
             Some(call("array_has_any", vec![(**left).clone(), (**right).clone()]))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Overlaps, right } => overlapping(left, right),
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            Some(call("starts_with", vec![(**left).clone(), (**right).clone()]))
         }
         Expr::Extract { field, expr, .. } => part_of_time(&field.to_string(), expr),
         Expr::SimilarTo { negated, expr, pattern, escape_char } => {
@@ -182,6 +192,8 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         args.collect()
     };
     match own.as_str() {
+        "lag" if is_by_row(&function.args) => LAG_BY_ROW.clone_into(&mut name.value),
+        "lead" if is_by_row(&function.args) => LEAD_BY_ROW.clone_into(&mut name.value),
         "every" => "bool_and".clone_into(&mut name.value),
         "variance" => "var_samp".clone_into(&mut name.value),
         "transaction_timestamp" => "now".clone_into(&mut name.value),
@@ -230,6 +242,21 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
         _ => {}
     }
     None
+}
+
+/// Whether `lag` or `lead` has more than literals behind its value, which the engine does not take.
+fn is_by_row(args: &FunctionArguments) -> bool {
+    let is_literal = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::UnaryOp { expr, .. })) => {
+            matches!(**expr, Expr::Value(_))
+        }
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => matches!(arg, Expr::Value(_)),
+        _ => true,
+    };
+    match args {
+        FunctionArguments::List(list) => !list.args.iter().skip(1).all(is_literal),
+        _ => false,
+    }
 }
 
 /// What WITHIN GROUP sorts, as a list.

@@ -4,11 +4,13 @@
 use std::ops::ControlFlow;
 
 use super::functions_in_from::{lower_functions_in_from, lower_rows};
+use super::having_alone::lower_having_alone;
 use super::integer_literals::type_integers;
 use super::lower_calls::lower_call;
 use super::outer_tables::name_outer_tables;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
+use super::values_as_queries::lower_values;
 use crate::statement::catalog_syntax::call;
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
@@ -17,6 +19,8 @@ use datafusion::sql::sqlparser::ast::{
 /// Makes `x::varchar(n)` and `x::char(n)` in `query` cut the text, as PostgreSQL does, `char(n)` without its
 /// trailing blanks, as it is stored; and makes doubles of numbers that no numeric holds.
 pub fn lower_syntax(query: &mut ast::Query) {
+    lower_values(query);
+    lower_having_alone(query);
     lower_functions_in_from(query);
     let flow: ControlFlow<()> = visit_expressions_mut(query, |expression| {
         if let Expr::Cast { data_type, .. } = expression

@@ -3,7 +3,7 @@
 //! A default is a constant (a number, a string, TRUE, FALSE, NULL, also cast to the column's own type or
 //! written as `DATE '...'`) or the time of the statement (`now()`, CURRENT_TIMESTAMP, LOCALTIMESTAMP,
 //! CURRENT_DATE, LOCALTIME), of which every row of a statement gets the same, as in PostgreSQL; or the next number of a
-//! sequence. So it needs no planner. Neither the clock nor the catalog is read here: the caller passes the statement's
+//! sequence, or a random uuid. So it needs no planner. Neither the clock nor the catalog is read here: the caller passes the statement's
 //! [`Moment`].
 //!
 //! Source: PostgreSQL's manual, "Default Values"; issue 2, part 4.
@@ -15,6 +15,7 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::compute::cast;
+use cleave_media::random_bytes;
 use cleave_store::{Column, ColumnType};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Value as AstValue};
@@ -40,6 +41,8 @@ enum DefaultValue {
     Time(Instant),
     /// The next number of the sequence that this names.
     Next(String),
+    /// A uuid for each row, as `gen_random_uuid()` makes them.
+    Uuid,
 }
 
 /// Which part of the statement's time.
@@ -64,6 +67,7 @@ pub fn default_array(column: &Column, row_count: usize, moment: &Moment) -> Resu
             Ok(ScalarValue::try_from_array(&one, 0)?.to_array_of_size(row_count)?)
         }
         DefaultValue::Next(sequence) => moment.numbers(column, &sequence, row_count),
+        DefaultValue::Uuid => uuids(column, row_count),
         DefaultValue::Time(instant) => {
             let midnight = now_us.div_euclid(DAY_US);
             let value = match instant {
@@ -110,6 +114,10 @@ pub fn check_default(column: &Column) -> Result<()> {
             Type::SmallInt | Type::Int | Type::BigInt | Type::Numeric { .. } | Type::Text => Ok(()),
             _ => Err(mismatch("a number")),
         },
+        DefaultValue::Uuid => match column.column_type {
+            Type::Uuid => Ok(()),
+            _ => Err(mismatch("a uuid")),
+        },
         DefaultValue::Text { text, kind } => {
             if !kind.fits(&column.column_type) {
                 return Err(mismatch(kind.name()));
@@ -131,6 +139,27 @@ pub fn check_default(column: &Column) -> Result<()> {
         }
     }
 }
+
+/// Uuids of version 4 (RFC 9562): random but for six bits.
+fn uuids(column: &Column, count: usize) -> Result<ArrayRef> {
+    let mut builder = ColumnBuilder::new(&column.column_type, count);
+    for _ in 0..count {
+        let random = random_bytes::<16>().map_err(|error| {
+            Error::io("draw", std::path::Path::new("a uuid"), std::io::Error::other(error))
+        })?;
+        let bits = (u128::from_le_bytes(random) & !UUID_FIXED) | UUID_VERSION_4;
+        let digits = format!("{bits:032x}");
+        builder.append_text(&digits).map_err(|source| Error::Value {
+            column: column.name.clone(),
+            source: Box::new(source),
+        })?;
+    }
+    Ok(builder.finish())
+}
+
+/// The bits of a uuid that say its version and variant, and what they say.
+const UUID_FIXED: u128 = (0xf << 76) | (0b11 << 62);
+const UUID_VERSION_4: u128 = (0x4 << 76) | (0b10 << 62);
 
 fn constant(column: &Column, kind: Literal, text: &str) -> Result<ArrayRef> {
     let mut builder = ColumnBuilder::new(&column.column_type, 1);
@@ -205,7 +234,8 @@ fn classify(expression: &ast::Expr, target: &ColumnType, text: &str) -> Result<D
         }
         ast::Expr::Function(function) => {
             let next = || next_of(function).map(DefaultValue::Next);
-            instant(function).or_else(next).ok_or_else(|| unsupported(text))
+            let uuid = || is_uuid(function).then_some(DefaultValue::Uuid);
+            instant(function).or_else(next).or_else(uuid).ok_or_else(|| unsupported(text))
         }
         _ => Err(unsupported(text)),
     }
@@ -219,6 +249,12 @@ fn same_family(cast: &ColumnType, target: &ColumnType) -> bool {
     cast == target
         || (texts == [true, true])
         || (texts[0] && matches!(target, ColumnType::Varchar(_)))
+}
+
+fn is_uuid(function: &ast::Function) -> bool {
+    let text = function.to_string().to_ascii_lowercase();
+    ["gen_random_uuid()", "pg_catalog.gen_random_uuid()", "uuid_generate_v4()"]
+        .contains(&text.as_str())
 }
 
 fn instant(function: &ast::Function) -> Option<DefaultValue> {
@@ -248,7 +284,10 @@ fn instant(function: &ast::Function) -> Option<DefaultValue> {
 
 /// Whether each row gets a value of its own, so that the default has none now.
 pub(crate) fn is_volatile(column: &Column) -> bool {
+    let makes_uuids = |default: &String| default.to_ascii_lowercase().contains("uuid");
     next_default(column).is_some()
+        || (column.default.as_ref().is_some_and(makes_uuids)
+            && matches!(value_of(column), Ok(DefaultValue::Uuid)))
 }
 
 /// The sequence of whose numbers a column's default is the next, as its text names it.
@@ -304,7 +343,8 @@ fn unsupported(text: &str) -> Error {
     Error::Unsupported {
         what: format!("DEFAULT {text}"),
         hint: Some(
-            "a default is a constant, nextval('sequence') or now(), CURRENT_TIMESTAMP, CURRENT_DATE, LOCALTIME"
+            "a default is a constant, nextval('sequence'), gen_random_uuid() or now(), CURRENT_TIMESTAMP, CURRENT_DATE, \
+             LOCALTIME"
                 .into(),
         ),
         position: None,

@@ -6,7 +6,7 @@
 //!    times by one.
 //! 4. [`patterns`] splits texts by regular expressions.
 //! 5. [`lists`] is what is left of `mode`, `percentile_disc` and `ARRAY(subquery)` once a list is there.
-//! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`. 8. [`moments`]: `now()` and its kin.
+//! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`. 8. [`moments`]: `now()` and its kin. 9. [`shift_by_row`]: `lag` and `lead` by a column.
 //!
 //! A device has none of them: what they do is for the eyes of whoever asks, and what makes text of values is here.
 
@@ -15,6 +15,7 @@ mod lists;
 mod moments;
 mod number_template;
 mod patterns;
+mod shift_by_row;
 mod template;
 mod text_of;
 mod texts;
@@ -28,6 +29,8 @@ use datafusion::logical_expr::ScalarUDF;
 
 pub(super) use lists::{DISCRETE_PERCENTILE, LIST_OR_EMPTY, MOST_FREQUENT};
 pub(crate) use moments::statement_timestamp;
+pub(crate) use shift_by_row::window_functions;
+pub(super) use shift_by_row::{LAG_BY_ROW, LEAD_BY_ROW};
 pub(super) use text_of::text_of;
 pub(super) use uuid_of::UUID_OF;
 pub(super) use zones::AT_TIME_ZONE;

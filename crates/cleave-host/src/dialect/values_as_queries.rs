@@ -1,0 +1,139 @@
+//! VALUES with a query in a row: said by UNION ALL, as the engine's VALUES has none.
+//!
+//! ```text
+//!  VALUES (1, (SELECT 2)), (3, 4)
+//!    ─▶ (SELECT column1, column2 FROM (SELECT 0 AS row, 1 AS column1, (SELECT 2) AS column2
+//!                                      UNION ALL SELECT 1, 3, 4) AS __values ORDER BY row)
+//! ```
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
+};
+
+use crate::statement::select::parsed;
+
+/// What the rows are called while they are sorted: as nothing else is.
+const VALUES: &str = "__values";
+const ROW: &str = "__row";
+
+/// Says so in `query`.
+pub(super) fn lower_values(query: &mut ast::Query) {
+    let flow = VisitMut::visit(query, &mut Lower);
+    debug_assert!(flow.is_continue(), "nothing stops the visit");
+}
+
+struct Lower;
+
+impl VisitorMut for Lower {
+    type Break = ();
+
+    fn post_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        lower(&mut query.body);
+        ControlFlow::Continue(())
+    }
+}
+
+fn lower(body: &mut SetExpr) {
+    match body {
+        SetExpr::Values(values) => {
+            if let Some(rows) = selects(values) {
+                *body = rows;
+            }
+        }
+        SetExpr::SetOperation { left, right, .. } => {
+            lower(left);
+            lower(right);
+        }
+        _ => {}
+    }
+}
+
+fn selects(values: &ast::Values) -> Option<SetExpr> {
+    let needs = Needs::of(values);
+    let width = values.rows.first()?.len();
+    if !needs.has_query || values.rows.iter().any(|row| row.len() != width) {
+        return None;
+    }
+    let count = values.rows.len();
+    // A row by itself, and rows that depend on what stands around, are not sorted.
+    let is_sorted = count > 1 && !needs.names_column;
+    let mut all: Option<SetExpr> = None;
+    for (number, row) in values.rows.iter().enumerate() {
+        let mut query = parsed("SELECT 1".to_owned()).ok()?;
+        let SetExpr::Select(select) = query.body.as_mut() else { return None };
+        let place = Expr::value(ast::Value::Number(number.to_string(), false));
+        let place = is_sorted.then(|| named(place, ROW.to_owned()));
+        let cells = row
+            .iter()
+            .zip(1..)
+            .map(|(cell, column)| named(cell.clone(), format!("column{column}")));
+        select.projection = place.into_iter().chain(cells).collect();
+        let body = query.body;
+        all = Some(match all {
+            None => *body,
+            Some(before) => SetExpr::SetOperation {
+                op: ast::SetOperator::Union,
+                set_quantifier: ast::SetQuantifier::All,
+                left: Box::new(before),
+                right: body,
+            },
+        });
+    }
+    let all = all?;
+    if !is_sorted {
+        return Some(all);
+    }
+    let columns = (1..=width).map(|column| format!("column{column}"));
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let text = format!("SELECT {columns} FROM (SELECT 1) AS {VALUES} ORDER BY {ROW}");
+    let mut sorted = parsed(text).ok()?;
+    let SetExpr::Select(select) = sorted.body.as_mut() else { return None };
+    match &mut select.from.first_mut()?.relation {
+        ast::TableFactor::Derived { subquery, .. } => *subquery.body = all,
+        _ => return None,
+    }
+    Some(SetExpr::Query(sorted))
+}
+
+fn named(expr: Expr, name: String) -> SelectItem {
+    SelectItem::ExprWithAlias { expr, alias: Ident::new(name) }
+}
+
+/// What rows of VALUES have that the engine's cannot.
+#[derive(Default)]
+struct Needs {
+    has_query: bool,
+    names_column: bool,
+    depth: usize,
+}
+
+impl Needs {
+    fn of(values: &ast::Values) -> Self {
+        let mut needs = Self::default();
+        let _: ControlFlow<()> = values.visit(&mut needs);
+        needs
+    }
+}
+
+impl Visitor for Needs {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+        self.has_query = true;
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+        self.depth = self.depth.saturating_sub(1);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
+        let is_column = matches!(expression, Expr::Identifier(_) | Expr::CompoundIdentifier(_));
+        self.names_column |= is_column && self.depth == 0;
+        ControlFlow::Continue(())
+    }
+}
