@@ -315,6 +315,8 @@ pub enum Fault {
     AmbiguousColumn,
     /// More names than a table has columns (42P10).
     ColumnAliases,
+    /// A function that there is not for such arguments (42883).
+    UndefinedFunction,
     /// A name that two tables of a statement have (42712).
     DuplicateAlias,
     /// A table that the statement does not read, or calls otherwise (42P01).

@@ -21,6 +21,7 @@ impl Fault {
             Self::Type => "42804",
             Self::DuplicateColumn => "42701",
             Self::AmbiguousColumn => "42702",
+            Self::UndefinedFunction => "42883",
             Self::DuplicateAlias => "42712",
             Self::MissingTable => "42P01",
             Self::Options | Self::Statement => "42601",

@@ -6,6 +6,7 @@
 
 mod archive;
 mod backup;
+mod bound_errors;
 mod broadcasts;
 mod check;
 mod comments;

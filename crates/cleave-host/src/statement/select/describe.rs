@@ -16,7 +16,7 @@ use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast;
 
-use super::missing_table::named_table;
+use super::placed::placed;
 use super::{Bound, ReadView, bind};
 use crate::database::Database;
 use crate::dialect::column_type_of;
@@ -68,7 +68,7 @@ pub(crate) async fn describe_over(
     if types.contains(&None) {
         let put = |query: &mut ast::Query| put_types_into(query, &types);
         let bound = bind(database, settings, view, query.clone(), given, put);
-        let (bound, _) = bound.await.map_err(|error| named_table(error, query))?;
+        let (bound, _) = bound.await.map_err(|error| placed(error, query))?;
         infer(&bound.logical, &mut types)?;
         // A column of its own is what it is given.
         shown_places(&query.body, &mut |place| {
@@ -80,10 +80,10 @@ pub(crate) async fn describe_over(
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let bound = bind(database, settings, view, query.clone(), given, put);
     let (Bound { state, logical, tables }, names) =
-        bound.await.map_err(|error| named_table(error, query))?;
+        bound.await.map_err(|error| placed(error, query))?;
     let sources = super::views::source_names(&logical);
     let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});
-    let analysed = analysed.map_err(|error| named_table(error.into(), query))?;
+    let analysed = analysed.map_err(|error| placed(error.into(), query))?;
     let schema = names.apply(analysed.schema().inner());
     Ok(Described { types: all_known(&types)?, schema, sources, tables })
 }

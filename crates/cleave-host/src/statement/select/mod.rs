@@ -56,6 +56,7 @@ mod over_rows;
 mod own_tables;
 mod pack_group_keys;
 pub(crate) mod pg_catalog;
+mod placed;
 mod planned_input;
 mod result_names;
 mod sequence_functions;
@@ -96,7 +97,7 @@ pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning};
-use missing_table::named_table;
+use placed::placed;
 pub(crate) use result_names::ResultNames;
 pub(crate) use used_columns::{is_whole, uses_column};
 
@@ -280,7 +281,7 @@ async fn plan(
     let stopwatch = Stopwatch::start();
     database.activity().note(Act::Plan);
     let split = settings.split_in_force();
-    let named = |error| named_table(error, asked.query);
+    let named = |error| placed(error, asked.query);
     let context = context(database, settings, asked.view, &asked.parameters.rows).await?;
     let put = |query: &mut ast::Query| asked.parameters.put_into(query);
     let (query, names) = lowered(asked.query.clone(), &context, put).map_err(named)?;

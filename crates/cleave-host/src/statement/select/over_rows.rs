@@ -13,7 +13,7 @@ use datafusion::physical_plan::collect;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
-use super::missing_table::named_table;
+use super::placed::placed;
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use super::{Asked, ReadView, apply_schema, describe_over, run_query};
@@ -107,7 +107,7 @@ pub(crate) async fn over_tables(
     let statement = ast::Statement::Query(Box::new(query));
     let statement = EngineStatement::Statement(Box::new(statement));
     let logical = state.statement_to_plan(statement).await;
-    let logical = logical.map_err(|error| named_table(error.into(), asked.query))?;
+    let logical = logical.map_err(|error| placed(error.into(), asked.query))?;
     let physical = state.create_physical_plan(&logical).await?;
     let schema = names.apply(&physical.schema());
     let batches = collect(physical, state.task_ctx()).await?;
