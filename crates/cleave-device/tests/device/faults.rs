@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, Int32Array, RecordBatch, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use cleave_fragment::command::message::RunEvent;
 use cleave_fragment::command::{
     Command, DeviceError, Execute, Identity, Payload, Reply, Request, RunReport, Slot, SlotPayload,
 };
-use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_fragment::link::{DeviceService, SlotForm, SlotSender};
 use cleave_media::{AlignedBuffer, BlockAddress, Extent, Media, MediaError};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -107,6 +108,16 @@ pub(crate) enum Lie {
     MissingLastSlot,
     /// A slot that is no batch.
     NotABatch,
+    /// A slot that says that it has more rows than it has.
+    WrongRowCount,
+    /// A report that counts more rows than the slots have.
+    MissingRows,
+    /// A slot whose rows are of another type.
+    OtherColumns,
+    /// A slot with a NULL where there can be none; the device says that there can.
+    StrayNull,
+    /// The same, where the device does not even say so.
+    HiddenNull,
     /// A panic.
     Panic,
 }
@@ -143,15 +154,26 @@ impl DeviceService for Liar {
         slots: SlotSender,
     ) -> Result<SchemaRef, DeviceError> {
         let batch = crate::bench::rows().slice(0, 10);
-        let encoded = cleave_fragment::command::slot::encode_batch(&batch).unwrap();
+        let spoilt = spoilt(self.0, &batch);
+        let encode = |batch| cleave_fragment::command::slot::encode_batch(batch).unwrap();
+        let (encoded, encoded_spoilt) = (encode(&batch), encode(&spoilt));
+        let in_memory = slots.form() == SlotForm::Batches;
         let slot = |number: u64| {
             let mut payload = Payload::new(encoded.clone().into());
             match self.0 {
                 Lie::SpoiltSlot if number == 1 => payload.checksum ^= 1,
                 Lie::NotABatch if number == 1 => payload = Payload::new(vec![1; 100].into()),
+                _ if number == 1 => payload = Payload::new(encoded_spoilt.clone().into()),
                 _ => {}
             }
-            Slot { number, row_count: 10, payload: SlotPayload::Encoded(payload) }
+            let is_longer = matches!(self.0, Lie::WrongRowCount) && number == 1;
+            let as_it_is = in_memory && !matches!(self.0, Lie::SpoiltSlot | Lie::NotABatch);
+            let rows = if number == 1 { &spoilt } else { &batch };
+            let payload = match as_it_is {
+                true => SlotPayload::Batch(rows.clone()),
+                false => SlotPayload::Encoded(payload),
+            };
+            Slot { number, row_count: 10 + u64::from(is_longer), payload }
         };
         for number in 0..3 {
             if !(matches!(self.0, Lie::MissingSlot) && number == 1) {
@@ -159,12 +181,33 @@ impl DeviceService for Liar {
             }
         }
         let count = if matches!(self.0, Lie::MissingLastSlot) { 4 } else { 3 };
-        slots
-            .send(RunEvent::Finished(Box::new(RunReport { slots: count, ..RunReport::default() })));
-        Ok(batch.schema())
+        let rows = if matches!(self.0, Lie::MissingRows) { 31 } else { 30 };
+        let report = RunReport { slots: count, rows, ..RunReport::default() };
+        slots.send(RunEvent::Finished(Box::new(report)));
+        Ok(if matches!(self.0, Lie::HiddenNull) { batch.schema() } else { spoilt.schema() })
     }
 
     fn steer(&self, _command: Command) {}
+}
+
+/// The second slot of a device that lies about rows.
+fn spoilt(lie: Lie, batch: &RecordBatch) -> RecordBatch {
+    let column = |column: ArrayRef, is_nullable: bool| {
+        let mut columns = batch.columns().to_vec();
+        let mut fields: Vec<Field> =
+            batch.schema().fields().iter().map(|field| field.as_ref().clone()).collect();
+        fields[0] = Field::new("id", column.data_type().clone(), is_nullable);
+        columns[0] = column;
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
+    };
+    match lie {
+        Lie::OtherColumns => column(new_null_array(&DataType::Utf8, batch.num_rows()), true),
+        Lie::StrayNull | Lie::HiddenNull => {
+            let ids = (0..10).map(|id| (id != 3).then_some(id)).collect::<Int32Array>();
+            column(Arc::new(ids), true)
+        }
+        _ => batch.clone(),
+    }
 }
 
 /// Passes bytes on to a server, until it is cut.

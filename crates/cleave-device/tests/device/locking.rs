@@ -52,7 +52,8 @@ impl DeviceService for Locker {
             self.tasks.lock().unwrap().spawn(async move {
                 let event = match lock_all(&RowLocks::Asked(asked), rows).await {
                     Ok(rows) => {
-                        RunEvent::Finished(Box::new(RunReport { rows, ..RunReport::default() }))
+                        let report = RunReport { rows_scanned: rows, ..RunReport::default() };
+                        RunEvent::Finished(Box::new(report))
                     }
                     Err(why) => RunEvent::Failed(DeviceError::new(
                         DeviceErrorCause::Cancelled,
@@ -148,7 +149,7 @@ async fn a_lock_takes_less_than_twelve_bytes_on_the_wire() {
     let request = request(&bench, 1, ROWS);
     let mut stream = bench.link.execute_locking(request, Arc::clone(&job)).await.unwrap();
     assert!(stream.next().await.unwrap().is_none());
-    assert_eq!(stream.report().unwrap().rows, ROWS);
+    assert_eq!(stream.report().unwrap().rows_scanned, ROWS);
     let bytes = bench.link.traffic().since(before);
     let bytes = bytes.sent_bytes + bytes.received_bytes;
     assert!(bytes < 12 * ROWS, "{bytes} bytes");
@@ -180,7 +181,7 @@ async fn grants_come_over_a_wire_that_is_cut() {
             let begun = link.execute_locking(request.clone(), Arc::clone(&running)).await;
             let ended = match begun {
                 Ok(mut stream) => match stream.next().await {
-                    Ok(None) => break done.send(stream.report().unwrap().rows).unwrap(),
+                    Ok(None) => break done.send(stream.report().unwrap().rows_scanned).unwrap(),
                     other => other.map(|_| ()),
                 },
                 Err(error) => Err(error),

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use arrow::datatypes::{DataType, Field, Schema};
 use cleave_device::{ListenOptions, Listener, Runtime, ServeError};
 use cleave_fragment::command::wire::{
     Frame, FrameKind, MAGIC, PROTOCOL_VERSION, read_frame, read_welcome, write_frame, write_hello,
@@ -176,6 +177,37 @@ async fn a_device_that_lies_about_a_run_is_caught() {
             assert_eq!(matches!(error, LinkError::Corrupt { .. }), matches!(lie, Lie::SpoiltSlot));
             assert!(stream.report().is_none());
             assert!(stream.next().await.unwrap().is_none(), "after an error comes the end");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rows_that_a_fragment_cannot_have_made_are_the_devices_fault() {
+    let fields =
+        vec![Field::new("id", DataType::Int32, false), Field::new("name", DataType::Utf8, true)];
+    let schema = Arc::new(Schema::new(fields));
+    for (lie, expected) in [
+        (Lie::WrongRowCount, "slot 1 has 10 rows, and says 11"),
+        (Lie::MissingRows, "it made 31 rows, of which 30 came"),
+        (Lie::OtherColumns, "column \"id\" of its rows has type Utf8, and not Int32"),
+        (Lie::StrayNull, "slot 1: column \"id\" has a NULL, where there can be none"),
+        (Lie::HiddenNull, "slot 1: column \"id\" has a NULL, where there can be none"),
+    ] {
+        let server = Server::start(Arc::new(Liar(lie)), any_port(), None).await;
+        let remote: Arc<dyn Link> = connect_plain(server.address).await.unwrap();
+        let embedded: Arc<dyn Link> =
+            cleave_fragment::link::EmbeddedLink::new(Arc::new(Liar(lie)), None);
+        for link in [remote, embedded] {
+            let name = link.device();
+            let bench = Bench::of(link, memory(), None).await;
+            let mut stream = bench.execute(bench.request(1, &scan(None), &[])).await;
+            let error = match stream.expect_rows(Arc::clone(&schema)) {
+                Ok(()) => drain(&mut stream).await.unwrap_err(),
+                Err(error) => error,
+            };
+            assert!(matches!(error, LinkError::Protocol { .. }), "{lie:?}: {error:?}");
+            let text = error.to_string();
+            assert!(text.contains(expected) && text.contains(&name), "{lie:?}: {text}");
         }
     }
 }

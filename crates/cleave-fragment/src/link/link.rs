@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use crate::command::message::RunEvent;
 use crate::command::slot::{SlotDecoder, batch_bytes};
 use crate::command::{Command, DeviceError, Execute, Reply, RunReport, Slot, SlotPayload};
+use crate::link::expected_rows::{check_columns, check_rows, with_nulls};
 use crate::link::metered::ByteCounters;
 use crate::link::token_bucket::RateCap;
 use crate::row_locks::HostedJob;
@@ -378,8 +379,9 @@ pub struct RunStream {
     report: Option<Box<RunReport>>,
     ended: bool,
     waited: Duration,
-    /// Bytes of the slots that were handed out.
+    /// Bytes of the slots that were handed out, and their rows where all of them came over this stream.
     slot_bytes: u64,
+    rows: Option<u64>,
 }
 
 /// What a link knows of a run when it makes its [`RunStream`].
@@ -399,7 +401,7 @@ pub(crate) struct AcceptedRun {
 impl RunStream {
     pub(crate) fn new(run: AcceptedRun) -> Self {
         Self {
-            decoder: SlotDecoder::new(&run.schema),
+            decoder: SlotDecoder::new(&with_nulls(&run.schema)),
             device: run.device,
             schema: run.schema,
             events: run.events,
@@ -415,7 +417,19 @@ impl RunStream {
             ended: false,
             waited: Duration::ZERO,
             slot_bytes: 0,
+            rows: (run.first_slot == 0).then_some(0),
         }
+    }
+
+    /// Says that rows have to be of `schema`, that of the fragment: what a device says of types and NULLs is not believed.
+    ///
+    /// # Errors
+    /// [`LinkError::Protocol`] where the device has accepted the run with other columns.
+    pub fn expect_rows(&mut self, schema: SchemaRef) -> Result<(), LinkError> {
+        check_columns(&schema, &self.schema).map_err(|detail| self.broken(detail))?;
+        self.decoder = SlotDecoder::new(&with_nulls(&schema));
+        self.schema = schema;
+        Ok(())
     }
 
     /// Schema of the rows.
@@ -497,10 +511,8 @@ impl RunStream {
 
     fn take(&mut self, slot: Slot) -> Result<RecordBatch, LinkError> {
         if slot.number != self.next_slot {
-            return Err(LinkError::Protocol {
-                device: self.device.clone(),
-                detail: format!("slot {} came where {} was due", slot.number, self.next_slot),
-            });
+            let detail = format!("slot {} came where {} was due", slot.number, self.next_slot);
+            return Err(self.broken(detail));
         }
         let (batch, bytes) = match slot.payload {
             SlotPayload::Batch(batch) => {
@@ -513,15 +525,21 @@ impl RunStream {
                     let what = format!("slot {}", slot.number);
                     return Err(LinkError::Corrupt { device: self.device.clone(), what });
                 }
-                let decoded = self.decoder.decode(payload.bytes);
-                let batch = decoded.map_err(|error| LinkError::Protocol {
-                    device: self.device.clone(),
-                    detail: format!("slot {} is no Arrow batch: {error}", slot.number),
+                let batch = self.decoder.decode(payload.bytes).map_err(|error| {
+                    self.broken(format!("slot {} is no Arrow batch: {error}", slot.number))
                 })?;
                 (batch, bytes)
             }
         };
+        if batch.num_rows() as u64 != slot.row_count {
+            let (said, found) = (slot.row_count, batch.num_rows());
+            let detail = format!("slot {} has {found} rows, and says {said}", slot.number);
+            return Err(self.broken(detail));
+        }
+        let batch = check_rows(&self.schema, &batch)
+            .map_err(|detail| self.broken(format!("slot {}: {detail}", slot.number)))?;
         self.next_slot += 1;
+        self.rows = self.rows.map(|rows| rows.saturating_add(slot.row_count));
         self.slot_bytes = self.slot_bytes.saturating_add(bytes);
         self.untold_bytes = self.untold_bytes.saturating_add(bytes);
         if self.next_slot - self.told >= self.tell_every || self.untold_bytes >= self.tell_bytes {
@@ -534,13 +552,21 @@ impl RunStream {
 
     fn finish(&mut self, report: Box<RunReport>) -> Result<(), LinkError> {
         if report.slots != self.next_slot {
-            return Err(LinkError::Protocol {
-                device: self.device.clone(),
-                detail: format!("it made {} slots, of which {} came", report.slots, self.next_slot),
-            });
+            let came = self.next_slot;
+            return Err(
+                self.broken(format!("it made {} slots, of which {came} came", report.slots))
+            );
+        }
+        if let Some(came) = self.rows.filter(|rows| *rows != report.rows) {
+            return Err(self.broken(format!("it made {} rows, of which {came} came", report.rows)));
         }
         self.report = Some(report);
         Ok(())
+    }
+
+    /// What the device did that no device does.
+    fn broken(&self, detail: String) -> LinkError {
+        LinkError::Protocol { device: self.device.clone(), detail }
     }
 }
 

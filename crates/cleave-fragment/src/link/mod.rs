@@ -10,7 +10,8 @@
 //! 2. [`EmbeddedLink`] joins the two in one process, [`ConnectedLink`] through shared memory
 //!    ([`ConnectedLink::local`]) or over TCP ([`ConnectedLink::remote`]); one conformance suite runs over all three.
 //! 3. `dial` is how a link connects, `connection` what it talks over.
-//! 4. [`local_stream`] makes shared memory a stream of bytes; [`tls`] pins the device's certificate;
+//! 4. `expected_rows` is what is believed of a device's rows.
+//! 5. [`local_stream`] makes shared memory a stream of bytes; [`tls`] pins the device's certificate;
 //!    [`token_bucket`] holds a link to a rate, [`metered`] counts what crosses.
 //!
 //! Invariant: a link adds no meaning. What a command does is said in
@@ -21,6 +22,7 @@ mod connected_link;
 mod connection;
 mod dial;
 pub mod embedded;
+mod expected_rows;
 #[expect(clippy::module_inception, reason = "the trait that this directory is named after")]
 pub mod link;
 pub mod local;

@@ -18,6 +18,7 @@ use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Exe
 use cleave_fragment::link::{Link, LinkError, RunStream};
 use cleave_media::BLOCK_SIZE;
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::physical_plan::ExecutionPlan;
 
 use crate::device::{Claim, ClaimedRun, Device};
@@ -32,6 +33,8 @@ pub(crate) struct DeviceRun {
     device: Arc<Device>,
     link: Arc<dyn Link>,
     header: CommandHeader,
+    /// Of the rows that must come.
+    schema: SchemaRef,
     run: Run,
     /// How it may be begun again, until its first row is there.
     again: Option<Again>,
@@ -68,11 +71,14 @@ impl DeviceRun {
         let again =
             (!sizes.is_empty()).then(|| Again { request: request.clone(), sizes, failure: None });
         let (device, link) = (Arc::clone(device), Arc::clone(link));
-        let header = request.header;
+        let (header, schema) = (request.header, plan.schema());
         let mut begun =
-            Self { device, link, header, run: Run::Over, again, waited: Duration::ZERO };
+            Self { device, link, header, schema, run: Run::Over, again, waited: Duration::ZERO };
         match begun.link.execute(request).await {
-            Ok(stream) => begun.run = Run::Plain(Box::new(stream)),
+            Ok(mut stream) => {
+                stream.expect_rows(Arc::clone(&begun.schema))?;
+                begun.run = Run::Plain(Box::new(stream));
+            }
             Err(error) => begun.begin_again(error).await?,
         }
         Ok(begun)
@@ -161,7 +167,7 @@ impl DeviceRun {
             request.header = self.device.next_run();
             request.reserved = vec![extent];
             self.header = request.header;
-            match ClaimedRun::begin(claim, &self.link, request).await {
+            match ClaimedRun::begin(claim, &self.link, request, &self.schema).await {
                 Ok(run) => {
                     self.run = Run::WithSpace(run);
                     return Ok(());

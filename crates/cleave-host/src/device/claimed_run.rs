@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use cleave_fragment::command::{CommandHeader, Execute, RunReport};
 use cleave_fragment::link::{Link, LinkError, RunStream};
 use tokio::runtime::Handle;
@@ -25,7 +26,7 @@ pub(crate) struct ClaimedRun {
 }
 
 impl ClaimedRun {
-    /// Begins `request`, whose reserved extents are taken and reserved with `claim`.
+    /// Begins `request`, whose reserved extents are taken and reserved with `claim`, and whose rows are of `schema`.
     ///
     /// # Errors
     /// Those of the link and the device.
@@ -33,12 +34,15 @@ impl ClaimedRun {
         claim: Arc<Claim>,
         link: &Arc<dyn Link>,
         request: Execute,
+        schema: &SchemaRef,
     ) -> Result<Self, LinkError> {
         let under_way = claim.enter_write();
         let mut begun = Self { run: request.header, stream: None, space: Some((claim, under_way)) };
         match link.execute(request).await {
             Ok(stream) => {
-                begun.stream = Some(Box::new(stream));
+                // First: where it has other rows, the run is stopped as it is when this is dropped.
+                let stream = begun.stream.insert(Box::new(stream));
+                stream.expect_rows(Arc::clone(schema))?;
                 Ok(begun)
             }
             Err(error) => {

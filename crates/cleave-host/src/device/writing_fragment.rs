@@ -7,12 +7,18 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use cleave_fragment::command::slot::batch_bytes;
 use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
 use cleave_fragment::link::LinkError;
+use cleave_media::BLOCK_SIZE;
 use tokio::sync::oneshot;
 
 use super::Claim;
 use crate::error::Result;
+
+/// Bytes of what a fragment says besides its pages: the filter over the keys of a run.
+const BYTES_BESIDE: u64 = 64 << 20;
 
 /// How a fragment that wrote has ended.
 pub(crate) enum Written {
@@ -22,18 +28,46 @@ pub(crate) enum Written {
     Failed(LinkError),
 }
 
+/// What may come still of rows that say what was written: they are held until all are there.
+struct Left {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Left {
+    /// A row for each page that fits into what is reserved, and one behind them; of a page's keys less than the page has.
+    fn of(request: &Execute) -> Self {
+        let blocks: u64 = request.reserved.iter().map(|extent| u64::from(extent.block_count)).sum();
+        let bytes = blocks.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
+        Self { rows: blocks + 1, bytes: bytes.saturating_add(BYTES_BESIDE) }
+    }
+
+    /// Whether `batch` may come too.
+    fn take(&mut self, batch: &RecordBatch) -> bool {
+        let (rows, bytes) = (batch.num_rows() as u64, batch_bytes(batch));
+        let left = self.rows.checked_sub(rows).zip(self.bytes.checked_sub(bytes));
+        let Some((rows, bytes)) = left else { return false };
+        *self = Self { rows, bytes };
+        true
+    }
+}
+
 impl Claim {
-    /// Runs `request`, whose reserved extents are taken and reserved, to its end.
+    /// Runs `request`, whose reserved extents are taken and reserved, to its end. What it answers are rows of `schema`.
     ///
     /// # Errors
     /// Those of connecting.
-    pub(crate) async fn run_fragment(self: &Arc<Self>, request: Execute) -> Result<Written> {
+    pub(crate) async fn run_fragment(
+        self: &Arc<Self>,
+        request: Execute,
+        schema: SchemaRef,
+    ) -> Result<Written> {
         let claim = Arc::clone(self);
         let (done, ended) = oneshot::channel();
         let (wanted, given_up) = oneshot::channel::<()>();
         let under_way = self.enter_write();
         let run = async move {
-            let (outcome, may_write) = claim.run_to_its_end(request, given_up).await;
+            let (outcome, may_write) = claim.run_to_its_end(request, schema, given_up).await;
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
             // First: who hears that it has ended finds the space free.
@@ -62,9 +96,11 @@ impl Claim {
     async fn run_to_its_end(
         &self,
         request: Execute,
+        schema: SchemaRef,
         mut given_up: oneshot::Receiver<()>,
     ) -> (Result<Written>, bool) {
         let run = request.header;
+        let mut left = Left::of(&request);
         let link = match self.device.link().await {
             Ok(link) => link,
             Err(error) => return (Err(error), false),
@@ -81,7 +117,11 @@ impl Claim {
             }
         };
         let mut rows = Vec::new();
+        let other_rows = stream.expect_rows(schema).err();
         let failure = loop {
+            if other_rows.is_some() {
+                break other_rows;
+            }
             let next = tokio::select! {
                 biased;
                 next = stream.next() => next,
@@ -89,7 +129,10 @@ impl Claim {
                 _ = &mut given_up => break None,
             };
             match next {
-                Ok(Some(batch)) => rows.push(batch),
+                Ok(Some(batch)) => match left.take(&batch) {
+                    true => rows.push(batch),
+                    false => break Some(self.too_much()),
+                },
                 Ok(None) => return (Ok(Written::Rows(rows)), false),
                 Err(error) => break Some(error),
             }
@@ -102,6 +145,13 @@ impl Claim {
         let Some(error) = failure else { return (Ok(Written::Rows(Vec::new())), may_write) };
         self.device.forget_if_useless(&link, &error).await;
         (Ok(Written::Failed(error)), may_write)
+    }
+
+    fn too_much(&self) -> LinkError {
+        LinkError::Protocol {
+            device: self.device.entry.address(),
+            detail: "it says more of what it wrote than fits into what was reserved".to_owned(),
+        }
     }
 
     /// Stops `run`; whether the device has said that it stands still.

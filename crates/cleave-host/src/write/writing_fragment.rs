@@ -115,7 +115,7 @@ impl WritingFragment {
                 reserved => reserved?,
             };
             let request = self.request(sides, fragment.clone(), reserved).await?;
-            let error = match claim.run_fragment(request).await? {
+            let error = match claim.run_fragment(request, self.plan.schema()).await? {
                 Written::Rows(rows) => return Ok(Some((rows, reserved))),
                 Written::Failed(error) => error,
             };

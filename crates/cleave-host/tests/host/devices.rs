@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleave_device::{ListenOptions, Listener, OwnerRecord, Runtime, RuntimeOptions};
-use cleave_fragment::link::Token;
+use cleave_fragment::link::{DeviceService, Token};
 use cleave_host::{Database, Error, RemoteDevice};
 use cleave_media::{DirectFile, Media, OpenMode};
 
@@ -38,16 +38,28 @@ impl Served {
         address: SocketAddr,
     ) -> Self {
         let path = path.to_owned();
+        let device = move || {
+            // As `cleaved` has it: whose the device is outlives it.
+            let owner = OwnerRecord::beside_identity(&path.with_extension("id"));
+            let options = RuntimeOptions { owner, ..runtime_options(identity) };
+            Runtime::new(media, options).unwrap() as Arc<dyn DeviceService>
+        };
+        Self::of(device, address).await
+    }
+
+    /// Serves what `device` makes.
+    pub(crate) async fn of(
+        device: impl FnOnce() -> Arc<dyn DeviceService> + Send + 'static,
+        address: SocketAddr,
+    ) -> Self {
         let started = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread()
                 .worker_threads(1)
                 .enable_all()
                 .build()
                 .unwrap();
-            // As `cleaved` has it: whose the device is outlives it.
-            let owner = OwnerRecord::beside_identity(&path.with_extension("id"));
-            let options = RuntimeOptions { owner, ..runtime_options(identity) };
-            let device = Runtime::new(media, options).unwrap();
+            let _context = runtime.enter();
+            let device = device();
             let options = ListenOptions {
                 address,
                 identity: None,

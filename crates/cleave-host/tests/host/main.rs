@@ -40,6 +40,7 @@ mod key_filters;
 mod late_columns;
 mod load;
 mod log;
+mod lying_devices;
 mod narrowing;
 mod open;
 mod pages;

@@ -420,14 +420,20 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
     Frame::of_head(FrameKind::Report, request, message.encode_to_vec())
 }
 
+/// Larger figures are taken for this one: they are added up, of many runs.
+const FIGURE_MAX: u64 = 1 << 56;
+
 /// The report in a frame of kind [`FrameKind::Report`].
 pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
+    if count_fields(&frame.head) > FIELD_COUNT_BESIDES {
+        return Err(MalformedMessage::Field("number of fields"));
+    }
     let message = ReportProto::decode(frame.head)?;
     let operators = message.operators.into_iter().map(|metric| {
         Ok(OperatorMetric {
             node: metric.node,
             name: metric.name,
-            value: metric.value,
+            value: metric.value.min(FIGURE_MAX),
             kind: METRIC_KINDS
                 .into_iter()
                 .find(|kind| metric_kind_code(*kind) == metric.kind)
@@ -437,15 +443,15 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
     Ok(RunReport {
         rows: message.rows,
         slots: message.slots,
-        slot_bytes: message.slot_bytes,
-        media_bytes: message.media_bytes,
-        pages_read: message.pages_read,
-        morsels: message.morsels,
-        rows_scanned: message.rows_scanned,
-        cpu: Duration::from_nanos(message.cpu_ns),
-        stall: Duration::from_nanos(message.stall_ns),
-        wall: Duration::from_nanos(message.wall_ns),
-        peak_memory_bytes: message.peak_memory_bytes,
+        slot_bytes: message.slot_bytes.min(FIGURE_MAX),
+        media_bytes: message.media_bytes.min(FIGURE_MAX),
+        pages_read: message.pages_read.min(FIGURE_MAX),
+        morsels: message.morsels.min(FIGURE_MAX),
+        rows_scanned: message.rows_scanned.min(FIGURE_MAX),
+        cpu: Duration::from_nanos(message.cpu_ns.min(FIGURE_MAX)),
+        stall: Duration::from_nanos(message.stall_ns.min(FIGURE_MAX)),
+        wall: Duration::from_nanos(message.wall_ns.min(FIGURE_MAX)),
+        peak_memory_bytes: message.peak_memory_bytes.min(FIGURE_MAX),
         copies: message.copies,
         kept: message.kept,
         worked: strip_from_proto(message.worked)?,

@@ -1,0 +1,219 @@
+//! Devices that serve pages as they should and lie about the rows of fragments: the statement fails with an error that names the device, and
+//! the next statement is served.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, new_null_array,
+};
+use arrow::datatypes::{DataType, Decimal128Type, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use cleave_fragment::command::message::RunEvent;
+use cleave_fragment::command::slot::{SlotDecoder, encode_batch};
+use cleave_fragment::command::{Command, DeviceError, Execute, Payload, Reply, Slot, SlotPayload};
+use cleave_fragment::link::{DeviceService, SlotSender};
+use cleave_host::value::value_text;
+use cleave_host::{Database, Error, OpenOptions, Outcome, Session};
+
+use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
+use crate::support::{embedded, embedded_as, rows, run};
+
+/// What a device does to the rows of its fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lie {
+    None,
+    /// A NULL in the first column; it says that there may be one.
+    Null,
+    /// The first column is a text.
+    Text,
+    /// There is one column more.
+    Column,
+    /// Numbers have all the digits that fit into 128 bits.
+    Digits,
+}
+
+/// A device that lies as it is told.
+#[derive(Debug)]
+struct Liar {
+    device: Arc<dyn DeviceService>,
+    lie: Arc<Mutex<Lie>>,
+}
+
+#[async_trait]
+impl DeviceService for Liar {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        self.device.call(command).await
+    }
+
+    async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError> {
+        let (sender, mut events) = SlotSender::channel(slots.form());
+        let schema = self.device.execute(request, sender).await?;
+        let lie = *self.lie.lock().unwrap();
+        let told = lie.told(&RecordBatch::new_empty(Arc::clone(&schema))).schema();
+        let decoder = SlotDecoder::new(&schema);
+        tokio::runtime::Handle::current().spawn(async move {
+            while let Some(event) = events.recv().await {
+                let event = match event {
+                    RunEvent::Slot(slot) => RunEvent::Slot(lie.of_slot(slot, &decoder)),
+                    other => other,
+                };
+                slots.send(event);
+            }
+        });
+        Ok(told)
+    }
+
+    fn steer(&self, command: Command) {
+        self.device.steer(command);
+    }
+}
+
+impl Lie {
+    fn of_slot(self, slot: Slot, decoder: &SlotDecoder) -> Slot {
+        let payload = match slot.payload {
+            SlotPayload::Batch(batch) => SlotPayload::Batch(self.told(&batch)),
+            SlotPayload::Encoded(payload) => {
+                let batch = decoder.decode(payload.bytes).unwrap();
+                let told = encode_batch(&self.told(&batch)).unwrap();
+                SlotPayload::Encoded(Payload::new(told.into()))
+            }
+        };
+        Slot { payload, ..slot }
+    }
+
+    /// What it makes of `batch`.
+    fn told(self, batch: &RecordBatch) -> RecordBatch {
+        let count = batch.num_rows();
+        let mut columns = batch.columns().to_vec();
+        match (self, columns.first_mut()) {
+            (Self::None, _) => return batch.clone(),
+            (Self::Null, Some(first)) => *first = new_null_array(first.data_type(), count),
+            (Self::Text, Some(first)) => *first = Arc::new(StringArray::from(vec!["x"; count])),
+            (Self::Column, _) => columns.push(Arc::new(Int32Array::from(vec![1; count]))),
+            _ => columns.iter_mut().for_each(|column| *column = self.of_column(column)),
+        }
+        let field = |(place, column): (usize, &ArrayRef)| {
+            let known = batch.schema().fields().get(place).map(|field| field.name().clone());
+            Field::new(known.unwrap_or_default(), column.data_type().clone(), true)
+        };
+        let fields: Vec<Field> = columns.iter().enumerate().map(field).collect();
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).unwrap()
+    }
+
+    fn of_column(self, column: &ArrayRef) -> ArrayRef {
+        match (self, column.data_type()) {
+            (Self::Digits, DataType::Decimal128(..)) => {
+                let digits = column.as_primitive::<Decimal128Type>();
+                let digits = digits.unary::<_, Decimal128Type>(|_| i128::MAX);
+                Arc::new(digits.with_data_type(column.data_type().clone()))
+            }
+            _ => Arc::clone(column),
+        }
+    }
+}
+
+/// A database whose embedded device lies, and a remote one called nas too.
+struct Lied {
+    _directory: tempfile::TempDir,
+    _served: Served,
+    database: Arc<Database>,
+    lie: Arc<Mutex<Lie>>,
+}
+
+impl Lied {
+    async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let lie = Arc::new(Mutex::new(Lie::None));
+        let told = Arc::clone(&lie);
+        let factory = Arc::new(move |path: &Path| {
+            let device = embedded()(path)?;
+            Ok(Arc::new(Liar { device, lie: Arc::clone(&told) }) as Arc<dyn DeviceService>)
+        });
+        let path = directory.path().join("database");
+        let database = Database::open(&path, OpenOptions::new(factory).create(true)).await.unwrap();
+        let (told, media) = (Arc::clone(&lie), directory.path().join("nas.media"));
+        let make = move || {
+            let device = embedded_as([1; 16])(&media).unwrap();
+            Arc::new(Liar { device, lie: told }) as Arc<dyn DeviceService>
+        };
+        let served = Served::of(make, anywhere()).await;
+        let nas = remote(served.address, token_file(directory.path(), TOKEN));
+        database.add_device("nas", nas).await.unwrap();
+        let lied = Self { _directory: directory, _served: served, database, lie };
+        for (table, device) in [("near", "embedded"), ("far", "nas")] {
+            let mut session = lied.session().await;
+            run(&mut session, &format!("SET default_device = '{device}'")).await;
+            let columns = "id int PRIMARY KEY, at timestamp NOT NULL, day date NOT NULL, price numeric(12, 2) NOT NULL, \
+                 note text, big bigint NOT NULL, ratio double precision, done boolean, t time";
+            run(&mut session, &format!("CREATE TABLE {table} ({columns})")).await;
+            let values: Vec<String> = (0..500)
+                .map(|id| {
+                    format!(
+                        "({id}, '2001-02-03 04:05:06', '2001-02-{:02}', {id}.25, 'note {}', {id}, {id}.5, {}, '12:34:56')",
+                        id % 28 + 1,
+                        id % 7,
+                        id % 2 == 0
+                    )
+                })
+                .collect();
+            run(&mut session, &format!("INSERT INTO {table} VALUES {}", values.join(", "))).await;
+            run(&mut session, &format!("CREATE INDEX ON {table} (note)")).await;
+            run(&mut session, "CHECKPOINT").await;
+        }
+        lied
+    }
+
+    /// A session whose fragments run on devices.
+    async fn session(&self) -> Session {
+        let mut session = self.database.session();
+        session.set("split", "ndp").unwrap();
+        session
+    }
+
+    fn lies(&self, lie: Lie) {
+        *self.lie.lock().unwrap() = lie;
+    }
+}
+
+/// What a client sees of `sql`: whatever it is, it can be written out.
+async fn seen(session: &mut Session, sql: &str) -> Result<usize, Error> {
+    let mut count = 0;
+    for outcome in session.run(sql).await? {
+        if let Outcome::Rows { batches, .. } = outcome {
+            for batch in &batches {
+                for (row, column) in (0..batch.num_rows())
+                    .flat_map(|row| batch.columns().iter().map(move |c| (row, c)))
+                {
+                    count += 1;
+                    drop(value_text(column, row));
+                }
+            }
+        }
+    }
+    Ok(count)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_cannot_be_are_an_error_that_names_the_device() {
+    let lied = Lied::new().await;
+    let mut session = lied.session().await;
+    for (table, device) in [("near", "embedded"), ("far", "nas")] {
+        let all = format!("SELECT id, price FROM {table}");
+        let price = format!("SELECT price FROM {table}");
+        assert_eq!(rows(&mut session, &all).await.len(), 500);
+        for (lie, sql, expected) in [
+            (Lie::Null, &all, "column \"id\" has a NULL, where there can be none"),
+            (Lie::Text, &all, "has type Utf8, and not Int32"),
+            (Lie::Column, &all, "columns, and not"),
+            (Lie::Digits, &price, "has a number of more than 12 digits"),
+        ] {
+            lied.lies(lie);
+            let error = seen(&mut session, sql).await.expect_err(table).to_string();
+            assert!(error.contains(expected) && error.contains(device), "{lie:?}: {error}");
+            lied.lies(Lie::None);
+            assert_eq!(rows(&mut session, sql).await.len(), 500, "the session goes on");
+        }
+    }
+}
