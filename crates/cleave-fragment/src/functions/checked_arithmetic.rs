@@ -19,6 +19,8 @@ use datafusion_expr::{
     ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+use super::quotient::{self, QUOTIENT};
+
 /// `a + b` of integers of one type, or of numerics.
 pub fn checked_add() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
@@ -56,6 +58,25 @@ impl Checked {
         Self { name, signature, operator }
     }
 
+    /// The same where one is a quotient.
+    fn compute_wide(&self, left: &ColumnarValue, right: &ColumnarValue) -> Result<ColumnarValue> {
+        let operator = match self.operator {
+            Operator::Plus => quotient::added,
+            Operator::Minus => quotient::subtracted,
+            _ => quotient::multiplied,
+        };
+        let is_constant = [left, right].iter().all(|side| matches!(side, ColumnarValue::Scalar(_)));
+        let array = |side: &ColumnarValue| match side {
+            ColumnarValue::Array(array) => Ok(Arc::clone(array)),
+            ColumnarValue::Scalar(value) => value.to_array(),
+        };
+        let result = quotient::calculated(&array(left)?, &array(right)?, operator)?;
+        Ok(match is_constant {
+            true => ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?),
+            false => ColumnarValue::Array(result),
+        })
+    }
+
     fn compute(&self, left: &dyn Datum, right: &dyn Datum) -> Result<ArrayRef, ArrowError> {
         if let Some(result) = narrow_numerics::compute(self.operator, left, right)? {
             return Ok(result);
@@ -66,6 +87,10 @@ impl Checked {
             _ => mul(left, right),
         }
     }
+}
+
+fn is_wide(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Decimal256(..))
 }
 
 impl ScalarUDFImpl for Checked {
@@ -82,11 +107,17 @@ impl ScalarUDFImpl for Checked {
         if left == right && left.is_integer() {
             return Ok(left.clone());
         }
+        if is_wide(left) || is_wide(right) {
+            return Ok(QUOTIENT);
+        }
         BinaryTypeCoercer::new(left, &self.operator, right).get_result_type()
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [left, right] = take_function_args(self.name, args.args)?;
+        if is_wide(&left.data_type()) || is_wide(&right.data_type()) {
+            return self.compute_wide(&left, &right);
+        }
         let result = match (&left, &right) {
             (ColumnarValue::Array(left), ColumnarValue::Array(right)) => {
                 self.compute(left, right)?

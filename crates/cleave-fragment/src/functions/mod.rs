@@ -4,7 +4,7 @@
 //!    and the flag that makes them check does not travel with a fragment; numerics without a check a value.
 //! 2. [`round_to_even`]: what a cast from a double to an integer does first.
 //! 3. [`exact_sum`]: the sum, with PostgreSQL's types: that of bigints is numeric.
-//! 4. [`average_of`]: an average from a sum and a count.
+//! 4. [`quotient()`]: numerics divided, with PostgreSQL's digits; [`average()`] and [`average_of`], of a sum and a count, are such quotients.
 //! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
 //! 6. [`table_sketch()`]: what ANALYZE gathers of a table.
 //! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their domains](within_domains).
@@ -13,7 +13,7 @@
 //! 10. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`] and
 //!     [`string_agg()`], the same of an operator and of an aggregate.
 
-mod average_of;
+mod average;
 pub mod bounded;
 pub mod calendar;
 mod checked_arithmetic;
@@ -22,6 +22,7 @@ mod exact_sum;
 mod intervals;
 mod numbers;
 mod packed_key;
+pub mod quotient;
 mod round_to_even;
 mod row_function;
 mod string_agg;
@@ -29,7 +30,7 @@ pub mod table_sketch;
 
 use std::sync::Arc;
 
-pub use average_of::average_of;
+pub use average::average;
 pub(crate) use checked_arithmetic::narrow_numerics;
 pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
 pub use concatenate::{concatenate, is_concatenated};
@@ -41,6 +42,7 @@ pub use intervals::{
 };
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
+pub use quotient::{average_of, quotient};
 pub use round_to_even::round_to_even;
 pub use row_function::{ArgumentFault, Compute, Gives, Takes, row_function};
 pub(crate) use string_agg::delimiter;
@@ -77,6 +79,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         checked_multiply(),
         round_to_even(),
         average_of(),
+        quotient(),
         pack_key(),
         part_of_key(),
         concatenate(),
@@ -88,6 +91,6 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
 }
 
 /// All that make one value of many rows; each takes the place of the engine's function that it has the name of.
-pub fn aggregate() -> [Arc<AggregateUDF>; 3] {
-    [exact_sum(), table_sketch(), string_agg()]
+pub fn aggregate() -> [Arc<AggregateUDF>; 4] {
+    [exact_sum(), average(), table_sketch(), string_agg()]
 }

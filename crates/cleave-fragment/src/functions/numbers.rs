@@ -75,6 +75,8 @@ fn one(given: &[DataType], of: impl Fn(&DataType) -> Option<DataType>) -> Option
 fn numeric(given: &DataType) -> Option<DataType> {
     Some(match given {
         DataType::Decimal128(..) => given.clone(),
+        // What a quotient has beyond that says nothing.
+        DataType::Decimal256(..) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 18),
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
             DataType::Decimal128(19, 0)
         }
@@ -88,7 +90,7 @@ fn numeric(given: &DataType) -> Option<DataType> {
 
 fn numeric_or_double(given: &DataType) -> Option<DataType> {
     match given {
-        DataType::Decimal128(..) => Some(given.clone()),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => numeric(given),
         given if given.is_numeric() || matches!(given, DataType::Null | DataType::Utf8) => {
             Some(DataType::Float64)
         }
@@ -98,7 +100,7 @@ fn numeric_or_double(given: &DataType) -> Option<DataType> {
 
 fn sign_type(given: &[DataType]) -> DataType {
     match given {
-        [DataType::Decimal128(..)] => DataType::Decimal128(1, 0),
+        [DataType::Decimal128(..) | DataType::Decimal256(..)] => DataType::Decimal128(1, 0),
         _ => DataType::Float64,
     }
 }

@@ -2,7 +2,7 @@
 //! gives no infinity; comparisons of intervals; values that become text without being told to.
 
 use cleave_fragment::functions::{
-    checked_add, checked_divide, checked_multiply, checked_subtract, interval_span,
+    checked_add, checked_divide, checked_multiply, checked_subtract, interval_span, quotient,
 };
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -61,11 +61,17 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
         Expr::BinaryExpr(binary)
             if kind_of(&binary.left, schema).is_some_and(|left| {
-                // Of doubles it is the division that is checked, and of nothing else.
-                (binary.op == Operator::Divide) == (left == Kind::Double)
-                    && Some(left) == kind_of(&binary.right, schema)
+                // Of doubles it is the division that is checked, and of integers it need not be.
+                let is_ours = match binary.op {
+                    Operator::Divide => left != Kind::Integer,
+                    _ => left != Kind::Double,
+                };
+                is_ours && Some(left) == kind_of(&binary.right, schema)
             }) =>
         {
+            let is_double = kind_of(&binary.left, schema) == Some(Kind::Double);
+            let function =
+                if binary.op == Operator::Divide && !is_double { quotient() } else { function };
             Transformed::yes(function.call(vec![*binary.left, *binary.right]))
         }
         Expr::Negative(number) if kind_of(&number, schema) == Some(Kind::Integer) => {
@@ -122,7 +128,7 @@ fn kind_of(expr: &Expr, schema: &DFSchema) -> Option<Kind> {
     }
     match expr.get_type(schema).ok()? {
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Some(Kind::Integer),
-        DataType::Decimal128(..) => Some(Kind::Numeric),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => Some(Kind::Numeric),
         DataType::Float32 | DataType::Float64 => Some(Kind::Double),
         _ => None,
     }

@@ -1,6 +1,8 @@
 //! Operators whose sides the engine would bring together otherwise than PostgreSQL.
 
-use cleave_fragment::functions::{interval_divided, interval_times};
+use cleave_fragment::functions::{
+    checked_add, checked_multiply, checked_subtract, interval_divided, interval_times, quotient,
+};
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
@@ -32,7 +34,9 @@ impl ExprPlanner for PostgresOperators {
         if is_comparison(&expr.op) {
             return comparison(expr, &left, &right).map(PlannerResult::Original);
         }
-        let planned = days(&expr, &left, &right).or_else(|| scaled(&expr, &left, &right));
+        let planned = days(&expr, &left, &right)
+            .or_else(|| scaled(&expr, &left, &right))
+            .or_else(|| exact(&expr, &left, &right));
         Ok(match planned {
             Some(planned) => PlannerResult::Planned(planned),
             None => PlannerResult::Original(expr),
@@ -109,6 +113,30 @@ fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Exp
         }
         _ => None,
     }
+}
+
+/// A quotient of numerics, and what is calculated with one.
+fn exact(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
+    use BinaryOperator::{Divide, Minus, Multiply, Plus};
+    let is_numeric =
+        |own: &DataType| matches!(own, DataType::Decimal128(..) | DataType::Decimal256(..));
+    let is_wide = |own: &DataType| matches!(own, DataType::Decimal256(..));
+    let is_exact = |own: &DataType| is_numeric(own) || own.is_integer();
+    if !is_exact(left) || !is_exact(right) {
+        return None;
+    }
+    let function = match &expr.op {
+        Divide if is_numeric(left) || is_numeric(right) => quotient(),
+        Plus if is_wide(left) || is_wide(right) => checked_add(),
+        Minus if is_wide(left) || is_wide(right) => checked_subtract(),
+        Multiply if is_wide(left) || is_wide(right) => checked_multiply(),
+        _ => return None,
+    };
+    let numeric = |side: &Expr, own: &DataType| match is_numeric(own) {
+        true => side.clone(),
+        false => cast(side.clone(), DataType::Decimal128(20, 0)),
+    };
+    Some(function.call(vec![numeric(&expr.left, left), numeric(&expr.right, right)]))
 }
 
 fn is_part_of_time(expr: &Expr) -> bool {

@@ -20,6 +20,9 @@ use super::rewrite::rewrite_expressions;
 use crate::error::Error;
 use crate::value::ColumnBuilder;
 
+/// Digits behind the point that a column has that is made of quotients: those of most that are below one.
+const STORED_SCALE: i8 = 20;
+
 /// Gives literals in quotes their type.
 #[derive(Debug)]
 pub struct TypedLiterals;
@@ -111,6 +114,14 @@ fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
     };
     let (precision, scale) = match value.get_type(schema) {
         Ok(DataType::Decimal128(precision, scale @ 1..)) => (precision, scale),
+        Ok(DataType::Decimal256(..)) if function.func.name() == "trunc" => {
+            let taken = std::mem::replace(value, lit(ScalarValue::Null));
+            *value = cast(taken, DataType::Decimal128(38, STORED_SCALE));
+            (38, STORED_SCALE)
+        }
+        Ok(DataType::Decimal256(_, 1..)) if ["ceil", "floor"].contains(&function.func.name()) => {
+            return cast(Expr::ScalarFunction(function), DataType::Decimal128(38, 0));
+        }
         Ok(DataType::Float64 | DataType::Float32)
             if function.func.name() == "round" && digits.is_empty() =>
         {
@@ -153,6 +164,7 @@ pub(super) fn is_written(data_type: &DataType) -> bool {
             | DataType::Duration(_)
             | DataType::Float32
             | DataType::Float64
+            | DataType::Decimal256(..)
             | DataType::List(_)
             | DataType::FixedSizeBinary(16)
     )
@@ -167,9 +179,10 @@ fn is_bytes(data_type: &DataType) -> bool {
 fn rounded(to_integer: Cast, schema: &DFSchema) -> Transformed<Expr> {
     let target = to_integer.field.data_type();
     let inner = match (target, to_integer.expr.get_type(schema)) {
-        (DataType::Int16 | DataType::Int32 | DataType::Int64, Ok(DataType::Decimal128(_, 1..))) => {
-            cast(*to_integer.expr, DataType::Decimal128(38, 0))
-        }
+        (
+            DataType::Int16 | DataType::Int32 | DataType::Int64,
+            Ok(DataType::Decimal128(_, 1..) | DataType::Decimal256(_, 1..)),
+        ) => cast(*to_integer.expr, DataType::Decimal128(38, 0)),
         (
             DataType::Int16 | DataType::Int32 | DataType::Int64,
             Ok(DataType::Float32 | DataType::Float64),
@@ -219,9 +232,10 @@ fn aligned(expr: Expr, own: &DataType, other: &DataType) -> Expr {
         | (DataType::Date32, DataType::Timestamp(Microsecond, zone)) => {
             cast(expr, DataType::Timestamp(Microsecond, zone.clone()))
         }
-        (DataType::Decimal128(..), DataType::Float32 | DataType::Float64) => {
-            cast(expr, DataType::Float64)
-        }
+        (
+            DataType::Decimal128(..) | DataType::Decimal256(..),
+            DataType::Float32 | DataType::Float64,
+        ) => cast(expr, DataType::Float64),
         _ => expr,
     }
 }
@@ -291,6 +305,10 @@ pub(crate) fn column_type_of(arrow: &DataType) -> Option<ColumnType> {
         DataType::Float64 => ColumnType::Double,
         DataType::Decimal128(precision, scale) => {
             ColumnType::Numeric { precision: *precision, scale: *scale }
+        }
+        // As it would be stored.
+        DataType::Decimal256(_, scale) => {
+            ColumnType::Numeric { precision: 38, scale: (*scale).min(STORED_SCALE) }
         }
         DataType::Boolean => ColumnType::Boolean,
         DataType::Date32 => ColumnType::Date,

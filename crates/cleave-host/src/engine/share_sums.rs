@@ -1,4 +1,4 @@
-//! Averages of numerics become their sum and their count, which other aggregates of the statement may have made
+//! Averages of whole numbers and of numerics become their sum and their count, which other aggregates of the statement may have made
 //! already, and a division above the aggregate.
 //!
 //! ```text
@@ -7,16 +7,15 @@
 //!
 //! The partial half of such an aggregate, which a device may run, then keeps and sends one sum where it had two.
 //! Runs after subqueries were joined in, since their treatment of aggregates without rows looks for counts.
-//! Deliberately left to the engine: averages of floats and integers, and DISTINCT ones.
+//! Deliberately left to the engine: averages of floats and of intervals.
 
 use std::sync::Arc;
 
-use cleave_fragment::functions::{average_of, exact_sum};
-use datafusion::arrow::datatypes::DataType;
+use cleave_fragment::functions::quotient::QUOTIENT;
+use cleave_fragment::functions::{average, average_of, exact_sum};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
-use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams};
 use datafusion::logical_expr::{
@@ -53,15 +52,18 @@ impl OptimizerRule for ShareSums {
     }
 }
 
-/// The parameters of an average of numerics.
+/// The parameters of an average that is exact.
 fn averaged<'a>(expr: &'a Expr, aggregate: &Aggregate) -> Option<&'a AggregateFunctionParams> {
     let Expr::AggregateFunction(function) = unaliased(expr) else { return None };
     let params = &function.params;
     let [value] = params.args.as_slice() else { return None };
-    let is_plain =
-        !params.distinct && params.order_by.is_empty() && params.null_treatment.is_none();
-    let numeric = matches!(value.get_type(aggregate.input.schema()), Ok(DataType::Decimal128(..)));
-    (function.func == avg_udaf() && is_plain && numeric).then_some(params)
+    let is_plain = params.order_by.is_empty() && params.null_treatment.is_none();
+    if *function.func != *average() || !is_plain {
+        return None;
+    }
+    let own = value.get_type(aggregate.input.schema()).ok()?;
+    let is_exact = function.func.return_type(&[own]).is_ok_and(|average| average == QUOTIENT);
+    is_exact.then_some(params)
 }
 
 fn unaliased(expr: &Expr) -> &Expr {
@@ -123,7 +125,8 @@ fn shared(aggregate: Aggregate) -> Result<LogicalPlan> {
 /// What is counted: rows, where no value is NULL, as `count(*)` does.
 fn counted(params: &AggregateFunctionParams, input: &DFSchema) -> Vec<Expr> {
     let value = params.args.first();
-    if value.is_some_and(|value| matches!(value.nullable(input), Ok(false))) {
+    // Of different values those are counted.
+    if !params.distinct && value.is_some_and(|value| matches!(value.nullable(input), Ok(false))) {
         return vec![lit(1_i64)];
     }
     value.cloned().into_iter().collect()

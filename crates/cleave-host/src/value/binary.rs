@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use arrow::array::types::{
-    Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType,
+    Date32Type, Decimal128Type, Decimal256Type, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType,
     TimestampMicrosecondType,
 };
 use arrow::array::{
@@ -19,8 +19,9 @@ use arrow::array::{
     Time64MicrosecondArray, TimestampMicrosecondArray,
 };
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit, i256};
 use bytes::{Buf, BufMut, BytesMut};
+use cleave_fragment::functions::quotient;
 use cleave_store::ColumnType;
 
 use crate::error::{Error, Result};
@@ -159,7 +160,7 @@ fn element_of(data_type: &DataType) -> Element {
         DataType::UInt32 | DataType::Int64 | DataType::UInt64 => Element::Int8,
         DataType::Float16 | DataType::Float32 => Element::Float4,
         DataType::Float64 => Element::Float8,
-        DataType::Decimal128(..) => Element::Numeric,
+        DataType::Decimal128(..) | DataType::Decimal256(..) => Element::Numeric,
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Element::Bytea,
         DataType::FixedSizeBinary(16) => Element::Uuid,
         DataType::FixedSizeBinary(_) => Element::Bytea,
@@ -312,7 +313,13 @@ impl BinaryWriter {
             }
             DataType::Decimal128(_, scale) => {
                 let value = array.as_primitive::<Decimal128Type>().value(index);
-                put_numeric(out, value, *scale);
+                put_numeric(out, value < 0, value.unsigned_abs().to_string(), *scale);
+            }
+            DataType::Decimal256(_, scale) => {
+                let value = array.as_primitive::<Decimal256Type>().value(index);
+                let (value, scale) = quotient::shown(value, *scale);
+                let digits = value.wrapping_abs().to_string();
+                put_numeric(out, value < i256::ZERO, digits, scale);
             }
             // `plain` leaves nothing else.
             _ => {}
@@ -336,10 +343,9 @@ fn no_binary(name: &str, data_type: &DataType) -> Error {
     }
 }
 
-/// Appends `value` · 10^-`scale` as PostgreSQL's `numeric_send` does: count of digits of base 10,000, weight of the
+/// Appends `digits` · 10^-`scale` as PostgreSQL's `numeric_send` does: count of digits of base 10,000, weight of the
 /// first, sign, digits behind the point, digits.
-fn put_numeric(out: &mut BytesMut, value: i128, scale: i8) {
-    let mut digits = value.unsigned_abs().to_string();
+fn put_numeric(out: &mut BytesMut, is_negative: bool, mut digits: String, scale: i8) {
     for _ in scale..0 {
         digits.push('0');
     }
@@ -362,7 +368,7 @@ fn put_numeric(out: &mut BytesMut, value: i128, scale: i8) {
     let weight = i16::try_from(whole_groups).unwrap_or(0) - 1 - i16::try_from(leading).unwrap_or(0);
     out.put_i16(i16::try_from(shown.len()).unwrap_or(0));
     out.put_i16(if shown.is_empty() { 0 } else { weight });
-    out.put_u16(if value < 0 { 0x4000 } else { 0 });
+    out.put_u16(if is_negative { 0x4000 } else { 0 });
     out.put_u16(u16::try_from(behind).unwrap_or(0));
     for group in shown {
         out.put_i16(*group);

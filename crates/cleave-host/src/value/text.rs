@@ -12,15 +12,17 @@ use std::fmt::Write;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{
-    DataType, Date32Type, Date64Type, Decimal128Type, DurationMicrosecondType,
+    DataType, Date32Type, Date64Type, Decimal128Type, Decimal256Type, DurationMicrosecondType,
     DurationMillisecondType, DurationNanosecondType, DurationSecondType, Float16Type, Float32Type,
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, IntervalDayTimeType,
     IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit, IntervalYearMonthType,
     Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimeUnit,
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
-    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
+
+use cleave_fragment::functions::quotient;
 
 use crate::error::Result;
 use crate::value::calendar::date_of;
@@ -108,6 +110,13 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
             let scale = *scale;
             written!(array, Decimal128Type, |out: &mut String, value| {
                 write_numeric(out, value, scale);
+            })
+        }
+        DataType::Decimal256(_, scale) => {
+            let scale = *scale;
+            written!(array, Decimal256Type, |out: &mut String, value| {
+                let (value, scale) = quotient::shown(value, scale);
+                write_digits(out, value < i256::ZERO, value.wrapping_abs().to_string(), scale);
             })
         }
         DataType::Boolean => {
@@ -428,14 +437,18 @@ fn write_float(out: &mut String, value: f64, shortest: &str, exponent_max: i32) 
 }
 
 fn write_numeric(out: &mut String, value: i128, scale: i8) {
+    write_digits(out, value < 0, value.unsigned_abs().to_string(), scale);
+}
+
+/// `digits` · 10^-`scale`.
+fn write_digits(out: &mut String, is_negative: bool, digits: String, scale: i8) {
     let scale_digits = usize::from(scale.unsigned_abs());
-    if value < 0 {
+    if is_negative {
         out.push('-');
     }
-    let digits = value.unsigned_abs().to_string();
     if scale <= 0 {
         out.push_str(&digits);
-        if value != 0 {
+        if digits != "0" {
             out.extend((0..scale_digits).map(|_| '0'));
         }
         return;

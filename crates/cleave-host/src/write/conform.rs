@@ -358,6 +358,9 @@ fn number(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> 
             let precision = (*precision).saturating_sub(scale.unsigned_abs()).saturating_add(1);
             recast(column, array, array, &DataType::Decimal128(precision.clamp(1, 38), 0))?
         }
+        DataType::Decimal256(_, scale) if *scale > 0 => {
+            recast(column, array, array, &DataType::Decimal128(38, 0))?
+        }
         _ => Arc::clone(array),
     };
     recast(column, array, &whole, to)

@@ -1,0 +1,411 @@
+//! Quotients of numerics, with as many digits as PostgreSQL gives each of them.
+//!
+//! PostgreSQL chooses the digits behind the point of a quotient by its value: at least 16 that say something, and no fewer than
+//! either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76, 38)`: its value is
+//! rounded to PostgreSQL's digits and lies with zeros behind them. [`shown_scale`] says of a value how many of its digits are
+//! shown. No table has such a column, so the type alone tells what was divided, on its way through any operator, on
+//! either side of a cut.
+//!
+//! Source: PostgreSQL's `select_div_scale`, `div_var` and `numeric_out`.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{Array, ArrayRef, AsArray, Decimal256Array};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, Int64Type, i256};
+use arrow::error::ArrowError;
+use datafusion_common::utils::take_function_args;
+use datafusion_common::{Result, ScalarValue, internal_err};
+use datafusion_expr::ScalarUDF;
+
+use super::row_function::row_function;
+
+/// Digits behind the point of the type.
+pub(super) const SCALE: i8 = 38;
+/// All of its digits.
+const PRECISION: u8 = 76;
+/// The type of quotients and of averages.
+pub const QUOTIENT: DataType = DataType::Decimal256(PRECISION, SCALE);
+
+/// Digits of a quotient that say something, at least.
+const SIGNIFICANT: i32 = 16;
+/// Decimal digits of one of PostgreSQL's.
+const GROUP: i32 = 4;
+
+/// `a / b` of numerics and whole numbers.
+pub fn quotient() -> Arc<ScalarUDF> {
+    row_function(
+        "quotient",
+        two_numerics,
+        |_| QUOTIENT,
+        |args| {
+            let [left, right] = take_function_args("quotient", args)?;
+            let (left, right) = (Numerics::of(left)?, Numerics::of(right)?);
+            computed(left.array.len(), |row| {
+                left.at(row)
+                    .zip(right.at(row))
+                    .map(|(left, right)| divided(left, right))
+                    .transpose()
+            })
+        },
+    )
+}
+
+/// `average_of(sum, count)`; of nothing, it is NULL.
+pub fn average_of() -> Arc<ScalarUDF> {
+    let takes = |given: &[DataType]| match given {
+        [sum, DataType::Int64] => Some(vec![exact(sum)?, DataType::Int64]),
+        _ => None,
+    };
+    row_function(
+        "average_of",
+        takes,
+        |_| QUOTIENT,
+        |args| {
+            let [sums, counts] = take_function_args("average_of", args)?;
+            let (sums, counts) = (Numerics::of(sums)?, counts.as_primitive::<Int64Type>());
+            computed(counts.len(), |row| {
+                let count = if counts.is_valid(row) { counts.value(row) } else { 0 };
+                match sums.at(row) {
+                    Some(sum) if count > 0 => divided(sum, Numeric::whole(count)).map(Some),
+                    _ => Ok(None),
+                }
+            })
+        },
+    )
+}
+
+/// The average of so many values, whose sum is that.
+pub(super) fn average_of_one(sum: &ScalarValue, count: i64) -> Result<ScalarValue> {
+    let sums = Numerics::of(&sum.to_array()?)?;
+    let average = match sums.at(0) {
+        Some(sum) if count > 0 => Some(divided(sum, Numeric::whole(count))?),
+        _ => None,
+    };
+    Ok(ScalarValue::Decimal256(average, PRECISION, SCALE))
+}
+
+/// `a + b`, `a - b` or `a * b`, of which one is a quotient.
+pub(super) fn calculated(
+    left: &ArrayRef,
+    right: &ArrayRef,
+    operator: fn(Numeric, Numeric) -> Result<i256, ArrowError>,
+) -> Result<ArrayRef> {
+    let (left, right) = (Numerics::of(left)?, Numerics::of(right)?);
+    let length = left.array.len().max(right.array.len());
+    computed(length, |row| {
+        left.at(row).zip(right.at(row)).map(|(left, right)| operator(left, right)).transpose()
+    })
+}
+
+/// Two exact numbers; whole ones as numerics.
+fn two_numerics(given: &[DataType]) -> Option<Vec<DataType>> {
+    match given {
+        [left, right] => Some(vec![exact(left)?, exact(right)?]),
+        _ => None,
+    }
+}
+
+/// The numeric that a number without an error is taken as.
+fn exact(given: &DataType) -> Option<DataType> {
+    Some(match given {
+        DataType::Decimal128(..) | DataType::Decimal256(..) => given.clone(),
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::Null => {
+            DataType::Decimal128(19, 0)
+        }
+        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => {
+            DataType::Decimal128(20, 0)
+        }
+        _ => return None,
+    })
+}
+
+/// Columns of numerics.
+struct Numerics {
+    array: ArrayRef,
+    scale: i8,
+}
+
+impl Numerics {
+    fn of(array: &ArrayRef) -> Result<Self> {
+        let array = match array.data_type() {
+            DataType::Decimal128(..) | DataType::Decimal256(..) => Arc::clone(array),
+            other => match exact(other) {
+                Some(numeric) => cast(array, &numeric)?,
+                None => return internal_err!("a quotient of a {other}"),
+            },
+        };
+        let (DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale)) = *array.data_type()
+        else {
+            return internal_err!("a quotient of a {}", array.data_type());
+        };
+        Ok(Self { array, scale })
+    }
+
+    /// The value at `row`, of a constant at any; None: NULL.
+    fn at(&self, row: usize) -> Option<Numeric> {
+        let row = if self.array.len() == 1 { 0 } else { row };
+        if self.array.is_null(row) {
+            return None;
+        }
+        let value = match self.array.as_primitive_opt::<Decimal128Type>() {
+            Some(values) => i256::from_i128(values.value(row)),
+            None => self.array.as_primitive::<Decimal256Type>().value(row),
+        };
+        let is_quotient = *self.array.data_type() == QUOTIENT;
+        let scale = if is_quotient { shown_scale(value) } else { self.scale };
+        let behind = u32::from(self.scale.saturating_sub(scale).unsigned_abs());
+        let value = if is_quotient { value.wrapping_div(power(behind)) } else { value };
+        Some(Numeric { value, scale: scale.into() })
+    }
+}
+
+/// A number: `value` · 10^-`scale`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Numeric {
+    value: i256,
+    scale: i32,
+}
+
+impl Numeric {
+    fn whole(value: i64) -> Self {
+        Self { value: i256::from_i128(value.into()), scale: 0 }
+    }
+
+    /// Which power of ten its first digit stands for; of zero, that of one.
+    fn top(self) -> i32 {
+        digit_count(self.value).saturating_sub(1) - self.scale
+    }
+
+    /// The first of PostgreSQL's digits, of which each is four of ours, and which power of 10,000 it stands for.
+    fn first_group(self) -> (i256, i32) {
+        if self.value == i256::ZERO {
+            return (i256::ZERO, 0);
+        }
+        let top = self.top();
+        let weight = top.div_euclid(GROUP);
+        let kept = top - weight * GROUP + 1;
+        let cut = digit_count(self.value) - kept;
+        let value = self.value.wrapping_abs();
+        let first = match u32::try_from(cut) {
+            Ok(cut) => value.wrapping_div(power(cut)),
+            Err(_) => value.wrapping_mul(power(cut.unsigned_abs())),
+        };
+        (first, weight)
+    }
+
+    /// As a quotient lies.
+    fn at_scale(self) -> Option<i256> {
+        scaled(self.value, i32::from(SCALE) - self.scale)
+    }
+}
+
+/// 10^0 to 10^76.
+static POWERS: LazyLock<Vec<i256>> = LazyLock::new(|| {
+    let ten = i256::from_i128(10);
+    std::iter::successors(Some(i256::ONE), |last| last.checked_mul(ten)).take(77).collect()
+});
+
+fn power(exponent: u32) -> i256 {
+    let place = usize::try_from(exponent).unwrap_or(usize::MAX);
+    POWERS.get(place).copied().unwrap_or(i256::MAX)
+}
+
+/// Decimal digits of `value`; zero has one.
+fn digit_count(value: i256) -> i32 {
+    let value = value.wrapping_abs();
+    if let Some(small) = value.to_i128()
+        && small >= 0
+    {
+        return i32::try_from(small.checked_ilog10().unwrap_or(0) + 1).unwrap_or(39);
+    }
+    let count = POWERS.partition_point(|power| *power <= value);
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// `value` times 10^`by`, rounded away from zero where digits are cut; None: it has too many digits.
+fn scaled(value: i256, by: i32) -> Option<i256> {
+    match u32::try_from(by) {
+        Ok(0) => Some(value),
+        Ok(by) if by > u32::from(PRECISION) => (value == i256::ZERO).then_some(value),
+        Ok(by) => value.checked_mul(power(by)),
+        Err(_) => {
+            let by = by.unsigned_abs();
+            if by > u32::from(PRECISION) {
+                return Some(i256::ZERO);
+            }
+            Some(rounded(value, power(by)))
+        }
+    }
+}
+
+/// `a / b`, rounded to the nearest whole number, away from zero where two are as near.
+fn rounded(a: i256, b: i256) -> i256 {
+    let (quotient, rest) = (a.wrapping_div(b), a.wrapping_rem(b).wrapping_abs());
+    let b = b.wrapping_abs();
+    // Twice the rest may have a digit more than there is room for.
+    if rest >= b.wrapping_sub(rest) {
+        let is_negative = (a < i256::ZERO) != (b < i256::ZERO);
+        let one = if is_negative { i256::MINUS_ONE } else { i256::ONE };
+        return quotient.wrapping_add(one);
+    }
+    quotient
+}
+
+fn too_large() -> ArrowError {
+    ArrowError::ArithmeticOverflow("value overflows numeric format".to_owned())
+}
+
+/// A value as a quotient's column holds it.
+fn checked(value: Option<i256>) -> Result<i256, ArrowError> {
+    value.filter(|value| value.wrapping_abs() < power(u32::from(PRECISION))).ok_or_else(too_large)
+}
+
+/// Digits behind the point that PostgreSQL gives `left / right`.
+fn quotient_scale(left: Numeric, right: Numeric) -> i32 {
+    let ((left_first, left_weight), (right_first, right_weight)) =
+        (left.first_group(), right.first_group());
+    let mut weight = left_weight - right_weight;
+    if left_first <= right_first {
+        weight -= 1;
+    }
+    let scale = (SIGNIFICANT - weight * GROUP).max(left.scale).max(right.scale);
+    scale.clamp(0, i32::from(SCALE))
+}
+
+fn divided(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
+    if right.value == i256::ZERO {
+        return Err(ArrowError::DivideByZero);
+    }
+    if left.value == i256::ZERO {
+        return Ok(i256::ZERO);
+    }
+    let scale = quotient_scale(left, right);
+    // Not below zero, as no operand has more digits behind the point.
+    let shift = u32::try_from(scale + right.scale - left.scale).unwrap_or(0);
+    let value = match small_quotient(left.value, right.value, shift) {
+        Some(quotient) => i256::from_i128(quotient),
+        None => match left.value.checked_mul(power(shift)).filter(|_| shift <= PRECISION.into()) {
+            Some(left) => {
+                let is_negative = (left < i256::ZERO) != (right.value < i256::ZERO);
+                let quotient = rounded(left.wrapping_abs(), right.value.wrapping_abs());
+                if is_negative { quotient.wrapping_neg() } else { quotient }
+            }
+            None => long_quotient(left.value, right.value, shift)?,
+        },
+    };
+    checked(Numeric { value, scale }.at_scale())
+}
+
+/// `left` · 10^`shift` / `right`, rounded, where all of it fits 128 bits.
+fn small_quotient(left: i256, right: i256, shift: u32) -> Option<i128> {
+    let (left, right) = (left.to_i128()?, right.to_i128()?);
+    let is_negative = (left < 0) != (right < 0);
+    let shifted = left.unsigned_abs().checked_mul(10_u128.checked_pow(shift)?)?;
+    let right = right.unsigned_abs();
+    let (quotient, rest) = (shifted.checked_div(right)?, shifted.checked_rem(right)?);
+    let quotient = quotient + u128::from(rest >= right - rest);
+    let quotient = i128::try_from(quotient).ok()?;
+    Some(if is_negative { -quotient } else { quotient })
+}
+
+/// The same digit by digit.
+fn long_quotient(left: i256, right: i256, shift: u32) -> Result<i256, ArrowError> {
+    let is_negative = (left < i256::ZERO) != (right < i256::ZERO);
+    let (left, mut right) = (left.wrapping_abs(), right.wrapping_abs());
+    let ten = i256::from_i128(10);
+    let (mut quotient, mut rest) = (left.wrapping_div(right), left.wrapping_rem(right));
+    for _ in 0..shift {
+        rest = match rest.checked_mul(ten) {
+            Some(rest) => rest,
+            None => {
+                // Of 77 digits the last says nothing.
+                right = right.wrapping_div(ten);
+                rest
+            }
+        };
+        let digit = rest.wrapping_div(right);
+        rest = rest.wrapping_rem(right);
+        quotient = quotient
+            .checked_mul(ten)
+            .and_then(|quotient| quotient.checked_add(digit))
+            .ok_or_else(too_large)?;
+    }
+    if rest >= right.wrapping_sub(rest) {
+        quotient = quotient.checked_add(i256::ONE).ok_or_else(too_large)?;
+    }
+    Ok(if is_negative { quotient.wrapping_neg() } else { quotient })
+}
+
+/// `a + b`.
+pub(super) fn added(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
+    let both = left.at_scale().zip(right.at_scale());
+    checked(both.and_then(|(left, right)| left.checked_add(right)))
+}
+
+/// `a - b`.
+pub(super) fn subtracted(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
+    let both = left.at_scale().zip(right.at_scale());
+    checked(both.and_then(|(left, right)| left.checked_sub(right)))
+}
+
+/// `a * b`, to 38 digits behind the point.
+pub(super) fn multiplied(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
+    let (left, right) = (trimmed(left), trimmed(right));
+    let value = left.value.checked_mul(right.value);
+    let scale = left.scale + right.scale;
+    checked(value.and_then(|value| Numeric { value, scale }.at_scale()))
+}
+
+/// The same number without zeros at its end.
+fn trimmed(mut number: Numeric) -> Numeric {
+    let ten = i256::from_i128(10);
+    while number.scale > 0 && number.value.wrapping_rem(ten) == i256::ZERO {
+        number.value = number.value.wrapping_div(ten);
+        number.scale -= 1;
+    }
+    number
+}
+
+/// `value` at `scale` as it is shown: a quotient without the zeros behind its digits.
+pub fn shown(value: i256, scale: i8) -> (i256, i8) {
+    if scale != SCALE {
+        return (value, scale);
+    }
+    let shown = shown_scale(value);
+    (value.wrapping_div(power(u32::from((SCALE - shown).unsigned_abs()))), shown)
+}
+
+/// Digits behind the point to show of `value`, which lies at 38 of them: 16 that say something and all that are not zero.
+pub fn shown_scale(value: i256) -> i8 {
+    let number = Numeric { value, scale: SCALE.into() };
+    let (_, mut weight) = number.first_group();
+    let trimmed = trimmed(number);
+    // A power of 10,000 is what was divided by its own first digits, which counts as one digit less; so does zero.
+    if value == i256::ZERO || is_power_of_groups(trimmed) {
+        weight -= 1;
+    }
+    let scale = (SIGNIFICANT - weight * GROUP).max(trimmed.scale).clamp(0, SCALE.into());
+    i8::try_from(scale).unwrap_or(SCALE)
+}
+
+/// Whether `number`, without zeros behind the point, is a power of 10,000.
+fn is_power_of_groups(number: Numeric) -> bool {
+    let top = number.top();
+    let ones = match u32::try_from(digit_count(number.value) - 1) {
+        Ok(zeros) => number.value.wrapping_abs() == power(zeros),
+        Err(_) => false,
+    };
+    ones && top.rem_euclid(GROUP) == 0
+}
+
+fn computed(
+    length: usize,
+    value: impl Fn(usize) -> Result<Option<i256>, ArrowError>,
+) -> Result<ArrayRef> {
+    let values: Decimal256Array = (0..length).map(value).collect::<Result<_, _>>()?;
+    Ok(Arc::new(values.with_precision_and_scale(PRECISION, SCALE)?))
+}
+
+#[cfg(test)]
+mod tests;
