@@ -34,8 +34,8 @@ use datafusion::prelude::SessionConfig;
 use tokio::task::JoinError;
 
 use crate::dialect::{
-    BoundedFunctions, CheckedArithmetic, Guards, PostgresOperators, PostgresTypes, SetOperations,
-    TypedLiterals, statement_timestamp, text_functions, window_functions,
+    BoundedFunctions, CheckedArithmetic, Guards, IntervalKeys, PostgresOperators, PostgresTypes,
+    SetOperations, TypedLiterals, statement_timestamp, text_functions, window_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -107,6 +107,7 @@ fn base_state() -> SessionState {
             Arc::new(CheckedArithmetic),
             Arc::new(BoundedFunctions),
             Arc::new(Guards),
+            Arc::new(IntervalKeys),
             Arc::new(UnnestSubqueries),
         ])
         .with_physical_optimizer_rules(physical_rules)

@@ -13,8 +13,9 @@
 //!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //! 8. [`Guards`]: what can fail is not asked of rows that a condition before it has left out.
+//! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
 //!
-//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 8 after. What a
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 9 after. What a
 //! device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
@@ -26,6 +27,7 @@ mod functions_in_from;
 mod guards;
 mod having_alone;
 mod integer_literals;
+mod interval_keys;
 mod lower_calls;
 mod lower_syntax;
 mod operators;
@@ -45,6 +47,7 @@ pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
 pub use guards::Guards;
+pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use set_operations::SetOperations;

@@ -7,6 +7,7 @@
 //! 4. [`patterns`] splits texts by regular expressions.
 //! 5. [`lists`] is what is left of `mode`, `percentile_disc` and `ARRAY(subquery)` once a list is there.
 //! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`. 8. [`moments`]: `now()` and its kin. 9. [`shift_by_row`]: `lag` and `lead` by a column.
+//! 10. [`type_of`]: `pg_typeof`.
 //!
 //! A device has none of them: what they do is for the eyes of whoever asks, and what makes text of values is here.
 
@@ -20,6 +21,7 @@ mod template;
 mod text_of;
 mod texts;
 mod to_char;
+mod type_of;
 mod uuid_of;
 mod zones;
 
@@ -53,6 +55,7 @@ pub(crate) fn text_functions() -> Vec<Arc<ScalarUDF>> {
         zones::at_time_zone(),
         uuid_of::uuid_of(),
         moments::now(),
+        type_of::pg_typeof(),
         moments::clock_timestamp(),
     ]
 }

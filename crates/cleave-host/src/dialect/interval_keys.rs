@@ -1,0 +1,188 @@
+//! Intervals as keys go by their length, as they compare: 24 hours are a day, and 30 days a month.
+//!
+//! The engine sorts, groups and joins them by months first, then days, then hours. Here, where types are settled:
+//!
+//! ```text
+//!  ORDER BY x, PARTITION BY x, USING (x)   ─▶   … interval_span(x)
+//!  GROUP BY x                              ─▶   GROUP BY interval_span(x), with first_value(x) as what is shown
+//!  SELECT DISTINCT x                       ─▶   the same
+//!  min(x), max(x)                          ─▶   first_value(x ORDER BY interval_span(x))
+//!  count(DISTINCT x)                       ─▶   count(DISTINCT interval_span(x))
+//! ```
+
+use std::sync::Arc;
+
+use cleave_fragment::functions::interval_span;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema};
+use datafusion::error::Result;
+use datafusion::functions_aggregate::first_last::first_value_udaf;
+use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Sort};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, Projection};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite::rewrite_expressions;
+
+/// See the module.
+#[derive(Debug)]
+pub struct IntervalKeys;
+
+impl AnalyzerRule for IntervalKeys {
+    fn name(&self) -> &'static str {
+        "interval_keys"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(by_length)?.data)
+    }
+}
+
+fn by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let schema = merge_schema(&plan.inputs());
+    // What makes none has none.
+    if !schema.fields().iter().any(|field| matches!(field.data_type(), DataType::Interval(_)))
+        && !matches!(plan, LogicalPlan::Aggregate(_) | LogicalPlan::Sort(_))
+    {
+        return Ok(Transformed::no(plan));
+    }
+    match plan {
+        LogicalPlan::Sort(mut sort)
+            if sort.expr.iter().any(|by| is_interval(&by.expr, &schema)) =>
+        {
+            for by in &mut sort.expr {
+                by.expr = key(std::mem::take(&mut by.expr), &schema);
+            }
+            Ok(Transformed::yes(LogicalPlan::Sort(sort)))
+        }
+        LogicalPlan::Join(mut join)
+            if join.on.iter().any(|(left, _)| is_interval(left, &schema)) =>
+        {
+            for (left, right) in &mut join.on {
+                *left = key(std::mem::take(left), &schema);
+                *right = key(std::mem::take(right), &schema);
+            }
+            Ok(Transformed::yes(LogicalPlan::Join(join)))
+        }
+        LogicalPlan::Window(_) => rewrite_expressions(plan, &|expr, schema| {
+            let Expr::WindowFunction(mut window) = expr else { return Ok(Transformed::no(expr)) };
+            for by in &mut window.params.partition_by {
+                *by = key(std::mem::take(by), schema);
+            }
+            for by in &mut window.params.order_by {
+                by.expr = key(std::mem::take(&mut by.expr), schema);
+            }
+            Ok(Transformed::yes(Expr::WindowFunction(window)))
+        }),
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
+            grouped(Aggregate::try_new(input, columns, Vec::new())?).map(Transformed::yes)
+        }
+        LogicalPlan::Aggregate(aggregate)
+            if aggregate.group_expr.iter().any(|by| is_interval(by, &schema))
+                || aggregate.aggr_expr.iter().any(|expr| of_length(expr, &schema).is_some()) =>
+        {
+            grouped(aggregate).map(Transformed::yes)
+        }
+        plan => Ok(Transformed::no(plan)),
+    }
+}
+
+fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
+    matches!(expr.get_type(schema), Ok(DataType::Interval(_)))
+}
+
+fn key(expr: Expr, schema: &DFSchema) -> Expr {
+    match is_interval(&expr, schema) {
+        true => interval_span().call(vec![expr]),
+        false => expr,
+    }
+}
+
+/// `aggregate` with intervals grouped and compared by their length, and columns as before.
+fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
+    let schema = Arc::clone(&aggregate.schema);
+    let input = Arc::clone(aggregate.input.schema());
+    let group_count = schema.fields().len() - aggregate.aggr_expr.len();
+    let mut group_expr = aggregate.group_expr.clone();
+    let mut aggregates: Vec<Expr> = aggregate
+        .aggr_expr
+        .iter()
+        .map(|expr| of_length(expr, &input).unwrap_or_else(|| expr.clone()))
+        .collect();
+    // The place of what is shown of each group, beside the aggregates.
+    let mut shown: Vec<Option<usize>> = vec![None; group_count];
+    for (by, place) in group_expr.iter_mut().zip(&mut shown) {
+        if is_interval(by, &input) {
+            let first = aggregated(by.clone(), None, None);
+            *by = key(std::mem::take(by), &input);
+            let known = aggregates.iter().position(|other| *other == first);
+            *place = Some(known.unwrap_or_else(|| {
+                aggregates.push(first);
+                aggregates.len() - 1
+            }));
+        }
+    }
+    let new = Aggregate::try_new(aggregate.input, group_expr, aggregates)?;
+    let column = |index: usize| Expr::Column(Column::from(new.schema.qualified_field(index)));
+    let columns = (0..schema.fields().len()).map(|index| {
+        let (qualifier, field) = schema.qualified_field(index);
+        let place = match shown.get(index) {
+            Some(Some(place)) => group_count + place,
+            _ => index,
+        };
+        match column(place) {
+            Expr::Column(own) if own == Column::from((qualifier, field)) => Expr::Column(own),
+            other => other.alias_qualified(qualifier.cloned(), field.name()),
+        }
+    });
+    let columns = columns.collect();
+    Ok(LogicalPlan::Projection(Projection::try_new(
+        columns,
+        Arc::new(LogicalPlan::Aggregate(new)),
+    )?))
+}
+
+/// An aggregate that compares intervals, as one that compares their lengths.
+fn of_length(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let function = match expr {
+        Expr::Alias(alias) => return of_length(&alias.expr, schema),
+        Expr::AggregateFunction(function) => function,
+        _ => return None,
+    };
+    let [argument] = function.params.args.as_slice() else { return None };
+    if !is_interval(argument, schema) {
+        return None;
+    }
+    let filter = || function.params.filter.clone();
+    match function.func.name() {
+        "min" => Some(aggregated(argument.clone(), Some(true), filter())),
+        "max" => Some(aggregated(argument.clone(), Some(false), filter())),
+        "count" if function.params.distinct => {
+            let args = vec![key(argument.clone(), schema)];
+            let params = AggregateFunctionParams { args, ..function.params.clone() };
+            let func = Arc::clone(&function.func);
+            Some(Expr::AggregateFunction(AggregateFunction { func, params }))
+        }
+        _ => None,
+    }
+}
+
+/// The first of the values, or of all that are not NULL the shortest or the longest.
+fn aggregated(of: Expr, ascending: Option<bool>, filter: Option<Box<Expr>>) -> Expr {
+    let by = ascending.map(|asc| Sort {
+        expr: interval_span().call(vec![of.clone()]),
+        asc,
+        nulls_first: false,
+    });
+    Expr::AggregateFunction(AggregateFunction::new_udf(
+        first_value_udaf(),
+        vec![of],
+        false,
+        filter,
+        by.into_iter().collect(),
+        None,
+    ))
+}
