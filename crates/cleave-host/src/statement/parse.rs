@@ -320,6 +320,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
                 position: position_of(error.location),
             }
         })?;
+    tokens::refuse_hidden(&tokens)?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
     identity::order_options(&mut tokens);

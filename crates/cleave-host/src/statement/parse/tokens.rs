@@ -2,6 +2,30 @@
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use crate::error::{Error, Fault, Result};
+use crate::statement::locking::HIDDEN;
+use crate::statement::names::position_of;
+
+/// Refuses names with the sign by which plans tell names of their own, such as that of the rows that a statement changes:
+/// nobody may name these, whose rights they would pass by.
+///
+/// # Errors
+/// [`Error::Invalid`].
+pub(super) fn refuse_hidden(tokens: &[TokenWithSpan]) -> Result<()> {
+    for token in tokens {
+        if let Token::Word(word) = &token.token
+            && word.value.contains(HIDDEN)
+        {
+            return Err(Error::Invalid {
+                message: "a name cannot contain the control character U+0001".to_owned(),
+                fault: Fault::Statement,
+                position: position_of(token.span.start),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Whether `token` is `word`, not in quotes.
 pub(super) fn is_word(token: &TokenWithSpan, word: &str) -> bool {
     matches!(&token.token, Token::Word(found)
