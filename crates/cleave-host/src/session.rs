@@ -80,8 +80,8 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::activity::Act;
-use crate::catalog::CatalogState;
 use crate::catalog::rights::Privilege;
+use crate::catalog::{CatalogState, TableState};
 use crate::commitment::unless;
 use crate::database::Database;
 use crate::database::patience::with_patience;
@@ -92,7 +92,7 @@ use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::transaction::Began;
 use crate::settings::{Client, Settings, When};
 use crate::statement::hint::Hint;
-use crate::statement::moment::Moment;
+use crate::statement::moment::{Moment, Taker};
 use crate::statement::parse::Scope;
 use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
 use crate::storage_error::StorageError;
@@ -108,6 +108,7 @@ use modify_row::RowChanges;
 use prepared::PreparedStatements;
 use ranges::RangeQueries;
 use returning::Returned;
+use rights::Asked;
 use subqueries::NestedStatements;
 use upsert::pairs::PairsPlans;
 
@@ -146,6 +147,8 @@ pub struct Session {
     references: References,
     /// The end of the log of all that its statements have seen.
     seen_log: AtomicU64,
+    /// The statement that runs, where it was asked whether the session may run it.
+    asked: Option<Arc<Asked>>,
     /// In a lock so that the futures of statements may move between threads; never locked.
     client: Mutex<ClientStreams>,
     /// Its block is one statement with RETURNING.
@@ -205,6 +208,7 @@ impl Session {
             table_mark: None,
             seen_log: AtomicU64::new(0),
             references: References::default(),
+            asked: None,
             client: Mutex::default(),
             returns_alone: false,
             thread_sessions: None,
@@ -254,7 +258,19 @@ impl Session {
     /// As [`Session::moment`], where sequences are those of `state`.
     fn moment_on(&self, state: Arc<CatalogState>) -> Moment {
         let values = &self.settings.client.sequences;
-        Moment::new(self.in_force().client.began.transaction_us, &self.database, state, values)
+        let role = self.settings.client.acting.role;
+        let (is_owner, temporary) = match role {
+            Some(_) => (self.references.is_running, self.defined().temporary_ids()),
+            None => Default::default(),
+        };
+        let taker = Taker { role, is_owner, temporary };
+        Moment::new(
+            self.in_force().client.began.transaction_us,
+            &self.database,
+            state,
+            values,
+            taker,
+        )
     }
 
     /// The settings of a statement that begins now.
@@ -309,12 +325,15 @@ impl Session {
         let settings = self.shared_settings();
         let moment = self.moment();
         self.lock_for_writing(table).await?;
+        // Another one may have come in its place.
+        self.check_may(Privilege::Insert, table)?;
         self.prepare_load(schema.table_id).await?;
         let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
         if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
             self.database.give_up_versions();
         }
         self.end_load(&loaded);
+        let loaded = loaded.map_err(|error| self.without_values(error));
         self.statement_locks = None;
         self.end_tracked(loaded)
     }
@@ -415,6 +434,7 @@ impl Session {
         self.statement_tracked = None;
         self.table_mark = None;
         self.note_began();
+        self.asked = None;
         (self.parts, self.measuring) = (None, None);
         self.forget_own();
         Ok(())
@@ -442,6 +462,7 @@ impl Session {
         let outcome = self.end_tracked(outcome);
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();
+        let outcome = outcome.map_err(|error| self.without_values(error));
         if let Err(error) = &outcome {
             self.note_failure();
             if error.sqlstate() == DISK_FULL {
@@ -501,7 +522,7 @@ impl Session {
     }
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
-        self.check_rights(&parsed.statement)?;
+        self.check_rights(|| parsed.statement.clone()).await?;
         match parsed.statement {
             Statement::CreateTable(create) => Box::pin(self.create_table(create)).await,
             Statement::DropTable { if_exists, names, cascade } => {
@@ -662,8 +683,11 @@ impl Session {
 
     async fn show_tables(&self) -> Result<Outcome> {
         let state = self.defined().over(&self.database, self.database.settled().await?);
-        // How many rows a damaged table has is not known.
-        let sound = state.tables().map(|table| (&*table.schema.name, Some(table.row_count())));
+        // How many rows a damaged table has is not known, and those of others are not told.
+        let count = |table: &TableState| {
+            self.may_count(&state, table.schema.table_id).then(|| table.row_count())
+        };
+        let sound = state.tables().map(|table| (&*table.schema.name, count(table)));
         let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));
         let mut tables: Vec<(&str, Option<u64>)> = sound.chain(damaged).collect();
         tables.sort_unstable();

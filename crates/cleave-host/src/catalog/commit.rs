@@ -287,6 +287,8 @@ impl Transaction {
         let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
         // Its rows are there for whoever has the tables, and their commit is yet to get a number.
         kept.next.commit = kept.base.commit.max(1);
+        // What temporary tables hide is found there.
+        kept.next.keep = Some(Arc::new(Keep::new(Arc::clone(&kept.base), Vec::new())));
         Ok(kept)
     }
 

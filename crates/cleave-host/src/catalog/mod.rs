@@ -202,14 +202,14 @@ pub struct CatalogState {
 /// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.
 #[derive(Debug)]
 pub(crate) struct Keep {
-    _base: Arc<CatalogState>,
+    base: Arc<CatalogState>,
     _claims: Vec<Arc<Claim>>,
 }
 
 impl Keep {
     /// Holds both.
     pub(crate) fn new(base: Arc<CatalogState>, claims: Vec<Arc<Claim>>) -> Self {
-        Self { _base: base, _claims: claims }
+        Self { base, _claims: claims }
     }
 }
 
@@ -218,6 +218,18 @@ impl CatalogState {
     pub fn table(&self, name: &str) -> Option<&Arc<TableState>> {
         let table = self.tables.get(name)?;
         self.held.reason(table.schema.table_id).is_none().then_some(table)
+    }
+
+    /// Of a state that is not published: the one that it is based on.
+    pub(crate) fn base(&self) -> Option<&CatalogState> {
+        self.keep.as_deref().map(|keep| &*keep.base)
+    }
+
+    /// Whether there is a table, view or sequence of this id, be it damaged.
+    pub(crate) fn has_relation(&self, id: u32) -> bool {
+        self.has_table_id(id)
+            || self.views.values().any(|view| view.schema.table_id == id)
+            || self.sequences.values().any(|sequence| sequence.id == id)
     }
 
     /// Whether `schema` is that of a table or view as it is defined here.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cleave_store::TableSchema;
 
-use super::{CatalogState, proto};
+use super::{CatalogState, TableState, proto};
 
 /// A view.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,6 +46,15 @@ impl ViewState {
     }
 }
 
+/// A table or view that a view is made of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum MadeOf<'a> {
+    /// A table.
+    Table(&'a Arc<TableState>),
+    /// A view.
+    View(&'a Arc<ViewState>),
+}
+
 impl CatalogState {
     /// The view `name`.
     pub fn view(&self, name: &str) -> Option<&Arc<ViewState>> {
@@ -55,6 +64,36 @@ impl CatalogState {
     /// All views, by name.
     pub fn views(&self) -> impl Iterator<Item = &Arc<ViewState>> {
         self.views.values()
+    }
+
+    /// What the query of `view` calls `name`: one of the tables and views that it was made of, also where a temporary one of
+    /// the session has its name.
+    pub(crate) fn made_of(&self, view: &ViewState, name: &str) -> Option<MadeOf<'_>> {
+        let is_meant = |schema: &TableSchema| view.depends.contains(&schema.table_id);
+        if let Some(table) = self.table(name).filter(|table| is_meant(&table.schema)) {
+            return Some(MadeOf::Table(table));
+        }
+        if let Some(found) = self.view(name).filter(|found| is_meant(&found.schema)) {
+            return Some(MadeOf::View(found));
+        }
+        self.base()?.made_of(view, name)
+    }
+
+    /// Those of all tables and views that `view` is made of.
+    pub(crate) fn schemas_of(&self, view: &ViewState) -> Vec<Arc<TableSchema>> {
+        let mut found: Vec<Arc<TableSchema>> = Vec::with_capacity(view.depends.len());
+        let mut state = Some(self);
+        while let Some(known) = state {
+            let views = known.views().map(|view| &view.schema);
+            for schema in known.tables().map(|table| &table.schema).chain(views) {
+                let id = schema.table_id;
+                if view.depends.contains(&id) && found.iter().all(|known| known.table_id != id) {
+                    found.push(Arc::clone(schema));
+                }
+            }
+            state = known.base().filter(|_| found.len() < view.depends.len());
+        }
+        found
     }
 
     /// The views that are made of the table or view `id`.

@@ -56,7 +56,7 @@ impl InputColumns {
             schema: table.arrow(),
             columns: table.columns.clone(),
             given,
-            moment: moment.into(),
+            moment: moment.into().of_table(table.table_id),
         })
     }
 

@@ -437,6 +437,7 @@ impl Session {
     /// What a look-up by key that begins now reads, without the own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
         if let Some(state) = self.past().await? {
+            self.check_on(&state)?;
             return Ok(Live::settled(state));
         }
         let mut live = match self.block_snapshot().await? {
@@ -451,6 +452,7 @@ impl Session {
         // What it has seen of the delta, a look-up tells.
         self.note_state(&live.state);
         live.state = self.defined().over(&self.database, live.state);
+        self.check_on(&live.state)?;
         Ok(live)
     }
 
@@ -511,11 +513,12 @@ impl Session {
         self.has_snapshot_alone();
         self.note_state(&state);
         let state = self.defined().over(&self.database, state);
+        self.check_on(&state)?;
         Ok(ReadView { state, target: None, reads: self.tracked().map(Arc::clone) })
     }
 
-    /// The same, whatever parts of the statement have read.
-    pub(super) async fn view_now(&mut self) -> Result<ReadView> {
+    /// As [`Session::view_now`], before it is asked whether the session may.
+    pub(super) async fn view_unasked(&mut self) -> Result<ReadView> {
         if let Some(state) = self.past().await? {
             return Ok(ReadView { state, target: None, reads: None });
         }

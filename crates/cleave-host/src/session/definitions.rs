@@ -89,6 +89,11 @@ impl Defined {
         self.temporary.contains_key(&id)
     }
 
+    /// The ids of what is temporary.
+    pub(super) fn temporary_ids(&self) -> BTreeSet<u32> {
+        self.temporary.keys().copied().collect()
+    }
+
     /// What becomes of the table or sequence `id` at the end of a transaction, if it is temporary.
     pub(super) fn on_commit(&self, id: u32) -> Option<OnCommit> {
         self.temporary.get(&id).copied()
@@ -440,6 +445,9 @@ impl Session {
             _ => database.settled().await?,
         };
         let before = block.defined.over(&database, newest);
+        if !tables.is_empty() {
+            self.check_definition(&before)?;
+        }
         let claims = block.defined.claims.clone();
         let mut transaction = Transaction::kept(&database, Arc::clone(&before), claims)?;
         let mut folded = Vec::new();

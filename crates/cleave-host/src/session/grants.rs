@@ -12,6 +12,8 @@ use crate::catalog::CatalogState;
 use crate::catalog::rights::{
     GrantItem, Object, ObjectKind, PUBLIC, Privilege, Privileges, Rights,
 };
+use crate::catalog::sequence::Sequence;
+use crate::catalog::view::ViewState;
 use crate::error::{Error, Fault, NameKind, Result, RoleFault};
 use crate::statement::roles::{Grant, GrantedOn, RoleName};
 
@@ -25,31 +27,54 @@ pub(super) struct Known<'a> {
     pub(super) name: &'a str,
     /// Its columns, where it has any.
     pub(super) schema: Option<&'a TableSchema>,
+    /// The view that it is.
+    pub(super) view: Option<&'a ViewState>,
+}
+
+impl<'a> Known<'a> {
+    /// A table.
+    pub(super) fn of_table(schema: &'a TableSchema) -> Self {
+        let object = Object::Relation(schema.table_id);
+        let (name, schema) = (schema.name.as_str(), Some(schema));
+        Self { object, kind: ObjectKind::Table, name, schema, view: None }
+    }
+
+    /// A view.
+    pub(super) fn of_view(view: &'a ViewState) -> Self {
+        Self { kind: ObjectKind::View, view: Some(view), ..Self::of_table(&view.schema) }
+    }
+
+    fn of_sequence(sequence: &'a Sequence) -> Self {
+        let (object, name) = (Object::Relation(sequence.id), sequence.name.as_str());
+        Self { object, kind: ObjectKind::Sequence, name, schema: None, view: None }
+    }
+
+    /// The schema or the database.
+    fn of_all(object: Object, kind: ObjectKind, name: &'a str) -> Self {
+        Self { object, kind, name, schema: None, view: None }
+    }
+
+    /// Its id, and of how it is defined the version.
+    pub(super) fn version(&self) -> Option<(u32, u32)> {
+        match self.object {
+            Object::Relation(id) => Some((id, self.schema.map_or(0, |schema| schema.version))),
+            Object::Schema | Object::Database => None,
+        }
+    }
 }
 
 /// The table, view or sequence called `name`, be it damaged.
 pub(super) fn relation<'a>(state: &'a CatalogState, name: &str) -> Option<Known<'a>> {
-    let of = |schema: &'a TableSchema, kind| Known {
-        object: Object::Relation(schema.table_id),
-        kind,
-        name: &schema.name,
-        schema: Some(schema),
-    };
-    if let Some(table) = state.table(name) {
-        return Some(of(&table.schema, ObjectKind::Table));
+    if let Some(table) = state.tables.get(name) {
+        return Some(Known::of_table(&table.schema));
     }
     if let Some(view) = state.view(name) {
-        return Some(of(&view.schema, ObjectKind::View));
+        return Some(Known::of_view(view));
     }
     if let Some(damaged) = state.damaged.get(name) {
-        return Some(of(&damaged.schema, ObjectKind::Table));
+        return Some(Known::of_table(&damaged.schema));
     }
-    state.sequences.get(name).map(|sequence| Known {
-        object: Object::Relation(sequence.id),
-        kind: ObjectKind::Sequence,
-        name: &sequence.name,
-        schema: None,
-    })
+    state.sequences.get(name).map(|sequence| Known::of_sequence(sequence))
 }
 
 /// All tables, views and sequences.
@@ -64,10 +89,8 @@ fn relations(state: &CatalogState) -> impl Iterator<Item = Known<'_>> {
 
 /// What there is because of the role `id`, so that it cannot be dropped.
 pub(super) fn needs_of(state: &CatalogState, rights: &Rights, id: u32) -> Vec<String> {
-    let schema =
-        Known { object: Object::Schema, kind: ObjectKind::Schema, name: "public", schema: None };
-    let database =
-        Known { object: Object::Database, kind: ObjectKind::Database, name: "", schema: None };
+    let schema = Known::of_all(Object::Schema, ObjectKind::Schema, "public");
+    let database = Known::of_all(Object::Database, ObjectKind::Database, "");
     let mut needs = Vec::new();
     for known in relations(state).chain([schema, database]) {
         let what = format!("{} {}", known.kind.name(), known.name);
@@ -191,12 +214,9 @@ impl Session {
             GrantedOn::Sequences(names) => names.iter().map(|name| find(name, true)).collect(),
             GrantedOn::AllTables => Ok(all(false)),
             GrantedOn::AllSequences => Ok(all(true)),
-            GrantedOn::Schema => Ok(vec![Known {
-                object: Object::Schema,
-                kind: ObjectKind::Schema,
-                name: "public",
-                schema: None,
-            }]),
+            GrantedOn::Schema => {
+                Ok(vec![Known::of_all(Object::Schema, ObjectKind::Schema, "public")])
+            }
             GrantedOn::Database(names) => {
                 let own = self.settings.client.database.as_str();
                 for name in names {
@@ -205,12 +225,7 @@ impl Session {
                         return Err(invalid(message, Fault::Role(RoleFault::Database)));
                     }
                 }
-                Ok(vec![Known {
-                    object: Object::Database,
-                    kind: ObjectKind::Database,
-                    name: own,
-                    schema: None,
-                }])
+                Ok(vec![Known::of_all(Object::Database, ObjectKind::Database, own)])
             }
         }
     }

@@ -84,6 +84,7 @@ impl Session {
             return Ok(outcome);
         }
         let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
+        self.check_on(&self.names())?;
         let mark = self.locks().mark();
         loop {
             let view = self.view().await?;
@@ -121,6 +122,7 @@ impl Session {
             }
             self.lock_table(table, lock.mode, lock.nowait).await?;
         }
+        self.check_on(&self.names())?;
         Ok(Outcome::done("LOCK TABLE"))
     }
 
@@ -134,6 +136,7 @@ impl Session {
             let id = table.schema.table_id;
             // Whoever had it locked may have put another one in its place.
             if locked == Some(id) || self.owns(id) {
+                self.check_on(&state)?;
                 return Ok(Arc::clone(&table.schema));
             }
             self.lock_table(table, LockMode::RowExclusive, false).await?;

@@ -356,7 +356,7 @@ impl Session {
     /// What is known of the prepared statement `name`, where it may run and its tables are as they were.
     pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
         let known = self.prepared.by_name.get(name)?;
-        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref());
+        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref(), None);
         let holds = known.holds(&self.names()) && is_allowed.ok()?.is_none();
         holds.then(|| Arc::clone(&known.described))
     }
@@ -376,7 +376,7 @@ impl Session {
         if !is_plain || types.len() != values.len() || !known.described.lists.is_empty() {
             return None;
         }
-        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref());
+        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref(), None);
         if is_allowed.ok()?.is_some() || !known.holds(state) {
             return None;
         }
@@ -388,14 +388,14 @@ impl Session {
     /// The prepared statement `name`, described for the tables that there are now.
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
+        let allowed = self.check_prepared(known.statement(), known.allowed.as_ref()).await?;
         let holds = known.holds(&self.names());
-        let is_known = known.allowed.as_ref().filter(|_| holds);
-        let allowed = self.check_again(known.statement(), is_known)?;
         let anew = match (holds, allowed) {
             (true, None) => return Ok(known),
             (true, allowed) => PreparedStatement { allowed, ..PreparedStatement::clone(&known) },
             (false, allowed) => {
                 let anew = self.describe_source(known.source.clone()).await?;
+                let allowed = allowed.or_else(|| known.allowed.clone());
                 PreparedStatement { allowed, ..anew }
             }
         };
@@ -619,7 +619,10 @@ impl Session {
     ) -> Result<Parameter> {
         let query = select::value_query(value)?;
         refuse_in_query(&query)?;
-        let running = select::run_query(&self.database, self.in_force(), &*query);
+        let view = ReadView { state: self.names(), target: None, reads: None };
+        self.check_value(value, &view.state)?;
+        let asked = Asked { view: Some(&view), ..Asked::from(&*query) };
+        let running = select::run_query(&self.database, self.in_force(), asked);
         let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;
         let array = batches.iter().find_map(|batch: &RecordBatch| batch.columns().first());
         let Some(array) = array.filter(|array| array.len() == 1) else {

@@ -84,7 +84,10 @@ impl Session {
                 let hints = std::mem::take(&mut parsed.hints);
                 self.hinted = self.under(&hints)?;
                 let limit_ms = self.in_force().statement_timeout_ms;
-                let started = self.start_query(&query, &parsed.text);
+                let started = async {
+                    self.check_rights(|| Statement::Query(query.clone())).await?;
+                    self.start_query(&query, &parsed.text).await
+                };
                 let started = within(limit_ms, Box::pin(started)).await;
                 let started = self.end_statement(started).await;
                 self.hinted = None;
@@ -181,7 +184,6 @@ impl Session {
 
     /// Starts a query: by a look-up where it is one, by a plan otherwise.
     pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
-        self.check_query_rights(query)?;
         self.wait_for_tables(query).await?;
         if self.in_force().index_scan != When::Never {
             let live = self.live().await?;

@@ -23,6 +23,7 @@ impl Session {
             if self.names().table(&name).is_some_and(|table| self.owns(table.schema.table_id)) {
                 continue;
             }
+            self.check_on(&self.names())?;
             match Box::pin(analyze(&self.database, self.in_force(), &name, &columns)).await {
                 Ok(found) => analyzed.push(found),
                 // Dropped meanwhile.
@@ -38,6 +39,7 @@ impl Session {
         let state = self.database.settled().await?;
         if let Some(name) = table {
             state.find_table(name)?;
+            self.check_on(&state)?;
         }
         let batch = listing::rows(&state, self.database.statistics(), table)?;
         Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] })

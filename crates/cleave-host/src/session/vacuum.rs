@@ -75,6 +75,7 @@ impl Session {
     ) -> Result<Vacuumed> {
         let settings = self.shared_settings();
         self.lock_table(table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+        self.check_on(&self.names())?;
         let database = Arc::clone(&self.database);
         let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;
         self.statement_locks = None;

@@ -90,8 +90,10 @@ impl Session {
         }
         // What was dropped before the locks were there.
         let newest = self.names();
+        // What a view is made of may be hidden.
         let has = |id: &u32| {
-            newest.has_table_id(*id) || newest.views().any(|view| view.schema.table_id == *id)
+            let mut states = std::iter::successors(Some(&*newest), |state| state.base());
+            states.any(|state| state.has_relation(*id))
         };
         if let Some(gone) = described.tables.iter().find(|table| !has(&table.table_id)) {
             return Err(Error::unknown(NameKind::Table, &gone.name, newest.table_names()));

@@ -1,13 +1,16 @@
 //! What the values of defaults depend on: the statement's time, and where numbers come from.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use cleave_store::{Column, TableSchema};
 
 use crate::catalog::CatalogState;
+use crate::catalog::rights::{Object, Privilege};
+use crate::catalog::sequence::Sequence;
 use crate::database::Database;
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, Result, RoleFault};
 use crate::sequences::{self, SequenceValues};
 use crate::statement::defaults::{next_default, placeholder};
 use crate::write::conform::converted;
@@ -18,6 +21,8 @@ pub struct Moment {
     /// Microseconds since 1970-01-01T00:00:00Z.
     pub now_us: i64,
     numbers: Numbers,
+    /// The table whose columns get what it gives.
+    table: Option<u32>,
 }
 
 /// Where numbers come from.
@@ -36,11 +41,23 @@ struct Source {
     database: Arc<Database>,
     state: Arc<CatalogState>,
     values: SequenceValues,
+    taker: Taker,
+}
+
+/// Who takes the numbers of defaults.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Taker {
+    /// As whom the session acts; None: as a superuser.
+    pub(crate) role: Option<u32>,
+    /// It is what a foreign key does, which is the table's owner's doing.
+    pub(crate) is_owner: bool,
+    /// The session's own tables and sequences.
+    pub(crate) temporary: BTreeSet<u32>,
 }
 
 impl From<i64> for Moment {
     fn from(now_us: i64) -> Self {
-        Self { now_us, numbers: Numbers::None }
+        Self { now_us, numbers: Numbers::None, table: None }
     }
 }
 
@@ -51,21 +68,30 @@ impl Moment {
         database: &Arc<Database>,
         state: Arc<CatalogState>,
         values: &SequenceValues,
+        taker: Taker,
     ) -> Self {
-        let source = Source { database: Arc::clone(database), state, values: values.clone() };
-        Self { now_us, numbers: Numbers::Now(Arc::new(source)) }
+        let (database, values) = (Arc::clone(database), values.clone());
+        let source = Source { database, state, values, taker };
+        Self { now_us, numbers: Numbers::Now(Arc::new(source)), table: None }
+    }
+
+    /// The same for rows of the table `id`.
+    #[must_use]
+    pub(crate) fn of_table(self, id: u32) -> Self {
+        Self { table: Some(id), ..self }
     }
 
     /// The same, for rows that are made in any order: numbers are given by [`Self::fill`].
     #[must_use]
     pub(crate) fn later(&self) -> Self {
-        Self { now_us: self.now_us, numbers: Numbers::Later }
+        Self { now_us: self.now_us, numbers: Numbers::Later, table: self.table }
     }
 
     /// The next `count` numbers of the sequence that `name` names, as values of `column`.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; those of the sequence; [`Error::Value`] for one that the column does not take.
+    /// [`Error::UnknownName`]; where the taker may not use the sequence; those of the sequence; [`Error::Value`] for one that the
+    /// column does not take.
     pub(crate) fn numbers(&self, column: &Column, name: &str, count: usize) -> Result<ArrayRef> {
         let source = match &self.numbers {
             Numbers::Now(source) => source,
@@ -79,6 +105,13 @@ impl Moment {
             }
         };
         let sequence = sequences::named(&source.state, name)?;
+        if !source.may_take(sequence, (self.table, column.id)) {
+            return Err(Error::Invalid {
+                message: format!("permission denied for sequence {}", sequence.name),
+                fault: Fault::Role(RoleFault::Rights),
+                position: None,
+            });
+        }
         let numbers = source.database.sequences().take(&source.database, sequence, count)?;
         if let Some(last) = numbers.last() {
             source.values.note(sequence, *last, true);
@@ -107,9 +140,32 @@ impl Moment {
                 continue;
             }
             if let Some(sequence) = next_default(column) {
-                *values = self.numbers(column, &sequence, rows.num_rows())?;
+                let of_table = self.clone().of_table(schema.table_id);
+                *values = of_table.numbers(column, &sequence, rows.num_rows())?;
             }
         }
         Ok(RecordBatch::try_new(rows.schema(), columns)?)
+    }
+}
+
+impl Source {
+    /// Whether the taker may have numbers of `sequence` for a column of a table. The sequence that goes with the column, as those of
+    /// SERIAL and identities do, is for whoever may write there; any other needs a right of its own.
+    fn may_take(&self, sequence: &Sequence, (table, column): (Option<u32>, u32)) -> bool {
+        let is_columns = |table| {
+            sequence.owner.is_some_and(|owner| (owner.table, owner.column) == (table, column))
+        };
+        let Taker { role, is_owner, temporary } = &self.taker;
+        let Some(role) = role else { return true };
+        let rights = &self.state.rights;
+        let role = match table.filter(|table| *is_owner && !temporary.contains(table)) {
+            Some(table) => rights.owner(Object::Relation(table)),
+            None => *role,
+        };
+        let may = |privilege| rights.may(role, Object::Relation(sequence.id), privilege);
+        table.is_some_and(is_columns)
+            || temporary.contains(&sequence.id)
+            || may(Privilege::Usage)
+            || may(Privilege::Update)
     }
 }

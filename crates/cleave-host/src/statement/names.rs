@@ -8,6 +8,7 @@
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Location;
 
+use crate::engine::CATALOG;
 use crate::error::{Error, NameKind, Position, Result};
 
 /// The only schema.
@@ -41,7 +42,7 @@ pub(crate) fn name_and_alias(
 /// The table that a possibly qualified name stands for.
 ///
 /// # Errors
-/// [`Error::UnknownName`] for a schema other than `public`, [`Error::Unsupported`] for a database before it.
+/// [`Error::UnknownName`] for a schema other than `public`, [`Error::Unsupported`] for another database before it.
 pub fn table_name(name: &ast::ObjectName) -> Result<String> {
     let mut parts = Vec::with_capacity(name.0.len());
     for part in &name.0 {
@@ -54,6 +55,10 @@ pub fn table_name(name: &ast::ObjectName) -> Result<String> {
     match parts.as_slice() {
         [table] => Ok(fold(table)),
         [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
+        // As the engine calls it in full.
+        [database, schema, table] if fold(database) == CATALOG && fold(schema) == SCHEMA => {
+            Ok(fold(table))
+        }
         [schema, _] => Err(Error::unknown(NameKind::Schema, &fold(schema), [SCHEMA]).at(position)),
         _ => Err(Error::unsupported(format!("a table of another database ({name})")).at(position)),
     }

@@ -71,7 +71,8 @@ impl Conform {
                 let places = 0..schema.columns.len();
                 let sources = places.map(|place| (place < count).then_some(place)).collect();
                 let (schema, arrow) = (Arc::clone(schema), schema.arrow());
-                return Ok(Self { schema, arrow, sources, moment: moment.into() });
+                let moment = moment.into().of_table(schema.table_id);
+                return Ok(Self { schema, arrow, sources, moment });
             }
             std::cmp::Ordering::Equal => {
                 let names: Vec<&str> = columns.iter().map(String::as_str).collect();
@@ -99,12 +100,13 @@ impl Conform {
                 });
             }
         }
+        let moment = moment.of_table(schema.table_id);
         Ok(Self { schema: Arc::clone(schema), arrow: schema.arrow(), sources, moment })
     }
 
     /// The same, of a statement that runs at `moment`.
     pub(crate) fn at(&self, moment: Moment) -> Self {
-        Self { moment, ..self.clone() }
+        Self { moment: moment.of_table(self.schema.table_id), ..self.clone() }
     }
 
     /// The table's columns that the input fills, in the input's order, with their places there.
@@ -201,7 +203,7 @@ pub(crate) fn change_row(
         };
         let value = match value {
             Some(value) => converted(column, &value)?,
-            None => default_array(column, 1, &moment())?,
+            None => default_array(column, 1, &moment().of_table(schema.table_id))?,
         };
         check_null(schema, column, &value)?;
         *known = value;

@@ -53,6 +53,7 @@ mod query_log;
 mod ranges;
 mod reopened;
 mod rights;
+mod rights_by_id;
 mod row_locks;
 mod sequences;
 mod settings;

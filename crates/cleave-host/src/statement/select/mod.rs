@@ -97,8 +97,10 @@ pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning};
+pub(crate) use pg_catalog::sequence_of_number;
 use placed::placed;
 pub(crate) use result_names::ResultNames;
+pub(crate) use sequence_functions::sequence_number;
 pub(crate) use used_columns::{is_whole, uses_column};
 
 /// Batches that a query makes ahead which does not run where its rows are waited for.
@@ -253,8 +255,16 @@ async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Boun
 
 /// The engine's state for `query`, with the tables of `context` and the functions that are made for it.
 fn state_for(context: &Arc<StatementContext>, query: &ast::Query) -> EngineResult<SessionState> {
+    state_over(table_provider::StatementCatalog::new(Arc::clone(context)), context, query)
+}
+
+/// The same where names are those of `catalog`.
+fn state_over(
+    catalog: Arc<table_provider::StatementCatalog>,
+    context: &Arc<StatementContext>,
+    query: &ast::Query,
+) -> EngineResult<SessionState> {
     let (settings, runtime) = (context.settings(), context.database().query_runtime());
-    let catalog = table_provider::StatementCatalog::new(Arc::clone(context));
     let mut state = engine::statement_state(settings, partitions(settings), runtime, catalog);
     let view = || pg_catalog::view(context);
     pg_catalog::functions::register(&mut state, query, settings, view)?;

@@ -47,7 +47,7 @@ mod view;
 
 pub(super) use activity::may_stop;
 pub(crate) use comments::{comment_subject, known_subjects};
-pub(super) use sequences::sequence_of_number;
+pub(crate) use sequences::sequence_of_number;
 pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA, columns};
 use view::View;
 
@@ -64,9 +64,10 @@ impl CatalogTables {
     }
 }
 
-/// The catalog of a statement.
+/// The catalog of a statement. What the asker may know goes by the newest rights.
 pub(super) fn view(context: &StatementContext) -> View {
-    View::new(context.state(), &context.settings().client)
+    let newest = context.database().catalog();
+    View::new(context.state(), &newest, &context.settings().client)
 }
 
 /// Names a table that the schema does not have, with the nearest that it has.
@@ -94,7 +95,7 @@ impl SchemaProvider for CatalogTables {
                 let database = self.context.database();
                 let last = |sequence: &Sequence| {
                     let (last, is_called) = database.sequences().last(sequence);
-                    is_called.then_some(last)
+                    (is_called && view.may_see_last(sequence)).then_some(last)
                 };
                 match name {
                     "pg_description" => comments::rows(&view, false),

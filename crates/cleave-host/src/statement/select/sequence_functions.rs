@@ -38,6 +38,18 @@ pub(super) fn register(
     Ok(())
 }
 
+/// The number that `written` is, by which a sequence may be named.
+pub(crate) fn sequence_number(written: &str) -> Option<i64> {
+    number_of(&ScalarValue::Utf8(Some(written.to_owned())))
+}
+
+fn number_of(name: &ScalarValue) -> Option<i64> {
+    match name.cast_to(&DataType::Int64).ok()? {
+        ScalarValue::Int64(number) => number,
+        _ => None,
+    }
+}
+
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct SequenceFunction(StatementFunction<StatementContext>);
 
@@ -126,7 +138,7 @@ impl SequenceFunction {
     /// The sequence that an argument names; None: NULL does.
     fn sequence(&self, name: &ScalarValue) -> Result<Option<&Arc<Sequence>>> {
         let state = self.0.context.state();
-        if let Ok(ScalarValue::Int64(Some(number))) = name.cast_to(&DataType::Int64) {
+        if let Some(number) = number_of(name) {
             let found = sequence_of_number(state, number);
             let unknown = || Error::unsupported(format!("a sequence of the number {number}"));
             return Ok(Some(found.ok_or_else(unknown)?));

@@ -28,6 +28,7 @@ use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, tablet_choice, views};
 use crate::catalog::TableState;
+use crate::catalog::view::{MadeOf, ViewState};
 pub(super) use crate::engine::CATALOG;
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
@@ -252,11 +253,22 @@ fn rows_as_count(rows: f64) -> usize {
 #[derive(Debug)]
 pub(super) struct StatementCatalog {
     context: Arc<StatementContext>,
+    /// The view whose query is bound, if one's is.
+    view: Option<Arc<ViewState>>,
 }
 
 impl StatementCatalog {
     pub(super) fn new(context: Arc<StatementContext>) -> Arc<Self> {
-        Arc::new(Self { context })
+        Arc::new(Self { context, view: None })
+    }
+
+    /// The same for the query of a view, which names what the view was made of.
+    pub(super) fn of_view(context: Arc<StatementContext>, view: Arc<ViewState>) -> Arc<Self> {
+        Arc::new(Self { context, view: Some(view) })
+    }
+
+    fn again(&self) -> Arc<Self> {
+        Arc::new(Self { context: Arc::clone(&self.context), view: self.view.clone() })
     }
 }
 
@@ -274,9 +286,7 @@ impl CatalogProviderList for StatementCatalog {
     }
 
     fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
-        (name == CATALOG).then(|| {
-            Arc::new(Self { context: Arc::clone(&self.context) }) as Arc<dyn CatalogProvider>
-        })
+        (name == CATALOG).then(|| self.again() as Arc<dyn CatalogProvider>)
     }
 }
 
@@ -288,7 +298,7 @@ impl CatalogProvider for StatementCatalog {
     fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
         let context = Arc::clone(&self.context);
         match name {
-            SCHEMA => Some(Arc::new(Self { context })),
+            SCHEMA => Some(self.again()),
             own_tables::SCHEMA => Some(OwnTables::new(context)),
             CATALOG_SCHEMA => Some(CatalogTables::new(CATALOG_SCHEMA, context)),
             INFORMATION_SCHEMA => Some(CatalogTables::new(INFORMATION_SCHEMA, context)),
@@ -306,6 +316,16 @@ impl SchemaProvider for StatementCatalog {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(view) = &self.view {
+            return match self.context.state().made_of(view, name) {
+                Some(MadeOf::View(below)) => views::table(&self.context, below).await.map(Some),
+                Some(MadeOf::Table(table)) => {
+                    let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
+                    Ok(Some(Arc::new(table)))
+                }
+                None => Ok(None),
+            };
+        }
         if let Some(rows) = self.context.given(name) {
             let table = MemTable::try_new(rows.schema(), vec![vec![(**rows).clone()]])?;
             return Ok(Some(Arc::new(table)));
@@ -328,6 +348,9 @@ impl SchemaProvider for StatementCatalog {
     }
 
     fn table_exist(&self, name: &str) -> bool {
+        if let Some(view) = &self.view {
+            return self.context.state().made_of(view, name).is_some();
+        }
         self.context.given(name).is_some()
             || self.context.table(name).is_some()
             || self.context.state().view(name).is_some()

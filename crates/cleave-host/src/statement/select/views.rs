@@ -17,7 +17,8 @@ use datafusion::sql::sqlparser::ast;
 
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
-use super::{parsed, state_for};
+use super::table_provider::StatementCatalog;
+use super::{parsed, state_over};
 use crate::catalog::view::ViewState;
 use crate::dialect::lower_syntax;
 use crate::statement::catalog_syntax;
@@ -47,26 +48,26 @@ pub(super) fn note_tables(
         return Ok(());
     };
     tables.push(Arc::clone(&view.schema));
-    let made_of = |schema: &&Arc<TableSchema>| view.depends.contains(&schema.table_id);
-    let views = state.views().map(|view| &view.schema).filter(made_of);
-    tables.extend(state.tables().map(|table| &table.schema).filter(made_of).chain(views).cloned());
+    tables.extend(state.schemas_of(view));
     Ok(())
 }
 
-/// `view` as the engine's planner takes it.
+/// `view` as the engine's planner takes it. Its query names what the view was made of, whatever has these names in the session:
+/// a temporary table or view would otherwise be read with the rights of the view's owner.
 ///
 /// # Errors
 /// Those of binding its query.
 pub(super) async fn table(
     context: &Arc<StatementContext>,
-    view: &ViewState,
+    view: &Arc<ViewState>,
 ) -> Result<Arc<dyn TableProvider>> {
     let external = |error: crate::Error| DataFusionError::External(Box::new(error));
     let mut query = parsed(view.query.clone()).map_err(external)?;
     catalog_syntax::lower(&mut query);
     drop(ResultNames::take(&mut query, &**context).map_err(external)?);
     lower_syntax(&mut query);
-    let state = state_for(context, &query)?;
+    let catalog = StatementCatalog::of_view(Arc::clone(context), Arc::clone(view));
+    let state = state_over(catalog, context, &query)?;
     let statement = ast::Statement::Query(query);
     let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
     let mut columns = Vec::with_capacity(view.sources.len());

@@ -72,7 +72,7 @@ fn event(kind: KeyKind) -> &'static str {
 /// Whether who asks may know, and end, what a session of `role` does: a member of it, and of a superuser's a superuser.
 pub(in super::super) fn may_stop(view: &View, role: Option<u32>) -> bool {
     let Some(asking) = view.client.acting.role else { return true };
-    let rights = &view.state().rights;
+    let rights = view.newest_rights();
     let of = role.unwrap_or(FIRST);
     rights.is_superuser(asking) || (!rights.is_superuser(of) && rights.is_member(asking, of))
 }

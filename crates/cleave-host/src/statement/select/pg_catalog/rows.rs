@@ -11,7 +11,7 @@ use super::roles;
 use super::sequences;
 use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
-use crate::catalog::rights::{Object, ObjectKind};
+use crate::catalog::rights::{Object, ObjectKind, Privilege};
 use crate::catalog::sequence::Sequence;
 use crate::sequences::unqualified;
 use crate::settings::{SettingRow, Settings};
@@ -188,7 +188,11 @@ fn classes(view: &View) -> Vec<Row> {
         let schema = &table.schema;
         let oid = table_oid(schema);
         let has_index = view.indexes().any(|index| index.table.schema.table_id == schema.table_id);
-        let rows = i64::try_from(table.row_count()).unwrap_or(i64::MAX);
+        // As PostgreSQL has it of a table that nobody has counted.
+        let rows = match view.may(schema.table_id, Privilege::Select) {
+            true => i64::try_from(table.row_count()).unwrap_or(i64::MAX),
+            false => -1,
+        };
         let count = i64::try_from(schema.columns.len()).unwrap_or(0);
         let mut row = class((oid, &schema.name), "r", (count, rows), has_index);
         let checks = i64::try_from(table.rules.checks.len()).unwrap_or(0);

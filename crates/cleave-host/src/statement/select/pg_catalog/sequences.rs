@@ -7,6 +7,7 @@ use cleave_store::{Column, TableSchema};
 use super::shapes::Row;
 use super::view::{View, oid_of, type_of, type_text};
 use crate::catalog::CatalogState;
+use crate::catalog::rights::Privilege;
 use crate::catalog::sequence::Sequence;
 use crate::statement::names::quoted;
 
@@ -16,10 +17,7 @@ pub(super) fn sequence_oid(sequence: &Sequence) -> i64 {
 }
 
 /// The sequence of this number.
-pub(in super::super) fn sequence_of_number(
-    state: &CatalogState,
-    oid: i64,
-) -> Option<&Arc<Sequence>> {
+pub(crate) fn sequence_of_number(state: &CatalogState, oid: i64) -> Option<&Arc<Sequence>> {
     state.sequences.values().find(|sequence| sequence_oid(sequence) == oid)
 }
 
@@ -37,6 +35,12 @@ pub(super) fn identity_letter(view: &View, schema: &TableSchema, column: &Column
 }
 
 impl View {
+    /// Whether the asker may know which number a sequence has given last.
+    pub(super) fn may_see_last(&self, sequence: &Sequence) -> bool {
+        let mut enough = [Privilege::Usage, Privilege::Select].into_iter();
+        enough.any(|privilege| self.may(sequence.id, privilege))
+    }
+
     /// All sequences.
     pub(super) fn sequences(&self) -> impl Iterator<Item = &Arc<Sequence>> {
         self.state().sequences.values()

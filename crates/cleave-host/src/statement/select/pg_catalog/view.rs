@@ -8,6 +8,7 @@ use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::sequences::sequence_of_number;
 use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
+use crate::catalog::rights::{Object, Privilege, Rights};
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, TableState};
 use crate::sequences::unqualified;
@@ -42,6 +43,8 @@ pub(super) mod number {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     state: Arc<CatalogState>,
+    /// What is committed now, be that of a snapshot or of the past.
+    newest: Arc<CatalogState>,
     /// Whose session it is.
     pub(super) client: Client,
 }
@@ -55,13 +58,46 @@ pub(super) struct Index<'a> {
 }
 
 impl View {
-    pub(crate) fn new(state: &Arc<CatalogState>, client: &Client) -> Self {
-        Self { state: Arc::clone(state), client: client.clone() }
+    /// The catalog as `state` has it, of which `newest` is what is committed now.
+    pub(crate) fn new(
+        state: &Arc<CatalogState>,
+        newest: &Arc<CatalogState>,
+        client: &Client,
+    ) -> Self {
+        let (state, newest) = (Arc::clone(state), Arc::clone(newest));
+        Self { state, newest, client: client.clone() }
+    }
+
+    /// Who may do what now.
+    pub(super) fn newest_rights(&self) -> &Rights {
+        &self.newest.rights
+    }
+
+    /// Whether the asker may do `privilege` with some of the table or sequence `id`.
+    pub(super) fn may(&self, id: u32, privilege: Privilege) -> bool {
+        let Some(role) = self.client.acting.role else { return true };
+        let rights = &self.newest.rights;
+        // What nobody has committed is the session's own.
+        let is_own = || !self.newest.has_relation(id) && !self.committed().has_relation(id);
+        rights.is_superuser(role)
+            || self.newest.has_relation(id)
+                && rights.may_some(role, Object::Relation(id), privilege)
+            || is_own()
+    }
+
+    /// What the state is made from that was committed.
+    fn committed(&self) -> &CatalogState {
+        let mut state: &CatalogState = &self.state;
+        while let Some(base) = state.base() {
+            state = base;
+        }
+        state
     }
 
     /// Of a state that nobody else has yet.
     pub(super) fn of(state: &CatalogState, client: &Client) -> Self {
-        Self::new(&Arc::new(state.clone()), client)
+        let state = Arc::new(state.clone());
+        Self::new(&state, &state, client)
     }
 
     /// The catalog.

@@ -1,0 +1,534 @@
+//! A statement in, whether a role may run it out, from its text: see [`super`].
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+
+use cleave_txn::LockMode;
+use datafusion::sql::sqlparser::ast::{self, Visit};
+
+use super::Found;
+use super::named::{Call, Named, Words, note, read_name, secret, top_tables};
+use crate::catalog::CatalogState;
+use crate::catalog::rights::{Object, ObjectKind, Privilege};
+use crate::catalog::view::{MadeOf, ViewState};
+use crate::error::Error;
+use crate::error::Result;
+use crate::sequences::unqualified;
+use crate::session::Session;
+use crate::session::grants::{Known, denied, not_owner, relation};
+use crate::session::roles::refused;
+use crate::session::sequences::owned_by;
+use crate::statement::copy::{Copy, CopyEnd, CopySource};
+use crate::statement::locking::Locking;
+use crate::statement::modify::{Action, Assignment};
+use crate::statement::parse::{Define, LockTable};
+use crate::statement::select::{sequence_number, sequence_of_number};
+use crate::statement::sequence::{SequenceOptions, SequenceStatement};
+use crate::statement::upsert::ConflictAction;
+use crate::statement::{Insert, Modify, Statement, Vacuum, parse_script};
+
+/// Who is asked about, on what.
+pub(super) struct Check<'a> {
+    pub(super) session: &'a Session,
+    /// What the statement reads: where its tables are found.
+    pub(super) read: &'a CatalogState,
+    /// What is committed now, with what the block has defined: its rights count, and what is changed is found there.
+    pub(super) newest: &'a CatalogState,
+    pub(super) role: u32,
+    /// Who runs the statement and so calls its functions, those of views too.
+    pub(super) caller: u32,
+    /// The view whose query it is.
+    pub(super) view: Option<&'a ViewState>,
+    /// What the names were found to be.
+    pub(super) found: &'a RefCell<Found>,
+}
+
+/// Which columns of a table a statement uses.
+pub(super) enum Used<'a> {
+    /// Every one.
+    All,
+    /// These, by name; none: as many as one likes.
+    Listed(&'a [String]),
+    /// Those whose names stand in here.
+    Words(&'a Words),
+    /// It does not matter which: one is enough.
+    Any,
+}
+
+impl Check<'_> {
+    pub(super) fn statement(&self, statement: &Statement) -> Result<()> {
+        use Privilege::{Create, Delete, Insert, Select, Temporary, Truncate, Update};
+        match statement {
+            Statement::Query(query) => self.query(query),
+            Statement::Declare(declare) => self.query(&declare.query),
+            Statement::Locking(locking) => self.locking(locking),
+            Statement::LockedParts(parts) => {
+                self.statement(&parts.plain)?;
+                parts.parts.iter().try_for_each(|part| self.locking(part))
+            }
+            Statement::ChangingWith(with) => {
+                let parts = with.parts.iter().chain([&with.main]);
+                parts.map(|part| &part.statement).try_for_each(|part| self.statement(part))
+            }
+            Statement::Insert(insert) => self.insert(insert),
+            Statement::Modify(modify) => self.modify(modify),
+            Statement::Copy(copy) => self.copy(copy),
+            Statement::Explain { statement, .. } => match statement.as_ref() {
+                Statement::Execute(execute) => {
+                    self.values(&execute.values)?;
+                    match self.session.prepared.statement(&execute.name) {
+                        Some(prepared) => self.statement(prepared),
+                        None => Ok(()),
+                    }
+                }
+                statement => self.statement(statement),
+            },
+            // What it runs is asked about when it runs.
+            Statement::Execute(execute) => self.values(&execute.values),
+            Statement::CreateTable(create) => match create.temporary {
+                Some(_) => self.within(ObjectKind::Database, Temporary),
+                None => self.within(ObjectKind::Schema, Create),
+            },
+            Statement::DropTable { names, .. } => {
+                names.iter().try_for_each(|name| self.owner(name))
+            }
+            Statement::CreateIndex(create) => self.owner(&create.table),
+            Statement::DropIndex { names, .. } => {
+                names.iter().try_for_each(|name| self.index_owner(name))
+            }
+            Statement::Sequence(sequence) => match sequence.as_ref() {
+                SequenceStatement::Create { options, .. } => {
+                    self.within(ObjectKind::Schema, Create)?;
+                    self.owned_by(options)
+                }
+                SequenceStatement::Alter { name, options, .. } => {
+                    self.owner(name)?;
+                    self.owned_by(options)
+                }
+                SequenceStatement::Drop { names, .. } => {
+                    names.iter().try_for_each(|name| self.owner(name))
+                }
+            },
+            Statement::Define(define) => match define.as_ref() {
+                Define::Truncate(truncate) => {
+                    let tables = match truncate.cascade {
+                        true => self.session.all_referring(&truncate.tables),
+                        false => truncate.tables.clone(),
+                    };
+                    for table in &tables {
+                        self.target(table, Truncate, &Used::All)?;
+                        if truncate.restart_identity {
+                            self.owner_of_sequences(table)?;
+                        }
+                    }
+                    Ok(())
+                }
+                Define::CreateTableAs(create) => {
+                    self.query(&create.query)?;
+                    match create.temporary {
+                        Some(_) => self.within(ObjectKind::Database, Temporary),
+                        None => self.within(ObjectKind::Schema, Create),
+                    }
+                }
+                Define::CreateView(create) if create.is_temporary => {
+                    self.within(ObjectKind::Database, Temporary)
+                }
+                Define::CreateView(create) => {
+                    if create.or_replace && self.newest.view(&create.name).is_some() {
+                        self.owner(&create.name)?;
+                    }
+                    self.within(ObjectKind::Schema, Create)
+                }
+                Define::DropView { names, .. } => {
+                    names.iter().try_for_each(|name| self.owner(name))
+                }
+                Define::AlterTable(alter) => self.owner(&alter.table),
+                Define::RenameIndex { from, .. } => self.index_owner(from),
+            },
+            Statement::Analyze(analyze) | Statement::Vacuum(Vacuum { analyze, .. }) => {
+                if analyze.tables.is_empty() {
+                    let what = "VACUUM and ANALYZE of all tables";
+                    return Err(superuser(what, Some("name those that are yours")));
+                }
+                analyze.tables.iter().try_for_each(|table| self.owner(&table.name))
+            }
+            Statement::ShowStatistics { table } => match table {
+                Some(table) => self.target(table, Select, &Used::All),
+                None => Err(superuser("SHOW STATISTICS of all tables", Some("name one"))),
+            },
+            Statement::LockTable(LockTable { tables, mode, .. }) => {
+                let enough: &[Privilege] = match mode {
+                    LockMode::AccessShare => &[Select, Insert, Update, Delete, Truncate],
+                    LockMode::RowExclusive | LockMode::RowShare => {
+                        &[Insert, Update, Delete, Truncate]
+                    }
+                    _ => &[Update, Delete, Truncate],
+                };
+                for (table, _) in tables {
+                    let may = |one: &Privilege| self.target(table, *one, &Used::All).is_ok();
+                    if !enough.iter().any(may) {
+                        self.target(table, Update, &Used::All)?;
+                    }
+                }
+                Ok(())
+            }
+            Statement::Checkpoint => Err(superuser("CHECKPOINT", None)),
+            Statement::System(_) => Err(superuser("ALTER SYSTEM and BACKUP", None)),
+            // They ask themselves, or touch nothing that has rights; what is prepared is asked about when it runs.
+            Statement::Prepare(_)
+            | Statement::Deallocate { .. }
+            | Statement::Role(_)
+            | Statement::Comment(_)
+            | Statement::Show { .. }
+            | Statement::ShowAll
+            | Statement::ShowTables
+            | Statement::Set { .. }
+            | Statement::ResetAll
+            | Statement::Discard(_)
+            | Statement::Nothing { .. }
+            | Statement::Begin(_)
+            | Statement::SetConstraints(_)
+            | Statement::SetTransaction(_)
+            | Statement::SetCharacteristics(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Fetch(_)
+            | Statement::CloseCursor { .. }
+            | Statement::Savepoint { .. }
+            | Statement::RollbackTo { .. }
+            | Statement::Release { .. } => Ok(()),
+        }
+    }
+
+    /// A query that locks rows.
+    fn locking(&self, locking: &Locking) -> Result<()> {
+        self.query(&locking.query)?;
+        let is_meant = |called: &String| {
+            let mut lists = locking.clauses.iter().map(|clause| &clause.of);
+            lists.any(|of| of.is_empty() || of.contains(called))
+        };
+        let tables = top_tables(&locking.query).into_iter();
+        tables
+            .filter(|(called, _)| is_meant(called))
+            .try_for_each(|(_, table)| self.target(&table, Privilege::Update, &Used::Any))
+    }
+
+    /// A query: all that it reads.
+    pub(super) fn query(&self, query: &ast::Query) -> Result<()> {
+        let mut named = Named::default();
+        let _: ControlFlow<()> = query.visit(&mut named);
+        self.named(&named, &|| query.to_string())
+    }
+
+    /// Values that name no table.
+    pub(super) fn values(&self, values: &[ast::Expr]) -> Result<()> {
+        let mut named = Named::default();
+        let _: ControlFlow<()> = values.iter().try_for_each(|value| value.visit(&mut named));
+        named.calls.iter().try_for_each(|call| self.call(call))
+    }
+
+    /// All that stands in a statement, whose text is `text`.
+    fn named(&self, named: &Named, text: &dyn Fn() -> String) -> Result<()> {
+        for call in &named.calls {
+            self.call(call)?;
+        }
+        let mut words = None;
+        for name in &named.relations {
+            if let Some(what) = secret(name).filter(|_| !self.is_superuser()) {
+                return Err(refused(&format!("permission denied for table {what}")));
+            }
+            let Some(table) = read_name(name) else { continue };
+            if self.relation(&table, Privilege::Select, &Used::All).is_err() {
+                let words = words.get_or_insert_with(|| Words::of(&text(), named.renames));
+                self.relation(&table, Privilege::Select, &Used::Words(words))?;
+            }
+            self.view(&table)?;
+        }
+        Ok(())
+    }
+
+    /// What the view `name` reads, which its owner must be allowed to. Nothing where it is no view.
+    fn view(&self, name: &str) -> Result<()> {
+        let Some(Known { view: Some(view), .. }) = self.find(name) else { return Ok(()) };
+        let id = view.schema.table_id;
+        self.found.borrow_mut().views.insert(id, view.schema.version);
+        let owner = match self.session.defined().is_temporary(id) {
+            true => self.caller,
+            false => self.newest.rights.owner(Object::Relation(id)),
+        };
+        let has_views = || {
+            let mut views = self.read.views();
+            views.any(|below| view.depends.contains(&below.schema.table_id))
+        };
+        // Nothing else in it could be refused.
+        if self.newest.rights.is_superuser(owner) && !calls_sequences(&view.query) && !has_views() {
+            return Ok(());
+        }
+        let parsed = parse_script(&view.query)?;
+        let check = Check { role: owner, view: Some(view), ..*self };
+        parsed.iter().try_for_each(|parsed| check.statement(&parsed.statement))
+    }
+
+    fn insert(&self, insert: &Insert) -> Result<()> {
+        self.target(&insert.table, Privilege::Insert, &Used::Listed(&insert.columns))?;
+        if let Some(source) = &insert.source {
+            self.query(source)?;
+        }
+        let mut named = Named::default();
+        let mut text = String::new();
+        note(&insert.returning, &mut named, &mut text);
+        if let Some(on_conflict) = &insert.on_conflict
+            && let ConflictAction::Update { assignments, selection } = &on_conflict.action
+        {
+            self.assignments(&insert.table, assignments, &mut named, &mut text)?;
+            note(selection, &mut named, &mut text);
+            // What is there is read, to be updated.
+            self.target(&insert.table, Privilege::Select, &Used::Any)?;
+        }
+        self.parts(&insert.table, &named, &text)
+    }
+
+    fn modify(&self, modify: &Modify) -> Result<()> {
+        let mut named = Named::default();
+        let mut text = String::new();
+        match &modify.action {
+            Action::Delete => self.target(&modify.table, Privilege::Delete, &Used::All)?,
+            Action::Update(assignments) => {
+                self.assignments(&modify.table, assignments, &mut named, &mut text)?;
+            }
+        }
+        note(&modify.with, &mut named, &mut text);
+        note(&modify.from, &mut named, &mut text);
+        note(&modify.selection, &mut named, &mut text);
+        note(&modify.returning, &mut named, &mut text);
+        self.parts(&modify.table, &named, &text)
+    }
+
+    fn assignments(
+        &self,
+        table: &str,
+        assignments: &[Assignment],
+        named: &mut Named,
+        text: &mut String,
+    ) -> Result<()> {
+        let columns: Vec<String> =
+            assignments.iter().map(|assignment| assignment.column.clone()).collect();
+        self.target(table, Privilege::Update, &Used::Listed(&columns))?;
+        for assignment in assignments {
+            note(&assignment.value, named, text);
+        }
+        Ok(())
+    }
+
+    /// What a statement on rows of `table` has beside what it does: `text` is all of it.
+    fn parts(&self, table: &str, named: &Named, text: &str) -> Result<()> {
+        let words = Words::of(text, named.renames);
+        let reads = |state| {
+            let schema = relation(state, table).and_then(|known| known.schema);
+            schema.is_some_and(|schema| !words.used(schema).is_empty())
+        };
+        if reads(self.read) || reads(self.newest) {
+            self.target(table, Privilege::Select, &Used::Words(&words))?;
+        }
+        self.named(named, &|| text.to_owned())
+    }
+
+    fn copy(&self, copy: &Copy) -> Result<()> {
+        let (Copy::From { end, .. } | Copy::To { end, .. }) = copy;
+        if matches!(end, CopyEnd::File(_)) {
+            return Err(superuser("COPY of a file of the server", Some("use STDIN or STDOUT")));
+        }
+        match copy {
+            Copy::From { table, columns, .. } => {
+                self.target(table, Privilege::Insert, &Used::Listed(columns))
+            }
+            Copy::To { source: CopySource::Table { name, columns }, .. } => {
+                self.relation(name, Privilege::Select, &Used::Listed(columns))?;
+                self.view(name)
+            }
+            Copy::To { source: CopySource::Query(query), .. } => self.query(query),
+        }
+    }
+
+    /// What the statement calls `name`, in what it reads.
+    fn find(&self, name: &str) -> Option<Known<'_>> {
+        if let Some(view) = self.view {
+            return match self.read.made_of(view, name)? {
+                MadeOf::Table(table) => Some(Known::of_table(&table.schema)),
+                MadeOf::View(view) => Some(Known::of_view(view)),
+            };
+        }
+        let known = relation(self.read, name);
+        let mut found = self.found.borrow_mut();
+        found.names.insert(name.to_owned(), known.as_ref().and_then(Known::version));
+        known
+    }
+
+    /// The privilege on a table, view or sequence that is read. What there is not is another one's matter.
+    fn relation(&self, name: &str, privilege: Privilege, used: &Used<'_>) -> Result<()> {
+        self.find(name).map_or(Ok(()), |known| self.may(name, known, privilege, used))
+    }
+
+    /// The same of one that is changed or locked: it is found in the newest, and its rows in what the statement reads.
+    pub(super) fn target(&self, name: &str, privilege: Privilege, used: &Used<'_>) -> Result<()> {
+        self.relation(name, privilege, used)?;
+        if std::ptr::eq(self.read, self.newest) {
+            return Ok(());
+        }
+        let newest = relation(self.newest, name);
+        newest.map_or(Ok(()), |known| self.may(name, known, privilege, used))
+    }
+
+    fn is_superuser(&self) -> bool {
+        self.newest.rights.is_superuser(self.role)
+    }
+
+    /// Whether the thing `id` is still there. What rights there were on one that is gone, and what would have become of them since,
+    /// nobody knows: only superusers read it.
+    fn is_known(&self, id: u32) -> bool {
+        std::ptr::eq(self.read, self.newest) || self.newest.has_relation(id)
+    }
+
+    fn may(
+        &self,
+        name: &str,
+        Known { object, mut kind, schema, .. }: Known<'_>,
+        privilege: Privilege,
+        used: &Used<'_>,
+    ) -> Result<()> {
+        let Object::Relation(id) = object else { return Ok(()) };
+        let rights = &self.newest.rights;
+        if self.session.defined().is_temporary(id) || self.is_superuser() {
+            return Ok(());
+        }
+        let is_known = self.is_known(id);
+        if is_known && rights.may(self.role, object, privilege) {
+            return Ok(());
+        }
+        if kind == ObjectKind::Sequence && privilege != Privilege::Select {
+            kind = ObjectKind::Table;
+        }
+        let Some(schema) = schema else { return Err(denied(kind, name)) };
+        let may = |column: u32| rights.may_column(self.role, object, privilege, column);
+        let is_allowed = is_known
+            && rights.may_some(self.role, object, privilege)
+            && match used {
+                Used::Any => true,
+                Used::All | Used::Listed([]) => schema.columns.iter().all(|column| may(column.id)),
+                Used::Listed(names) => {
+                    let listed = schema.columns.iter();
+                    let mut listed = listed.filter(|column| names.contains(&column.name));
+                    listed.all(|column| may(column.id))
+                }
+                Used::Words(words) => words.used(schema).into_iter().all(may),
+            };
+        // What TRUNCATE and DELETE do is done to rows, and the like is granted on no column.
+        match is_allowed && !matches!(privilege, Privilege::Delete | Privilege::Truncate) {
+            true => Ok(()),
+            false => Err(denied(kind, name)),
+        }
+    }
+
+    /// That a table, view or sequence is the role's.
+    fn owner(&self, name: &str) -> Result<()> {
+        let known = relation(self.newest, name);
+        let version = known.as_ref().and_then(Known::version);
+        self.found.borrow_mut().names.insert(name.to_owned(), version);
+        let Some(known) = known else { return Ok(()) };
+        let is_own =
+            matches!(known.object, Object::Relation(id) if self.session.defined().is_temporary(id));
+        match is_own || self.newest.rights.owns(self.role, known.object) {
+            true => Ok(()),
+            false => Err(not_owner(known.kind, name)),
+        }
+    }
+
+    /// The same of the table of an index.
+    fn index_owner(&self, name: &str) -> Result<()> {
+        match self.newest.index(name) {
+            Some((table, _)) => {
+                let owner = self.owner(&table.schema.name);
+                owner.map_err(|_| refused(&format!("must be owner of index {name}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// That the table whose column OWNED BY names is the role's: who may write there gets the numbers then.
+    fn owned_by(&self, options: &SequenceOptions) -> Result<()> {
+        match &options.owner {
+            Some(Some((table, _))) => self.owner(table),
+            _ => Ok(()),
+        }
+    }
+
+    /// That the sequences are the role's that begin anew with the table `name`.
+    fn owner_of_sequences(&self, name: &str) -> Result<()> {
+        let Some(table) = self.newest.table(name) else { return Ok(()) };
+        let mut own = owned_by(self.newest, table.schema.table_id);
+        own.try_for_each(|sequence| self.owner(&sequence.name))
+    }
+
+    /// A privilege on the schema or the database.
+    fn within(&self, kind: ObjectKind, privilege: Privilege) -> Result<()> {
+        let (object, name) = match kind {
+            ObjectKind::Database => {
+                (Object::Database, self.session.settings.client.database.as_str())
+            }
+            _ => (Object::Schema, "public"),
+        };
+        match self.newest.rights.may(self.role, object, privilege) {
+            true => Ok(()),
+            false => Err(denied(kind, name)),
+        }
+    }
+
+    /// A call of a function of sequences: what it is on must be written in it.
+    fn call(&self, call: &Call) -> Result<()> {
+        let enough: &[Privilege] = match call.function {
+            "nextval" => &[Privilege::Usage, Privilege::Update],
+            "currval" => &[Privilege::Usage, Privilege::Select],
+            _ => &[Privilege::Update],
+        };
+        let rights = &self.newest.rights;
+        if rights.is_superuser(self.caller) {
+            return Ok(());
+        }
+        let written = call.sequence.as_deref();
+        let number = written.and_then(sequence_number);
+        let name = written.and_then(unqualified);
+        if number.is_none() && name.is_none() {
+            let message = format!(
+                "permission denied: {} of a sequence that is no constant is a superuser's",
+                call.function
+            );
+            return Err(refused(&message));
+        }
+        // What looks like a number may be a name.
+        let named = name.as_ref().and_then(|name| self.read.sequences.get(name));
+        let numbered = number.and_then(|number| sequence_of_number(self.read, number));
+        if let Some(name) = name {
+            let id = named.map(|sequence| sequence.id);
+            self.found.borrow_mut().sequences.insert(name, id);
+        }
+        for sequence in named.into_iter().chain(numbered) {
+            let (id, object) = (sequence.id, Object::Relation(sequence.id));
+            let may = |one: &Privilege| self.is_known(id) && rights.may(self.caller, object, *one);
+            if !enough.iter().any(may) && !self.session.defined().is_temporary(id) {
+                return Err(denied(ObjectKind::Sequence, &sequence.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether `text` may call a function of sequences.
+fn calls_sequences(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["nextval", "currval", "setval"].into_iter().any(|name| text.contains(name))
+}
+
+fn superuser(what: &str, hint: Option<&str>) -> Error {
+    let hint = hint.map_or_else(String::new, |hint| format!(": {hint}"));
+    refused(&format!("must be superuser to run {what}{hint}"))
+}
