@@ -380,6 +380,7 @@ def local(_):
     try:
         token, port_file = place / "token", place / "port"
         token.write_text(secrets.token_hex(16))
+        token.chmod(0o600)
         command = [CLEAVE, "device-process", "--media", place / "beside.media", "--local", place / "socket",
                    "--listen", "127.0.0.1:0", "--token-file", token, "--port-file", port_file,
                    "--until-stdin-closes"]

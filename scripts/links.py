@@ -164,6 +164,7 @@ class World:
                         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "device.key",
                         "-out", self.certificate])
         (folder / "token").write_text("a-token-that-nobody-guesses-0123456789")
+        (folder / "token").chmod(0o600)
         self.device_port = servers.free_port()
         self.device = None
         self.start_device()

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cleave_fragment::link::{DeviceIdentity, TlsFileError, Token};
-use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode};
+use cleave_media::{DirectFile, MediaError, MediaIdentity, OpenMode, private};
 
 use crate::owner_record::{OwnerRecord, OwnerRecordError};
 use crate::runtime::{Runtime, RuntimeError, RuntimeOptions};
@@ -216,6 +216,7 @@ fn bytes_of(name: &str, value: OsString) -> Result<u64, Failure> {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
+    private::keep_to_oneself();
     let needs = |name: &str| Failure::Usage(format!("{name} is needed"));
     let media_path = options.media.as_deref().ok_or_else(|| needs("--media"))?;
     let log: Log = Arc::new(say);
@@ -372,6 +373,10 @@ fn resolve(listen: &str) -> Result<SocketAddr, Failure> {
 }
 
 fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile, Failure> {
+    let failed = |source| Failure::File { what: "cannot open", path: path.to_owned(), source };
+    if path.exists() && private::make_private(path).map_err(failed)? {
+        say(&format!("took the rights of others from {}, which holds rows", path.display()));
+    }
     let media = if overwrite && path.exists() {
         DirectFile::open(path, OpenMode::Overwrite)?
     } else {

@@ -40,7 +40,6 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
 
 use crate::activity::Activity;
@@ -75,6 +74,7 @@ use crate::versions::Versions;
 mod place;
 
 use place::check_place;
+pub(crate) use place::lock;
 
 /// Bytes that the buffer pool may hold where nothing else is said.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
@@ -732,26 +732,6 @@ fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory
         service.use_cache(Arc::new(pages));
         Ok(service)
     })
-}
-
-/// Locks the directory. A holder that is just ending is waited for.
-pub(crate) async fn lock(directory: &Path) -> Result<File> {
-    let path = directory.join("lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|error| Error::io("open", &path, error))?;
-    retry_while_in_use(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(StorageError::InUse { path: directory.to_owned() }.into())
-        }
-        Err(errno) => Err(Error::io("lock", &path, errno.into())),
-    })
-    .await?;
-    Ok(file)
 }
 
 /// Asks for what another process may hold, again and again for half a second where it does: the lock of a

@@ -3,15 +3,17 @@
 //! Most files are written whole ([`write_durably`]). A log is written in place and synced as it goes ([`FileWriter`]).
 //! What an opening must be able to write on a full disk too is a record of one sector ([`replace_record`]).
 //!
-//! Invariant: a database's files change through these functions alone, so that a simulator
-//! ([`crate::simulation`]) can fail each, and forget what was not synced. Reading goes to the file system.
+//! Invariants: a database's files change through these functions alone, so that a simulator
+//! ([`crate::simulation`]) can fail each, and forget what was not synced. Reading goes to the file system. What is made here is its
+//! owner's alone (files 600, folders 700), whatever the umask says.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::private::make_file_private;
 use crate::simulation;
 
 /// What media writes whole or not at all, in bytes.
@@ -167,12 +169,22 @@ fn on_files<T>(change: impl FnOnce(&dyn Files) -> T) -> T {
     }
 }
 
+/// Makes an empty file that is its owner's alone, or empties what is there and makes it so, to be written.
+///
+/// # Errors
+/// What the operating system says.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    make_file_private(&file)?;
+    Ok(file)
+}
+
 /// The operating system's.
 struct SystemFiles;
 
 impl Files for SystemFiles {
     fn write_durably(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = File::create(path)?;
+        let mut file = create_private(path)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
@@ -186,14 +198,15 @@ impl Files for SystemFiles {
     }
 
     fn create_directories(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
     }
+
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWriter>> {
-        Ok(Box::new(SystemFile(File::create(path)?)))
+        Ok(Box::new(SystemFile(create_private(path)?)))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn FileWriter>> {

@@ -7,12 +7,12 @@
 //! Invariant: what [`MediaIdentity::of_file`] returned once, it returns again after a loss of power.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::direct_file::sync_parent;
-use crate::files::with_suffix;
+use crate::files::{create_private, with_suffix};
 use crate::{DirectFile, MediaError, random_bytes};
 
 /// Who media is, whatever its path. Displayed as 32 hexadecimal digits.
@@ -110,7 +110,7 @@ fn from_hex(text: &str) -> Option<[u8; 16]> {
 /// Writes a file so that it is whole or not there, whatever happens.
 fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let new = with_suffix(path, ".new");
-    let mut file = File::create(&new)?;
+    let mut file = create_private(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&new, path)?;

@@ -3,7 +3,9 @@
 //! `cleave-host` does not name the device's crate. It asks for a service over a media file when it needs
 //! its embedded device, and [`embedded_device`] is what this program hands it.
 
+use std::fs::Metadata;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,7 +68,18 @@ pub(crate) async fn open_directory(
     create: Create,
     memory: MemoryBudgets,
 ) -> Result<Arc<Database>, Failure> {
-    Database::open(directory, open_options(create, memory)).await.map_err(Failure::Open)
+    let others = |found: Metadata| found.is_dir() && found.permissions().mode() & 0o077 != 0;
+    let was_open = directory.metadata().is_ok_and(others);
+    let database = Database::open(directory, open_options(create, memory)).await;
+    let database = database.map_err(Failure::Open)?;
+    if was_open {
+        let directory = directory.display();
+        drop(writeln!(
+            io::stderr(),
+            "took the rights of others from {directory}, which holds rows"
+        ));
+    }
+    Ok(database)
 }
 
 /// How databases are opened.

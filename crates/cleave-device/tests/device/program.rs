@@ -1,6 +1,8 @@
 //! `cleaved` as a process: it starts, serves, is killed, starts again; and what it says when misused.
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
@@ -22,6 +24,7 @@ use cleave_fragment::command::{
 };
 use cleave_fragment::link::{Link, LinkError, Token};
 use cleave_media::BLOCK_SIZE;
+use cleave_media::files::write_durably;
 use tokio::net::TcpStream;
 
 use crate::bench::{
@@ -37,9 +40,11 @@ impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let credentials = Credentials::new();
-        std::fs::write(directory.path().join("token"), format!("{TOKEN}\n")).unwrap();
+        let token = format!("{TOKEN}\n");
+        write_durably(&directory.path().join("token"), token.as_bytes()).unwrap();
         std::fs::write(directory.path().join("cert.pem"), &credentials.certificate).unwrap();
-        std::fs::write(directory.path().join("key.pem"), &credentials.key).unwrap();
+        let key = directory.path().join("key.pem");
+        write_durably(&key, credentials.key.as_bytes()).unwrap();
         Self { directory, credentials }
     }
 
@@ -108,6 +113,11 @@ async fn it_serves_is_killed_and_serves_again() {
     let morsels = bench.load().await;
     let Reply::Identity(before) = bench.call(Request::Identify).await.unwrap() else { panic!() };
     assert_eq!((before.cores, before.fragment_memory_bytes), (2, 64 << 20));
+    let is_private = |name: &str| {
+        let found = std::fs::metadata(place.path(name)).unwrap();
+        found.permissions().mode() & 0o077 == 0
+    };
+    assert!(["media", "media.id", "media.id.owner"].into_iter().all(is_private));
     let mut stream = bench.execute(bench.request(1, &scan(None), &morsels)).await;
     assert_eq!(drain(&mut stream).await.unwrap(), (0..ROW_COUNT).collect::<Vec<_>>());
 
@@ -121,11 +131,14 @@ async fn it_serves_is_killed_and_serves_again() {
     assert!(bench.read_blocks(extent(0, 1)).await.unwrap_err().is_unreachable());
     // What the dead device left must not be taken for the new one's.
     std::fs::write(place.path("port"), "1\n").unwrap();
+    // As earlier versions may have left it.
+    std::fs::set_permissions(place.path("media"), Permissions::from_mode(0o644)).unwrap();
     let mut process = Process(place.command_with_tls(&address.to_string()).spawn().unwrap());
     while port(&mut process, &place.path("port")).await == 1 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert_eq!(port(&mut process, &place.path("port")).await, port_taken);
+    assert!(is_private("media"));
     let (bytes, _) = table_pages();
     assert_eq!(bench.read_blocks(extent(0, 1)).await.unwrap(), bytes[..BLOCK_SIZE]);
     let Reply::Identity(after) = bench.call(Request::Identify).await.unwrap() else { panic!() };
@@ -301,7 +314,7 @@ fn what_cannot_start_says_why() {
     assert!(text.contains("can be reached from other machines"), "{text}");
     assert!(!place.path("media").exists(), "nothing was made for a device that may not start");
     // A token that is too short.
-    std::fs::write(place.path("token"), "secret\n").unwrap();
+    write_durably(&place.path("token"), b"secret\n").unwrap();
     let (code, text) = run(place.command("127.0.0.1:0"));
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("16 to 1024") && !text.contains("secret"), "{text}");
@@ -309,10 +322,18 @@ fn what_cannot_start_says_why() {
     let (code, text) = run(place.command("127.0.0.1:0"));
     assert!(code == 2 && text.contains("cannot read a token"), "{text}");
     // A key that is none.
-    std::fs::write(place.path("token"), TOKEN).unwrap();
-    std::fs::write(place.path("key.pem"), "not a key").unwrap();
+    write_durably(&place.path("token"), TOKEN.as_bytes()).unwrap();
+    write_durably(&place.path("key.pem"), b"not a key").unwrap();
     let (code, text) = run(place.command_with_tls("127.0.0.1:0"));
     assert!(code == 2 && text.contains("private key"), "{text}");
+    // A token and a key that others may read.
+    for (name, what) in [("key.pem", "a private key"), ("token", "a token")] {
+        std::fs::set_permissions(place.path(name), Permissions::from_mode(0o640)).unwrap();
+        let (code, text) = run(place.command_with_tls("127.0.0.1:0"));
+        assert!(code == 2 && text.contains(&format!("cannot read {what}")), "{text}");
+        assert!(text.contains("group or world access"), "{text}");
+    }
+    write_durably(&place.path("token"), TOKEN.as_bytes()).unwrap();
     // An identity that is none.
     std::fs::write(place.path("media.id"), "12345").unwrap();
     let (code, text) = run(place.command("127.0.0.1:0"));

@@ -82,7 +82,7 @@ impl Token {
 
     /// The token in the file at `path`.
     pub fn from_file(path: &Path) -> Result<Self, TlsFileError> {
-        Self::new(&read_text("a token", path)?, &path.display().to_string())
+        Self::new(&read_secret("a token", path)?, &path.display().to_string())
     }
 
     /// The token in the environment variable `name`.
@@ -133,7 +133,7 @@ impl DeviceIdentity {
     /// Reads them from files.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, TlsFileError> {
         let certificate = read_text("a certificate", certificate)?;
-        Self::from_pem(certificate.as_bytes(), read_text("a private key", key)?.as_bytes())
+        Self::from_pem(certificate.as_bytes(), read_secret("a private key", key)?.as_bytes())
     }
 
     /// The configuration of a listener that shows this identity.
@@ -237,6 +237,12 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError
         return Err(unusable("the PEM holds no CERTIFICATE section".to_owned()));
     }
     Ok(found)
+}
+
+/// Reads what nobody else may know; a file that others may read is refused.
+fn read_secret(what: &'static str, path: &Path) -> Result<String, TlsFileError> {
+    let read = cleave_media::private::read_secret(path);
+    read.map_err(|source| TlsFileError::Read { what, path: path.to_owned(), source })
 }
 
 fn read_text(what: &'static str, path: &Path) -> Result<String, TlsFileError> {

@@ -1,8 +1,14 @@
-//! Where a database may be made: a folder in, and whether it may be one.
+//! Where a database lies: a folder in, whether it may be one, and a lock on it out.
 
+use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use cleave_media::private::make_tree_private;
+use rustix::fs::{FlockOperation, flock};
+
+use super::retry_while_in_use;
 use crate::catalog::{DeviceId, root};
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
@@ -73,4 +79,27 @@ fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
         }
     }
     Ok(None)
+}
+
+/// Locks the directory, which from here on is this user's alone. A holder that is just ending is waited for.
+pub(crate) async fn lock(directory: &Path) -> Result<File> {
+    // Others could read rows, and lock the file below.
+    make_tree_private(directory).map_err(|error| Error::io("open", directory, error))?;
+    let path = directory.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| Error::io("open", &path, error))?;
+    retry_while_in_use(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(StorageError::InUse { path: directory.to_owned() }.into())
+        }
+        Err(errno) => Err(Error::io("lock", &path, errno.into())),
+    })
+    .await?;
+    Ok(file)
 }

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -176,8 +177,10 @@ impl Session {
     fn open_output(&mut self, end: CopyEnd) -> Result<(Output, String)> {
         match end {
             CopyEnd::File(path) => {
-                let file =
-                    File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+                // Rows are their owner's alone.
+                let mut options = File::options();
+                let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+                let file = file.map_err(|error| Error::io("create", &path, error))?;
                 Ok((Output::File(BufWriter::new(file)), path.display().to_string()))
             }
             CopyEnd::Client => match self.client().output.take() {

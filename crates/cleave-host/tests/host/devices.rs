@@ -95,7 +95,7 @@ pub(crate) fn anywhere() -> SocketAddr {
 
 pub(crate) fn token_file(directory: &Path, token: &str) -> PathBuf {
     let path = directory.join("token");
-    std::fs::write(&path, token).unwrap();
+    cleave_media::files::write_durably(&path, token.as_bytes()).unwrap();
     path
 }
 

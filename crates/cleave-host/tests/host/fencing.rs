@@ -235,9 +235,15 @@ async fn a_device_that_lets_nobody_read_is_no_damaged_media() {
     let token = outside.path().join("token");
     std::fs::remove_file(&token).unwrap();
     unreachable("the token of device").await;
-    std::fs::write(&token, "another-token-than-the-device-s-0123456789").unwrap();
+    cleave_media::files::write_durably(&token, b"another-token-than-the-device-s-0123456789")
+        .unwrap();
     unreachable("refused the token").await;
-    std::fs::write(&token, crate::devices::TOKEN).unwrap();
+    let right = || cleave_media::files::write_durably(&token, crate::devices::TOKEN.as_bytes());
+    right().unwrap();
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(&token, readable).unwrap();
+    unreachable("the token of device").await;
+    right().unwrap();
     assert!(looked_at(directory.path(), false).await.is_clean());
     // Handed over to another database.
     let address = served.address;

@@ -234,7 +234,7 @@ async fn a_device_far_away_reads_the_rows_and_sends_sketches() {
         Served::start(&outside.path().join("far.media"), [9; 16], "127.0.0.1:0".parse().unwrap())
             .await;
     let token_file = outside.path().join("token");
-    std::fs::write(&token_file, TOKEN).unwrap();
+    cleave_media::files::write_durably(&token_file, TOKEN.as_bytes()).unwrap();
     let (_directory, database) = fresh().await;
     let remote = RemoteDevice {
         host: "127.0.0.1".to_owned(),

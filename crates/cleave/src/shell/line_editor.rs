@@ -1,6 +1,7 @@
 //! The keyboard: one statement at a time, over many lines, with history, completion and hints.
 
 use std::borrow::Cow;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use rustyline::completion::Completer;
@@ -74,7 +75,7 @@ impl LineEditor {
     pub(crate) fn save_history(&mut self) {
         if let Some(path) = &self.history_path {
             if let Some(parent) = path.parent() {
-                drop(std::fs::create_dir_all(parent));
+                drop(std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent));
             }
             drop(self.editor.save_history(path));
         }

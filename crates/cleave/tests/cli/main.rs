@@ -10,6 +10,7 @@ mod bench;
 mod import;
 mod killed;
 mod local_device;
+mod private;
 mod program;
 mod serve;
 mod shell;

@@ -94,7 +94,7 @@ fn a_wrong_file_is_told_by_line_and_column_and_loads_nothing() {
 fn a_device_that_is_not_there_is_exit_code_2() {
     let place = tempdir().unwrap();
     let token = place.path().join("token");
-    std::fs::write(&token, "0123456789abcdef0123456789abcdef").unwrap();
+    cleave_media::files::write_durably(&token, b"0123456789abcdef0123456789abcdef").unwrap();
     let directory = place.path().join("db");
     let directory = directory.to_str().unwrap();
     sql(directory.as_ref(), &["-c", "SELECT 1"]).ok();

@@ -160,7 +160,8 @@ impl Place {
         }
         if matches!(on, On::Remote | On::Divided) {
             let token_file = directory.path().join("token");
-            std::fs::write(&token_file, "0123456789abcdef0123456789abcdef").unwrap();
+            cleave_media::files::write_durably(&token_file, b"0123456789abcdef0123456789abcdef")
+                .unwrap();
             let options = ListenOptions {
                 address: "127.0.0.1:0".parse().unwrap(),
                 identity: None,

@@ -89,7 +89,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
     let served = Served::start(media.clone(), "127.0.0.1:0".parse().unwrap()).await;
     let address = served.address;
     let token_file = outside.path().join("token");
-    std::fs::write(&token_file, TOKEN).unwrap();
+    cleave_media::files::write_durably(&token_file, TOKEN.as_bytes()).unwrap();
     let remote = RemoteDevice {
         host: address.ip().to_string(),
         port: address.port(),
