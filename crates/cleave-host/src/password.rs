@@ -15,11 +15,11 @@ use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac, pbkdf2};
 
 /// How often a password is hashed: as PostgreSQL has it.
-const ITERATION_COUNT: u32 = 4096;
+pub(crate) const ITERATION_COUNT: u32 = 4096;
 /// Longest password.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
 /// Bytes of a salt that is made here.
-const SALT_BYTES: usize = 16;
+pub(crate) const SALT_BYTES: usize = 16;
 
 /// A password that cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,10 @@ pub enum RoleFault {
     ReservedName,
     /// A role that is in use (55006).
     InUse,
+    /// A change of the role that a session has (0A000).
+    OwnRole,
+    /// A role that is gone (42704).
+    Gone,
     /// A database that there is not (3D000).
     Database,
 }
@@ -28,6 +32,8 @@ impl RoleFault {
             Self::Grant => "0LP01",
             Self::ReservedName => "42939",
             Self::InUse => "55006",
+            Self::OwnRole => "0A000",
+            Self::Gone => "42704",
             Self::Database => "3D000",
         }
     }

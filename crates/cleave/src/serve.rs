@@ -8,12 +8,15 @@
 //!
 //! 1. [`options`] checks what the command line says against itself and the users that there are.
 //! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it is to end.
+//! 3. [`admission`] bounds the clients: those that are not known yet, and sessions.
 //!
-//! Invariants: nothing listens where other machines can reach it without TLS and users. A connection that fails, by its
-//! client's fault or ours, ends alone. No password, proof or key is logged.
+//! Invariants: nothing listens where other machines can reach it without TLS and users. Nobody gets in without a password but on this
+//! machine, and there only where the server was told so (`--trust`) or the database has never had a password: no statement opens a
+//! server. A connection that fails, by its client's fault or ours, ends alone. No password, proof or key is logged.
 //!
-//! Source: issue 5, part 5; decision 0053.
+//! Source: issue 5, part 5; decisions 0053 and 0091.
 
+pub(crate) mod admission;
 pub(crate) mod front;
 pub(crate) mod options;
 pub(crate) mod postgres;
@@ -24,26 +27,32 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cleave_host::login::LoginSecret;
 use cleave_host::{Client, Database, Session};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::arguments::Place;
 use crate::failure::Failure;
 use crate::open::{self, Create};
+use admission::{Sessions, Strangers};
 use front::{Front, Seat, Thread};
 use options::Limits;
 pub(crate) use options::ServeOptions;
 use postgres::complaint::Complaint;
+use postgres::greet::Known;
 use postgres::interrupt::{Phase, Registry};
 use postgres::linger::Speaking;
+use users::Users;
 
-/// Connections beyond the limit that are heard, to be told so, or to cancel a statement.
+/// Clients that are not known yet, beyond as many as there may be sessions: to be told that there are too many, or to cancel a
+/// statement.
 const SPARE_COUNT: usize = 64;
 /// How often copies of the log are looked after: as soon as a device is back that was away when its copy was given up, the copy ends.
 const COPIES_PAUSE: Duration = Duration::from_secs(5);
@@ -61,14 +70,19 @@ pub(crate) struct Server {
     /// Other machines can reach it.
     needs_tls: bool,
     limits: Limits,
-    sessions: Arc<Semaphore>,
+    sessions: Arc<Sessions>,
+    strangers: Arc<Strangers>,
     registry: Arc<Registry>,
     phase: watch::Sender<Phase>,
     /// What computes rows.
     runtime: Handle,
     speaking: Arc<Speaking>,
-    /// Of which salts for users are made whom there are not.
-    secret: [u8; 32],
+    /// It was told to ask nobody for a password.
+    trusts: bool,
+    /// It has asked for passwords, and does so until it ends.
+    has_asked: AtomicBool,
+    /// Stands for the database's own, where that could not be written.
+    spare_secret: LoginSecret,
 }
 
 /// A TLS acceptor that can be shown without its key.
@@ -91,21 +105,29 @@ impl std::ops::Deref for Acceptor {
 /// Runs `cleave serve` until a signal ends it.
 pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Failure> {
     let signals = signals::Signals::listen()?;
+    cleave_media::private::keep_to_oneself();
     let (database, session) = open::open(place, Create::IfAbsent).await?;
     // Its settings were read; every client has a session of its own.
     drop(session);
     let folder = database.directory().to_owned();
     let address = options.address().await?;
+    if let Some(named) = options.users.as_ref().filter(|named| !named.exists()) {
+        let named = named.display();
+        return Err(Failure::Usage(format!(
+            "there is no file {named}: make it by `cleave user add NAME --users {named}`"
+        )));
+    }
     let path = options.users.clone().unwrap_or_else(|| folder.join(users::FILE));
-    let known = users::Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
+    let known = Users::read(&path).map_err(|error| Failure::Usage(error.to_string()))?;
     let identity = options.identity(&folder)?;
-    options::check(address, identity.is_some(), !known.is_empty() || database.has_passwords())
+    let has_users = !known.is_empty() || database.has_passwords();
+    options::check(address, identity.is_some(), has_users, options.trust)
         .map_err(Failure::Usage)?;
     let tls = identity.map(|identity| identity.server_config()).transpose();
     let tls = tls.map_err(|error| Failure::Usage(error.to_string()))?;
-    let secret = cleave_media::random_bytes::<32>();
-    let secret = secret.map_err(|error| Failure::Device(error.to_string()))?;
-    let limits = options.limits();
+    let spare_secret = LoginSecret::draw();
+    let spare_secret = spare_secret.map_err(|error| Failure::Device(error.to_string()))?;
+    let limits = options.limits().map_err(Failure::Usage)?;
     let server = Arc::new(Server {
         database_name: name_of(&folder),
         database,
@@ -113,20 +135,24 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         users: path,
         tls: tls.map(|config| Acceptor(TlsAcceptor::from(config))),
         needs_tls: !address.ip().is_loopback(),
-        sessions: Arc::new(Semaphore::new(limits.session_count_max)),
+        sessions: Sessions::new(limits.session_count_max, limits.reserved_count),
+        strangers: Strangers::new(limits.session_count_max + SPARE_COUNT),
         limits,
         registry: Arc::default(),
         phase: watch::Sender::new(Phase::Serving),
         runtime: Handle::current(),
         speaking: Speaking::new(),
-        secret,
+        trusts: options.trust,
+        has_asked: AtomicBool::new(false),
+        spare_secret,
     });
     let listener = TcpListener::bind(address).await;
     let listener = listener.map_err(|error| {
         Failure::Open(cleave_host::Error::io("listen on", Path::new(&address.to_string()), error))
     })?;
     let address = listener.local_addr()?;
-    server.announce(address, known.is_empty() && !server.database.has_passwords());
+    let is_open = server.asks_nobody(&known).await;
+    server.announce(address, is_open, &known);
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
@@ -156,19 +182,65 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
 }
 
 impl Server {
-    fn announce(&self, address: SocketAddr, is_open: bool) {
+    fn announce(&self, address: SocketAddr, is_open: bool, users: &Users) {
         let name = &self.database_name;
         let port = address.port();
         self.log(&format!(
             "serving database \"{name}\" at {address}: psql -h {} -p {port} {name}",
             address.ip()
         ));
+        if self.trusts {
+            self.log("--trust: everybody on this machine may connect without a password, as whom he likes");
+            return;
+        }
         if is_open {
             self.log(
-                "there are no users: everybody on this machine may connect without a password; \
-                 `cleave user add NAME`, or CREATE ROLE with a password, changes that",
+                "nobody has ever had a password: everybody on this machine may connect without one; \
+                 `cleave user add NAME`, or CREATE ROLE with a password, changes that for ever",
+            );
+            return;
+        }
+        for (user, said) in users.iter() {
+            if !said.is_superuser && self.database.login(user).is_none() {
+                self.log(&format!(
+                    "user \"{user}\" cannot connect: {} does not say that it is a superuser, and there is no role of its name; \
+                     `cleave user alter {user} --superuser`, or CREATE ROLE \"{user}\" LOGIN, changes that",
+                    self.users.display()
+                ));
+            }
+        }
+        if users.is_empty() && !self.database.has_passwords() {
+            self.log(
+                "nobody can connect: passwords are asked for, as there was one once, and nobody has one; \
+                 `cleave user add NAME` makes a superuser, --trust asks for none",
             );
         }
+    }
+
+    /// Whether clients need no password: see the module's description. Once one is needed, that is so for ever.
+    async fn asks_nobody(&self, users: &Users) -> bool {
+        if self.trusts {
+            return true;
+        }
+        let asks = self.needs_tls
+            || users.is_there()
+            || self.has_asked.load(Ordering::SeqCst)
+            || self.database.login_secret().is_some();
+        if !asks {
+            return true;
+        }
+        // So that it holds where the file of users is not, as after a takeover.
+        if !self.has_asked.swap(true, Ordering::SeqCst)
+            && let Err(error) = self.database.ask_for_passwords().await
+        {
+            self.log(&format!("cannot note that passwords are asked for: {error}"));
+        }
+        false
+    }
+
+    /// Of which salts are made for users whom there are not.
+    fn login_secret(&self) -> LoginSecret {
+        self.database.login_secret().unwrap_or_else(|| self.spare_secret.clone())
     }
 
     /// Says something to whoever runs the server.
@@ -177,11 +249,21 @@ impl Server {
     }
 
     /// A session of `user`, as connection number `backend`, whose client has `seat`.
-    fn session(&self, user: &str, backend: i32, seat: &Seat) -> Result<Session, Complaint> {
+    fn session(
+        &self,
+        (user, known): (&str, Known),
+        backend: i32,
+        seat: &Seat,
+    ) -> Result<Session, Complaint> {
         let mut session = self.database.session();
         let database = self.database_name.clone();
         session.set_client(Client { database, backend, ..Client::default() });
-        session.log_in(user).map_err(|error| Complaint::of(&error, "").fatally())?;
+        match known {
+            Known::Superuser => session.log_in_as_superuser(user),
+            Known::Role => {
+                session.log_in(user).map_err(|error| Complaint::of(&error, "").fatally())?;
+            }
+        }
         session.compute_on(self.runtime.clone());
         session.share_thread(Arc::clone(seat.clients()));
         for (name, value) in &self.settings {
@@ -200,7 +282,6 @@ impl Server {
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).look_after_copies(), &self.runtime);
         let front = Front::default();
-        let places = Arc::new(Semaphore::new(self.limits.session_count_max + SPARE_COUNT));
         let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -219,8 +300,7 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    // Where there is no place even to say so, the connection is closed.
-                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
+                    let stranger = self.strangers.enter(peer.ip());
                     let seat = match front.seat() {
                         Ok(seat) => seat,
                         Err(error) => {
@@ -234,15 +314,17 @@ impl Server {
                         if let Some(stream) = of_this_runtime(stream) {
                             prepare_stream(&stream);
                             let stream = Box::new(stream);
-                            postgres::connection::serve(server, stream, &seat, peer).await;
+                            let who = (peer, stranger);
+                            postgres::connection::serve(server, stream, &seat, who).await;
                         }
-                        drop((seat, place));
+                        drop(seat);
                     };
                     connections.spawn_on(serve, &thread);
                 }
                 Err(error) => {
                     self.log(&format!("cannot accept a connection: {error}"));
-                    // Out of descriptors, say: some are given back with time.
+                    // Out of descriptors, say: some are given back with time, and strangers have the least claim to theirs.
+                    self.strangers.make_room();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }

@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::CatalogState;
+use crate::login::LoginSecret;
 use crate::password::Verifier;
 
 pub(crate) mod proto;
@@ -286,6 +287,8 @@ pub struct Rights {
     grants: BTreeMap<Object, Vec<GrantItem>>,
     /// None is empty.
     later: BTreeMap<Later, Vec<GrantItem>>,
+    /// Some: a role or a user of the server has had a password. It is never taken away again.
+    login_secret: Option<LoginSecret>,
 }
 
 impl Default for Rights {
@@ -297,6 +300,7 @@ impl Default for Rights {
             owners: BTreeMap::new(),
             grants: BTreeMap::new(),
             later: BTreeMap::new(),
+            login_secret: None,
         }
     }
 }
@@ -330,10 +334,27 @@ impl Rights {
         self.members.get(&(role, member)).copied()
     }
 
-    /// Whether anyone who connects has to have a password.
+    /// Whether a role can connect with a password of its own.
     #[must_use]
     pub fn has_passwords(&self) -> bool {
         self.roles.values().any(|role| role.login && role.verifier.is_some())
+    }
+
+    /// Some from the first password on: whoever connects has to prove one, also once nobody has one any more.
+    #[must_use]
+    pub fn login_secret(&self) -> Option<&LoginSecret> {
+        self.login_secret.as_ref()
+    }
+
+    /// Makes passwords necessary from here on.
+    ///
+    /// # Errors
+    /// The system gives no random bytes.
+    pub(crate) fn ask_for_passwords(&mut self) -> Result<(), cleave_media::MediaError> {
+        if self.login_secret.is_none() {
+            self.login_secret = Some(LoginSecret::draw()?);
+        }
+        Ok(())
     }
 
     /// Whether `role` may do everything.
@@ -587,6 +608,7 @@ pub(crate) struct RightsChange {
     owners: BTreeMap<u32, Option<u32>>,
     grants: BTreeMap<Object, Option<Vec<GrantItem>>>,
     later: BTreeMap<Later, Option<Vec<GrantItem>>>,
+    login_secret: Option<LoginSecret>,
 }
 
 impl RightsChange {
@@ -597,6 +619,7 @@ impl RightsChange {
             && self.owners.is_empty()
             && self.grants.is_empty()
             && self.later.is_empty()
+            && self.login_secret.is_none()
     }
 
     /// Notes what has become of `before`.
@@ -610,6 +633,9 @@ impl RightsChange {
         self.owners.extend(differences(&before.owners, &after.owners));
         self.grants.extend(differences(&before.grants, &after.grants));
         self.later.extend(differences(&before.later, &after.later));
+        if before.login_secret.is_none() {
+            self.login_secret.clone_from(&after.login_secret);
+        }
     }
 
     /// Makes it part of `rights`.
@@ -624,6 +650,9 @@ impl RightsChange {
         put(&mut rights.owners, &self.owners);
         put(&mut rights.grants, &self.grants);
         put(&mut rights.later, &self.later);
+        if rights.login_secret.is_none() {
+            rights.login_secret.clone_from(&self.login_secret);
+        }
     }
 
     /// The same without what is of things that `is_gone` says.

@@ -48,7 +48,7 @@ use crate::storage_error::StorageError;
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =
-    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=9 };
+    Format { magic: *b"CLEAVEDB", name: "database root", versions: 3..=10 };
 
 pub(super) mod blocks;
 mod copied;

@@ -4,6 +4,8 @@
 //! Rights are definitions as tables are ([`super::definitions`]): a block sees what it has made of them, others see it once it
 //! commits. Statements of two blocks wait for each other by a name that nothing else has.
 
+use std::path::Path;
+
 use super::definitions::Definition;
 use super::{Outcome, Session};
 use crate::acting::Acting;
@@ -64,6 +66,7 @@ impl Session {
             RoleStatement::Alter { role, options } => self.alter_role(rights, &role, options),
             RoleStatement::Rename { role, to } => {
                 let id = self.made_role(rights, &role)?;
+                self.check_not_own(id, "renamed", RoleFault::OwnRole)?;
                 self.check_rules_over(rights, id)?;
                 self.check_new_name(rights, &to)?;
                 if let Some(role) = rights.role(id) {
@@ -217,6 +220,9 @@ impl Session {
             Some(None) => None,
             Some(Some(password)) => verifier(&password)?,
         };
+        if verifier.is_some() {
+            ask_for_passwords(rights)?;
+        }
         rights.put_role(Role {
             superuser: options.superuser.unwrap_or(known.superuser),
             inherit: options.inherit.unwrap_or(known.inherit),
@@ -243,13 +249,7 @@ impl Session {
 
     fn drop_role(&self, state: &crate::CatalogState, rights: &mut Rights, id: u32) -> Result<()> {
         self.check_rules_over(rights, id)?;
-        let acting = &self.settings.client.acting;
-        for (role, who) in [(acting.role, "current"), (acting.session_role, "session")] {
-            if role == Some(id) {
-                let message = format!("{who} user cannot be dropped");
-                return Err(invalid(message, Fault::Role(RoleFault::InUse)));
-            }
-        }
+        self.check_not_own(id, "dropped", RoleFault::InUse)?;
         rights.prune(state);
         let needs = super::grants::needs_of(state, rights, id);
         if !needs.is_empty() {
@@ -261,6 +261,22 @@ impl Session {
             return Err(invalid(message, Fault::Dependent));
         }
         rights.drop_role(id);
+        Ok(())
+    }
+
+    /// Refuses to take from the session the role that it has.
+    fn check_not_own(&self, id: u32, how: &str, fault: RoleFault) -> Result<()> {
+        let acting = &self.settings.client.acting;
+        let mut own = [(acting.role, "current"), (acting.session_role, "session")];
+        if fault == RoleFault::OwnRole {
+            // In the order in which PostgreSQL asks.
+            own.reverse();
+        }
+        for (role, who) in own {
+            if role == Some(id) {
+                return Err(invalid(format!("{who} user cannot be {how}"), Fault::Role(fault)));
+            }
+        }
         Ok(())
     }
 
@@ -363,29 +379,64 @@ impl Session {
         })
     }
 
-    /// Makes the session that of `user`: with the rights of the role of this name, or a superuser's where the catalog has none.
+    /// Makes the session that of `user`, with the rights of the role of this name.
     ///
     /// # Errors
-    /// Where the role may not connect.
+    /// Where there is no such role, or it may not connect.
     pub fn log_in(&mut self, user: &str) -> Result<()> {
         let state = self.names();
         let rights = &state.rights;
-        let role = rights.role_named(user);
-        if let Some(role) = role {
-            if !role.login {
-                let message = format!("role \"{user}\" is not permitted to log in");
-                return Err(invalid(message, Fault::Role(RoleFault::Authorization)));
-            }
-            if !rights.may(role.id, Object::Database, Privilege::Connect) {
-                let database = &self.settings.client.database;
-                return Err(refused(&format!("permission denied for database {database}")));
-            }
+        let Some(role) = rights.role_named(user) else {
+            let message = format!("role \"{user}\" does not exist");
+            return Err(invalid(message, Fault::Role(RoleFault::Authorization)));
+        };
+        if !role.login {
+            let message = format!("role \"{user}\" is not permitted to log in");
+            return Err(invalid(message, Fault::Role(RoleFault::Authorization)));
         }
-        let role = role.map(|role| role.id);
+        if !rights.may(role.id, Object::Database, Privilege::Connect) {
+            let database = &self.settings.client.database;
+            return Err(refused(&format!("permission denied for database {database}")));
+        }
+        let role = Some(role.id);
         let client = &mut self.settings.client;
         user.clone_into(&mut client.user);
         client.acting = Acting { role, session_role: role, ..Acting::default() };
         Ok(())
+    }
+
+    /// Makes the session that of `user`, who may do everything: whoever runs the server has said so, and not the catalog.
+    pub fn log_in_as_superuser(&mut self, user: &str) {
+        let client = &mut self.settings.client;
+        user.clone_into(&mut client.user);
+        client.acting = Acting::default();
+    }
+
+    /// See [`Database::ask_for_passwords`](crate::Database::ask_for_passwords).
+    pub(crate) async fn ask_for_passwords(&mut self) -> Result<()> {
+        let mut definition = self.begin_definition("CREATE ROLE", &[], &[RIGHTS]).await?;
+        let mut rights = Rights::clone(&definition.transaction.next.rights);
+        ask_for_passwords(&mut rights)?;
+        definition.transaction.next.rights = rights.into();
+        self.end_definition(definition).await
+    }
+}
+
+fn ask_for_passwords(rights: &mut Rights) -> Result<()> {
+    let asked = rights.ask_for_passwords();
+    asked.map_err(|error| {
+        Error::io("draw", Path::new("a secret of log-ins"), std::io::Error::other(error))
+    })
+}
+
+/// Refuses to act as a role that somebody has dropped since the session began: it has no rights any more.
+pub(super) fn check_there(rights: &Rights, role: u32) -> Result<()> {
+    match role == FIRST || rights.role(role).is_some() {
+        true => Ok(()),
+        false => {
+            let message = format!("role with OID {role} was concurrently dropped");
+            Err(invalid(message, Fault::Role(RoleFault::Gone)))
+        }
     }
 }
 

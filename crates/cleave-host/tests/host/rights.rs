@@ -71,9 +71,12 @@ async fn rights_are_there_after_an_opening_and_go_with_their_table() {
     let login = database.login("ada").unwrap();
     assert!(login.verifier.is_some() && !login.has_expired);
     assert!(database.has_passwords());
+    let secret = database.login_secret();
+    assert!(secret.is_some());
     let mut owner = database.session();
     run(&mut owner, "ALTER ROLE ada NOLOGIN").await;
     assert!(!database.has_passwords());
+    assert_eq!(database.login_secret(), secret, "passwords are asked for all the same");
     assert_eq!(database.session().log_in("ada").unwrap_err().sqlstate(), "28000");
     run(&mut owner, "ALTER ROLE ada LOGIN; REVOKE CONNECT ON DATABASE cleave FROM PUBLIC").await;
     assert_eq!(database.session().log_in("ada").unwrap_err().sqlstate(), "42501");
@@ -99,4 +102,23 @@ async fn passwords_stand_in_no_error() {
     run(&mut session, "CREATE ROLE a PASSWORD 'sesame'").await;
     let shown = row(&mut session, "SELECT rolpassword FROM pg_authid WHERE rolname = 'a'").await;
     assert!(shown.starts_with("SCRAM-SHA-256$4096:") && !shown.contains("sesame"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_secret_of_log_ins_comes_with_the_first_password_and_stays() {
+    let (directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE ROLE a LOGIN; BEGIN; ALTER ROLE a PASSWORD 'x'; ROLLBACK").await;
+    assert!(database.login_secret().is_none(), "nobody has had a password");
+    run(&mut session, "BEGIN; ALTER ROLE a PASSWORD 'x'; COMMIT; ALTER ROLE a PASSWORD NULL").await;
+    let secret = database.login_secret().unwrap();
+    run(&mut session, "DROP ROLE a; CREATE ROLE b PASSWORD 'y'").await;
+    database.ask_for_passwords().await.unwrap();
+    assert_eq!(database.login_secret().as_ref(), Some(&secret));
+    drop((session, database));
+    let database = open(directory.path()).await;
+    assert_eq!(database.login_secret().as_ref(), Some(&secret));
+    let (_directory, other) = fresh().await;
+    other.ask_for_passwords().await.unwrap();
+    assert_ne!(other.login_secret().unwrap(), secret);
 }

@@ -25,6 +25,20 @@ enum Action {
     Add {
         /// The user's name
         name: String,
+        /// May do everything; the first user may in any case
+        #[arg(long)]
+        superuser: bool,
+    },
+    /// Say whether a user may do everything
+    Alter {
+        /// The user's name
+        name: String,
+        /// May do everything
+        #[arg(long, required_unless_present = "no_superuser", conflicts_with = "no_superuser")]
+        superuser: bool,
+        /// Has the rights of the role that is called so, and cannot connect where there is none
+        #[arg(long)]
+        no_superuser: bool,
     },
     /// List users
     List,
@@ -52,15 +66,26 @@ pub(crate) fn run(options: &UserOptions, place: &Place) -> Result<(), Failure> {
     let mut users = Users::read(&path).map_err(wrong)?;
     let mut out = io::stdout();
     match &options.action {
-        Action::Add { name } => {
+        Action::Add { name, superuser } => {
             let is_new = users.set(name, &password(name)?).map_err(wrong)?;
+            if *superuser {
+                users.set_superuser(name, true).map_err(wrong)?;
+            }
             users.write(&path).map_err(wrong)?;
-            let what = if is_new { "may connect" } else { "has another password" };
-            writeln!(out, "user \"{name}\" {what}")?;
+            match is_new {
+                true => writeln!(out, "user \"{name}\" may connect{}", as_whom(&users, name))?,
+                false => writeln!(out, "user \"{name}\" has another password")?,
+            }
+        }
+        Action::Alter { name, superuser, .. } => {
+            users.set_superuser(name, *superuser).map_err(wrong)?;
+            users.write(&path).map_err(wrong)?;
+            writeln!(out, "user \"{name}\" connects{}", as_whom(&users, name))?;
         }
         Action::List => {
-            for name in users.names() {
-                writeln!(out, "{name}")?;
+            for (name, user) in users.iter() {
+                let mark = if user.is_superuser { " superuser" } else { "" };
+                writeln!(out, "{name}{mark}")?;
             }
         }
         Action::Remove { name } => {
@@ -70,6 +95,14 @@ pub(crate) fn run(options: &UserOptions, place: &Place) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// With which rights.
+fn as_whom(users: &Users, name: &str) -> String {
+    match users.user(name).is_some_and(|user| user.is_superuser) {
+        true => " as a superuser".to_owned(),
+        false => format!(" as the role \"{name}\", once there is one"),
+    }
 }
 
 fn wrong(error: UsersError) -> Failure {

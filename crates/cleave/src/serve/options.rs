@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use cleave_fragment::link::DeviceIdentity;
+use cleave_media::files;
 
 use crate::arguments::bytes;
 use crate::failure::Failure;
@@ -13,6 +14,8 @@ use crate::failure::Failure;
 /// Names of the files of a certificate that is made here, in the database's folder.
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
+/// Sessions that are kept for superusers, as PostgreSQL has it.
+const RESERVED_COUNT: u32 = 3;
 
 /// `cleave serve …`.
 #[derive(Debug, Clone, Args)]
@@ -32,9 +35,15 @@ pub(crate) struct ServeOptions {
     /// TLS with a certificate that is made once, into `server.crt` in the database's folder
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     tls_self_made: bool,
+    /// Ask nobody on this machine for a password; only where no other machine can reach the server
+    #[arg(long)]
+    pub(crate) trust: bool,
     /// Most sessions at a time
     #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: u32,
+    /// How many of them are kept for superusers [default: 3, or all but one where there are fewer]
+    #[arg(long, value_name = "COUNT")]
+    superuser_reserved_connections: Option<u32>,
     /// Longest message of a client, as in 64MB
     #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = message_limit)]
     message_limit: u64,
@@ -60,6 +69,8 @@ pub(crate) struct ServeOptions {
 pub(crate) struct Limits {
     /// Sessions at a time.
     pub(crate) session_count_max: usize,
+    /// Of those, for superusers alone.
+    pub(crate) reserved_count: usize,
     /// Bytes of one message.
     pub(crate) message_bytes_max: usize,
     /// From the first byte to a session.
@@ -105,24 +116,43 @@ impl ServeOptions {
     }
 
     /// The limits.
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Result<Limits, String> {
+        let reserved = self.superuser_reserved_connections;
+        let reserved = reserved.unwrap_or_else(|| RESERVED_COUNT.min(self.connections - 1));
+        if reserved >= self.connections {
+            return Err(format!(
+                "--superuser-reserved-connections ({reserved}) must be less than --connections ({})",
+                self.connections
+            ));
+        }
         let seconds = |seconds: u32| Duration::from_secs(u64::from(seconds));
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        Limits {
+        Ok(Limits {
             session_count_max: count(u64::from(self.connections)),
+            reserved_count: count(u64::from(reserved)),
             message_bytes_max: count(self.message_limit),
             authentication: seconds(self.authentication_timeout),
             idle: (self.idle_timeout > 0).then(|| seconds(self.idle_timeout)),
             grace: seconds(self.grace),
             serves_files: self.allow_files,
-        }
+        })
     }
 }
 
 /// Refuses to listen where strangers are, unless they are known and what they send is kept from others.
-pub(crate) fn check(address: SocketAddr, has_tls: bool, has_users: bool) -> Result<(), String> {
+pub(crate) fn check(
+    address: SocketAddr,
+    has_tls: bool,
+    has_users: bool,
+    trusts: bool,
+) -> Result<(), String> {
     if address.ip().is_loopback() {
         return Ok(());
+    }
+    if trusts {
+        return Err(format!(
+            "{address} can be reached from other machines: --trust is for 127.0.0.1 alone"
+        ));
     }
     if !has_tls {
         return Err(format!(
@@ -148,17 +178,19 @@ fn message_limit(text: &str) -> Result<u64, String> {
 
 /// Makes a certificate that speaks for itself: clients encrypt, and may pin it.
 fn make_certificate(certificate: &Path, key: &Path) -> Result<(), Failure> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names)
         .map_err(|error| Failure::Device(format!("cannot make a certificate: {error}")))?;
-    let mut options = std::fs::OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(key);
-    opened
-        .and_then(|mut file| file.write_all(made.signing_key.serialize_pem().as_bytes()))
-        .map_err(Failure::file(key))?;
-    std::fs::write(certificate, made.cert.pem()).map_err(Failure::file(certificate))
+    // The certificate last, and each whole or not at all: where one is missing, both are made anew.
+    write_whole(key, &made.signing_key.serialize_pem()).map_err(Failure::file(key))?;
+    write_whole(certificate, &made.cert.pem()).map_err(Failure::file(certificate))
+}
+
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let part = files::with_suffix(path, ".part");
+    files::write_durably(&part, text.as_bytes())?;
+    files::rename(&part, path)?;
+    files::sync_parent(path)
 }
 
 #[cfg(test)]
@@ -169,9 +201,10 @@ mod tests {
     fn strangers_need_tls_and_users() {
         let near = "127.0.0.1:5432".parse().unwrap();
         let far = "0.0.0.0:5432".parse().unwrap();
-        assert_eq!(check(near, false, false), Ok(()));
-        assert!(check(far, false, true).unwrap_err().contains("--tls-cert"));
-        assert!(check(far, true, false).unwrap_err().contains("cleave user add"));
-        assert_eq!(check(far, true, true), Ok(()));
+        assert_eq!(check(near, false, false, true), Ok(()));
+        assert!(check(far, false, true, false).unwrap_err().contains("--tls-cert"));
+        assert!(check(far, true, false, false).unwrap_err().contains("cleave user add"));
+        assert!(check(far, true, true, true).unwrap_err().contains("--trust"));
+        assert_eq!(check(far, true, true, false), Ok(()));
     }
 }

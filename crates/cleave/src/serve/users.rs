@@ -1,26 +1,34 @@
 //! Who may connect: the file of users, each with what a server needs to check a password and not to know it.
 //!
 //! ```text
-//!  ada:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>        one line a user, base64 between the signs
+//!  ada:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>:superuser     one line a user, base64 between the signs
+//!  bob:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>               no superuser: connects as the role bob, if there is one
 //! ```
 //!
-//! Invariant: the file never holds a password, and only its owner may read it: one that others may read is refused.
+//! A superuser of the file is one whatever roles there are, so no statement makes or unmakes one. Lines of earlier versions, which
+//! had no such mark, are those of users who are none.
+//!
+//! Invariants: the file never holds a password, and only its owner may read it: one that others may read is refused. A file that is
+//! there says that passwords are asked for, also if it is empty.
 //!
 //! Source: RFC 5802, section 3; PostgreSQL's `pg_authid.rolpassword`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cleave_host::password::{PasswordError, Verifier};
+use cleave_media::files;
 
 /// Name of the file in a database's folder.
 pub(crate) const FILE: &str = "users";
 
 /// Longest name of a user, as PostgreSQL has it.
 const NAME_BYTES_MAX: usize = 63;
+/// What follows the keys of a user who may do everything.
+const SUPERUSER: &str = ":superuser";
 
 /// A file of users that cannot be used: see what it names.
 #[derive(Debug, thiserror::Error)]
@@ -62,59 +70,74 @@ pub(crate) enum UsersError {
 /// The users of a server, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
-    by_name: BTreeMap<String, Verifier>,
+    by_name: BTreeMap<String, User>,
+    /// There is a file.
+    is_there: bool,
+}
+
+/// What the file says of a user.
+#[derive(Debug)]
+pub(crate) struct User {
+    /// By which the password is checked.
+    pub(crate) verifier: Verifier,
+    /// May do everything.
+    pub(crate) is_superuser: bool,
 }
 
 impl Users {
     /// Reads the file at `path`; one that is not there has no users.
     pub(crate) fn read(path: &Path) -> Result<Self, UsersError> {
         let failed = |source| UsersError::File { action: "read", path: path.to_owned(), source };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
+        let mut file = match std::fs::File::open(path) {
+            Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(Self::default());
             }
             Err(error) => return Err(failed(error)),
         };
-        let mode = std::fs::metadata(path).map_err(failed)?.permissions().mode();
+        let mode = file.metadata().map_err(failed)?.permissions().mode();
         if mode & 0o077 != 0 {
             return Err(UsersError::Readable(path.to_owned()));
         }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
         let mut by_name = BTreeMap::new();
         for (line, number) in text.lines().zip(1..) {
             if line.trim().is_empty() || line.starts_with('#') {
                 continue;
             }
-            let user = line.split_once(':').and_then(|(name, verifier)| {
+            let user = line.split_once(':').and_then(|(name, rest)| {
                 check_name(name).ok()?;
-                Some((name.to_owned(), Verifier::read(verifier.trim())?))
+                let rest = rest.trim();
+                let keys = rest.strip_suffix(SUPERUSER);
+                let (keys, is_superuser) = (keys.unwrap_or(rest), keys.is_some());
+                Some((name.to_owned(), User { verifier: Verifier::read(keys)?, is_superuser }))
             });
-            let (name, verifier) =
+            let (name, user) =
                 user.ok_or_else(|| UsersError::Line { path: path.to_owned(), line: number })?;
-            by_name.insert(name, verifier);
+            by_name.insert(name, user);
         }
-        Ok(Self { by_name })
+        Ok(Self { by_name, is_there: true })
     }
 
-    /// Writes them to `path`, whole or not at all.
+    /// Writes them to `path`, whole or not at all, and durably.
     pub(crate) fn write(&self, path: &Path) -> Result<(), UsersError> {
         let mut text = String::new();
-        for (name, verifier) in &self.by_name {
+        for (name, user) in &self.by_name {
+            let mark = if user.is_superuser { SUPERUSER } else { "" };
             // A string takes all that is written to it.
-            let _ = writeln!(text, "{name}:{}", verifier.text());
+            let _ = writeln!(text, "{name}:{}{mark}", user.verifier.text());
         }
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
+        let part = files::with_suffix(path, ".part");
         let write = || {
-            let mut options = std::fs::OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-            file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&part, path)?;
-            // Until then a loss of power may bring a user back who was removed.
-            cleave_media::files::sync_parent(path)
+            // One that is left over could have a wider mode.
+            match files::remove(&part) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            files::write_durably(&part, text.as_bytes())?;
+            files::rename(&part, path)?;
+            files::sync_parent(path)
         };
         write().map_err(|source| UsersError::File {
             action: "write",
@@ -123,10 +146,25 @@ impl Users {
         })
     }
 
-    /// Gives user `name` this password. True: the user is new.
+    /// Gives user `name` this password. True: the user is new; the first one is a superuser.
     pub(crate) fn set(&mut self, name: &str, password: &str) -> Result<bool, UsersError> {
         check_name(name)?;
-        Ok(self.by_name.insert(name.to_owned(), Verifier::new(password)?).is_none())
+        let verifier = Verifier::new(password)?;
+        let known = self.by_name.get(name).map(|user| user.is_superuser);
+        let is_superuser = known.unwrap_or(self.by_name.is_empty());
+        self.by_name.insert(name.to_owned(), User { verifier, is_superuser });
+        Ok(known.is_none())
+    }
+
+    /// Says whether user `name` may do everything.
+    pub(crate) fn set_superuser(
+        &mut self,
+        name: &str,
+        is_superuser: bool,
+    ) -> Result<(), UsersError> {
+        let user = self.by_name.get_mut(name);
+        user.ok_or_else(|| UsersError::Unknown(name.to_owned()))?.is_superuser = is_superuser;
+        Ok(())
     }
 
     /// Takes user `name` away.
@@ -135,19 +173,24 @@ impl Users {
         removed.map(drop).ok_or_else(|| UsersError::Unknown(name.to_owned()))
     }
 
-    /// What is kept of the password of `name`.
-    pub(crate) fn verifier(&self, name: &str) -> Option<&Verifier> {
+    /// What is said of user `name`.
+    pub(crate) fn user(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }
 
-    /// Their names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.by_name.keys().map(String::as_str)
+    /// All of them, with their names.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &User)> {
+        self.by_name.iter().map(|(name, user)| (name.as_str(), user))
     }
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+
+    /// Whether there is a file, be it without users.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there
     }
 }
 
@@ -170,18 +213,42 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
         let mut users = Users::read(&path).unwrap();
-        assert!(users.is_empty());
+        assert!(users.is_empty() && !users.is_there());
         assert!(users.set("ada", "pencil").unwrap());
         assert!(!users.set("ada", "crayon").unwrap());
+        assert!(users.set("bob", "pencil").unwrap());
         users.write(&path).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(!text.contains("crayon"), "{text}");
         let back = Users::read(&path).unwrap();
-        assert_eq!(back.verifier("ada"), users.verifier("ada"));
+        for name in ["ada", "bob"] {
+            let (read, wrote) = (back.user(name).unwrap(), users.user(name).unwrap());
+            assert_eq!(read.verifier, wrote.verifier);
+            assert_eq!(read.is_superuser, name == "ada", "the first one is, unless told otherwise");
+        }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert!(matches!(Users::read(&path), Err(UsersError::Readable(_))));
         users.remove("ada").unwrap();
         assert!(users.remove("ada").is_err());
+        users.remove("bob").unwrap();
+        users.write(&path).unwrap();
+        let back = Users::read(&path).unwrap();
+        assert!(back.is_empty() && back.is_there(), "it is still there, and private again");
+    }
+
+    #[test]
+    fn lines_of_earlier_versions_are_those_of_users_who_are_no_superusers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE);
+        let keys = Verifier::new("pencil").unwrap().text();
+        files::write_durably(&path, format!("ada:{keys}\n").as_bytes()).unwrap();
+        let mut users = Users::read(&path).unwrap();
+        assert!(!users.user("ada").unwrap().is_superuser);
+        users.set_superuser("ada", true).unwrap();
+        assert!(users.set_superuser("bob", true).is_err());
+        users.write(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("ada:{keys}:superuser\n"));
+        assert!(Users::read(&path).unwrap().user("ada").unwrap().is_superuser);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod activity;
 pub(crate) mod client;
+mod login;
 mod together;
 mod values;
 
@@ -270,7 +271,7 @@ fn passwords_are_asked_for_where_there_are_users() {
     cleave(&["user", "list", "--db", db_text]).fails(1);
     cleave(&["sql", "--db", db_text, "-c", "SELECT 1"]).ok();
     let made = cleave_with_input(&["user", "add", "ada", "--db", db_text], "pencil\n").ok();
-    assert_eq!(made, "user \"ada\" may connect\n");
+    assert_eq!(made, "user \"ada\" may connect as a superuser\n");
     let server = Server::start(folder.path(), &[]);
     let mut client = Client::begin(server.connect(), "ada", Some("pencil")).unwrap();
     assert_eq!(client.value("SELECT current_user"), "ada");
@@ -280,7 +281,7 @@ fn passwords_are_asked_for_where_there_are_users() {
         let message = format!("password authentication failed for user \"{user}\"");
         assert_eq!(field(&error, 'M'), message);
     }
-    assert_eq!(cleave(&["user", "list", "--db", db_text]).ok(), "ada\n");
+    assert_eq!(cleave(&["user", "list", "--db", db_text]).ok(), "ada superuser\n");
     cleave(&["user", "remove", "ada", "--db", db_text]).ok();
     cleave(&["user", "remove", "ada", "--db", db_text]).fails(1);
 }

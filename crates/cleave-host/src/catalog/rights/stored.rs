@@ -1,6 +1,7 @@
 //! Rights to the message that a root has of them, and back.
 
 use super::{FIRST_MADE, GrantItem, Later, Membership, Object, Privileges, Rights, Role, proto};
+use crate::login::LoginSecret;
 use crate::password::Verifier;
 
 const SUPERUSER: u32 = 1;
@@ -30,6 +31,9 @@ impl Rights {
             owners: owners.collect(),
             grants: self.grants.iter().map(encode_grants).collect(),
             later: self.later().map(encode_later).collect(),
+            login_secret: Some(
+                self.login_secret.as_ref().map_or_else(Vec::new, |secret| secret.bytes().to_vec()),
+            ),
         })
     }
 
@@ -71,6 +75,18 @@ impl Rights {
             };
             let of = Later { role: later.role, is_sequence, in_schema: later.in_schema };
             rights.put_later(of, decode_items(later.grants));
+        }
+        match message.login_secret {
+            Some(bytes) if bytes.is_empty() => {}
+            Some(bytes) => {
+                let secret = LoginSecret::read(&bytes).ok_or("the secret of log-ins")?;
+                rights.login_secret = Some(secret);
+            }
+            // An earlier build forgot passwords that were taken away: where there ever was a role, one may have had one.
+            None if rights.next_role > FIRST_MADE => {
+                rights.ask_for_passwords().map_err(|error| error.to_string())?;
+            }
+            None => {}
         }
         Ok(rights)
     }

@@ -75,6 +75,15 @@ fn rights_come_back_from_their_message() {
     grant(&mut rights, Object::Schema, bob, Privilege::Create, 0);
     let message = rights.encode();
     assert_eq!(Rights::decode(message.clone()).unwrap(), rights);
+    // An earlier build did not say whether anybody has had a password: where there were roles, somebody may have.
+    let mut earlier = message.clone().unwrap();
+    assert_eq!(earlier.login_secret, Some(Vec::new()));
+    earlier.login_secret = None;
+    assert!(Rights::decode(Some(earlier.clone())).unwrap().login_secret().is_some());
+    (earlier.next_role, earlier.roles, earlier.members) = (0, Vec::new(), Vec::new());
+    assert!(Rights::decode(Some(earlier)).unwrap().login_secret().is_none());
+    rights.ask_for_passwords().unwrap();
+    assert_eq!(Rights::decode(rights.encode()).unwrap(), rights);
     let mut twice = message.unwrap();
     twice.roles.push(twice.roles[0].clone());
     assert!(Rights::decode(Some(twice)).unwrap_err().contains("ada"));

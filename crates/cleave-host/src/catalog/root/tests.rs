@@ -231,7 +231,7 @@ fn another_file_named_root_is_no_database() {
 #[test]
 fn a_newer_format_is_told_from_damage() {
     let (directory, _) = written();
-    let newer = Format { versions: 1..=10, ..ROOT_FORMAT };
+    let newer = Format { versions: 1..=11, ..ROOT_FORMAT };
     fs::write(directory.path().join("root"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
     assert!(message.contains("written by a newer Cleave: its format is 10"), "{message}");

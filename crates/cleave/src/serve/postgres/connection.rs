@@ -38,6 +38,7 @@ use super::types::WireType;
 use super::values::RowWriter;
 use super::wire::{SEND_BYTES, Stream, Wire};
 use crate::serve::Server;
+use crate::serve::admission::{Place, Stranger};
 use crate::serve::front::Seat;
 
 /// Settings whose changes clients are told.
@@ -91,12 +92,16 @@ pub(crate) async fn serve(
     server: Arc<Server>,
     stream: Box<dyn Stream>,
     seat: &Seat,
-    peer: SocketAddr,
+    (peer, mut stranger): (SocketAddr, Stranger),
 ) {
     let limit = server.limits.authentication;
     let greeted = Box::pin(greeted(Arc::clone(&server), stream, seat, peer));
-    let greeted = tokio::time::timeout(limit, greeted).await;
-    let Ok(Some((connection, _session_permit))) = greeted else { return };
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(limit, greeted) => greeted,
+        () = stranger.sent_away() => return,
+    };
+    let Ok(Some((connection, _place))) = greeted else { return };
+    drop(stranger);
     connection.run().await;
 }
 
@@ -106,10 +111,10 @@ async fn greeted(
     stream: Box<dyn Stream>,
     seat: &Seat,
     peer: SocketAddr,
-) -> Option<(Box<Connection>, tokio::sync::OwnedSemaphorePermit)> {
+) -> Option<(Box<Connection>, Place)> {
     let (mut wire, startup) = greet::open(&server, stream).await.ok().flatten()?;
     let refused = match begin(&server, &mut wire, &startup, seat).await {
-        Ok((session, registered, permit)) => {
+        Ok((session, registered, place)) => {
             let client = &session.settings().client;
             let who = (client.user.as_str(), client.acting.session_role);
             let stopper = Arc::clone(&registered.interrupt);
@@ -133,7 +138,7 @@ async fn greeted(
                 is_passing_over: false,
                 transaction_began: None,
             });
-            return Some((connection, permit));
+            return Some((connection, place));
         }
         Err(Stop::Failed(complaint)) => complaint,
         Err(Stop::Lost) => return None,
@@ -148,32 +153,31 @@ async fn begin(
     wire: &mut Wire,
     startup: &Startup,
     seat: &Seat,
-) -> Result<(Session, Registered, tokio::sync::OwnedSemaphorePermit), Stop> {
+) -> Result<(Session, Registered, Place), Stop> {
     if *server.phase.borrow() != Phase::Serving {
         return Err(Complaint::fatal("57P03", "the database system is shutting down").into());
     }
-    let permit = Arc::clone(&server.sessions).try_acquire_owned();
-    let permit = permit.map_err(|_| {
-        let message =
-            format!("sorry, too many clients already: {}", server.limits.session_count_max);
-        Complaint::fatal("53300", message).hint("the server's --connections allows more")
-    })?;
-    greet::authenticate(server, wire, startup).await?;
+    let known = greet::authenticate(server, wire, startup).await?;
+    wire.trust(server.limits.message_bytes_max);
     let user = startup.user.as_str();
+    let login = server.database.login(user).filter(|_| known == greet::Known::Role);
+    let is_superuser =
+        known == greet::Known::Superuser || login.as_ref().is_some_and(|login| login.is_superuser);
+    let place = server.sessions.enter(is_superuser)?;
     let registered = server.registry.register(user);
     let registered = registered.map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
-    let limit = server.database.login(user).and_then(|login| login.connection_count_max);
+    let limit = login.and_then(|login| login.connection_count_max);
     if limit.is_some_and(|limit| server.registry.count_of(user) > limit) {
         let message = format!("too many connections for role \"{user}\"");
         return Err(Complaint::fatal("53300", message).into());
     }
-    let mut session = server.session(user, registered.backend, seat)?;
+    let mut session = server.session((user, known), registered.backend, seat)?;
     let warnings = greet::settings(&mut session, startup)?;
     reply::authentication(&mut wire.output, 0, &[]);
     for warning in &warnings {
         reply::notice(&mut wire.output, warning);
     }
-    Ok((session, registered, permit))
+    Ok((session, registered, place))
 }
 
 impl Connection {

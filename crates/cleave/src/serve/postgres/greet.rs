@@ -4,12 +4,13 @@
 //! 2. [`authenticate`] asks for a proof of the password ([`scram`]), where there are users.
 //! 3. [`settings`] takes the settings that the client begins with.
 //!
-//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, no session, and only so much
-//! time; and what it is told does not depend on which users there are.
+//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, whose length is looked at before any
+//! of their bytes, no session, and only so much time; and what it is told does not depend on which users there are.
 
 use bytes::{BufMut, Bytes};
 use cleave_host::Session;
 use cleave_host::login::Login;
+use cleave_host::password::Verifier;
 
 use super::complaint::{Complaint, Severity};
 use super::interrupt::Stop;
@@ -42,8 +43,8 @@ pub(crate) async fn open(
     server: &Server,
     stream: Box<dyn Stream>,
 ) -> Result<Option<(Wire, Startup)>, Stop> {
-    let mut wire = Wire::new(stream, server.limits.message_bytes_max);
-    let mut is_secure = false;
+    let mut wire = Wire::new(stream);
+    let (mut is_secure, mut was_tls_asked, mut was_gss_asked) = (false, false, false);
     loop {
         let opened = match wire.opening().await {
             Ok(body) => {
@@ -55,24 +56,30 @@ pub(crate) async fn open(
             },
         };
         let refused = match opened {
+            // Each is asked for once: there is no end of answering otherwise.
+            Ok(Opening::Tls) if was_tls_asked => unknown_protocol(1234, 5679),
+            Ok(Opening::Gss) if was_gss_asked => unknown_protocol(1234, 5680),
             Ok(Opening::Tls) => match &server.tls {
-                Some(tls) if !is_secure => {
+                Some(tls) => {
+                    was_tls_asked = true;
                     wire.output.put_u8(b'S');
                     wire.flush().await?;
                     // What came before the handshake could have been written by anybody.
                     let Some(plain) = wire.into_stream() else { return Ok(None) };
                     let Ok(secure) = tls.accept(plain).await else { return Ok(None) };
-                    wire = Wire::new(Box::new(secure), server.limits.message_bytes_max);
+                    wire = Wire::new(Box::new(secure));
                     is_secure = true;
                     continue;
                 }
-                _ => {
+                None => {
+                    was_tls_asked = true;
                     wire.output.put_u8(b'N');
                     wire.flush().await?;
                     continue;
                 }
             },
             Ok(Opening::Gss) => {
+                was_gss_asked = true;
                 wire.output.put_u8(b'N');
                 wire.flush().await?;
                 continue;
@@ -92,17 +99,18 @@ pub(crate) async fn open(
                     }
                 }
             }
-            Ok(Opening::Unknown { major, minor }) => {
-                let message =
-                    format!("unsupported frontend protocol {major}.{minor}: server supports 3.0");
-                Complaint::fatal("0A000", message)
-            }
+            Ok(Opening::Unknown { major, minor }) => unknown_protocol(major, minor),
             Err(complaint) => complaint,
         };
         reply::error(&mut wire.output, &refused);
         wire.close().await;
         return Ok(None);
     }
+}
+
+fn unknown_protocol(major: u16, minor: u16) -> Complaint {
+    let message = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0");
+    Complaint::fatal("0A000", message)
 }
 
 fn startup(minor: u16, parameters: Vec<(String, String)>) -> Result<Startup, Complaint> {
@@ -164,23 +172,36 @@ fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Compl
     Ok(())
 }
 
+/// As what a client is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// As one who may do everything: the file of users says so, or the server asks nobody.
+    Superuser,
+    /// As the role of its name, if there is one.
+    Role,
+}
+
 /// Makes sure that the client is the user that it says.
 pub(crate) async fn authenticate(
     server: &Server,
     wire: &mut Wire,
     startup: &Startup,
-) -> Result<(), Stop> {
+) -> Result<Known, Stop> {
     if startup.minor > 0 || !startup.unknown.is_empty() {
         let unknown: Vec<&str> = startup.unknown.iter().map(String::as_str).collect();
         reply::negotiate_version(&mut wire.output, 0, &unknown);
     }
+    let user = startup.user.as_str();
     let users = Users::read(&server.users).map_err(|error| {
         server.log(&error.to_string());
         Complaint::fatal("58030", "the server cannot read its users; its log says why")
     })?;
-    let login = server.database.login(&startup.user);
-    if users.is_empty() && !server.needs_tls && !server.database.has_passwords() {
-        return check_database(server, startup).map_err(Stop::Failed);
+    let login = server.database.login(user);
+    let is_superuser = users.user(user).is_some_and(|user| user.is_superuser);
+    let known = if is_superuser { Known::Superuser } else { Known::Role };
+    if server.asks_nobody(&users).await {
+        check_database(server, startup)?;
+        return Ok(if login.is_some() { known } else { Known::Superuser });
     }
     let mut mechanisms = scram::MECHANISM.as_bytes().to_vec();
     mechanisms.extend([0, 0]);
@@ -188,14 +209,8 @@ pub(crate) async fn authenticate(
     wire.flush().await?;
     let first = initial_response(&password(wire).await?)?;
     let nonce = scram::nonce().map_err(|error| Complaint::fatal("XX000", error.to_string()))?;
-    // A role's own password goes before that of the file; one that has expired counts for nothing.
-    let verifier = match &login {
-        Some(Login { verifier: Some(verifier), .. }) => Some(verifier),
-        Some(Login { has_expired: true, .. }) => None,
-        _ => users.verifier(&startup.user),
-    };
-    let known = (startup.user.as_str(), verifier);
-    let exchange = Exchange::begin(&first, known, &nonce, &server.secret)
+    let checked_by = verifier(server, &users, user, login.as_ref());
+    let exchange = Exchange::begin(&first, checked_by, &nonce)
         .map_err(|refused| refusal(refused, &startup.user))?;
     reply::authentication(&mut wire.output, 11, exchange.challenge().as_bytes());
     wire.flush().await?;
@@ -204,7 +219,31 @@ pub(crate) async fn authenticate(
         std::str::from_utf8(&last).map_err(|_| refusal(Refused::Malformed, &startup.user))?;
     let verdict = exchange.finish(last).map_err(|refused| refusal(refused, &startup.user))?;
     reply::authentication(&mut wire.output, 12, verdict.as_bytes());
-    check_database(server, startup).map_err(Stop::Failed)
+    check_database(server, startup)?;
+    Ok(known)
+}
+
+/// By what the password of `user` is checked, and whether any proof suffices.
+///
+/// The password of a superuser of the file stands in the file, whatever roles there are: who makes a role of its name does not
+/// become it. Otherwise a role's own goes before that of the file.
+fn verifier(server: &Server, users: &Users, user: &str, login: Option<&Login>) -> (Verifier, bool) {
+    // Made for everyone, so that it takes the same time for all.
+    let mut counts = server.database.iteration_counts();
+    for (_, user) in users.iter() {
+        *counts.entry(user.verifier.iteration_count).or_default() += 1;
+    }
+    let nobody = server.login_secret().verifier_of_nobody(user, &counts);
+    let in_file = users.user(user);
+    if let Some(superuser) = in_file.filter(|user| user.is_superuser) {
+        return (superuser.verifier.clone(), true);
+    }
+    let has_expired = login.is_some_and(|login| login.has_expired);
+    let own = login.and_then(|login| login.verifier.as_ref());
+    match own.or(in_file.map(|user| &user.verifier)) {
+        Some(verifier) => (verifier.clone(), !has_expired),
+        None => (nobody, false),
+    }
 }
 
 fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
@@ -220,12 +259,14 @@ fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
 }
 
 async fn password(wire: &mut Wire) -> Result<Bytes, Stop> {
-    let (kind, body) = wire.message().await?;
     // Nobody is known yet: what belongs to a session is not read.
-    match (kind, body.len()) {
-        (b'p', 0..=10_000) => Ok(body),
-        (b'X', _) => Err(Stop::Lost),
-        _ => Err(Complaint::fatal("08P01", "expected a SASL response").into()),
+    match wire.kind().await? {
+        b'p' => Ok(wire.message().await?.1),
+        b'X' => Err(Stop::Lost),
+        kind => {
+            let message = format!("expected SASL response, got message type {kind}");
+            Err(Complaint::fatal("08P01", message).into())
+        }
     }
 }
 

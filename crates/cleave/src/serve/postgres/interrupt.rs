@@ -309,7 +309,7 @@ mod tests {
         let (_phase, receiver) = watch::channel(Phase::Serving);
         let mut later = Watch::new(&registered.interrupt, &receiver, &Handle::current());
         let (ours, _theirs) = tokio::io::duplex(100);
-        let mut wire = Wire::new(Box::new(ours), 100);
+        let mut wire = Wire::new(Box::new(ours));
         assert_eq!(later.over(&mut wire, "", std::future::ready(Ok(1))).await.unwrap(), 1);
         registry.cancel(registered.backend, registered.secret.wrapping_add(1));
         assert_eq!(registered.interrupt.count(), 1, "a wrong secret cancels nothing");
@@ -326,7 +326,7 @@ mod tests {
         let (_phase, receiver) = watch::channel(Phase::Serving);
         let mut watch = Watch::new(&registered.interrupt, &receiver, &Handle::current());
         let (ours, theirs) = tokio::io::duplex(100);
-        let mut wire = Wire::new(Box::new(ours), 100);
+        let mut wire = Wire::new(Box::new(ours));
         drop(theirs);
         let ended = watch.over(&mut wire, "", std::future::pending::<Result<(), Error>>()).await;
         assert!(matches!(ended, Err(Stop::Lost)));

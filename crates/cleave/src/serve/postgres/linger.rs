@@ -125,7 +125,7 @@ mod tests {
 
     fn wire() -> (Wire, DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(1 << 10);
-        (Wire::new(Box::new(ours), 100), theirs)
+        (Wire::new(Box::new(ours)), theirs)
     }
 
     /// One that has spoken, and no other for a while.

@@ -5,8 +5,8 @@
 //!  client ─ c=biws,r=<nonces>,p=<proof> ─▶     server ─ v=<signature> ─▶ client
 //! ```
 //!
-//! A user that there is not is asked for a proof like any other, with a salt that is always the same for the name, so
-//! that nobody learns who may connect. Deliberately absent: channel binding (the server does not offer `-PLUS`).
+//! A user that there is not is asked for a proof like any other, with a salt that is always the same for the name and as many rounds
+//! as others have ([`LoginSecret`](cleave_host::login::LoginSecret)), so that nobody learns who may connect. Deliberately absent: channel binding (the server does not offer `-PLUS`).
 //!
 //! Source: RFC 5802 and RFC 7677; PostgreSQL's manual, "SCRAM-SHA-256 Authentication".
 
@@ -42,13 +42,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Reads the client's first message. `nonce` are the server's own random characters; `secret` makes salts for names
-    /// that nobody has.
+    /// Reads the client's first message. `nonce` are the server's own random characters. Where `is_known` is false, no proof suffices
+    /// for `verifier`.
     pub(crate) fn begin(
         first: &str,
-        (name, verifier): (&str, Option<&Verifier>),
+        (verifier, is_known): (Verifier, bool),
         nonce: &str,
-        secret: &[u8],
     ) -> Result<Self, Refused> {
         // GS2: n or y (no binding), then a name to act as, which is not taken.
         let (binding, rest) = first.split_once(',').ok_or(Refused::Malformed)?;
@@ -67,9 +66,6 @@ impl Exchange {
             return Err(Refused::Malformed);
         }
         let nonce = format!("{theirs}{nonce}");
-        let verifier = verifier.cloned();
-        let is_known = verifier.is_some();
-        let verifier = verifier.unwrap_or_else(|| nobody(name, secret));
         let salt = STANDARD.encode(&verifier.salt);
         let server_first = format!("r={nonce},s={salt},i={}", verifier.iteration_count);
         let header = STANDARD.encode(format!("{binding},,"));
@@ -103,17 +99,6 @@ impl Exchange {
     }
 }
 
-/// What a user would have whom there is not.
-fn nobody(name: &str, secret: &[u8]) -> Verifier {
-    let salt = hmac_sha256(secret, name.as_bytes());
-    Verifier {
-        iteration_count: 4096,
-        salt: salt.iter().take(16).copied().collect(),
-        stored_key: sha256(&salt),
-        server_key: sha256(&salt),
-    }
-}
-
 /// Whether two keys are equal, in a time that does not depend on where they differ.
 fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let difference =
@@ -129,7 +114,6 @@ pub(crate) fn nonce() -> Result<String, cleave_media::MediaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serve::users::Users;
 
     /// RFC 7677, section 3, with the client's part computed here.
     fn client_last(exchange: &Exchange, password: &str) -> String {
@@ -152,16 +136,14 @@ mod tests {
         format!("{without_proof},p={}", STANDARD.encode(proof))
     }
 
-    fn begin(users: &Users, name: &str) -> Exchange {
-        let verifier = users.verifier(name);
-        Exchange::begin("n,,n=,r=abc", (name, verifier), "def", b"secret").unwrap()
+    fn begin(verifier: &Verifier, is_known: bool) -> Exchange {
+        Exchange::begin("n,,n=,r=abc", (verifier.clone(), is_known), "def").unwrap()
     }
 
     #[test]
     fn the_right_password_is_known_and_no_other() {
-        let mut users = Users::default();
-        users.set("ada", "pencil").unwrap();
-        let exchange = begin(&users, "ada");
+        let verifier = Verifier::new("pencil").unwrap();
+        let exchange = begin(&verifier, true);
         assert!(exchange.challenge().starts_with("r=abcdef,s="));
         assert!(exchange.finish(&client_last(&exchange, "pencil")).unwrap().starts_with("v="));
         let wrong = client_last(&exchange, "crayon");
@@ -170,20 +152,21 @@ mod tests {
     }
 
     #[test]
-    fn a_user_that_there_is_not_looks_like_any_other() {
-        let users = Users::default();
-        let (one, again) = (begin(&users, "bob"), begin(&users, "bob"));
-        assert_eq!(one.challenge(), again.challenge());
-        assert_eq!(one.finish(&client_last(&one, "pencil")), Err(Refused::Proof));
+    fn no_proof_suffices_where_nobody_is_known() {
+        let verifier = Verifier::new("pencil").unwrap();
+        let exchange = begin(&verifier, false);
+        assert_eq!(exchange.challenge(), begin(&verifier, true).challenge());
+        assert_eq!(exchange.finish(&client_last(&exchange, "pencil")), Err(Refused::Proof));
     }
 
     #[test]
     fn messages_out_of_form_are_refused() {
+        let verifier = Verifier::new("pencil").unwrap();
         for first in ["", "n", "n,,", "n,,n=,r=", "n,a=x,n=,r=abc", "x,,n=,r=abc", "n,,r=abc"] {
-            let begun = Exchange::begin(first, ("ada", None), "def", b"");
+            let begun = Exchange::begin(first, (verifier.clone(), true), "def");
             assert_eq!(begun.err(), Some(Refused::Malformed), "{first}");
         }
-        let begun = Exchange::begin("p=tls-unique,,n=,r=abc", ("ada", None), "def", b"");
+        let begun = Exchange::begin("p=tls-unique,,n=,r=abc", (verifier, true), "def");
         assert_eq!(begun.err(), Some(Refused::ChannelBinding));
     }
 }

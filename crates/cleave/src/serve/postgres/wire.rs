@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::complaint::Complaint;
 
-/// Longest first message, as PostgreSQL has it: nobody is known yet.
-const OPENING_BYTES_MAX: usize = 10_000;
+/// Longest message of a client that has not proved who it is: as PostgreSQL's longest startup packet.
+pub(crate) const STRANGER_BYTES_MAX: usize = 10_000;
 /// What is read at once.
 const READ_BYTES: usize = 8 << 10;
 /// Answers beyond this are sent before more are made.
@@ -47,14 +47,20 @@ pub(crate) struct Wire {
     input: BytesMut,
     /// What is to be sent.
     pub(crate) output: BytesMut,
-    message_bytes_max: usize,
+    /// None: the client is not known yet.
+    message_bytes_max: Option<usize>,
 }
 
 impl Wire {
-    /// Over `stream`, with messages of at most `message_bytes_max` bytes.
-    pub(crate) fn new(stream: Box<dyn Stream>, message_bytes_max: usize) -> Self {
+    /// Over `stream`, to a client that is not known yet.
+    pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
         let (input, output) = (BytesMut::new(), BytesMut::new());
-        Self { stream, input, output, message_bytes_max }
+        Self { stream, input, output, message_bytes_max: None }
+    }
+
+    /// Takes messages of as many bytes from now on: the client is known.
+    pub(crate) fn trust(&mut self, message_bytes_max: usize) {
+        self.message_bytes_max = Some(message_bytes_max);
     }
 
     /// The stream, where nothing has been read beyond what was asked for.
@@ -66,7 +72,7 @@ impl Wire {
     pub(crate) async fn opening(&mut self) -> Result<Bytes, WireError> {
         loop {
             if let Some(length) = self.length_at(0) {
-                if !(8..=OPENING_BYTES_MAX).contains(&length) {
+                if !(8..=STRANGER_BYTES_MAX).contains(&length) {
                     return Err(WireError::Framing(Complaint::fatal(
                         "08P01",
                         format!("invalid length of startup packet: {length}"),
@@ -101,13 +107,20 @@ impl Wire {
             let message = format!("invalid message length: {length}");
             return Err(WireError::Framing(Complaint::fatal("08P01", message)));
         }
-        if length > self.message_bytes_max {
-            let limit = self.message_bytes_max;
-            let message = format!("a message of {length} bytes is longer than {limit}");
-            let complaint = Complaint::fatal("54000", message);
-            return Err(WireError::Framing(
-                complaint.hint("the server's --message-limit allows more"),
-            ));
+        // Before room is made for it.
+        match self.message_bytes_max {
+            None if length > STRANGER_BYTES_MAX => {
+                let message = format!("invalid message length: {length}");
+                return Err(WireError::Framing(Complaint::fatal("08P01", message)));
+            }
+            Some(limit) if length > limit => {
+                let message = format!("a message of {length} bytes is longer than {limit}");
+                let complaint = Complaint::fatal("54000", message);
+                return Err(WireError::Framing(
+                    complaint.hint("the server's --message-limit allows more"),
+                ));
+            }
+            _ => {}
         }
         if self.input.len() <= length {
             return Ok(None);
@@ -119,6 +132,16 @@ impl Wire {
             self.input = BytesMut::new();
         }
         Ok(Some((kind, body)))
+    }
+
+    /// The kind of the next message, of which the rest may still be on its way.
+    pub(crate) async fn kind(&mut self) -> Result<u8, WireError> {
+        loop {
+            if let Some(kind) = self.input.first() {
+                return Ok(*kind);
+            }
+            self.fill().await?;
+        }
     }
 
     /// Whether the first byte of a message of this kind is the next that has arrived.
@@ -177,7 +200,21 @@ mod tests {
 
     fn wire(limit: usize) -> (Wire, tokio::io::DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        (Wire::new(Box::new(ours), limit), theirs)
+        let mut wire = Wire::new(Box::new(ours));
+        wire.trust(limit);
+        (wire, theirs)
+    }
+
+    #[tokio::test]
+    async fn strangers_send_short_messages_only_and_no_room_is_made_for_longer_ones() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let mut wire = Wire::new(Box::new(ours));
+        theirs.write_all(&[b"p\0\0\x27\x10".as_slice(), &[0; 9996]].concat()).await.unwrap();
+        assert_eq!(wire.message().await.unwrap().1.len(), 9996);
+        theirs.write_all(b"p\0\0\x27\x11").await.unwrap();
+        let Err(WireError::Framing(complaint)) = wire.message().await else { panic!("it is read") };
+        assert_eq!(complaint.sqlstate, "08P01");
+        assert!(wire.input.capacity() <= 3 * STRANGER_BYTES_MAX, "{}", wire.input.capacity());
     }
 
     #[tokio::test]
