@@ -31,8 +31,9 @@ use crate::log::{Committed, directory_of};
 use crate::storage_error::Identity;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 
-/// Bytes of rows up to which those of a commit that replaces the root are copied into the log.
+/// Bytes of rows and VIDs up to which those of a commit that replaces the root are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;
 
 /// What could not be archived.
@@ -88,6 +89,8 @@ impl Logged {
 pub(crate) fn copy(live: &Live, changes: &[&TableChange]) -> crate::Result<Logged> {
     let rows = changes.iter().flat_map(|change| change.rows.values());
     let bytes: usize = rows.map(Begun::byte_count).sum();
+    let ended = changes.iter().flat_map(|change| change.ended.values()).map(VidSet::len);
+    let bytes = bytes.saturating_add(ended.sum::<usize>().saturating_mul(size_of::<u64>()));
     if live.state.upkeep.archive_directory.is_none() || bytes > COPY_BYTES_MAX {
         return Ok(Logged::Nowhere);
     }

@@ -34,6 +34,7 @@ use crate::error::Result;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
+use crate::write::vid_set::VidSet;
 
 /// Rows that begin or end up to which a delta grows before the next commit settles it.
 const CHANGE_COUNT_MAX: usize = 8192;
@@ -122,7 +123,7 @@ pub(crate) struct Prepared {
     schema: Arc<TableSchema>,
     next_vid: u64,
     vid_first: u64,
-    ended: BTreeSet<u64>,
+    ended: VidSet,
     rows: Option<Arc<RecordBatch>>,
     keys: Vec<(u32, BinaryArray)>,
 }
@@ -133,7 +134,7 @@ pub(crate) struct TableDelta {
     /// VIDs of rows in pages that end, and rows that begin, some of which have ended.
     pub(crate) change: TableChange,
     /// VIDs of those among them.
-    pub(crate) ended_again: BTreeMap<usize, BTreeSet<u64>>,
+    pub(crate) ended_again: BTreeMap<usize, VidSet>,
 }
 
 impl Live {
@@ -498,7 +499,7 @@ impl Delta {
                 tablet.append(&rows, &change.keys, number);
             }
             // Behind them: of commits that are made again at once, one may end what another began.
-            for vid in change.ended {
+            for vid in change.ended.iter() {
                 match vid
                     .checked_sub(tablet.vid_first)
                     .and_then(|place| usize::try_from(place).ok())

@@ -20,7 +20,6 @@
 pub(crate) mod redo;
 mod rows;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use cleave_media::{Clock, SystemClock};
@@ -34,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 
 /// Settled deltas after which a commit replaces the root: each leaves pages that cannot be used again before.
 const SETTLED_COUNT_MAX: u64 = 1000;
@@ -233,9 +233,9 @@ impl Committed {
     }
 }
 
-fn gaps(vids: &BTreeSet<u64>) -> Vec<u64> {
+fn gaps(vids: &VidSet) -> Vec<u64> {
     let mut next = 0;
-    let gap = |vid: &u64| {
+    let gap = |vid: u64| {
         let gap = vid.saturating_sub(next);
         next = vid.saturating_add(1);
         gap
@@ -243,14 +243,13 @@ fn gaps(vids: &BTreeSet<u64>) -> Vec<u64> {
     vids.iter().map(gap).collect()
 }
 
-fn vids(gaps: &[u64]) -> BTreeSet<u64> {
+fn vids(gaps: &[u64]) -> impl Iterator<Item = u64> + '_ {
     let mut next = 0_u64;
-    let vid = |gap: &u64| {
+    gaps.iter().map(move |gap| {
         let vid = next.saturating_add(*gap);
         next = vid.saturating_add(1);
         vid
-    };
-    gaps.iter().map(vid).collect()
+    })
 }
 
 impl From<LogError> for Error {

@@ -259,7 +259,7 @@ impl Sight<'_> {
             return true;
         }
         let ended = self.own.and_then(|own| own.ended.get(&place));
-        ended.is_some_and(|ended| ended.contains(&vid))
+        ended.is_some_and(|ended| ended.contains(vid))
     }
 }
 
@@ -452,7 +452,7 @@ impl TabletRead<'_> {
             let (rows, log_end) = live.delta.with_prefix(place, index, prefix, live.number);
             self.sight.note_seen(log_end);
             for (vid, row) in rows {
-                if own_ended.is_some_and(|ended| ended.contains(&vid)) {
+                if own_ended.is_some_and(|ended| ended.contains(vid)) {
                     continue;
                 }
                 let (tablet, row_place) = (self.place, FoundPlace::Committed(vid));

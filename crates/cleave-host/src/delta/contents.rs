@@ -2,7 +2,7 @@
 //!
 //! Rows that were gathered once stay so: who asks for all of it again, with some more, gathers only these.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -11,6 +11,7 @@ use arrow::compute::concat_batches;
 use super::{Delta, DeltaRow, FoundRow, TableDelta};
 use crate::error::Result;
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 
 /// Batches from which on rows are gathered for good.
 const BATCHES_MAX: usize = 16;
@@ -35,7 +36,7 @@ impl Delta {
                 ended_again: BTreeMap::new(),
             });
             let ended = tablet.ended.iter().filter(|(_, ended)| **ended <= number);
-            let ended: BTreeSet<u64> = ended.map(|(vid, _)| *vid).collect();
+            let ended: VidSet = ended.map(|(vid, _)| *vid).collect();
             if !ended.is_empty() {
                 of_table.change.ended.insert(*place, ended);
             }
@@ -52,7 +53,7 @@ impl Delta {
             of_table.change.rows.insert(*place, rows.into());
             let ended = (tablet.vid_first..).zip(begun);
             let ended = ended.filter(|(_, row)| row.ended <= number).map(|(vid, _)| vid);
-            let ended: BTreeSet<u64> = ended.collect();
+            let ended: VidSet = ended.collect();
             if !ended.is_empty() {
                 of_table.ended_again.insert(*place, ended);
             }

@@ -71,7 +71,7 @@ fn what_is_behind_a_commit_is_told_as_before_it_was_settled() {
     delta.put(change(&[10, 4], Some((12, b"a"))), 3, (200, 300));
     delta.put(change(&[12], Some((13, b"c"))), 4, (300, 400));
     let settled = delta.contents(2).unwrap().remove(0);
-    assert_eq!(settled.change.ended[&0], BTreeSet::from([3]));
+    assert_eq!(settled.change.ended[&0], VidSet::from_iter([3]));
     assert_eq!(settled.change.rows[&0].row_count(), 2);
     assert!(settled.ended_again.is_empty(), "row 10 ends behind it");
     let rest = delta.behind(2, |_, _| Some(DeviceId::EMBEDDED));
@@ -92,8 +92,8 @@ fn what_is_behind_a_commit_is_told_as_before_it_was_settled() {
     assert!(all.is_empty() && all.is_settled());
     // Settling the rest is settling all.
     let settled = rest.contents(2).unwrap().remove(0);
-    assert_eq!(settled.change.ended[&0], BTreeSet::from([4, 10]));
-    assert_eq!(settled.ended_again[&0], BTreeSet::from([12]));
+    assert_eq!(settled.change.ended[&0], VidSet::from_iter([4, 10]));
+    assert_eq!(settled.ended_again[&0], VidSet::from_iter([12]));
 }
 
 #[test]

@@ -12,8 +12,8 @@
 //! Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that does not fit is an error that names
 //! its place. Source: rules 25 and 27.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -30,6 +30,7 @@ use crate::device::DISK_FULL;
 use crate::error::Result;
 use crate::storage_error::StorageError;
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 
 /// Rows that begin or end up to which commits are gathered.
 const GATHERED_MAX: usize = 64 << 10;
@@ -51,7 +52,7 @@ struct GatheredTablet {
     /// The VID of the first row that begins.
     vid_first: u64,
     rows: RowsBuilder,
-    ended: BTreeSet<u64>,
+    ended: VidSet,
 }
 
 impl Gathered {
@@ -115,7 +116,7 @@ impl GatheredTablet {
             tablet: Arc::clone(tablet),
             vid_first: live.delta.next_vid(table, place),
             rows: RowsBuilder::new(table.schema.arrow()),
-            ended: BTreeSet::new(),
+            ended: VidSet::default(),
             table: Arc::clone(table),
         })
     }

@@ -8,6 +8,7 @@ use super::{gaps, vids};
 proptest! {
     #[test]
     fn ended_rows_come_back(ended in btree_set(0..u64::MAX, 0..50)) {
-        prop_assert_eq!(vids(&gaps(&ended)), ended);
+        let gaps = gaps(&ended.iter().copied().collect());
+        prop_assert!(vids(&gaps).eq(ended));
     }
 }

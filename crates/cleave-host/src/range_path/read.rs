@@ -103,7 +103,7 @@ impl RangeRead<'_> {
             let limit = if own_ended.is_some() { usize::MAX } else { walk.limit };
             let walk = Walk { limit, ..*walk };
             let found = live.delta.walk((table, place), self.index, &walk, live.number);
-            let is_there = |vid: &u64| own_ended.is_none_or(|ended| !ended.contains(vid));
+            let is_there = |vid: &u64| own_ended.is_none_or(|ended| !ended.contains(*vid));
             let found = found.into_iter().filter(|(_, (vid, _))| is_there(vid));
             let found = found.map(|(key, (vid, unsettled))| (key, row(vid, Some(unsettled))));
             sources.push(Walked::of(found.collect(), limit));
@@ -159,7 +159,7 @@ impl RangeRead<'_> {
                 let (rows, log_end) = live.delta.with_prefix(place, self.index, key, live.number);
                 self.sight.note_seen(log_end);
                 let mut rows = rows.into_iter();
-                let row = rows.find(|(vid, _)| ended.is_none_or(|ended| !ended.contains(vid)));
+                let row = rows.find(|(vid, _)| ended.is_none_or(|ended| !ended.contains(*vid)));
                 *known = row.map(|(vid, row)| RangeRow {
                     tablet,
                     place: FoundPlace::Committed(vid),

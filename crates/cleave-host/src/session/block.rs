@@ -20,6 +20,7 @@
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
 //! changes before that.
 
+pub(super) mod many;
 mod modes;
 mod own;
 
@@ -32,6 +33,7 @@ use cleave_txn::locks::LockMark;
 use cleave_txn::{Record, Tracked};
 use prost::Message;
 
+use super::charge::Charge;
 use super::checked::{check, check_ended};
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
@@ -101,6 +103,8 @@ pub(super) struct Block {
     pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
     pub(super) locks: Held,
+    /// What its changes take of the memory of queries.
+    charge: Option<Charge>,
     /// What is asked at its end.
     pub(super) deferred: Deferred,
     pub(super) settings: BlockSettings,
@@ -264,6 +268,7 @@ impl Session {
         let (changes, defined) = (block.changes.clone(), block.defined.clone());
         let deferred = block.deferred.clone();
         block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
+        self.charge_block()?;
         Ok(Outcome::done("SAVEPOINT"))
     }
 
@@ -628,6 +633,7 @@ impl Session {
         if let Some(block) = &mut self.block {
             block.changes.insert(table_id, whole);
         }
+        self.bound_changes().await?;
         Ok(Taken::Done)
     }
 
@@ -850,6 +856,7 @@ impl Block {
             defined,
             savepoints: Vec::new(),
             locks,
+            charge: None,
             deferred: Deferred::default(),
             settings: BlockSettings::default(),
             is_statement: false,
@@ -883,7 +890,7 @@ impl Block {
 /// Adds `change` to what the block has changed in a table, less the own rows at these places.
 fn merge(own: &mut TableChange, change: &TableChange, own_ended: &OwnRows) -> Result<()> {
     for (place, vids) in &change.ended {
-        own.ended.entry(*place).or_default().extend(vids);
+        own.ended.entry(*place).or_default().merge(vids);
     }
     for (place, ended) in own_ended {
         if let Some(rows) = own.rows.get_mut(place) {

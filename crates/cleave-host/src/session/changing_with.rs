@@ -28,6 +28,7 @@ use crate::statement::parameters::StatementText;
 use crate::statement::select::{self, Asked, ReadView};
 use crate::statement::{ExplainFormat, Parameters, Statement};
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 use cleave_store::ColumnType;
 
 /// What the parts of a statement read, and what they have done.
@@ -37,7 +38,7 @@ pub(super) struct Parts {
     /// What the view is based on.
     base: Arc<CatalogState>,
     /// Rows of the view that have ended, by table and tablet, but for those that the block has begun.
-    ended: BTreeMap<(u32, usize), BTreeSet<u64>>,
+    ended: BTreeMap<(u32, usize), VidSet>,
     /// Tables of which rows have changed.
     changed: BTreeSet<u32>,
     /// Those of which rows have ended that the block has begun.
@@ -51,9 +52,9 @@ impl Session {
     }
 
     /// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
-    pub(super) fn ended_by_parts(&self, table: u32, place: usize, next: u64) -> BTreeSet<u64> {
+    pub(super) fn ended_by_parts(&self, table: u32, place: usize, next: u64) -> VidSet {
         let ended = self.parts.as_ref().and_then(|parts| parts.ended.get(&(table, place)));
-        ended.map(|ended| ended.range(..next).copied().collect()).unwrap_or_default()
+        ended.map(|ended| ended.below(next)).unwrap_or_default()
     }
 
     /// Notes a change that a part makes.
@@ -65,7 +66,7 @@ impl Session {
             parts.own_ended.insert(table);
         }
         for (place, vids) in &change.ended {
-            parts.ended.entry((table, *place)).or_default().extend(vids);
+            parts.ended.entry((table, *place)).or_default().merge(vids);
         }
     }
 

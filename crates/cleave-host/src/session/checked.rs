@@ -54,8 +54,7 @@ pub(super) fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
     }
     for (place, vids) in &change.ended {
         let tablet = table.tablets.get(*place).ok_or_else(|| made_anew(&schema.name))?;
-        let lives =
-            |vid: &u64| live.delta.lives(schema.table_id, *place, tablet, *vid, live.number);
+        let lives = |vid: u64| live.delta.lives(schema.table_id, *place, tablet, vid, live.number);
         if !vids.iter().all(lives) {
             return Err(Error::concurrent_update());
         }
@@ -149,7 +148,7 @@ impl Keys<'_> {
         let (live, id) = (self.live, self.shape.definition.id);
         let table = self.table.schema.table_id;
         let ended = self.whole.ended.get(&place);
-        let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(&vid));
+        let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
         if !live.delta.is_empty() {
             let (found, _) = live.delta.with_prefix((table, place), id, key, live.number);
             if found.iter().any(|(vid, _)| is_kept(*vid)) {

@@ -26,10 +26,12 @@ use arrow::array::RecordBatch;
 use cleave_media::Extent;
 use cleave_store::TableSchema;
 use cleave_txn::{LockMode, Written};
+use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::Session;
 use super::block::Block;
+use super::changed_rows::Changed;
 use super::comments;
 use super::define::emptied;
 use super::foreign_keys::check_load;
@@ -46,6 +48,7 @@ use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::BulkLoad;
+use crate::write::vid_set::VidSet;
 
 /// The tables that a transaction has defined, and their space.
 #[derive(Debug, Clone, Default)]
@@ -340,6 +343,16 @@ pub(super) struct Definition {
 }
 
 impl Definition {
+    /// What it began with, without the rows that the block has changed.
+    pub(super) fn before(&self) -> &Arc<CatalogState> {
+        &self.before
+    }
+
+    /// Whether rows that the block has changed are in it.
+    pub(super) fn has_folded(&self) -> bool {
+        !self.folded.is_empty()
+    }
+
     /// Locks the table `table_id` for the transaction.
     ///
     /// # Errors
@@ -375,6 +388,33 @@ impl Definition {
     }
 }
 
+impl Definition {
+    /// The same with rows that take the place of others; and how many.
+    ///
+    /// # Errors
+    /// Those of `rows`; [`Error::DuplicateKey`]; those of the device.
+    pub(super) async fn replace(
+        self,
+        settings: &Arc<Settings>,
+        schema: &Arc<TableSchema>,
+        mut rows: BoxStream<'_, Result<Changed>>,
+    ) -> Result<(Self, usize)> {
+        let mut load = BulkLoad::begin(self.transaction, settings, schema)?;
+        let mut ended: BTreeMap<usize, VidSet> = BTreeMap::new();
+        while let Some(changed) = rows.next().await {
+            let pushed = changed.map(|Changed { place, vids, rows, .. }| {
+                ended.entry(place).or_default().extend(vids);
+                rows
+            });
+            load.push(pushed).await?;
+        }
+        let count = ended.values().map(VidSet::len).sum();
+        load.end_rows(&ended)?;
+        let (transaction, _) = load.end().await?;
+        Ok((Self { transaction, ..self }, count))
+    }
+}
+
 impl Session {
     /// The catalog as the session sees it, without the rows that it has changed.
     pub(super) fn names(&self) -> Arc<CatalogState> {
@@ -405,6 +445,19 @@ impl Session {
         tables: &[String],
         names: &[&str],
     ) -> Result<Definition> {
+        self.begin_definition_in(what, (tables, LockMode::AccessExclusive), names).await
+    }
+
+    /// The same with the tables locked in `mode`, which keeps at least all who write away.
+    ///
+    /// # Errors
+    /// As [`Session::begin_definition`].
+    pub(super) async fn begin_definition_in(
+        &mut self,
+        what: &str,
+        (tables, mode): (&[String], LockMode),
+        names: &[&str],
+    ) -> Result<Definition> {
         self.check_may_write(what)?;
         if !tables.is_empty() {
             self.track_writes().await?;
@@ -429,7 +482,7 @@ impl Session {
             // Whoever had it locked may have put another one in its place.
             while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
                 if !block.defined.has(id) {
-                    block.locks.lock_table(id, LockMode::AccessExclusive, timeout).await?;
+                    block.locks.lock_table(id, mode, timeout).await?;
                 }
                 locked.push(id);
             }
@@ -519,7 +572,7 @@ impl Session {
         self.end_definition(definition).await
     }
 
-    /// Loads rows into a table that is the session's own; returns how many.
+    /// Loads rows into a table that is the session's own, or becomes it; returns how many.
     ///
     /// # Errors
     /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
@@ -530,8 +583,9 @@ impl Session {
         rest: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
         let settings = self.shared_settings();
+        let moving = self.begin_moving(schema).await?;
+        let definition = moving.ok_or_else(Error::concurrent_update)?;
         self.hold_targets(schema.table_id).await?;
-        let definition = self.begin_definition("a load", &[], &[]).await?;
         let (definition, count) = definition.load(&settings, schema, first, rest).await?;
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
         let state = self.with_own_changes(&state).await?;

@@ -35,6 +35,7 @@ use cleave_txn::LockMode;
 
 use super::Session;
 use super::block::{OwnRows, Taken};
+use super::charge::Charge;
 use super::checked::absent;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
 use super::upsert::RowPlace;
@@ -43,12 +44,16 @@ use crate::error::{ConflictKind, Error, Result};
 use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::select::ReadView;
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
 use keys::{Columns, KeyRow, KeySet, Target};
 pub(super) use load::check_all;
 pub(crate) use load::check_load;
+
+/// What a key takes in memory with the values that it is made of, about.
+const KEY_BYTES: usize = 256;
 
 /// What a statement does to rows that are there.
 #[derive(Clone, Copy)]
@@ -216,6 +221,13 @@ impl Session {
             return self.take_plain(change, own_ended).await;
         }
         let (own, to) = self.references(&table)?;
+        // Keys of rows that begin and end, each with its values.
+        let ended = change.ended.values().map(VidSet::len).sum::<usize>();
+        let key_count = (change.row_count() + ended) * (own.len() + to.len());
+        let charge = Charge::new(&self.database);
+        if key_count > LOCKED_ROWS_MAX {
+            charge.grow(key_count * KEY_BYTES)?;
+        }
         let begun = match begun(&own, &change, replaced.as_ref()) {
             Ok(begun) => begun,
             Err(error) => return Err(self.first_fault(&change, &own_ended, error).await),
@@ -387,7 +399,7 @@ impl Session {
         }
         let ends = |change: Option<&TableChange>, (place, vid): RowPlace| {
             let ended = change.and_then(|change| change.ended.get(&place));
-            ended.is_some_and(|ended| ended.contains(&vid))
+            ended.is_some_and(|ended| ended.contains(vid))
         };
         let is_kept = |row: RowPlace| !ends(change, row) && !ends(own, row);
         if self.owns(id) {

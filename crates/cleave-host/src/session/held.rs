@@ -35,6 +35,7 @@ use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 
 /// Rows and keys of a statement up to which each is locked; beyond, the table is.
 pub(super) const LOCKED_ROWS_MAX: usize = 10_000;
@@ -83,6 +84,11 @@ impl Held {
         self.owner.mark()
     }
 
+    /// How many locks these are.
+    pub(super) fn lock_count(&self) -> usize {
+        self.owner.lock_count()
+    }
+
     /// Frees what was locked since.
     pub(super) fn release_to(&self, mark: LockMark) {
         self.locks.release_to(&self.owner, mark);
@@ -90,7 +96,7 @@ impl Held {
 
     /// Whether the table is locked for `change`, and not its rows.
     pub(super) fn takes_table(change: &TableChange) -> bool {
-        let ended = change.ended.values().map(std::collections::BTreeSet::len).sum::<usize>();
+        let ended = change.ended.values().map(VidSet::len).sum::<usize>();
         ended.max(change.row_count()) > LOCKED_ROWS_MAX
     }
 
@@ -137,8 +143,8 @@ impl Held {
             }
         }
         for (place, vids) in &change.ended {
-            for vid in vids {
-                self.lock(row_key(table, *place, *vid), mode, timeout_ms).await?;
+            for vid in vids.iter() {
+                self.lock(row_key(table, *place, vid), mode, timeout_ms).await?;
             }
         }
         Ok(())

@@ -15,10 +15,11 @@ use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Schema};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use futures::{StreamExt, TryStreamExt};
 
 use super::block::{OwnRows, Taken};
+use super::charge::{all_of, share_of};
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, Result};
 use crate::statement::locked_parts::GivenRows;
@@ -108,7 +109,7 @@ impl Session {
             Some(constants) => {
                 let rows = self.constant_rows(insert, constants, parameters)?;
                 if insert.on_conflict.is_none() && returning.is_none() && insert::are_few(&rows) {
-                    let count = Box::pin(self.put_few(&schema, rows)).await?;
+                    let count = Box::pin(self.put_few(&schema, vec![rows])).await?;
                     return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
                 }
                 stream::iter([Ok(rows)]).boxed()
@@ -116,7 +117,8 @@ impl Session {
             None => self.insert_source(&schema, insert, parameters).await?,
         };
         if let Some(on_conflict) = &insert.on_conflict {
-            let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
+            let (rows, _charge) = all_of(&self.database, Vec::new(), rows).await?;
+            let rows = concat_batches(&schema.arrow(), &rows)?;
             let clause = (on_conflict, &insert.target_name());
             let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
             return self.inserted(insert, (&schema, &rows), returning, with).await;
@@ -125,7 +127,8 @@ impl Session {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
             return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
         }
-        let rows = concat_batches(&schema.arrow(), &rows.try_collect::<Vec<_>>().await?)?;
+        let (rows, _charge) = all_of(&self.database, Vec::new(), rows).await?;
+        let rows = concat_batches(&schema.arrow(), &rows)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
         Box::pin(self.put_rows(&schema, put)).await?;
         self.inserted(insert, (&schema, &rows), returning, with).await
@@ -151,21 +154,39 @@ impl Session {
                 self.end_load(&loaded);
                 return loaded;
             }
-            Gathered::Many(mut first, rest) => {
-                first.extend(rest.try_collect::<Vec<_>>().await?);
-                first
+            Gathered::Many(first, rest) => {
+                let share = share_of(&self.database);
+                let may_move = self.may_move(schema.table_id).await?;
+                match insert::gather_up_to(first, rest, share).await? {
+                    Gathered::Few(rows) => rows,
+                    Gathered::Many(first, rest) if may_move => {
+                        return Box::pin(self.load_own(schema, first, rest)).await;
+                    }
+                    Gathered::Many(first, rest) => {
+                        let (rows, _charge) = all_of(&self.database, first, rest).await?;
+                        return self.put_few(schema, rows).await;
+                    }
+                }
             }
         };
-        self.put_few(schema, concat_batches(&schema.arrow(), &few)?).await
+        self.put_few(schema, few).await
     }
 
     /// As [`Session::put_rows`], of rows that are not to be loaded.
-    async fn put_few(&mut self, schema: &Arc<TableSchema>, rows: RecordBatch) -> Result<u64> {
-        let count = rows.num_rows() as u64;
+    async fn put_few(&mut self, schema: &Arc<TableSchema>, rows: Vec<RecordBatch>) -> Result<u64> {
+        let count = rows.iter().map(|rows| rows.num_rows() as u64).sum();
         let newest = self.names();
         let table = newest.find_writable_table(&schema.name)?;
         let mut change = TableChange::new(Arc::clone(schema));
-        change.rows = route(table, rows)?;
+        let rows = match insert::are_few_in_all(&rows) {
+            true => vec![concat_batches(&schema.arrow(), &rows)?],
+            false => rows,
+        };
+        for rows in rows {
+            for (place, rows) in route(table, rows)? {
+                change.rows.entry(place).or_default().push(&rows)?;
+            }
+        }
         while let Taken::Again = self.take_rows(change.clone(), OwnRows::new(), None).await? {}
         Ok(count)
     }

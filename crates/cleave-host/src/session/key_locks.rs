@@ -77,7 +77,7 @@ impl Session {
             return Ok(());
         }
         let ended = change.ended.iter();
-        let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, *vid)));
+        let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
         let ended: BTreeSet<RowPlace> = ended.collect();
         let keys = self.keys_of(table, &ended).await?;
         self.lock_for_good(keys.into_values().flatten().collect()).await

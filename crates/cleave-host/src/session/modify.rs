@@ -5,20 +5,24 @@
 //! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
 //! 3. [`Session::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
 //!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
-//! 4. RETURNING is a query over the new rows, or over the old ones of DELETE.
+//! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone sees.
+//! 5. RETURNING is a query over the new rows, or over the old ones of DELETE.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::types::UInt64Type;
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
-use arrow::compute::{concat_batches, filter_record_batch};
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::concat_batches;
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+use futures::stream;
 
 use super::block::Taken;
+use super::block::many::is_same_table;
+use super::changed_rows::{Changed, ChangedRows};
+use super::charge::{Charge, share_of};
 use super::foreign_keys::Ending;
-use super::held::Held;
+use super::held::{Held, LOCKED_ROWS_MAX};
 use super::identity;
 use super::key_locks::leaves_keys;
 use super::upsert::RowPlace;
@@ -27,10 +31,9 @@ use crate::catalog::TableState;
 use crate::error::{Error, Result};
 use crate::statement::Parameters;
 use crate::statement::locked_parts::GivenRows;
-use crate::statement::modify::{Action, Assignment, Modify, row_count, with_row_values};
+use crate::statement::modify::{Action, Assignment, Modify, row_count};
 use crate::statement::parameters::{parameter_type, place_of};
-use crate::statement::select::{self, Asked, Measured, ReadView, Target, all_known, describe_over};
-use crate::write::conform::Conform;
+use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe_over};
 use crate::write::insert::{TableChange, route};
 
 /// The query for what RETURNING lists, and rows that it is over.
@@ -39,12 +42,16 @@ pub(super) type Returns = Option<(Box<ast::Query>, RecordBatch)>;
 /// What a statement does to a table.
 pub(super) struct Made {
     pub(super) change: TableChange,
-    /// Where the rows are that it is about.
-    pub(super) places: Vec<RowPlace>,
+    /// How many rows it is about.
+    pub(super) count: usize,
+    /// Where they are, if foreign keys ask.
+    places: Vec<RowPlace>,
     /// The rows that RETURNING is about, in the same order.
     rows: RecordBatch,
     /// What stands beside them, where RETURNING names it.
     beside: Option<RecordBatch>,
+    /// What it takes of the memory of queries.
+    _charge: Charge,
 }
 
 impl Made {
@@ -79,7 +86,14 @@ impl Session {
             let view = self.view().await?;
             let table = view.state.find_writable_table(&modify.table);
             let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
-            let made = self.made(&view, &table, modify, parameters).await?;
+            let bytes_max = self.gathered_max(&table, modify).await?;
+            let asked = (modify, parameters);
+            let Some(made) = self.made_of(&view, &table, asked, bytes_max).await? else {
+                match Box::pin(self.update_many(&view, &table, asked)).await? {
+                    Some(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
+                    None => continue,
+                }
+            };
             self.lock_keys_of(&table, modify, &made).await?;
             let ending = match self.keeps_keys(&table, modify) {
                 true => Ending::KeysKept,
@@ -96,7 +110,7 @@ impl Session {
                 _ => Some(modify.returned(&table.schema, &made.rows, made.beside.as_ref())?),
             };
             let returned = returned.as_ref().map(|(query, rows)| (query.clone(), rows));
-            let done = (modify.name(), made.places.len());
+            let done = (modify.name(), made.count);
             return self.outcome(done, returned, parameters, Some(&view)).await;
         }
     }
@@ -155,63 +169,123 @@ impl Session {
         modify: &Modify,
         parameters: &Parameters,
     ) -> Result<Made> {
+        let made = self.made_of(view, table, (modify, parameters), usize::MAX).await?;
+        // Beyond all bytes there are none.
+        made.ok_or_else(Error::concurrent_update)
+    }
+
+    /// The same; None: rows as they shall be take more than `bytes_max`.
+    async fn made_of(
+        &self,
+        view: &ReadView,
+        table: &TableState,
+        (modify, parameters): (&Modify, &Parameters),
+        bytes_max: usize,
+    ) -> Result<Option<Made>> {
         let schema = &table.schema;
         identity::check_update(table, modify.assignments())?;
-        let query = modify.query(schema)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
+        let is_update = matches!(modify.action, Action::Update(_));
+        let asks_references = self.is_in_references(table) && !self.keeps_keys(table, modify);
+        let needs_rows = is_update || asks_references || !modify.returning.is_empty();
+        let charge = Charge::new(&self.database);
         let mut change = TableChange::new(Arc::clone(schema));
-        let (mut all, mut places) = (Vec::new(), Vec::new());
-        let (mut beside, mut beside_schema) = (Vec::new(), None);
-        for place in 0..table.tablets.len() {
-            let target = Some(Target { table: modify.table.clone(), tablet: place });
-            let view = ReadView { target, ..view.clone() };
-            let asked = Asked { query: &query, parameters, view: Some(&view) };
-            // What foreign keys do is none of what is explained; and of several tablets the first is.
-            let measuring = self.measuring.as_ref();
-            let measuring = measuring.filter(|_| !self.references.is_running && place == 0);
-            let (database, settings) = (&self.database, self.in_force());
-            let mut running = match measuring {
-                Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
-                None => Box::pin(select::run_query(database, settings, asked)).await?,
-            };
-            let listed = running.schema();
-            let behind = beside_columns(modify, schema, listed.fields().len() - 1);
-            let behind: Option<Vec<usize>> = behind.map(Iterator::collect);
-            // Rows that earlier parts of the statement have changed are none of this one's.
-            let next = self.committed(&view).table_by_id(schema.table_id);
-            let next =
-                next.and_then(|table| table.tablets.get(place)).map(|tablet| tablet.next_vid);
-            let before = self.ended_by_parts(schema.table_id, place, next.unwrap_or(u64::MAX));
-            let mut ended = before.clone();
-            while let Some(batch) = running.next().await? {
-                let (batch, vids) = first_of_each(&batch, &mut ended)?;
-                places.extend(vids.into_iter().map(|vid| (place, vid)));
-                let defaults = defaults(modify.assignments(), schema, batch.num_rows());
-                let columns = with_row_values(schema, modify.assignments(), &batch)?;
-                all.push(conform.rows_of_columns(&columns, batch.num_rows(), &defaults)?);
-                if let Some(behind) = &behind {
-                    beside.push(batch.project(behind)?);
-                }
+        let (mut all, mut places, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut count, mut bytes) = (0, 0);
+        let mut source = ChangedRows::new(self, view, table, (modify, parameters))?;
+        while let Some(changed) = source.next().await? {
+            let Changed { place, vids, rows, beside: more } = changed;
+            count += vids.len();
+            if asks_references {
+                charge.grow(vids.len() * size_of::<RowPlace>())?;
+                places.extend(vids.iter().map(|vid| (place, *vid)));
             }
-            if let Some(behind) = &behind {
-                let behind: Vec<usize> = behind.iter().map(|column| column + 1).collect();
-                beside_schema = Some(Arc::new(listed.project(&behind)?));
+            change.ended.entry(place).or_default().extend(vids);
+            // Of few rows that end, the keys are locked.
+            if !needs_rows && count > LOCKED_ROWS_MAX {
+                all.clear();
+                charge.set(0)?;
+                continue;
             }
-            if let Some(measuring) = measuring {
-                measuring.put(Measured::of(&mut running).await?);
+            bytes += rows.get_array_memory_size();
+            if bytes > bytes_max {
+                return Ok(None);
             }
-            let ended: BTreeSet<u64> = ended.difference(&before).copied().collect();
-            if !ended.is_empty() {
-                change.ended.insert(place, ended);
-            }
+            let more_bytes = more.as_ref().map_or(0, RecordBatch::get_array_memory_size);
+            charge.grow(2 * (rows.get_array_memory_size() + more_bytes))?;
+            all.push(rows);
+            beside.extend(more);
         }
-        let rows = concat_batches(&schema.arrow(), &all)?;
-        if matches!(modify.action, Action::Update(_)) {
+        let beside_schema = source.beside.take();
+        drop(source);
+        let rows = match needs_rows || count <= LOCKED_ROWS_MAX {
+            true => concat_batches(&schema.arrow(), &all)?,
+            false => RecordBatch::new_empty(schema.arrow()),
+        };
+        if is_update {
             change.rows = route(table, rows.clone())?;
             change.keeps_keys = leaves_keys(table, modify.assignments());
         }
         let beside = beside_schema.map(|schema| concat_batches(&schema, &beside)).transpose()?;
-        Ok(Made { change, places, rows, beside })
+        Ok(Some(Made { change, places, count, rows, beside, _charge: charge }))
+    }
+
+    /// How many bytes of rows an UPDATE of `table` may gather before it writes them while they come.
+    async fn gathered_max(&mut self, table: &TableState, modify: &Modify) -> Result<usize> {
+        let asks = self.is_in_references(table) && !self.keeps_keys(table, modify);
+        let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
+        match is_plain && !asks && self.may_move(table.schema.table_id).await? {
+            true => Ok(share_of(&self.database)),
+            false => Ok(usize::MAX),
+        }
+    }
+
+    /// Runs an UPDATE whose rows are many: they are written while they come. How many they are; None: `view` is to be a newer one.
+    async fn update_many(
+        &mut self,
+        view: &ReadView,
+        table: &TableState,
+        asked: (&Modify, &Parameters),
+    ) -> Result<Option<usize>> {
+        let is_own = self.begin_own();
+        let mut count = 0;
+        let taken = match Box::pin(self.write_while_read(view, table, asked)).await {
+            Ok(Some(written)) => {
+                count = written;
+                Ok(Taken::Done)
+            }
+            Ok(None) => Ok(Taken::Again),
+            Err(error) => Err(error),
+        };
+        match Box::pin(self.end_own(is_own, taken)).await? {
+            Taken::Done => Ok(Some(count)),
+            Taken::Again => Ok(None),
+        }
+    }
+
+    async fn write_while_read(
+        &mut self,
+        view: &ReadView,
+        table: &TableState,
+        asked: (&Modify, &Parameters),
+    ) -> Result<Option<usize>> {
+        let (schema, settings) = (&table.schema, self.shared_settings());
+        let moving = self.begin_moving(schema).await?;
+        let definition = moving.ok_or_else(Error::concurrent_update)?;
+        if definition.has_folded() {
+            // Own rows that the view has are others now.
+            self.end_definition(definition).await?;
+            return Ok(None);
+        }
+        if !is_same_table(schema.table_id, &view.state, definition.before()) {
+            return Ok(None);
+        }
+        let rows = ChangedRows::new(self, view, table, asked)?;
+        let rows = stream::try_unfold(rows, |mut rows| async move {
+            Ok(rows.next().await?.map(|changed| (changed, rows)))
+        });
+        let (definition, count) = definition.replace(&settings, schema, rows.boxed()).await?;
+        self.end_definition(definition).await?;
+        Ok(Some(count))
     }
 
     /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows, and of `view`.
@@ -233,32 +307,13 @@ impl Session {
 }
 
 /// Which of `count` columns that the query of `modify` gives behind the VIDs are of other tables than its own; None: RETURNING names none.
-fn beside_columns(
+pub(super) fn beside_columns(
     modify: &Modify,
     schema: &TableSchema,
     count: usize,
 ) -> Option<std::ops::Range<usize>> {
     let from = schema.columns.len() + row_count(modify.assignments());
     modify.returns_beside().then_some(from..count)
-}
-
-/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet, and these.
-fn first_of_each(batch: &RecordBatch, seen: &mut BTreeSet<u64>) -> Result<(RecordBatch, Vec<u64>)> {
-    let Some(vids) = batch.columns().first().and_then(|column| {
-        column.as_primitive_opt::<UInt64Type>().filter(|vids| vids.null_count() == 0)
-    }) else {
-        return Err(Error::unsupported("a statement whose rows are not told"));
-    };
-    let is_first: Vec<bool> = vids.values().iter().map(|vid| seen.insert(*vid)).collect();
-    let first = vids.values().iter().zip(&is_first).filter(|(_, is_first)| **is_first);
-    let first = first.map(|(vid, _)| *vid).collect();
-    let is_first = BooleanArray::from(is_first);
-    let columns: Vec<usize> = (1..batch.num_columns()).collect();
-    let rows = batch.project(&columns)?;
-    if is_first.true_count() == rows.num_rows() {
-        return Ok((rows, first));
-    }
-    Ok((filter_record_batch(&rows, &is_first)?, first))
 }
 
 /// For each column of the table, whether SET says DEFAULT.

@@ -398,7 +398,7 @@ fn row_change(
     let mut own_ended = OwnRows::new();
     match found.row {
         FoundPlace::Committed(vid) => {
-            change.ended.insert(found.tablet, BTreeSet::from([vid]));
+            change.ended.entry(found.tablet).or_default().insert(vid);
         }
         FoundPlace::Own(place) => {
             own_ended.insert(found.tablet, BTreeSet::from([place]));

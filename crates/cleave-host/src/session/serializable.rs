@@ -34,6 +34,7 @@ use crate::index::{TabletIndex, rows_by_vid};
 use crate::point_path::{PointQuery, newest};
 use crate::settings::{Isolation, Stack};
 use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
 
 /// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.
 const SAFETY_PERIOD: Duration = Duration::from_millis(5);
@@ -159,7 +160,7 @@ async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Writt
     let live = database.live();
     let table = live.state.find_writable_table(&change.schema.name)?;
     let indexes = table.tablets.first().map_or(&[][..], |tablet| tablet.indexes.as_slice());
-    let ended = change.ended.values().map(BTreeSet::len).sum::<usize>();
+    let ended = change.ended.values().map(VidSet::len).sum::<usize>();
     if indexes.is_empty() || ended + change.row_count() > ROWS_MAX {
         return Ok(Written::All);
     }
@@ -167,8 +168,8 @@ async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Writt
     let mut spaces: BTreeMap<u32, BTreeSet<Vec<u8>>> = BTreeMap::new();
     for (place, vids) in &change.ended {
         let Some(tablet) = table.tablets.get(*place) else { return Ok(Written::All) };
-        for vid in vids.range(tablet.next_vid..) {
-            match live.delta.row(table.schema.table_id, *place, *vid) {
+        for vid in vids.from(tablet.next_vid) {
+            match live.delta.row(table.schema.table_id, *place, vid) {
                 Some(row) => rows.push(row.batch()),
                 None => return Ok(Written::All),
             }
@@ -190,11 +191,11 @@ async fn ended_keys(
     database: &Arc<Database>,
     tablet: &TabletState,
     indexes: &[Arc<TabletIndex>],
-    vids: &BTreeSet<u64>,
+    vids: &VidSet,
     spaces: &mut BTreeMap<u32, BTreeSet<Vec<u8>>>,
 ) -> Result<()> {
     // Others may have ended some: who takes the change is told so.
-    let there = vids.range(..tablet.next_vid).copied();
+    let there = vids.iter().take_while(|vid| *vid < tablet.next_vid);
     let there: Vec<u64> = there.filter(|vid| newest(tablet, *vid).is_some()).collect();
     let pages = database.page_source(tablet.device, Stack::Native)?;
     for index in indexes {

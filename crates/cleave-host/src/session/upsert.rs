@@ -297,7 +297,7 @@ impl Session {
             let own = self.own_changes(table);
             let is_kept = |(place, vid): RowPlace| {
                 let ended = own.and_then(|own| own.ended.get(&place));
-                ended.is_none_or(|ended| !ended.contains(&vid))
+                ended.is_none_or(|ended| !ended.contains(vid))
             };
             let absent = absent(&self.database, (table, shape), &is_kept, &missing).await?;
             if absent.len() < missing.len() {

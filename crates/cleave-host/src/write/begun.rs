@@ -38,6 +38,12 @@ impl Begun {
         self.batches().map(RecordBatch::get_array_memory_size).sum()
     }
 
+    /// The same of each batch, beside what tells it from others: clones share batches.
+    pub(crate) fn batch_bytes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let place = |rows: &Arc<RecordBatch>| Arc::as_ptr(rows).addr();
+        self.batches.iter().map(move |rows| (place(rows), rows.get_array_memory_size()))
+    }
+
     /// The batches, in the order of their rows.
     pub(crate) fn batches(&self) -> impl Iterator<Item = &RecordBatch> {
         self.batches.iter().map(AsRef::as_ref)

@@ -15,7 +15,7 @@
 //! root anew, which has a place for each sealed segment and run of the database, and each version map: its cost grows
 //! with them, and not with the pages or rows of a table.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -35,6 +35,7 @@ use super::key_run::write_memtable;
 use super::load::{BulkLoad, made_anew, segment_ref, target};
 use super::merge_runs::RunMerger;
 use super::route::Router;
+use super::vid_set::VidSet;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{TableState, TabletState, segment_extents};
@@ -84,9 +85,34 @@ pub(crate) async fn gather(
     Ok(Gathered::Few(few))
 }
 
+/// Waits on for `rest` to end, or for all rows to take more than `bytes_max`.
+///
+/// # Errors
+/// Those of `rest`.
+pub(crate) async fn gather_up_to(
+    mut first: Vec<RecordBatch>,
+    mut rest: BoxStream<'_, Result<RecordBatch>>,
+    bytes_max: usize,
+) -> Result<Gathered<'_>> {
+    let mut bytes: usize = first.iter().map(RecordBatch::get_array_memory_size).sum();
+    while bytes <= bytes_max {
+        let Some(batch) = rest.next().await else { return Ok(Gathered::Few(first)) };
+        let batch = batch?;
+        bytes += batch.get_array_memory_size();
+        first.push(batch);
+    }
+    Ok(Gathered::Many(first, rest))
+}
+
 /// Whether a statement's rows are too few to be loaded.
 pub(crate) fn are_few(rows: &RecordBatch) -> bool {
-    rows.num_rows() <= ROWS_MAX && rows.get_array_memory_size() <= BYTES_MAX
+    are_few_in_all(std::slice::from_ref(rows))
+}
+
+/// The same of rows in several batches.
+pub(crate) fn are_few_in_all(rows: &[RecordBatch]) -> bool {
+    let bytes: usize = rows.iter().map(RecordBatch::get_array_memory_size).sum();
+    rows.iter().map(RecordBatch::num_rows).sum::<usize>() <= ROWS_MAX && bytes <= BYTES_MAX
 }
 
 /// Loads the rows of `first` and `rest`, which conform to `schema`; returns how many that were.
@@ -113,7 +139,7 @@ pub(crate) struct TableChange {
     /// The table, as it was then.
     pub(crate) schema: Arc<TableSchema>,
     /// VIDs of the rows that end, by the places of their tablets.
-    pub(crate) ended: BTreeMap<usize, BTreeSet<u64>>,
+    pub(crate) ended: BTreeMap<usize, VidSet>,
     /// Rows that begin, by the places of their tablets.
     pub(crate) rows: BTreeMap<usize, Begun>,
     /// Whether the rows that begin are those that end, with the same unique keys: it locks less then.
@@ -136,6 +162,12 @@ impl TableChange {
         self.rows.values().flat_map(Begun::batches).collect()
     }
 
+    /// Bytes of memory that its rows and VIDs take.
+    pub(crate) fn byte_count(&self) -> usize {
+        let rows = self.rows.values().map(Begun::byte_count).sum::<usize>();
+        rows + self.ended.values().map(VidSet::byte_count).sum::<usize>()
+    }
+
     /// The places of the tablets of which rows end or begin.
     pub(crate) fn places(&self) -> Vec<usize> {
         let mut places: Vec<usize> = self.ended.keys().chain(self.rows.keys()).copied().collect();
@@ -147,7 +179,7 @@ impl TableChange {
     /// Whether its rows are appended, and not loaded, and those that end are few as well.
     pub(crate) fn is_small(&self) -> bool {
         let bytes = self.rows.values().map(Begun::byte_count).sum::<usize>();
-        let ended = self.ended.values().map(BTreeSet::len).sum::<usize>();
+        let ended = self.ended.values().map(VidSet::len).sum::<usize>();
         self.row_count().max(ended) <= ROWS_MAX && bytes <= BYTES_MAX
     }
 }
@@ -216,21 +248,18 @@ pub(crate) async fn settle(
 ///
 /// # Errors
 /// [`Error::concurrent_update`] for a row that has ended before.
-pub(crate) fn with_ends(
-    table: &TableState,
-    ended: &BTreeMap<usize, BTreeSet<u64>>,
-) -> Result<TableState> {
+pub(crate) fn with_ends(table: &TableState, ended: &BTreeMap<usize, VidSet>) -> Result<TableState> {
     let mut changed = TableState::clone(table);
     for (place, vids) in ended {
         let Some(tablet) = changed.tablets.get_mut(*place).map(Arc::make_mut) else {
             return Err(made_anew(&table.schema.name));
         };
         let map = Arc::make_mut(&mut tablet.version_map);
-        for vid in vids {
-            if map.lookup(*vid).is_none() {
+        for vid in vids.iter() {
+            if map.lookup(vid).is_none() {
                 return Err(Error::concurrent_update());
             }
-            map.end(*vid);
+            map.end(vid);
         }
     }
     Ok(changed)

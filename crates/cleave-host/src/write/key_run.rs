@@ -73,6 +73,13 @@ impl KeyRunWriter {
         }
     }
 
+    /// The same with at most `bytes` of keys in memory at once, over all writers.
+    pub(crate) fn within(mut self, bytes: usize, sharing: usize) -> Self {
+        let share = (bytes / sharing.max(1)).max(SORT_BYTES_MIN);
+        self.sort_bytes = self.sort_bytes.min(share);
+        self
+    }
+
     /// Adds the entries of rows with these VIDs, but for those that have ended for `map`.
     ///
     /// # Errors

@@ -19,6 +19,7 @@
 
 mod tablet_load;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -31,8 +32,10 @@ use futures::stream::BoxStream;
 use super::checks::check_rows;
 use super::compact::compact;
 use super::conform::Conform;
+use super::insert::with_ends;
 use super::route::Router;
 use super::unique::check_across;
+use super::vid_set::VidSet;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::database::Database;
@@ -164,6 +167,22 @@ impl BulkLoad {
                 Ok(none.insert(begun))
             }
         }
+    }
+
+    /// Ends rows of the table, by the places of their tablets: their keys are free then.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] for a row that has ended before.
+    pub(crate) fn end_rows(&mut self, ended: &BTreeMap<usize, VidSet>) -> Result<()> {
+        let table = with_ends(&self.table, ended)?;
+        for (load, tablet) in self.tablets.iter_mut().zip(&table.tablets) {
+            if let Some(load) = load {
+                load.tablet = Arc::clone(tablet);
+            }
+        }
+        self.transaction.put_table(TableState::clone(&table));
+        self.table = Arc::new(table);
+        Ok(())
     }
 
     /// Commits what was taken; returns how many rows that were.

@@ -27,4 +27,5 @@ pub(crate) mod route;
 pub(crate) mod segment_sink;
 pub(crate) mod unique;
 pub(crate) mod vacuum;
+pub(crate) mod vid_set;
 pub(crate) mod writing_fragment;

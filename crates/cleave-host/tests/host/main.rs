@@ -41,6 +41,7 @@ mod late_columns;
 mod load;
 mod log;
 mod lying_devices;
+mod many_changes;
 mod narrowing;
 mod open;
 mod pages;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, Changes, OwnRows, Session, Taken};
@@ -40,7 +41,7 @@ impl Session {
         let mut own_ended = OwnRows::new();
         for (place, vids) in &mut change.ended {
             let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
-            let own = vids.split_off(&next);
+            let own = vids.split_off(next);
             if !own.is_empty() {
                 let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
                 own_ended.insert(*place, places.collect());
@@ -86,6 +87,9 @@ impl Session {
             return Ok(Arc::clone(base));
         }
         let settings = self.shared_settings();
+        // The rows of each tablet are joined, and made pages.
+        let charge = Charge::new(&self.database);
+        charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
         let mut transaction = Transaction::private(&self.database, Arc::clone(base))?;
         for change in changes {
             transaction = apply(transaction, &settings, change).await?;

@@ -167,7 +167,7 @@ impl Session {
         let (view, base) = self.newest_view().await?;
         let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
         let made = self.made(&view, &table, modify, values).await?;
-        if made.places.is_empty() {
+        if made.count == 0 {
             return Ok(Taken::Done);
         }
         let mut committed = made.change.clone();
@@ -175,7 +175,7 @@ impl Session {
         for (place, vids) in &mut committed.ended {
             // Beyond the end of the committed rows are own ones.
             let next = of_base.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
-            drop(vids.split_off(&next));
+            drop(vids.split_off(next));
         }
         self.check_in_snapshot(&committed)?;
         self.lock_keys_of(&table, modify, &made).await?;
@@ -191,9 +191,9 @@ impl Session {
         let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
         for (place, vids) in &change.ended {
             let seen = table.tablets.get(*place);
-            let is_seen = |vid: &u64| {
+            let is_seen = |vid: u64| {
                 seen.is_some_and(|seen| {
-                    *vid < seen.next_vid && seen.version_map.lookup(*vid).is_some()
+                    vid < seen.next_vid && seen.version_map.lookup(vid).is_some()
                 })
             };
             if !vids.iter().all(is_seen) {

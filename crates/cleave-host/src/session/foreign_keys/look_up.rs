@@ -53,7 +53,7 @@ impl Session {
         let index = shape.definition.id;
         for (place, tablet) in table.tablets.iter().enumerate() {
             let ended = own.and_then(|own| own.ended.get(&place));
-            let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(&vid));
+            let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
             for prefix in prefixes.iter().filter(|_| !live.delta.is_empty()) {
                 let (found, _) = live.delta.with_prefix((id, place), index, prefix, live.number);
                 if found.iter().any(|(vid, _)| is_kept(*vid)) {

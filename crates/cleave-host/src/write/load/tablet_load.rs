@@ -11,6 +11,7 @@ use cleave_store::{
     EncodedPage, PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, SegmentWriter,
     TableSchema, VersionMap,
 };
+use datafusion::execution::memory_pool::MemoryLimit;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -29,6 +30,8 @@ use crate::write::segment_sink::{AHEAD_BULK, SegmentSink};
 
 /// Batches that wait for the encoder.
 const BATCHES_WAITING: usize = 4;
+/// The share of the memory of queries in which a load sorts keys: one in so many.
+const SORT_SHARE: usize = 4;
 /// Encoded pages that wait to be written.
 const PAGES_WAITING: usize = 2;
 /// Blocks that a tablet claims ahead at least: 4 MiB.
@@ -80,11 +83,16 @@ impl TabletLoad {
         let claim = transaction.claim(&device);
         let merger = RunMerger::new(&database, &device, settings)?;
         let sharing = tablet.indexes.len().saturating_mul(tablet_count);
+        let sort_bytes = match database.query_runtime().memory_pool.memory_limit() {
+            MemoryLimit::Finite(limit) => limit / SORT_SHARE,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        };
         let mut indexes = Vec::with_capacity(tablet.indexes.len());
         for index in &tablet.indexes {
             let run = segment_ref(transaction, schema)?;
             let shape = Arc::clone(index.shape());
             let writer = KeyRunWriter::new(Arc::clone(&shape), Arc::clone(&claim), run, sharing);
+            let writer = writer.within(sort_bytes, sharing);
             indexes.push(IndexLoad::begin(shape, writer, merger.clone()));
         }
         let writer = SegmentWriter::new(segment, schema, PageClass::BULK, 0, tablet.next_vid)?;

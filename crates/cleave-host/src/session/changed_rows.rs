@@ -1,0 +1,165 @@
+//! The rows that an UPDATE or DELETE is about, as its query gives them: batch by batch, one tablet after the other.
+
+use std::sync::Arc;
+
+use arrow::array::types::UInt64Type;
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::SchemaRef;
+use datafusion::sql::sqlparser::ast;
+
+use super::Session;
+use super::modify::{beside_columns, defaults};
+use crate::catalog::TableState;
+use crate::error::{Error, Result};
+use crate::statement::Parameters;
+use crate::statement::modify::{Modify, with_row_values};
+use crate::statement::select::{self, Asked, Measured, ReadView, RunningQuery, Target};
+use crate::write::conform::Conform;
+use crate::write::vid_set::VidSet;
+
+/// See the module's description.
+pub(super) struct ChangedRows<'a> {
+    session: &'a Session,
+    view: &'a ReadView,
+    table: &'a TableState,
+    modify: &'a Modify,
+    parameters: &'a Parameters,
+    query: Box<ast::Query>,
+    conform: Conform,
+    /// The place of the tablet.
+    place: usize,
+    running: Option<Running>,
+    /// What stands beside the rows.
+    pub(super) beside: Option<SchemaRef>,
+}
+
+/// The query over one tablet.
+struct Running {
+    query: RunningQuery,
+    is_measured: bool,
+    /// Columns of other tables.
+    behind: Option<Vec<usize>>,
+    /// Rows that earlier parts of the statement have changed, and those that came: each counts once.
+    seen: VidSet,
+}
+
+/// Some of the rows.
+pub(super) struct Changed {
+    /// The place of their tablet.
+    pub(super) place: usize,
+    pub(super) vids: Vec<u64>,
+    /// As they shall be; of DELETE as they are.
+    pub(super) rows: RecordBatch,
+    /// What stands beside them, where RETURNING names it.
+    pub(super) beside: Option<RecordBatch>,
+}
+
+impl<'a> ChangedRows<'a> {
+    /// Those of `table` in `view`.
+    ///
+    /// # Errors
+    /// What the statement cannot have.
+    pub(super) fn new(
+        session: &'a Session,
+        view: &'a ReadView,
+        table: &'a TableState,
+        (modify, parameters): (&'a Modify, &'a Parameters),
+    ) -> Result<Self> {
+        let schema = &table.schema;
+        let query = modify.query(schema)?;
+        let conform = Conform::by_position(schema, &[], schema.columns.len(), session.moment())?;
+        let (place, running, beside) = Default::default();
+        Ok(Self {
+            session,
+            view,
+            table,
+            modify,
+            parameters,
+            query,
+            conform,
+            place,
+            running,
+            beside,
+        })
+    }
+
+    /// The next of them; None: there are no more.
+    ///
+    /// # Errors
+    /// Those of the query.
+    pub(super) async fn next(&mut self) -> Result<Option<Changed>> {
+        while self.place < self.table.tablets.len() {
+            if self.running.is_none() {
+                self.running = Some(self.begin().await?);
+            }
+            let Some(running) = &mut self.running else { break };
+            let Some(batch) = running.query.next().await? else {
+                if let (true, Some(measuring)) = (running.is_measured, &self.session.measuring) {
+                    measuring.put(Measured::of(&mut running.query).await?);
+                }
+                self.running = None;
+                self.place += 1;
+                continue;
+            };
+            let (batch, vids) = first_of_each(&batch, &mut running.seen)?;
+            if vids.is_empty() {
+                continue;
+            }
+            let (schema, assignments) = (&self.table.schema, self.modify.assignments());
+            let defaults = defaults(assignments, schema, batch.num_rows());
+            let columns = with_row_values(schema, assignments, &batch)?;
+            let rows = self.conform.rows_of_columns(&columns, batch.num_rows(), &defaults)?;
+            let behind = running.behind.as_ref();
+            let beside = behind.map(|behind| batch.project(behind)).transpose()?;
+            return Ok(Some(Changed { place: self.place, vids, rows, beside }));
+        }
+        Ok(None)
+    }
+
+    /// Begins to query the tablet.
+    async fn begin(&mut self) -> Result<Running> {
+        let (session, place) = (self.session, self.place);
+        let target = Some(Target { table: self.modify.table.clone(), tablet: place });
+        let view = ReadView { target, ..self.view.clone() };
+        let asked = Asked { query: &self.query, parameters: self.parameters, view: Some(&view) };
+        // What foreign keys do is none of what is explained; and of several tablets the first is.
+        let is_measured =
+            session.measuring.is_some() && !session.references.is_running && place == 0;
+        let (database, settings) = (&session.database, session.in_force());
+        let query = match is_measured {
+            true => Box::pin(select::run_measured(database, settings, asked)).await?,
+            false => Box::pin(select::run_query(database, settings, asked)).await?,
+        };
+        let (listed, schema) = (query.schema(), &self.table.schema);
+        let behind = beside_columns(self.modify, schema, listed.fields().len() - 1);
+        let behind: Option<Vec<usize>> = behind.map(Iterator::collect);
+        if let Some(behind) = &behind {
+            let behind: Vec<usize> = behind.iter().map(|column| column + 1).collect();
+            self.beside = Some(Arc::new(listed.project(&behind)?));
+        }
+        let committed = session.committed(&view).table_by_id(schema.table_id);
+        let next = committed.and_then(|table| table.tablets.get(place)).map(|own| own.next_vid);
+        let seen = session.ended_by_parts(schema.table_id, place, next.unwrap_or(u64::MAX));
+        Ok(Running { query, is_measured, behind, seen })
+    }
+}
+
+/// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet, and these.
+fn first_of_each(batch: &RecordBatch, seen: &mut VidSet) -> Result<(RecordBatch, Vec<u64>)> {
+    let Some(vids) = batch.columns().first().and_then(|column| {
+        column.as_primitive_opt::<UInt64Type>().filter(|vids| vids.null_count() == 0)
+    }) else {
+        return Err(Error::unsupported("a statement whose rows are not told"));
+    };
+    let is_first: Vec<bool> = vids.values().iter().map(|vid| seen.insert(*vid)).collect();
+    let first = vids.values().iter().zip(&is_first).filter(|(_, is_first)| **is_first);
+    let first = first.map(|(vid, _)| *vid).collect();
+    let is_first = BooleanArray::from(is_first);
+    let columns: Vec<usize> = (1..batch.num_columns()).collect();
+    let rows = batch.project(&columns)?;
+    if is_first.true_count() == rows.num_rows() {
+        return Ok((rows, first));
+    }
+    Ok((filter_record_batch(&rows, &is_first)?, first))
+}

@@ -1,0 +1,123 @@
+//! Memory that changes take before they are committed: charged to the pool that the operators of all queries share.
+//!
+//! Invariant: what a statement or a transaction gathers is charged before more is gathered, so that a client whose changes are too
+//! many gets an error (53200), and the process goes on.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::{
+    MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use crate::database::Database;
+use crate::error::{Error, Result};
+
+/// The share of the memory of queries that the changes of one transaction may take before they are written: one in so many.
+const SHARE: usize = 8;
+/// Least such share.
+const SHARE_MIN: usize = 1 << 20;
+
+/// What something takes of the pool, as long as it is there.
+#[derive(Debug)]
+pub(super) struct Charge {
+    pool: Arc<dyn MemoryPool>,
+    reservation: MemoryReservation,
+}
+
+impl Charge {
+    /// Nothing yet.
+    pub(super) fn new(database: &Database) -> Self {
+        let pool = Arc::clone(&database.query_runtime().memory_pool);
+        let reservation = MemoryConsumer::new("rows to change").register(&pool);
+        Self { pool, reservation }
+    }
+
+    /// Takes `bytes` more.
+    ///
+    /// # Errors
+    /// 53200: the pool does not have them.
+    pub(super) fn grow(&self, bytes: usize) -> Result<()> {
+        self.reservation.try_grow(bytes).map_err(|_| self.refused(bytes))
+    }
+
+    /// Takes `bytes` in all; where the pool does not have them, what it took before.
+    ///
+    /// # Errors
+    /// As [`Charge::grow`].
+    pub(super) fn set(&self, bytes: usize) -> Result<()> {
+        let more = bytes.saturating_sub(self.reservation.size());
+        self.reservation.try_resize(bytes).map_err(|_| self.refused(more))
+    }
+
+    fn refused(&self, bytes: usize) -> Error {
+        let limit = match self.pool.memory_limit() {
+            MemoryLimit::Finite(limit) => format!("{limit} bytes"),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => "a limit".to_owned(),
+        };
+        let message = format!(
+            "out of memory: rows that a transaction changes need {bytes} bytes more, and \
+             --query-memory allows {limit} for all queries, of which {} are in use",
+            self.pool.reserved()
+        );
+        DataFusionError::ResourcesExhausted(message).into()
+    }
+}
+
+/// Bytes of changes that a transaction keeps in memory.
+pub(super) fn share_of(database: &Database) -> usize {
+    match database.query_runtime().memory_pool.memory_limit() {
+        MemoryLimit::Finite(limit) => (limit / SHARE).max(SHARE_MIN),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+    }
+}
+
+/// All rows of `first` and `rest`, which are to be made one batch: with what that takes.
+///
+/// # Errors
+/// Those of `rest`; 53200.
+pub(super) async fn all_of(
+    database: &Database,
+    first: Vec<RecordBatch>,
+    mut rest: BoxStream<'_, Result<RecordBatch>>,
+) -> Result<(Vec<RecordBatch>, Charge)> {
+    let (charge, mut all) = (Charge::new(database), first);
+    for rows in &all {
+        charge.grow(2 * rows.get_array_memory_size())?;
+    }
+    while let Some(rows) = rest.next().await.transpose()? {
+        charge.grow(2 * rows.get_array_memory_size())?;
+        all.push(rows);
+    }
+    Ok((all, charge))
+}
+
+#[cfg(test)]
+mod tests {
+    //! It gives back what it took, and says which setting it is about.
+
+    use super::*;
+    use crate::engine::query_runtime;
+
+    #[test]
+    fn what_the_pool_does_not_have_is_refused_by_name() {
+        let pool = Arc::clone(&query_runtime(1000).unwrap().memory_pool);
+        let charge = || Charge {
+            pool: Arc::clone(&pool),
+            reservation: MemoryConsumer::new("rows to change").register(&pool),
+        };
+        let (one, other) = (charge(), charge());
+        one.grow(600).unwrap();
+        let refused = other.set(500).unwrap_err();
+        assert_eq!(refused.sqlstate(), "53200");
+        let text = refused.to_string();
+        assert!(text.contains("--query-memory allows 1000 bytes"), "{text}");
+        one.set(100).unwrap();
+        other.set(500).unwrap();
+        drop((one, other));
+        assert_eq!(pool.reserved(), 0);
+    }
+}
