@@ -56,6 +56,7 @@ use crate::write::begun::Begun;
 use crate::write::checks::check_rows;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::made_anew;
+use own::merge;
 
 /// What a block has changed, by table.
 type Changes = BTreeMap<u32, TableChange>;
@@ -285,6 +286,7 @@ impl Session {
         }
         block.own = None;
         block.failed = false;
+        self.charge_less();
         self.cursors.undo_to(place);
         self.undo_settings_to_savepoint();
         Ok(Outcome::done("ROLLBACK"))
@@ -885,22 +887,6 @@ impl Block {
             position: None,
         })
     }
-}
-
-/// Adds `change` to what the block has changed in a table, less the own rows at these places.
-fn merge(own: &mut TableChange, change: &TableChange, own_ended: &OwnRows) -> Result<()> {
-    for (place, vids) in &change.ended {
-        own.ended.entry(*place).or_default().merge(vids);
-    }
-    for (place, ended) in own_ended {
-        if let Some(rows) = own.rows.get_mut(place) {
-            rows.take_away(ended)?;
-        }
-    }
-    for (place, rows) in &change.rows {
-        own.rows.entry(*place).or_default().push(rows)?;
-    }
-    Ok(())
 }
 
 fn state(fault: Fault, message: &str) -> Error {

@@ -1,7 +1,7 @@
 //! Memory that changes take before they are committed: charged to the pool that the operators of all queries share.
 //!
-//! Invariant: what a statement or a transaction gathers is charged before more is gathered, so that a client whose changes are too
-//! many gets an error (53200), and the process goes on.
+//! Invariant: what a statement or a transaction gathers is charged before more is gathered, so that a client whose
+//! changes are too many gets an error (53200), and the process goes on.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use futures::stream::BoxStream;
 use crate::database::Database;
 use crate::error::{Error, Result};
 
-/// The share of the memory of queries that the changes of one transaction may take before they are written: one in so many.
+/// The share of the memory of queries that the changes of one transaction may take before they are written: one in so
+/// many.
 const SHARE: usize = 8;
 /// Least such share.
 const SHARE_MIN: usize = 1 << 20;

@@ -409,7 +409,9 @@ impl Definition {
             load.push(pushed).await?;
         }
         let count = ended.values().map(VidSet::len).sum();
-        load.end_rows(&ended)?;
+        if let Err(error) = load.end_rows(&ended) {
+            load.push(Err(error)).await?;
+        }
         let (transaction, _) = load.end().await?;
         Ok((Self { transaction, ..self }, count))
     }
@@ -481,7 +483,9 @@ impl Session {
         for name in tables {
             // Whoever had it locked may have put another one in its place.
             while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
-                if !block.defined.has(id) {
+                // Of one whose rows alone it has changed, readers are kept away as well.
+                let is_more = mode == LockMode::AccessExclusive && !block.defined.is_temporary(id);
+                if is_more || !block.defined.has(id) {
                     block.locks.lock_table(id, mode, timeout).await?;
                 }
                 locked.push(id);

@@ -5,7 +5,8 @@
 //! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
 //! 3. [`Session::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
 //!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
-//! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone sees.
+//! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone
+//!    sees.
 //! 5. RETURNING is a query over the new rows, or over the old ones of DELETE.
 
 use std::sync::Arc;
@@ -233,13 +234,15 @@ impl Session {
     async fn gathered_max(&mut self, table: &TableState, modify: &Modify) -> Result<usize> {
         let asks = self.is_in_references(table) && !self.keeps_keys(table, modify);
         let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
+        let is_plain = is_plain && self.view_of_parts().is_none();
         match is_plain && !asks && self.may_move(table.schema.table_id).await? {
             true => Ok(share_of(&self.database)),
             false => Ok(usize::MAX),
         }
     }
 
-    /// Runs an UPDATE whose rows are many: they are written while they come. How many they are; None: `view` is to be a newer one.
+    /// Runs an UPDATE whose rows are many: they are written while they come. How many they are; None: `view` is to be
+    /// a newer one.
     async fn update_many(
         &mut self,
         view: &ReadView,

@@ -10,7 +10,6 @@ mod bench;
 mod import;
 mod killed;
 mod local_device;
-mod peak_memory;
 mod private;
 mod program;
 mod serve;

@@ -1,16 +1,18 @@
 //! Changes of a block that are too many to stay in memory: their table becomes the block's own.
 //!
-//! 1. [`Session::bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it moves the table with
-//!    the most changes: the block locks it EXCLUSIVE, and writes its rows, ends and keys to pages that nothing else names, as a
-//!    load does. From then on the table is [defined](super::super::definitions) by the block.
+//! 1. [`Session::bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it
+//!    moves the table with the most changes. The block locks it EXCLUSIVE, and writes its rows, ends and keys to
+//!    pages that nothing else names, as a load does. From then on the table is
+//!    [defined](super::super::definitions) by the block.
 //! 2. [`Session::begin_moving`] does the same for a statement whose rows are many: they go to pages while they come.
-//! 3. COMMIT puts the whole table into the newest state. ROLLBACK, ROLLBACK TO and a crash leave pages that nobody names.
+//! 3. COMMIT puts the whole table into the newest state. ROLLBACK, ROLLBACK TO and a crash leave pages that nobody
+//!    names.
 //!
 //! Who reads the table goes on and sees what was committed; who writes it waits.
 //!
-//! Invariant: the table that the block takes over is the one that its statements have read: of a block with one snapshot that is
-//! the table in the snapshot, and if others have changed it since, the changes stay in memory, up to the limit.
-//! Source: decision 0092.
+//! Invariant: the table that the block takes over is the one that its statements have read. In a block with one
+//! snapshot that is the table in the snapshot; if others have changed it since, the changes stay in memory, up to
+//! the limit. Source: decision 0092.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -47,11 +49,23 @@ impl Session {
             return Ok(());
         }
         let share = share_of(&self.database);
-        if self.charge_block().is_ok() && self.changed_bytes() <= share {
-            return Ok(());
-        }
-        Box::pin(self.move_changes(share)).await?;
+        let left = match self.charge_block() {
+            Ok(()) if self.changed_bytes() <= share => return Ok(()),
+            Ok(()) => share / 2,
+            // Others have the rest.
+            Err(_) => 0,
+        };
+        Box::pin(self.move_changes(left)).await?;
         self.charge_block()
+    }
+
+    /// Gives back what the block does not keep any more.
+    pub(in crate::session) fn charge_less(&mut self) {
+        let locks = self.block.as_ref().map_or(0, |block| block.locks.lock_count() * LOCK_BYTES);
+        if let Some(block) = &mut self.block {
+            let bytes = block.kept_bytes() + locks;
+            drop(block.charge.take_if(|charge| bytes <= FREE_BYTES || charge.set(bytes).is_err()));
+        }
     }
 
     /// Charges what the block keeps.
@@ -73,17 +87,19 @@ impl Session {
         self.block.as_ref().map_or(0, |block| bytes_of(&block.changes))
     }
 
-    /// Moves changes of tables to pages, those that take most first, until the others take half of `share`.
-    async fn move_changes(&mut self, share: usize) -> Result<()> {
+    /// Moves changes of tables to pages, those that take most first, until the others take `left` bytes at most.
+    async fn move_changes(&mut self, left: usize) -> Result<()> {
         let Some(block) = &self.block else { return Ok(()) };
         let tables = block.changes.iter();
         let mut tables: Vec<(usize, Arc<TableSchema>)> =
             tables.map(|(_, change)| (change.byte_count(), Arc::clone(&change.schema))).collect();
         tables.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         for (_, schema) in tables {
-            if self.changed_bytes() <= share / 2 {
+            if self.changed_bytes() <= left {
                 break;
             }
+            // The rows are locked, and stay so: nothing is given back to lock the table.
+            self.table_mark = None;
             if let Some(definition) = self.begin_moving(&schema).await? {
                 self.end_definition(definition).await?;
             }
@@ -91,7 +107,8 @@ impl Session {
         Ok(())
     }
 
-    /// Begins to write rows of the table that `schema` describes to pages, with what the block has changed of it; None: it is not
+    /// Begins to write rows of the table that `schema` describes to pages, with what the block has changed of it;
+    /// None: it is not
     /// the table that the block has read.
     ///
     /// # Errors
@@ -129,11 +146,14 @@ impl Session {
     /// # Errors
     /// Those of settling.
     pub(in crate::session) async fn may_move(&mut self, id: u32) -> Result<bool> {
+        if self.owns(id) {
+            return Ok(true);
+        }
         // The parts of a statement count rows of the table that they have read.
         if self.view_of_parts().is_some() {
             return Ok(false);
         }
-        if self.owns(id) || !self.reads_snapshot() {
+        if !self.reads_snapshot() {
             return Ok(true);
         }
         let newest = self.database.settled().await?;

@@ -170,3 +170,23 @@ impl Block {
         self.failed
     }
 }
+
+/// Adds `change` to what the block has changed in a table, less the own rows at these places.
+pub(super) fn merge(
+    own: &mut TableChange,
+    change: &TableChange,
+    own_ended: &OwnRows,
+) -> Result<()> {
+    for (place, vids) in &change.ended {
+        own.ended.entry(*place).or_default().merge(vids);
+    }
+    for (place, ended) in own_ended {
+        if let Some(rows) = own.rows.get_mut(place) {
+            rows.take_away(ended)?;
+        }
+    }
+    for (place, rows) in &change.rows {
+        own.rows.entry(*place).or_default().push(rows)?;
+    }
+    Ok(())
+}
