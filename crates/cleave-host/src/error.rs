@@ -333,6 +333,8 @@ pub enum Fault {
     Statement,
     /// A value or key beyond a limit (54000).
     TooLong,
+    /// More locks than there may be (53200).
+    TooManyLocks,
     /// More columns than there may be (54011).
     TooManyColumns,
     /// A limit of the parser: too deep (54001).
@@ -556,6 +558,10 @@ impl Error {
 
     /// A lock that was not granted.
     pub(crate) fn lock(error: &LockError) -> Self {
+        if let LockError::TooMany { .. } | LockError::TooManyInAll { .. } = error {
+            let (message, position) = (error.to_string(), None);
+            return Self::Invalid { message, fault: Fault::TooManyLocks, position };
+        }
         let kind = match error {
             LockError::Deadlock(_) => ConflictKind::Deadlock,
             _ => ConflictKind::Lock,

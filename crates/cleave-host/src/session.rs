@@ -49,6 +49,7 @@ mod returning;
 mod rights;
 mod roles;
 mod rules;
+mod savepoints;
 mod sequences;
 mod serializable;
 mod set;

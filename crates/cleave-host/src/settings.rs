@@ -7,6 +7,7 @@
 //! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
 
 mod join_order;
+mod limits;
 mod timeouts;
 pub(crate) mod transaction;
 
@@ -23,6 +24,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
 use crate::session::AdvisoryLocks;
 use crate::value::parse;
+pub use limits::Limits;
 pub use timeouts::Timeouts;
 
 const KIB: u64 = 1024;
@@ -149,6 +151,8 @@ pub struct Settings {
     pub lock_timeout_ms: u64,
     /// `look_up_rows`: rows up to which statements take them by ranges of keys, without a plan; 0: none does.
     pub look_up_rows: u32,
+    /// What bounds its statements.
+    pub limits: Limits,
     /// `query_log`: queries are entered in the query log.
     pub query_log: bool,
     /// `use_statistics`: plans are made with what ANALYZE found.
@@ -264,6 +268,7 @@ pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSIO
 
 /// Every setting, by name.
 pub const LIST: &[Setting] = &[
+    limits::ADVISORY_LOCKS,
     Setting {
         name: "application_name",
         description: "How the client calls itself; shown in the list of sessions",
@@ -271,7 +276,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| settings.application_name.clone(),
         set: |settings, value| {
             if let Value::Text(text) = value {
-                settings.application_name = text;
+                settings.application_name = limits::cut_name(text);
             }
         },
     },
@@ -430,13 +435,7 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.late_columns = value.when(),
     },
     timeouts::LOCK,
-    Setting {
-        name: "look_up_rows",
-        description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is planned",
-        values: Values::Number(0, 100_000),
-        get: |settings| settings.look_up_rows.to_string(),
-        set: |settings, value| settings.look_up_rows = value.number_u32(),
-    },
+    limits::LOOK_UP_ROWS,
     Setting {
         name: "ndp",
         description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
@@ -452,6 +451,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| bytes_text(settings.pass_along_bytes),
         set: |settings, value| settings.pass_along_bytes = value.number(),
     },
+    limits::PLAN_OPERATORS,
     Setting {
         name: "query_log",
         description: "Whether queries are entered in the table cleave.query_log: on or off",
@@ -596,6 +596,7 @@ impl Default for Settings {
             stealing: When::WherePays,
             lock_timeout_ms: 0,
             look_up_rows: 1000,
+            limits: Limits::default(),
             query_log: true,
             use_statistics: true,
             application_name: String::new(),

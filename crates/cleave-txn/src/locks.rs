@@ -190,6 +190,14 @@ pub enum LockError {
         /// How many it may hold.
         lock_count_max: usize,
     },
+    /// All transactions together hold as many locks as there may be: try later, or lock whole tables.
+    #[error(
+        "out of shared memory: all sessions together may lock {lock_count_max} things; lock whole tables, or fewer rows a transaction"
+    )]
+    TooManyInAll {
+        /// How many there may be.
+        lock_count_max: usize,
+    },
     /// The table that a device shares is spoilt: end the device's jobs and fence it.
     #[error("{key} cannot be locked: {source}")]
     Shared {
@@ -211,7 +219,7 @@ impl LockError {
             Self::NotAvailable { .. } | Self::Timeout { .. } => "55P03",
             Self::Deadlock(_) => "40P01",
             Self::Cancelled { .. } => "57014",
-            Self::TooMany { .. } => "53200",
+            Self::TooMany { .. } | Self::TooManyInAll { .. } => "53200",
             Self::Shared { .. } => "58030",
             Self::Ended(_) => "XX000",
         }
@@ -336,6 +344,9 @@ pub struct LockStatus {
 /// The most locks that one owner may hold unless [`Locks::with_lock_count_max`] says otherwise: some 100 bytes each.
 pub const LOCK_COUNT_MAX: usize = 8 << 20;
 
+/// The most things that all owners together may lock or await.
+pub const LOCK_COUNT_TOTAL_MAX: usize = 2 << 20;
+
 /// The lock table. See the module's description.
 #[derive(Debug)]
 pub struct Locks {
@@ -359,7 +370,13 @@ impl Locks {
     /// An empty table in which one owner may hold so many locks.
     #[must_use]
     pub fn with_lock_count_max(lock_count_max: usize) -> Self {
-        Self { table: Table::new(), lock_count_max }
+        Self { table: Table::new(LOCK_COUNT_TOTAL_MAX), lock_count_max }
+    }
+
+    /// An empty table in which all owners together may lock about so many things.
+    #[must_use]
+    pub fn with_total_max(lock_count_max: usize) -> Self {
+        Self { table: Table::new(lock_count_max), lock_count_max: LOCK_COUNT_MAX }
     }
 
     /// Shares the rows of the device with this number by `table`, unless it has one: from now on whoever locks one of them joins
@@ -371,7 +388,7 @@ impl Locks {
     /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks for.
     ///
     /// # Errors
-    /// [`LockError::Deadlock`], [`LockError::TooMany`] and [`LockError::Ended`].
+    /// [`LockError::Deadlock`], [`LockError::TooMany`], [`LockError::TooManyInAll`] and [`LockError::Ended`].
     pub fn request(
         self: &Arc<Self>,
         owner: &Arc<LockOwner>,
@@ -394,7 +411,7 @@ impl Locks {
     /// where others wait that came before.
     ///
     /// # Errors
-    /// [`LockError::TooMany`] and [`LockError::Ended`].
+    /// [`LockError::TooMany`], [`LockError::TooManyInAll`] and [`LockError::Ended`].
     pub fn try_lock(
         &self,
         owner: &Arc<LockOwner>,

@@ -29,6 +29,7 @@ impl Fault {
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
+            Self::TooManyLocks => "53200",
             Self::TooManyColumns => "54011",
             Self::TooComplex => "54001",
             Self::ObjectKind => "42809",

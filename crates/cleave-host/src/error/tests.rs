@@ -120,6 +120,7 @@ fn every_fault_has_its_sqlstate() {
         (Fault::Parameter, "22023"),
         (Fault::Statement, "42601"),
         (Fault::TooComplex, "54001"),
+        (Fault::TooManyLocks, "53200"),
         (Fault::State, "55000"),
     ] {
         let error = Error::Invalid { message: "x".into(), fault, position: None };

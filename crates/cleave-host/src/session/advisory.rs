@@ -17,7 +17,8 @@ use cleave_txn::{LockGroup, LockKey, LockMode, LockOwner, Locks};
 
 use super::held;
 use crate::database::Database;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
+use crate::settings::Limits;
 
 /// Those of one session. See the module's description.
 #[derive(Debug, Clone)]
@@ -35,8 +36,30 @@ struct State {
     session: BTreeMap<(LockKey, LockMode), (u32, Owned)>,
     /// The owner of the transaction that runs.
     transaction: Weak<LockOwner>,
+    /// How many locks that was asked for, which it has until it ends, or rolls back to a savepoint.
+    transaction_count: usize,
     /// Of a statement outside of one.
     statement: Option<Owned>,
+}
+
+impl State {
+    /// Fails if the session has as many locks as `limits` allow.
+    fn check_room(&mut self, limits: &Limits) -> Result<()> {
+        if self.transaction.strong_count() == 0 && self.statement.is_none() {
+            self.transaction_count = 0;
+        }
+        let count_max = limits.advisory_locks as usize;
+        match self.session.len() + self.transaction_count < count_max {
+            true => Ok(()),
+            false => Err(Error::Invalid {
+                message: format!(
+                    "out of shared memory: the session has {count_max} advisory locks; the setting advisory_locks_max allows more"
+                ),
+                fault: Fault::TooManyLocks,
+                position: None,
+            }),
+        }
+    }
 }
 
 /// How long a lock lasts.
@@ -75,37 +98,51 @@ impl AdvisoryLocks {
 
     /// Notes whose locks are the transaction's from now on.
     pub(super) fn begin(&self, owner: &Arc<LockOwner>) {
-        self.state().transaction = Arc::downgrade(owner);
+        let mut state = self.state();
+        state.transaction = Arc::downgrade(owner);
+        state.transaction_count = 0;
     }
 
     /// Frees what a statement outside of a transaction has locked.
     pub(super) fn end_statement(&self) {
-        let ended = self.state().statement.take();
+        let mut state = self.state();
+        let ended = state.statement.take();
+        if ended.is_some() {
+            state.transaction_count = 0;
+        }
+        drop(state);
         drop(ended);
     }
 
     /// Locks `key`; false where others have it, and `timeout_ms` says not to wait (0: for any time).
     ///
     /// # Errors
-    /// [`Error::Conflict`], where waiting would take for ever, or longer than that.
+    /// [`Error::Conflict`], where waiting would take for ever, or longer than that; [`Fault::TooManyLocks`].
     pub(crate) async fn lock(
         &self,
-        database: &Database,
+        (database, limits): (&Database, &Limits),
         (key, mode, span): (LockKey, LockMode, Span),
         timeout_ms: Option<u64>,
     ) -> Result<bool> {
         let owned = match span {
             Span::Transaction => {
                 let owner = self.transaction_owner(database);
-                return lock(database.locks(), &owner, (key, mode), timeout_ms).await;
+                let before = owner.lock_count();
+                self.state().check_room(limits)?;
+                let locks = database.locks();
+                let is_locked = lock(locks, &owner, (key, mode), timeout_ms).await?;
+                self.state().transaction_count += usize::from(owner.lock_count() > before);
+                return Ok(is_locked);
             }
-            Span::Session => match self.state().session.get_mut(&(key, mode)) {
-                Some((count, _)) => {
+            Span::Session => {
+                let mut state = self.state();
+                if let Some((count, _)) = state.session.get_mut(&(key, mode)) {
                     *count = count.saturating_add(1);
                     return Ok(true);
                 }
-                None => self.new_owner(database),
-            },
+                state.check_room(limits)?;
+                self.new_owner(database)
+            }
         };
         let is_locked = lock(&owned.locks, &owned.owner, (key, mode), timeout_ms).await?;
         if is_locked {
@@ -136,6 +173,9 @@ impl AdvisoryLocks {
     fn transaction_owner(&self, database: &Database) -> Arc<LockOwner> {
         let mut state = self.state();
         state.transaction.upgrade().unwrap_or_else(|| {
+            if state.statement.is_none() {
+                state.transaction_count = 0;
+            }
             Arc::clone(&state.statement.get_or_insert_with(|| self.new_owner(database)).owner)
         })
     }

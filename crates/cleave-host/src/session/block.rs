@@ -38,6 +38,7 @@ use super::checked::{check, check_ended};
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::held::Held;
+use super::savepoints;
 use super::serializable::safe_state;
 use super::set::BlockSettings;
 use super::{Outcome, Session};
@@ -265,6 +266,7 @@ impl Session {
     /// Runs SAVEPOINT.
     pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
         let block = self.open_block("SAVEPOINT")?;
+        savepoints::check_room(block.savepoints.len())?;
         let (name, mark) = (name.to_owned(), block.locks.mark());
         let (changes, defined) = (block.changes.clone(), block.defined.clone());
         let deferred = block.deferred.clone();

@@ -26,6 +26,9 @@ use crate::statement::parse::{Declare, Fetch};
 use crate::statement::select::Asked;
 use crate::statement::{Parameters, Statement};
 
+/// Cursors that a session may keep: each is a query that runs.
+const CURSOR_COUNT_MAX: usize = 1000;
+
 /// The cursors of a session, by name.
 #[derive(Default)]
 pub(super) struct Cursors {
@@ -136,6 +139,15 @@ impl Session {
         }
         if self.cursors.by_name.contains_key(name) {
             return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
+        }
+        if self.cursors.by_name.len() >= CURSOR_COUNT_MAX {
+            return Err(Error::Invalid {
+                message: format!(
+                    "a session keeps at most {CURSOR_COUNT_MAX} cursors; CLOSE those that are done"
+                ),
+                fault: Fault::TooLong,
+                position: None,
+            });
         }
         let view = self.view_to_read().await?;
         let asked = Asked { query, parameters, view: Some(&view) };

@@ -44,6 +44,11 @@ use crate::statement::{
 use crate::value::{ColumnBuilder, value_text};
 use crate::write::conform::converted;
 
+/// Statements that a session may keep.
+const STATEMENT_COUNT_MAX: usize = 10_000;
+/// Bytes of their text in all; what is made of them takes some ten times as much.
+const TEXT_BYTES_MAX: usize = 16 << 20;
+
 /// What is known of a prepared statement before it has values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Described {
@@ -118,6 +123,24 @@ impl PreparedStatements {
     /// What is prepared as `name`.
     pub(super) fn statement(&self, name: &str) -> Option<&Statement> {
         self.by_name.get(name).map(|prepared| prepared.statement())
+    }
+
+    /// Fails if the session keeps too many to keep one more, with `byte_count` bytes of text.
+    fn check_room(&self, byte_count: usize) -> Result<()> {
+        let of_text = |prepared: &Arc<PreparedStatement>| prepared.source.text.byte_count();
+        let text_bytes = byte_count + self.by_name.values().map(of_text).sum::<usize>();
+        match self.by_name.len() < STATEMENT_COUNT_MAX && text_bytes <= TEXT_BYTES_MAX {
+            true => Ok(()),
+            false => Err(Error::Invalid {
+                message: format!(
+                    "a session keeps at most {STATEMENT_COUNT_MAX} prepared statements, of {} MiB of text; DEALLOCATE those \
+                     that are done",
+                    TEXT_BYTES_MAX >> 20
+                ),
+                fault: Fault::TooLong,
+                position: None,
+            }),
+        }
     }
 
     fn find(&self, name: &str) -> Result<&Arc<PreparedStatement>> {
@@ -343,6 +366,9 @@ impl Session {
         if !name.is_empty() && self.prepared.by_name.contains_key(name) {
             let (kind, name) = (NameKind::PreparedStatement, name.to_owned());
             return Err(Error::NameTaken { kind, name });
+        }
+        if !name.is_empty() {
+            self.prepared.check_room(text.len())?;
         }
         // What SET refuses is refused now, and not with the first values.
         self.under(&hints)?;

@@ -472,6 +472,11 @@ impl StatementText {
         Self { pieces, last: text.get(begin..).unwrap_or_default().to_owned() }
     }
 
+    /// Bytes of the text.
+    pub(crate) fn byte_count(&self) -> usize {
+        self.last.len() + self.pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>()
+    }
+
     /// The text of a statement that does the same with constants.
     pub(crate) fn with(&self, parameters: &Parameters) -> String {
         let mut text = String::new();

@@ -41,6 +41,7 @@ pub(crate) struct Table {
     waits: Mutex<Waits>,
     pub(crate) jobs: Jobs,
     hash: KeyHash,
+    entry_count_max: usize,
 }
 
 #[derive(Debug)]
@@ -73,14 +74,20 @@ struct Rest {
 }
 
 impl Table {
-    pub(crate) fn new() -> Self {
+    /// One with at most about `entry_count_max` keys, which the hash divides evenly among the partitions.
+    pub(crate) fn new(entry_count_max: usize) -> Self {
         let hash = KeyHash::new();
         let partition = || {
             let (entries, shared) = (HashMap::with_hasher(hash), SharedTables::default());
             Mutex::new(Partition { entries, shared })
         };
         let partitions = std::iter::repeat_with(partition).take(PARTITION_COUNT).collect();
-        Self { partitions, waits: Mutex::default(), jobs: Jobs::default(), hash }
+        let (waits, jobs) = (Mutex::default(), Jobs::default());
+        Self { partitions, waits, jobs, hash, entry_count_max }
+    }
+
+    fn too_many(&self) -> LockError {
+        LockError::TooManyInAll { lock_count_max: self.entry_count_max }
     }
 
     /// Grants, refuses or queues.
@@ -94,7 +101,9 @@ impl Table {
         let mut partition = self.partition(&key);
         let Partition { entries, shared } = &mut *partition;
         let table = shared.of(&key);
+        let is_full = entries.len() > self.entry_count_max / PARTITION_COUNT;
         let entry = match entries.entry(key) {
+            MapEntry::Vacant(_) if is_full => return Err(self.too_many()),
             MapEntry::Vacant(vacant) => {
                 let joined = Shared::join(table, key, owner, may_wait)?;
                 let Some(shared) = joined else { return Ok(Grant::NotFree) };

@@ -224,3 +224,23 @@ fn an_owner_that_ends_takes_its_waits_along() {
     locks.release_all(&a);
     assert_eq!(locks.list(), []);
 }
+
+#[test]
+fn all_owners_together_hold_so_many_locks_and_no_more() {
+    let locks = Arc::new(Locks::with_total_max(6400));
+    let (ada, bob) = (owner(1), owner(2));
+    let refused = (0..20_000).find_map(|vid| {
+        let owner = if vid % 2 == 0 { &ada } else { &bob };
+        locks.try_lock(owner, ROW(vid), UPDATE).err()
+    });
+    let Some(LockError::TooManyInAll { lock_count_max: 6400 }) = refused else {
+        panic!("{refused:?}")
+    };
+    let held = ada.lock_count() + bob.lock_count();
+    assert!((3200..=6500).contains(&held), "{held}");
+    // What is locked already takes no more.
+    assert!(locks.try_lock(&ada, ROW(0), UPDATE).unwrap());
+    locks.release_all(&bob);
+    let free = (0..200).filter(|vid| locks.try_lock(&ada, ROW(30_000 + vid), UPDATE).is_ok());
+    assert_eq!(free.count(), 200);
+}

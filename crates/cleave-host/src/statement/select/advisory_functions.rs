@@ -82,9 +82,10 @@ impl AdvisoryFunction {
         let is_transaction = self.0.name.contains("_xact_");
         let span = if is_transaction { Span::Transaction } else { Span::Session };
         let waits = !self.0.name.starts_with("pg_try_");
-        let timeout_ms = waits.then(|| self.0.context.settings().lock_timeout_ms);
-        let database = self.0.context.database();
-        Ok(Some(advisory.lock(database, (key, mode, span), timeout_ms).await?))
+        let settings = self.0.context.settings();
+        let timeout_ms = waits.then_some(settings.lock_timeout_ms);
+        let within = (&**self.0.context.database(), &settings.limits);
+        Ok(Some(advisory.lock(within, (key, mode, span), timeout_ms).await?))
     }
 
     fn key(&self, given: &[ScalarValue]) -> Result<Option<LockKey>> {

@@ -1,0 +1,50 @@
+//! What bounds the statements of a session.
+
+use super::{Setting, Values};
+
+/// Bounds of one statement. See the settings of these names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// `plan_operators_max`: operators of a plan before it is optimised.
+    pub plan_operators: u32,
+    /// `advisory_locks_max`: advisory locks that a session may have.
+    pub advisory_locks: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { plan_operators: 10_000, advisory_locks: 10_000 }
+    }
+}
+
+pub(super) const ADVISORY_LOCKS: Setting = Setting {
+    name: "advisory_locks_max",
+    description: "Advisory locks that a session may have, with those of its transaction",
+    values: Values::Number(10, 100_000),
+    get: |settings| settings.limits.advisory_locks.to_string(),
+    set: |settings, value| settings.limits.advisory_locks = value.number_u32(),
+};
+
+/// A name as PostgreSQL keeps it: its first 63 bytes, as far as they are whole characters.
+pub(super) fn cut_name(mut name: String) -> String {
+    const NAME_BYTES_MAX: usize = 63;
+    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name.truncate(end.unwrap_or_default());
+    name
+}
+
+pub(super) const PLAN_OPERATORS: Setting = Setting {
+    name: "plan_operators_max",
+    description: "Operators that the plan of a statement may have, with those of the views that it names",
+    values: Values::Number(100, 1_000_000),
+    get: |settings| settings.limits.plan_operators.to_string(),
+    set: |settings, value| settings.limits.plan_operators = value.number_u32(),
+};
+
+pub(super) const LOOK_UP_ROWS: Setting = Setting {
+    name: "look_up_rows",
+    description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is planned",
+    values: Values::Number(0, 100_000),
+    get: |settings| settings.look_up_rows.to_string(),
+    set: |settings, value| settings.look_up_rows = value.number_u32(),
+};
