@@ -6,6 +6,7 @@
 
 mod compare_days;
 mod hand_down_filters;
+pub(crate) mod planning;
 mod share_sums;
 mod unnest_subqueries;
 
@@ -93,7 +94,7 @@ fn base_state() -> SessionState {
     let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
     let windows = engine.window_functions().values().cloned().chain(window_functions()).collect();
     let physical_rules = with_hand_down_filters(engine.physical_optimizers());
-    SessionStateBuilder::new_from_existing(engine)
+    let state = SessionStateBuilder::new_from_existing(engine)
         .with_scalar_functions(scalar)
         .with_aggregate_functions(functions)
         .with_window_functions(windows)
@@ -114,7 +115,8 @@ fn base_state() -> SessionState {
         .with_optimizer_rule(Arc::new(CompareDays))
         .with_optimizer_rule(Arc::new(ShareSums))
         .with_optimizer_rule(Arc::new(PackGroupKeys))
-        .build()
+        .build();
+    planning::watched_rules(state)
 }
 
 fn config(settings: &Settings, partitions: usize) -> SessionConfig {

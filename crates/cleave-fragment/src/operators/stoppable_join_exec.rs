@@ -46,9 +46,15 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it was raised.
+    #[must_use]
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// Fails once it was raised.
     fn check(&self) -> Result<()> {
-        match self.0.load(Ordering::Relaxed) {
+        match self.is_raised() {
             true => exec_err!("nobody wants the rows any more"),
             false => Ok(()),
         }

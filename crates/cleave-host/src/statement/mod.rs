@@ -30,6 +30,7 @@ pub mod placement;
 pub mod roles;
 pub mod select;
 pub mod sequence;
+pub(crate) mod shared_with;
 pub mod type_tree;
 pub mod upsert;
 

@@ -7,6 +7,7 @@
 mod archive;
 mod backup;
 mod bound_errors;
+mod bounds;
 mod broadcasts;
 mod check;
 mod comments;
@@ -47,6 +48,7 @@ mod open;
 mod pages;
 mod parts_of_with;
 mod passed_along;
+mod planning;
 mod prepared;
 mod profile;
 mod pruned_pages;

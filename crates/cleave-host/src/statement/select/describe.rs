@@ -17,9 +17,10 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast;
 
 use super::placed::placed;
-use super::{Bound, ReadView, bind};
+use super::{Bound, ReadView, bind, small_query};
 use crate::database::Database;
 use crate::dialect::column_type_of;
+use crate::engine::planning;
 use crate::error::{Error, Fault, Result};
 use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
@@ -62,6 +63,24 @@ pub(crate) async fn describe_over(
     settings: &Settings,
     (view, given): (Option<&ReadView>, &GivenRows),
     query: &ast::Query,
+    types: Vec<Option<ColumnType>>,
+) -> Result<Described> {
+    let planning = planning::Planning::new(settings, &database.query_runtime());
+    let state = view.map_or_else(|| database.live().state, |view| Arc::clone(&view.state));
+    let is_small = small_query::is_small(query, &state);
+    let (own, settings) = (Arc::clone(database), settings.clone());
+    let (view, given, query) = (view.cloned(), given.clone(), query.clone());
+    let described =
+        async move { describe_here(&own, &settings, (view.as_ref(), &given), &query, types).await };
+    Box::pin(planning.over(is_small, described)).await
+}
+
+/// As [`describe_over`], where it runs.
+async fn describe_here(
+    database: &Arc<Database>,
+    settings: &Settings,
+    (view, given): (Option<&ReadView>, &GivenRows),
+    query: &ast::Query,
     mut types: Vec<Option<ColumnType>>,
 ) -> Result<Described> {
     written_types(query, &mut types)?;
@@ -69,7 +88,8 @@ pub(crate) async fn describe_over(
         let put = |query: &mut ast::Query| put_types_into(query, &types);
         let bound = bind(database, settings, view, query.clone(), given, put);
         let (bound, _) = bound.await.map_err(|error| placed(error, query))?;
-        infer(&bound.logical, &mut types)?;
+        let parts = bound.parts.iter().map(|part| &part.plan);
+        parts.chain([&bound.logical]).try_for_each(|plan| infer(plan, &mut types))?;
         // A column of its own is what it is given.
         shown_places(&query.body, &mut |place| {
             if let Some(unknown @ None) = types.get_mut(place) {
@@ -79,7 +99,7 @@ pub(crate) async fn describe_over(
     }
     let put = |query: &mut ast::Query| put_types_into(query, &types);
     let bound = bind(database, settings, view, query.clone(), given, put);
-    let (Bound { state, logical, tables }, names) =
+    let (Bound { state, logical, tables, parts: _ }, names) =
         bound.await.map_err(|error| placed(error, query))?;
     let sources = super::views::source_names(&logical);
     let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});

@@ -66,10 +66,41 @@ pub async fn explain(
         let mut running = planned.run(true).await?;
         while running.next().await?.is_some() {}
         let Measured { nodes, tail, .. } = Measured::of(&mut running).await?;
-        return shown(lines(&nodes, &tail, &plan, format)?);
+        return shown(lines(&nodes, &tail, &planned_plans(running.planned(), plan), format)?);
     }
-    let nodes = plan_nodes(&plan, false, &planned.context.estimates());
-    shown(lines(&nodes, &Tail::of(&planned, None), &plan, format)?)
+    let nodes = query_nodes(&planned, false);
+    let tail = Tail::of(&planned, None);
+    shown(lines(&nodes, &tail, &planned_plans(&planned, plan), format)?)
+}
+
+/// `plan`, which is that of `query`, and those of its queries of WITH.
+fn planned_plans(
+    query: &PlannedQuery,
+    plan: Arc<dyn ExecutionPlan>,
+) -> Vec<Arc<dyn ExecutionPlan>> {
+    let of_parts = query.with.iter();
+    let of_parts = of_parts.filter_map(|rows| rows.with_query(|part| Arc::clone(&part.cuts.plan)));
+    std::iter::once(plan).chain(of_parts).collect()
+}
+
+/// The operators of `query`, and below them those of its queries of WITH, each under its name.
+fn query_nodes(query: &PlannedQuery, analyzed: bool) -> Vec<PlanNode> {
+    let mut nodes = plan_nodes(&query.cuts.plan, analyzed, &query.context.estimates());
+    for rows in &query.with {
+        let mut head = PlanNode::named(format!("WITH {}, run once", rows.name()));
+        let spilled = usize::try_from(rows.spilled_bytes()).unwrap_or(usize::MAX);
+        head.spilled_bytes = (analyzed && spilled > 0).then_some(spilled);
+        nodes.push(head);
+        let own = rows.with_query(|part| query_nodes(part, analyzed)).unwrap_or_default();
+        nodes.extend(own.into_iter().map(|node| PlanNode { depth: node.depth + 1, ..node }));
+    }
+    nodes
+}
+
+/// Rows that are expected of `query`.
+pub(super) fn row_estimate(query: &PlannedQuery) -> f64 {
+    let nodes = plan_nodes(&query.cuts.plan, false, &query.context.estimates());
+    nodes.first().and_then(|node| node.estimate).unwrap_or(1.0)
 }
 
 /// A query that has run, as EXPLAIN ANALYZE shows it.
@@ -77,17 +108,17 @@ pub async fn explain(
 pub(crate) struct Measured {
     nodes: Vec<PlanNode>,
     tail: Tail,
-    plan: Arc<dyn ExecutionPlan>,
+    plans: Vec<Arc<dyn ExecutionPlan>>,
 }
 
 impl Measured {
     /// What `running`, which has given its last row, has done.
     pub(crate) async fn of(running: &mut RunningQuery) -> Result<Self> {
         let figures = running.figures().await?;
-        let estimates = running.planned().context.estimates();
-        let nodes = plan_nodes(running.plan(), true, &estimates);
+        let nodes = query_nodes(running.planned(), true);
         let tail = Tail::of(running.planned(), Some(&figures));
-        Ok(Self { nodes, tail, plan: Arc::clone(running.plan()) })
+        let plans = planned_plans(running.planned(), Arc::clone(running.plan()));
+        Ok(Self { nodes, tail, plans })
     }
 
     /// The same below what was done with its rows, which `what` describes.
@@ -98,7 +129,7 @@ impl Measured {
     ) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         self.nodes.iter_mut().for_each(|node| node.depth += 1);
         self.nodes.insert(0, PlanNode::named(what));
-        shown(lines(&self.nodes, &self.tail, &self.plan, format)?)
+        shown(lines(&self.nodes, &self.tail, &self.plans, format)?)
     }
 }
 
@@ -114,7 +145,7 @@ impl PlanNode {
 fn lines(
     nodes: &[PlanNode],
     tail: &Tail,
-    plan: &Arc<dyn ExecutionPlan>,
+    plans: &[Arc<dyn ExecutionPlan>],
     format: ExplainFormat,
 ) -> Result<Vec<String>> {
     Ok(match format {
@@ -122,7 +153,7 @@ fn lines(
         ExplainFormat::Json => vec![json(nodes, tail)],
         ExplainFormat::Fragment => {
             let mut lines = Vec::new();
-            fragments(plan, &mut lines)?;
+            plans.iter().try_for_each(|plan| fragments(plan, &mut lines))?;
             lines
         }
     })
@@ -190,15 +221,19 @@ impl Tail {
                 if settings.ndp { "" } else { ", ndp off" }
             ),
         )];
-        for decision in &query.cuts.decisions {
+        let of_parts = query
+            .with
+            .iter()
+            .filter_map(|rows| rows.with_query(|part| part.cuts.decisions.clone()));
+        for decision in query.cuts.decisions.iter().cloned().chain(of_parts.flatten()) {
             let text = decision.to_string();
             let (table, what) = text.split_once(": ").unwrap_or(("", &text));
             cuts.push((table.to_owned(), what.to_owned()));
         }
         let pages = query
-            .context
-            .inputs()
+            .contexts()
             .iter()
+            .flat_map(|context| context.inputs())
             .map(|input| {
                 let input = &input.input;
                 let total = input.page_count;
@@ -241,7 +276,7 @@ impl Tail {
             })
             .collect();
         let priced = query.cuts.priced.clone();
-        let has_link = has_link(&query.context);
+        let has_link = has_link(&query.contexts());
         let mut groups = vec![
             ("Cuts", cuts),
             ("Orders", order_lines(&query.orders)),

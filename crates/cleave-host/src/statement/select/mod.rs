@@ -12,6 +12,7 @@
 //! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is known
 //! before they have values; with values, it is planned as any other, for these.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -60,12 +61,16 @@ mod placed;
 mod planned_input;
 mod result_names;
 mod sequence_functions;
+mod shared_rows;
+mod small_query;
 mod statement_context;
 mod statement_function;
 mod table_provider;
 mod tablet_choice;
 mod used_columns;
 mod views;
+mod with_parts;
+mod with_scan_exec;
 
 pub(crate) use describe::{Described, all_known, describe, describe_over, sql_type};
 pub(crate) use explain::Measured;
@@ -85,7 +90,7 @@ use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::database::Database;
 use crate::dialect::lower_syntax;
-use crate::engine;
+use crate::engine::{self, planning};
 use crate::error::{Error, NameKind, Result};
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
@@ -93,6 +98,7 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 use crate::statement::parse::{PARSED_LEVELS_MAX, flatten};
+use crate::statement::shared_with::mark_shared;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
@@ -101,7 +107,9 @@ pub(crate) use pg_catalog::sequence_of_number;
 use placed::placed;
 pub(crate) use result_names::ResultNames;
 pub(crate) use sequence_functions::sequence_number;
+use shared_rows::SharedRows;
 pub(crate) use used_columns::{is_whole, uses_column};
+use with_parts::{BoundPart, OptimisedPart};
 
 /// Batches that a query makes ahead which does not run where its rows are waited for.
 const AHEAD: usize = 2;
@@ -123,6 +131,8 @@ pub struct PlannedQuery {
     pub profile: Origin,
     names: ResultNames,
     state: Arc<SessionState>,
+    /// The queries of WITH that run by themselves, in their order.
+    with: Vec<Arc<SharedRows>>,
 }
 
 /// A query that runs. Dropping it stops it on both sides.
@@ -199,6 +209,8 @@ struct Bound {
     logical: LogicalPlan,
     /// The tables that it names, without those of the schema `cleave`.
     tables: Vec<Arc<TableSchema>>,
+    /// Queries of WITH that are to run by themselves.
+    parts: Vec<BoundPart>,
 }
 
 /// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its parameters.
@@ -239,6 +251,7 @@ fn lowered(
     let names = ResultNames::take(&mut query, context)?;
     put(&mut query)?;
     lower_syntax(&mut query);
+    mark_shared(&mut query)?;
     Ok((query, names))
 }
 
@@ -249,8 +262,11 @@ async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Boun
     let statement = EngineStatement::Statement(Box::new(statement));
     let tables = named_tables(&state, &context, &statement)?;
     engine::give_way();
+    planning::check()?;
     let logical = state.statement_to_plan(statement).await?;
-    Ok(Bound { state, logical, tables })
+    planning::check_size(&logical)?;
+    let parts = context.bound_parts().take();
+    Ok(Bound { state, logical, tables, parts })
 }
 
 /// The engine's state for `query`, with the tables of `context` and the functions that are made for it.
@@ -271,6 +287,7 @@ fn state_over(
     sequence_functions::register(&mut state, query, context)?;
     advisory_functions::register(&mut state, query, context)?;
     backend_functions::register(&mut state, query, context)?;
+    with_parts::register(&mut state, context)?;
     Ok(state)
 }
 
@@ -290,24 +307,67 @@ async fn plan(
 ) -> Result<PlannedQuery> {
     let stopwatch = Stopwatch::start();
     database.activity().note(Act::Plan);
-    let split = settings.split_in_force();
-    let named = |error| placed(error, asked.query);
     let context = context(database, settings, asked.view, &asked.parameters.rows).await?;
-    let put = |query: &mut ast::Query| asked.parameters.put_into(query);
-    let (query, names) = lowered(asked.query.clone(), &context, put).map_err(named)?;
-    let (state, logical) = optimised_plan(&context, query).await.map_err(named)?;
-    let statement = Planning { state: &state, settings, context: &context, split, price_all };
-    // What ORDER BY alone names is looked for last.
-    let Divided { cuts, profile, orders } = statement.divide(logical).await.map_err(named)?;
-    let planning = stopwatch.elapsed();
-    Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state })
+    let is_small = small_query::is_small(asked.query, context.state());
+    let planning = planning::Planning::new(settings, &database.query_runtime());
+    let (query, parameters) = (asked.query.clone(), asked.parameters.clone());
+    let planned = planning.over(is_small, async move {
+        let put = |query: &mut ast::Query| parameters.put_into(query);
+        let (query, names) = lowered(query, &context, put)?;
+        planned(context, (query, names), price_all, &stopwatch).await
+    });
+    planned.await.map_err(|error| placed(error, asked.query))
 }
 
-/// `query`, as [`lowered`] gives it, bound and optimised, or what is kept of that.
+/// Plans `query`, as [`lowered`] gives it.
+async fn planned(
+    context: Arc<StatementContext>,
+    (query, names): (ast::Query, ResultNames),
+    price_all: bool,
+    stopwatch: &Stopwatch,
+) -> Result<PlannedQuery> {
+    let (state, logical, parts) = optimised_plan(&context, query).await?;
+    if parts.is_empty() {
+        return divided(context, (state, names), logical, price_all, stopwatch).await;
+    }
+    let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
+    for OptimisedPart { number, name, columns, plan } in parts {
+        let own = context.of_part();
+        let plan = with_parts::over(plan, &own, &with)?;
+        let bare = (Arc::clone(&state), ResultNames::default());
+        let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
+        let rows = explain::row_estimate(&query);
+        context.expect_part(with_parts::part_name(number), rows);
+        with.insert(number, SharedRows::new(name, columns, rows, query));
+    }
+    let logical = with_parts::over(logical, &context, &with)?;
+    let mut planned = divided(context, (state, names), logical, price_all, stopwatch).await?;
+    planned.with = with.into_values().collect();
+    Ok(planned)
+}
+
+/// Orders the joins of a plan that is optimised, and places its cuts.
+async fn divided(
+    context: Arc<StatementContext>,
+    (state, names): (Arc<SessionState>, ResultNames),
+    logical: LogicalPlan,
+    price_all: bool,
+    stopwatch: &Stopwatch,
+) -> Result<PlannedQuery> {
+    let settings = context.settings();
+    let split = settings.split_in_force();
+    let statement = Planning { state: &state, settings, context: &context, split, price_all };
+    // What ORDER BY alone names is looked for last.
+    let Divided { cuts, profile, orders } = statement.divide(logical).await?;
+    let (planning, with) = (stopwatch.elapsed(), Vec::new());
+    Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state, with })
+}
+
+/// `query`, as [`lowered`] gives it, bound and optimised, or what is kept of that, and its parts.
 async fn optimised_plan(
     context: &Arc<StatementContext>,
     query: ast::Query,
-) -> Result<(Arc<SessionState>, LogicalPlan)> {
+) -> Result<(Arc<SessionState>, LogicalPlan, Vec<OptimisedPart>)> {
     let (kept, settings) = (&context.database().optimised, context.settings());
     let key = context
         .is_plain()
@@ -321,11 +381,15 @@ async fn optimised_plan(
     let again = key.is_some().then(|| query.clone());
     let bound = bound(Arc::clone(context), query).await?;
     let optimised = bound.state.optimize(&bound.logical)?;
+    planning::check_size(&optimised)?;
     engine::give_way();
+    let parts = with_parts::optimised_parts(&bound.state, &optimised, bound.parts.clone())?;
     if let (Some(key), Some(query)) = (key, again) {
-        kept.keep(key, &query, &bound.tables, &bound.state, (&bound.logical, &optimised));
+        let all = bound.parts.iter().map(|part| &part.plan).chain([&bound.logical]);
+        let (all, made) = (all.collect::<Vec<_>>(), (&optimised, parts.as_slice()));
+        kept.keep(key, &query, &bound.tables, &bound.state, &all, made);
     }
-    Ok((Arc::new(bound.state), optimised))
+    Ok((Arc::new(bound.state), optimised, parts))
 }
 
 /// Plans a query and starts it.
@@ -467,15 +531,22 @@ impl PlannedQuery {
     pub fn split_taken(&self) -> Split {
         let chosen = self.cuts.priced.iter().find(|priced| priced.is_chosen);
         let is_cut = |decision: &CutDecision| !decision.device_operators.is_empty();
-        match self.cuts.decisions.iter().any(is_cut) {
-            true => chosen.map_or(self.split, |priced| priced.split),
-            false => Split::Host,
+        if self.cuts.decisions.iter().any(is_cut) {
+            return chosen.map_or(self.split, |priced| priced.split);
         }
+        let mut of_parts = self.with.iter().filter_map(|rows| rows.with_query(Self::split_taken));
+        of_parts.find(|split| *split != Split::Host).unwrap_or(Split::Host)
+    }
+
+    /// What its plans carry: that of the query, then those of its parts.
+    fn contexts(&self) -> Vec<Arc<StatementContext>> {
+        let parts = self.with.iter().map(|rows| Arc::clone(rows.context()));
+        std::iter::once(Arc::clone(&self.context)).chain(parts).collect()
     }
 
     /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
     pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
-        let meter = Meter::start(&self.context, measure_media).await?;
+        let meter = Meter::start(&self.contexts(), measure_media).await?;
         let fragment_context = self.context.host_fragment_context()?;
         let task = TaskContext::from(&*self.state);
         let config = task.session_config().clone().with_extension(fragment_context);
@@ -534,7 +605,7 @@ impl RunningQuery {
     pub async fn figures(&mut self) -> Result<QueryFigures> {
         let figures = self.meter.read(&self.query, self.row_count);
         let Some(before) = self.meter.media_bytes else { return Ok(figures) };
-        let media_bytes = media_bytes(&self.query.context).await?.saturating_sub(before);
+        let media_bytes = media_bytes(&self.query.contexts()).await?.saturating_sub(before);
         Ok(QueryFigures { media_bytes, ..figures })
     }
 
@@ -589,15 +660,18 @@ struct Meter {
 }
 
 impl Meter {
-    async fn start(context: &StatementContext, measure_media: bool) -> Result<Self> {
-        let media_bytes = if measure_media { Some(media_bytes(context).await?) } else { None };
-        let (traffic_received, traffic_sent) = traffic(context);
+    async fn start(contexts: &[Arc<StatementContext>], measure_media: bool) -> Result<Self> {
+        let media_bytes = if measure_media { Some(media_bytes(contexts).await?) } else { None };
+        let (traffic_received, traffic_sent) = traffic(contexts);
         Ok(Self {
             stopwatch: Stopwatch::start(),
             process_cpu: process_cpu_time(),
             traffic_received,
             traffic_sent,
-            pool: context.database().buffer_pool().status(),
+            pool: contexts
+                .first()
+                .map(|context| context.database().buffer_pool().status())
+                .unwrap_or_default(),
             media_bytes,
         })
     }
@@ -606,9 +680,10 @@ impl Meter {
     fn read(&self, query: &PlannedQuery, rows: u64) -> QueryFigures {
         let elapsed = self.stopwatch.elapsed();
         let process_cpu = process_cpu_time().saturating_sub(self.process_cpu);
-        let context = &query.context;
-        let (received, sent) = traffic(context);
-        let fragments = context.figures().fragments();
+        let (context, contexts) = (&query.context, query.contexts());
+        let (received, sent) = traffic(&contexts);
+        let of_all = contexts.iter().flat_map(|context| context.figures().fragments());
+        let fragments: Vec<_> = of_all.collect();
         let reports = || fragments.iter().filter_map(|fragment| fragment.report.as_ref());
         let device_cpu: Duration = reports().map(|report| report.cpu).sum();
         let embedded_cpu: Duration = fragments
@@ -625,7 +700,7 @@ impl Meter {
             planning: query.planning,
             rows,
             media_bytes: fragment_media,
-            has_link: has_link(context),
+            has_link: has_link(&contexts),
             link_bytes_received: received.saturating_sub(self.traffic_received),
             link_bytes_sent: sent.saturating_sub(self.traffic_sent),
             host_bytes: slot_bytes + pool.loaded_bytes,
@@ -646,23 +721,27 @@ fn is_embedded(context: &StatementContext, device: &str) -> bool {
         .is_some_and(|entry| entry.kind == crate::catalog::DeviceKind::Embedded)
 }
 
-fn statement_devices(context: &StatementContext) -> Result<Vec<Arc<crate::device::Device>>> {
+fn statement_devices(
+    contexts: &[Arc<StatementContext>],
+) -> Result<Vec<Arc<crate::device::Device>>> {
+    let Some(context) = contexts.first() else { return Ok(Vec::new()) };
+    let inputs = contexts.iter().flat_map(|context| context.inputs());
     let ids: std::collections::BTreeSet<_> =
-        context.inputs().iter().flat_map(|input| input.input.devices()).collect();
+        inputs.flat_map(|input| input.input.devices()).collect();
     ids.into_iter().map(|id| context.database().attached(id)).collect()
 }
 
-/// Bytes that came and went so far over the links of the statement's devices.
 /// Whether a device of the statement is behind a link, and not in this process.
-fn has_link(context: &StatementContext) -> bool {
-    let devices = statement_devices(context).unwrap_or_default();
+fn has_link(contexts: &[Arc<StatementContext>]) -> bool {
+    let devices = statement_devices(contexts).unwrap_or_default();
     devices.iter().any(|device| device.mode() != AttachMode::Embedded)
 }
 
-fn traffic(context: &StatementContext) -> (u64, u64) {
+/// Bytes that came and went so far over the links of the statements' devices.
+fn traffic(contexts: &[Arc<StatementContext>]) -> (u64, u64) {
     let mut totals = (0, 0);
     // A state never names a device that is not attached.
-    for device in statement_devices(context).unwrap_or_default() {
+    for device in statement_devices(contexts).unwrap_or_default() {
         let traffic = device.traffic();
         totals.0 += traffic.received_bytes;
         totals.1 += traffic.sent_bytes;
@@ -670,9 +749,9 @@ fn traffic(context: &StatementContext) -> (u64, u64) {
     totals
 }
 
-async fn media_bytes(context: &StatementContext) -> Result<u64> {
+async fn media_bytes(contexts: &[Arc<StatementContext>]) -> Result<u64> {
     let mut total = 0;
-    for device in statement_devices(context)? {
+    for device in statement_devices(contexts)? {
         let reply =
             device.call("tell its status", cleave_fragment::command::Request::Status).await?;
         if let cleave_fragment::command::Reply::Status(status) = reply {

@@ -29,6 +29,7 @@ use rustc_hash::FxBuildHasher;
 
 use super::statement_context::StatementContext;
 use super::table_provider::{CleaveTable, is_subquery};
+use super::with_parts::{OptimisedPart, part_of};
 
 /// Most plans that are kept; the one that was not asked for longest goes first.
 const PLAN_COUNT_MAX: usize = 64;
@@ -59,6 +60,8 @@ struct Optimised {
     tables: Vec<Arc<TableSchema>>,
     /// Its tables are slots.
     plan: LogicalPlan,
+    /// The same of queries of WITH that run by themselves.
+    parts: Vec<OptimisedPart>,
     /// Without tables.
     state: Arc<SessionState>,
 }
@@ -85,7 +88,7 @@ impl OptimisedPlans {
         key: &Key,
         query: &ast::Query,
         context: &Arc<StatementContext>,
-    ) -> Option<(Arc<SessionState>, LogicalPlan)> {
+    ) -> Option<(Arc<SessionState>, LogicalPlan, Vec<OptimisedPart>)> {
         let found = {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             let is_it = |plan: &Arc<Optimised>| plan.key == *key && plan.query == *query;
@@ -98,17 +101,23 @@ impl OptimisedPlans {
             found
         };
         let plan = with_tables(found.plan.clone(), context)?;
-        Some((Arc::clone(&found.state), plan))
+        let parts = found
+            .parts
+            .iter()
+            .cloned()
+            .map(|part| Some(OptimisedPart { plan: with_tables(part.plan, context)?, ..part }));
+        Some((Arc::clone(&found.state), plan, parts.collect::<Option<_>>()?))
     }
 
-    /// Keeps `optimised`, which is what became of `bound`, if the query has come before and can be kept.
+    /// Keeps `optimised` and `parts`, which are what became of `bound`, if the query has come before and can be kept.
     pub(super) fn keep(
         &self,
         key: Key,
         query: &ast::Query,
         tables: &[Arc<TableSchema>],
         state: &SessionState,
-        (bound, optimised): (&LogicalPlan, &LogicalPlan),
+        bound: &[&LogicalPlan],
+        (optimised, parts): (&LogicalPlan, &[OptimisedPart]),
     ) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if !kept.seen.contains(&key.hash) {
@@ -118,29 +127,46 @@ impl OptimisedPlans {
         }
         kept.seen.retain(|seen| *seen != key.hash);
         drop(kept);
-        let Some(plan) = kept_plan(bound, optimised) else { return };
+        if !says_the_same(bound) {
+            return;
+        }
+        let Some(plan) = kept_plan(optimised) else { return };
+        let parts = parts
+            .iter()
+            .map(|part| Some(OptimisedPart { plan: kept_plan(&part.plan)?, ..part.clone() }));
+        let Some(parts) = parts.collect::<Option<Vec<_>>>() else { return };
         let mut state = state.clone();
         state.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
         let (query, tables, state) = (query.clone(), tables.to_vec(), Arc::new(state));
-        let plan = Arc::new(Optimised { key, query, tables, plan, state });
+        let plan = Arc::new(Optimised { key, query, tables, plan, parts, state });
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.plans.truncate(PLAN_COUNT_MAX - 1);
         kept.plans.push_front(plan);
     }
 }
 
-/// `optimised` with slots for its tables; None: it may be another one next time, or is too large.
-fn kept_plan(bound: &LogicalPlan, optimised: &LogicalPlan) -> Option<LogicalPlan> {
+/// Whether what becomes of the plans `bound` is the same each time, and not too large.
+fn says_the_same(bound: &[&LogicalPlan]) -> bool {
     let mut count = 0;
-    let says_the_same = all_expressions(bound, &mut |expr| {
-        count += 1;
-        count <= EXPRESSION_COUNT_MAX && is_of_arguments_alone(expr)
-    });
+    bound.iter().all(|plan| {
+        all_expressions(plan, &mut |expr| {
+            count += 1;
+            count <= EXPRESSION_COUNT_MAX && is_of_arguments_alone(expr)
+        })
+    })
+}
+
+/// `optimised` with slots for its tables; None: they have none.
+fn kept_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
     let is_flat = all_expressions(optimised, &mut |expr| !is_subquery(expr));
-    if !says_the_same || !is_flat {
+    if !is_flat {
         return None;
     }
     let slot = |scan: &TableScan| -> Option<Arc<dyn TableSource>> {
+        // It holds nothing of a state.
+        if part_of(scan).is_some() {
+            return Some(Arc::clone(&scan.source));
+        }
         let provider = source_as_provider(&scan.source).ok()?;
         let name = provider.downcast_ref::<CleaveTable>()?.plain_name()?;
         let schema = scan.source.schema();
@@ -163,6 +189,9 @@ fn is_of_arguments_alone(expr: &Expr) -> bool {
 /// `plan` over the tables of `context`.
 fn with_tables(plan: LogicalPlan, context: &Arc<StatementContext>) -> Option<LogicalPlan> {
     with_sources(plan, &|scan| {
+        if part_of(scan).is_some() {
+            return Some(Arc::clone(&scan.source));
+        }
         let table = context.find_table(scan.table_name.table()).ok()?;
         let table = CleaveTable::new(Arc::clone(table), Arc::clone(context));
         Some(provider_as_source(Arc::new(table)))

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_fragment::command::message::{PassedPage, Payload};
 use cleave_fragment::link::AttachMode;
@@ -26,6 +26,7 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
+use super::with_parts::BoundParts;
 use super::{ReadView, Target, index_choice};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
@@ -58,6 +59,10 @@ pub struct StatementContext {
     /// What zone maps and indexes have left of tables.
     left: Mutex<Vec<LeftPages>>,
     stop: Stop,
+    /// Queries of WITH that it runs by themselves, until they are planned.
+    bound_parts: Arc<BoundParts>,
+    /// Rows that are expected of them, by what the tables are called that stand for them.
+    part_rows: Mutex<BTreeMap<String, f64>>,
 }
 
 /// The pages that conditions leave of a table.
@@ -107,7 +112,42 @@ impl StatementContext {
             estimates: Mutex::default(),
             left: Mutex::default(),
             stop: Stop::default(),
+            bound_parts: Arc::default(),
+            part_rows: Mutex::default(),
         })
+    }
+
+    /// Another plan of the same statement, which reads the same: that of a query of WITH. It ends with the statement.
+    pub(super) fn of_part(&self) -> Arc<Self> {
+        Arc::new(Self {
+            given: self.given.clone(),
+            database: Arc::clone(&self.database),
+            view: self.view.clone(),
+            settings: self.settings.clone(),
+            inputs: Mutex::default(),
+            figures: Arc::default(),
+            column_facts: Mutex::default(),
+            samples: Mutex::default(),
+            estimates: Mutex::default(),
+            left: Mutex::default(),
+            stop: self.stop.clone(),
+            bound_parts: Arc::default(),
+            part_rows: Mutex::new(self.part_rows().clone()),
+        })
+    }
+
+    /// Where queries of WITH are bound that it runs by themselves.
+    pub(super) fn bound_parts(&self) -> &Arc<BoundParts> {
+        &self.bound_parts
+    }
+
+    /// Notes how many rows are expected of the query of WITH that the table `name` stands for.
+    pub(super) fn expect_part(&self, name: String, row_count: f64) {
+        self.part_rows().insert(name, row_count);
+    }
+
+    fn part_rows(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
+        self.part_rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Raised when nobody wants its rows any more.
@@ -388,7 +428,8 @@ impl fmt::Debug for StatementContext {
 
 impl TableFacts for StatementContext {
     fn row_count(&self, table: &str) -> Option<f64> {
-        self.table(table).map(|table| table.row_count() as f64)
+        let of_part = || self.part_rows().get(table).copied();
+        self.table(table).map(|table| table.row_count() as f64).or_else(of_part)
     }
 
     fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {

@@ -58,6 +58,12 @@ impl CleaveTable {
         Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
     }
 
+    /// The same within the statement of `context`, which reads the same state.
+    pub(super) fn within(&self, context: &Arc<StatementContext>) -> Self {
+        let (arrow, table) = (Arc::clone(&self.arrow), Arc::clone(&self.table));
+        Self { arrow, table, tablet: self.tablet, context: Arc::clone(context) }
+    }
+
     /// Its name, where all of its rows are meant, and its own columns alone.
     pub(super) fn plain_name(&self) -> Option<&str> {
         self.tablet.is_none().then_some(self.table.schema.name.as_str())
@@ -245,7 +251,7 @@ pub(super) fn is_subquery(node: &Expr) -> bool {
     clippy::cast_sign_loss,
     reason = "an estimate, saturating"
 )]
-fn rows_as_count(rows: f64) -> usize {
+pub(super) fn rows_as_count(rows: f64) -> usize {
     rows.max(0.0) as usize
 }
 

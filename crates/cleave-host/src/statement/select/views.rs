@@ -4,14 +4,17 @@
 //! it is optimised and cut with the rest. Its columns are found by the names that the view's query had for them when it was made, so a
 //! `*` in it goes on to mean the columns of then.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use cleave_store::TableSchema;
-use datafusion::catalog::TableProvider;
-use datafusion::common::{Column, DataFusionError, TableReference};
-use datafusion::datasource::ViewTable;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Column, DataFusionError, TableReference, internal_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
@@ -21,7 +24,9 @@ use super::table_provider::StatementCatalog;
 use super::{parsed, state_over};
 use crate::catalog::view::ViewState;
 use crate::dialect::lower_syntax;
+use crate::engine::planning;
 use crate::statement::catalog_syntax;
+use crate::statement::shared_with::mark_shared;
 
 /// What `plan` calls its columns.
 pub(super) fn source_names(plan: &LogicalPlan) -> Vec<String> {
@@ -66,6 +71,7 @@ pub(super) async fn table(
     catalog_syntax::lower(&mut query);
     drop(ResultNames::take(&mut query, &**context).map_err(external)?);
     lower_syntax(&mut query);
+    mark_shared(&mut query).map_err(external)?;
     let catalog = StatementCatalog::of_view(Arc::clone(context), Arc::clone(view));
     let state = state_over(catalog, context, &query)?;
     let statement = ast::Statement::Query(query);
@@ -87,5 +93,44 @@ pub(super) async fn table(
         columns.push(expression.alias(&column.name));
     }
     let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
-    Ok(Arc::new(ViewTable::new(plan, Some(view.query.clone()))))
+    // A view of views has the operators of all of them.
+    planning::check_size(&plan)?;
+    let schema = Arc::clone(plan.schema().inner());
+    let operator_count = planning::operator_count(&plan);
+    Ok(Arc::new(ViewPlan { plan, schema, operator_count }))
+}
+
+/// What a query that names a view takes in its place.
+#[derive(Debug)]
+struct ViewPlan {
+    plan: LogicalPlan,
+    schema: SchemaRef,
+    operator_count: usize,
+}
+
+#[async_trait]
+impl TableProvider for ViewPlan {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    /// Once for each time that the view is named. None: the statement has too many operators by now, which is said when it is bound.
+    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
+        planning::has_room_for(self.operator_count).then_some(Cow::Borrowed(&self.plan))
+    }
+
+    async fn scan(
+        &self,
+        _session: &dyn Session,
+        _columns: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        planning::check()?;
+        internal_err!("a view that no plan was put in the place of")
+    }
 }

@@ -1,0 +1,148 @@
+//! Planning has bounds, can be stopped, and keeps nobody else waiting; queries of WITH that are used more than once run once.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cleave_host::{Database, OpenOptions, Session};
+
+use crate::support::{embedded, fresh, refused, row, rows, run};
+
+/// A chain of queries of WITH, each of which joins the one before with itself.
+fn chain(length: usize, how: &str) -> String {
+    let mut sql = format!("WITH c0 AS {how} (SELECT 1 AS a)");
+    for number in 1..=length {
+        let before = number - 1;
+        let _ = write!(
+            sql,
+            ", c{number} AS {how} (SELECT x.a FROM c{before} x JOIN c{before} y ON x.a = y.a)"
+        );
+    }
+    let _ = write!(sql, " SELECT a FROM c{length}");
+    sql
+}
+
+/// One that takes minutes to plan.
+async fn take_long(session: &mut Session, timeout_ms: u32) -> String {
+    run(session, "SET plan_operators_max = 1000000").await;
+    run(session, &format!("SET statement_timeout = {timeout_ms}")).await;
+    chain(15, "NOT MATERIALIZED")
+}
+
+#[tokio::test]
+async fn a_chain_of_queries_of_with_is_planned_once_for_each() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    // As many as 2 to the power of 40 joins, were each put in the place of its name.
+    assert_eq!(rows(&mut session, &chain(40, "")).await, ["1"]);
+    let plan = rows(&mut session, &format!("EXPLAIN {}", chain(3, ""))).await;
+    let heads = plan.iter().filter(|line| line.contains("run once")).count();
+    assert_eq!(heads, 3, "{plan:#?}");
+    let scans = plan.iter().filter(|line| line.contains("WithScanExec")).count();
+    assert_eq!(scans, 6, "{plan:#?}");
+}
+
+#[tokio::test]
+async fn a_plan_with_too_many_operators_is_refused() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    run(&mut session, "CREATE TABLE t (a int); INSERT INTO t VALUES (1)").await;
+    run(&mut session, "CREATE VIEW v0 AS SELECT a FROM t").await;
+    let mut last = 0;
+    for number in 1..=30 {
+        let view = format!(
+            "CREATE VIEW v{number} AS SELECT x.a FROM v{last} x JOIN v{last} y ON x.a = y.a"
+        );
+        if session.run(&view).await.is_err_and(|error| error.sqlstate() == "54001") {
+            break;
+        }
+        last = number;
+    }
+    assert!((4..20).contains(&last), "{last}");
+    let many: Vec<String> = (0..2000).map(|number| format!("v{last} AS t{number}")).collect();
+    let statements = [
+        chain(40, "NOT MATERIALIZED"),
+        format!("SELECT count(*) FROM v{last} a, v{last} b, v{last} c, v{last} d"),
+        format!("SELECT count(*) FROM {}", many.join(", ")),
+    ];
+    for statement in statements {
+        let error = refused(&mut session, &statement).await;
+        assert_eq!(error.sqlstate(), "54001", "{error}");
+        assert!(error.to_string().contains("plan_operators_max"), "{error}");
+        assert_eq!(row(&mut session, "SELECT a FROM t").await, "1");
+        // It is described without being planned.
+        let prepare = format!("PREPARE too_large AS {statement}");
+        assert_eq!(refused(&mut session, &prepare).await.sqlstate(), "54001");
+    }
+    run(&mut session, "SET plan_operators_max = 100").await;
+    let small = chain(6, "NOT MATERIALIZED");
+    assert_eq!(refused(&mut session, &small).await.sqlstate(), "54001");
+    let union = format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(200));
+    assert_eq!(refused(&mut session, &union).await.sqlstate(), "54001");
+    run(&mut session, "RESET plan_operators_max").await;
+    assert_eq!(row(&mut session, &small).await, "1");
+}
+
+#[tokio::test]
+async fn planning_ends_with_its_statement() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let long = take_long(&mut session, 500).await;
+    let error = refused(&mut session, &long).await;
+    assert_eq!(error.sqlstate(), "57014", "{error}");
+    let error = refused(&mut session, &format!("EXPLAIN {long}")).await;
+    assert_eq!(error.sqlstate(), "57014", "{error}");
+    let error = refused(&mut session, &format!("PREPARE p AS {long}")).await;
+    assert_eq!(error.sqlstate(), "57014", "{error}");
+    assert_eq!(row(&mut session, "SELECT 7").await, "7");
+}
+
+/// On one thread.
+#[tokio::test]
+async fn others_are_served_while_a_statement_is_planned() {
+    let (_directory, database) = fresh().await;
+    let (mut planning, mut other) = (database.session(), database.session());
+    let long = take_long(&mut planning, 4000).await;
+    let has_ended = AtomicBool::new(false);
+    let plan = async {
+        let error = refused(&mut planning, &long).await;
+        has_ended.store(true, Ordering::SeqCst);
+        error
+    };
+    let ask = async {
+        for number in 0..3 {
+            assert_eq!(row(&mut other, &format!("SELECT {number}")).await, number.to_string());
+        }
+        has_ended.load(Ordering::SeqCst)
+    };
+    let (error, was_late) = tokio::join!(plan, ask);
+    assert_eq!(error.sqlstate(), "57014", "{error}");
+    assert!(!was_late, "the other session waited for the plan");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_query_of_with_goes_no_further_than_it_is_read() {
+    let (_directory, database) = fresh().await;
+    let mut session = database.session();
+    let found = rows(
+        &mut session,
+        "WITH x AS (SELECT value AS a FROM generate_series(1, 1000000000000) AS g(value)) \
+         SELECT l.a + r.a FROM (SELECT a FROM x LIMIT 2) AS l CROSS JOIN (SELECT a FROM x LIMIT 1) AS r ORDER BY 1",
+    )
+    .await;
+    assert_eq!(found, ["2", "3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_of_a_query_of_with_that_outgrow_memory_go_to_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = OpenOptions::new(embedded()).create(true).query_memory_bytes(2 << 20);
+    let database = Database::open(directory.path(), options).await.unwrap();
+    let mut session = database.session();
+    let query = "WITH x AS MATERIALIZED (SELECT value AS a, repeat('x', 100) || value AS b FROM \
+                 generate_series(1, 100000) AS g(value)) \
+                 SELECT (SELECT count(*) FROM x), (SELECT sum(a) FROM x), (SELECT sum(length(b)) FROM x)";
+    assert_eq!(rows(&mut session, query).await, ["100000,5000050000,10488895"]);
+    let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {query}")).await;
+    let head = plan.iter().find(|line| line.contains("WITH x")).unwrap();
+    assert!(head.contains("spilled") || head.contains("aside"), "{plan:#?}");
+}
