@@ -130,7 +130,7 @@ impl Marks {
         let Some(with) = &mut query.with else { return Ok(()) };
         for cte in &mut with.cte_tables {
             let name = fold(&cte.alias.name);
-            let own = Names::of(&*cte.query);
+            let own = Names::of(&cte.query);
             let own_uses = own.tables.get(&name).copied().unwrap_or_default();
             let is_recursive = with.recursive && own_uses > 0;
             let mut count = uses.tables.get(&name).copied().unwrap_or_default();

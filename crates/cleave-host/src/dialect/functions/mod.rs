@@ -7,7 +7,7 @@
 //! 4. [`patterns`] splits texts by regular expressions.
 //! 5. [`lists`] is what is left of `mode`, `percentile_disc` and `ARRAY(subquery)` once a list is there.
 //! 6. [`zones`]: `AT TIME ZONE`. 7. [`uuid_of`]: for `gen_random_uuid`. 8. [`moments`]: `now()` and its kin. 9. [`shift_by_row`]: `lag` and `lead` by a column.
-//! 10. [`type_of`]: `pg_typeof`.
+//! 10. [`type_of`][]: `pg_typeof`.
 //!
 //! A device has none of them: what they do is for the eyes of whoever asks, and what makes text of values is here.
 
