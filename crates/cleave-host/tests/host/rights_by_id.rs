@@ -262,6 +262,11 @@ async fn a_name_that_hides_another_is_not_read_as_the_owner_of_a_view() {
             assert_eq!(row(&mut bob, "SELECT note FROM v").await, "open", "{maker}");
             assert_eq!(row(&mut bob, "SELECT note FROM pub").await, "own");
         }
+        // Also where its columns are others, and the view names none.
+        run(&mut bob, "DROP TABLE pub; CREATE TEMP TABLE pub (other text)").await;
+        assert_eq!(answer(&mut bob, "SELECT * FROM v").await, ["1,open"], "{maker}");
+        run(&mut bob, "DROP TABLE pub; CREATE TEMP TABLE pub (id int, note text)").await;
+        run(&mut bob, "INSERT INTO pub VALUES (9, 'own')").await;
         // One of his own is made of what he sees.
         run(&mut bob, "CREATE TEMP VIEW w AS SELECT pub.note, v.note AS other FROM pub, v").await;
         assert_eq!(answer(&mut bob, "SELECT * FROM w").await, ["own,open"]);

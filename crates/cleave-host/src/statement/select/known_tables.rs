@@ -4,6 +4,8 @@ use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
 use super::{pg_catalog, table_provider};
+use crate::catalog::CatalogState;
+use crate::catalog::view::{MadeOf, ViewState};
 use crate::dialect::query_names::KnownTables;
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
@@ -11,14 +13,39 @@ use crate::statement::names::fold;
 
 impl KnownTables for StatementContext {
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
-        let parts: Option<Vec<String>> =
-            table.0.iter().map(|part| part.as_ident().map(fold)).collect();
-        let mut parts = parts?.into_iter().rev();
-        let (name, schema) = (parts.next()?, parts.next());
-        match schema.as_deref() {
-            None | Some(table_provider::SCHEMA) => self.own_columns(&name),
-            Some(schema) => pg_catalog::columns(schema, &name),
-        }
+        columns(table, |name| self.own_columns(name))
+    }
+}
+
+/// The tables that the query of a view names: those that it was made of, whatever has their names in the session.
+pub(super) struct TablesOfView<'a> {
+    pub(super) state: &'a CatalogState,
+    pub(super) view: &'a ViewState,
+}
+
+impl KnownTables for TablesOfView<'_> {
+    fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
+        columns(table, |name| {
+            let schema = match self.state.made_of(self.view, name)? {
+                MadeOf::Table(table) => &table.schema,
+                MadeOf::View(view) => &view.schema,
+            };
+            Some(schema.columns.iter().map(|column| column.name.clone()).collect())
+        })
+    }
+}
+
+/// The names of the columns of `table`, of which `own` tells where it is in the schema of all tables.
+fn columns(
+    table: &ast::ObjectName,
+    own: impl FnOnce(&str) -> Option<Vec<String>>,
+) -> Option<Vec<String>> {
+    let parts: Option<Vec<String>> = table.0.iter().map(|part| part.as_ident().map(fold)).collect();
+    let mut parts = parts?.into_iter().rev();
+    let (name, schema) = (parts.next()?, parts.next());
+    match schema.as_deref() {
+        None | Some(table_provider::SCHEMA) => own(&name),
+        Some(schema) => pg_catalog::columns(schema, &name),
     }
 }
 

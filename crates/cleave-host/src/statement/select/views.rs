@@ -18,6 +18,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
+use super::known_tables::TablesOfView;
 use super::result_names::ResultNames;
 use super::statement_context::StatementContext;
 use super::table_provider::StatementCatalog;
@@ -69,7 +70,8 @@ pub(super) async fn table(
     let external = |error: crate::Error| DataFusionError::External(Box::new(error));
     let mut query = parsed(view.query.clone()).map_err(external)?;
     catalog_syntax::lower(&mut query);
-    drop(ResultNames::take(&mut query, &**context).map_err(external)?);
+    let known = TablesOfView { state: context.state(), view };
+    drop(ResultNames::take(&mut query, &known).map_err(external)?);
     lower_syntax(&mut query);
     mark_shared(&mut query).map_err(external)?;
     let catalog = StatementCatalog::of_view(Arc::clone(context), Arc::clone(view));
