@@ -6,7 +6,7 @@ use super::*;
 fn a_token_is_read_without_the_space_around_it_and_never_shown() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("token");
-    std::fs::write(&path, "  0123456789abcdef\n").unwrap();
+    cleave_media::files::write_durably(&path, b"  0123456789abcdef\n").unwrap();
     let token = Token::from_file(&path).unwrap();
     assert_eq!(token.bytes(), b"0123456789abcdef");
     assert_eq!(format!("{token:?}"), "Token(…)");
@@ -14,6 +14,10 @@ fn a_token_is_read_without_the_space_around_it_and_never_shown() {
     for other in [&b"0123456789abcdeF"[..], b"0123456789abcde", b"0123456789abcdef0", b""] {
         assert!(!token.matches(other));
     }
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    std::fs::set_permissions(&path, readable).unwrap();
+    let error = Token::from_file(&path).unwrap_err().to_string();
+    assert!(error.contains("group or world access"), "{error}");
 }
 
 #[test]

@@ -234,7 +234,7 @@ fn a_newer_format_is_told_from_damage() {
     let newer = Format { versions: 1..=11, ..ROOT_FORMAT };
     fs::write(directory.path().join("root"), newer.seal(b"who knows")).unwrap();
     let (message, sqlstate) = refusal(directory.path());
-    assert!(message.contains("written by a newer Cleave: its format is 10"), "{message}");
+    assert!(message.contains("written by a newer Cleave: its format is 11"), "{message}");
     assert_eq!(sqlstate, "XX001");
 }
 
