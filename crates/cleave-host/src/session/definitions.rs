@@ -588,7 +588,13 @@ impl Session {
     ) -> Result<u64> {
         let settings = self.shared_settings();
         let moving = self.begin_moving(schema).await?;
-        let definition = moving.ok_or_else(Error::concurrent_update)?;
+        let mut definition = moving.ok_or_else(Error::concurrent_update)?;
+        if definition.has_folded() {
+            // What the block had changed in the table is not to be applied once more below.
+            self.end_definition(definition).await?;
+            let moving = self.begin_moving(schema).await?;
+            definition = moving.ok_or_else(Error::concurrent_update)?;
+        }
         self.hold_targets(schema.table_id).await?;
         let (definition, count) = definition.load(&settings, schema, first, rest).await?;
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
