@@ -50,8 +50,8 @@ async fn deep_statements_run_and_deeper_ones_are_refused() {
         let sql = format!("SELECT count(*) FROM t WHERE {condition}");
         assert!(["3", "2"].contains(&row(&mut session, &sql).await.as_str()));
     }
-    let outcome = run(&mut session, &format!("DELETE FROM t WHERE {}", around("id = 3", 4000)));
-    drop(outcome.await);
+    let delete = format!("DELETE FROM t WHERE {}", around("id = 3", 4000));
+    drop(run(&mut session, &delete).await);
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "2");
     for sql in [
         format!("SELECT {}", around("1", 9000)),

@@ -5,6 +5,7 @@
 //! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 //! `CLEAVE_SQL_CASES=roles,views` runs these files alone.
 
+#![recursion_limit = "256"]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::path::{Path, PathBuf};
