@@ -4,7 +4,8 @@ use super::{LIST, Settings, Split, Stack, Values, bytes_text, parse_bytes};
 
 #[test]
 fn every_value_shown_can_be_set_again() {
-    let mut settings = Settings::default();
+    let before = Settings::default();
+    let mut settings = before.clone();
     for row in settings.show_all() {
         let setting = LIST.iter().find(|setting| setting.name == row.name).unwrap();
         if matches!(setting.values, Values::ReadOnly(_)) {
@@ -13,7 +14,7 @@ fn every_value_shown_can_be_set_again() {
             settings.set(row.name, &row.value).unwrap();
         }
     }
-    assert_eq!(settings, Settings::default());
+    assert_eq!(settings, before);
 }
 
 #[test]
@@ -72,7 +73,8 @@ fn sizes_take_units() {
 
 #[test]
 fn a_wrong_value_lists_what_is_allowed() {
-    let mut settings = Settings::default();
+    let before = Settings::default();
+    let mut settings = before.clone();
     let error = settings.set("split", "h64").unwrap_err();
     assert_eq!(error.sqlstate(), "22023");
     assert_eq!(
@@ -92,7 +94,7 @@ fn a_wrong_value_lists_what_is_allowed() {
         assert_eq!(error.sqlstate(), "22023", "{name}");
         assert!(error.to_string().contains(part), "{error}");
     }
-    assert_eq!(settings, Settings::default());
+    assert_eq!(settings, before);
 }
 
 #[test]

@@ -86,9 +86,11 @@ async fn a_block_has_so_many_savepoints() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_of_a_client_is_kept_as_far_as_a_name_goes() {
+async fn a_name_of_a_client_is_kept_within_the_length_of_names() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
-    run(&mut session, &format!("SET application_name = '{}'", "ä".repeat(1 << 20))).await;
+    run(&mut session, &format!("SET application_name = '{}'", "ä".repeat(31))).await;
+    let long = format!("SET application_name = '{}'", "ä".repeat(1 << 20));
+    assert_eq!(refused(&mut session, &long).await.sqlstate(), "22023");
     assert_eq!(row(&mut session, "SHOW application_name").await, "ä".repeat(31));
 }

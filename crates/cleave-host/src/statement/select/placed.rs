@@ -30,7 +30,8 @@ pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
         (Error::UnknownName { kind: NameKind::Function, name, .. }, _) => Name::Function(name),
         (Error::Invalid { fault, message, .. }, _) => match (fault, in_quotes(message)) {
             (Fault::MissingTable, Some(table)) => Name::ColumnOf(table),
-            (Fault::AmbiguousColumn | Fault::Grouping, Some(column)) => Name::Column(column),
+            (Fault::AmbiguousColumn, Some(column)) => Name::Bare(column),
+            (Fault::Grouping, Some(column)) => Name::Column(column),
             (Fault::Type, _) => {
                 let place = condition(&query.body).and_then(|at| position_of(at.span().start));
                 return error.at(place);
@@ -150,6 +151,8 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 enum Name<'a> {
     /// A column, perhaps with its table before it.
     Column(&'a str),
+    /// A column without its table; with one where it stands nowhere without.
+    Bare(&'a str),
     /// Any column of this table.
     ColumnOf(&'a str),
     Table(&'a str),
@@ -180,8 +183,19 @@ impl Visitor for Search<'_> {
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
         match (self.name, expression) {
-            (Name::Column(wanted), Expr::Identifier(name)) if fold(name) == wanted => {
+            (Name::Column(wanted) | Name::Bare(wanted), Expr::Identifier(name))
+                if fold(name) == wanted =>
+            {
                 self.note(name);
+            }
+            (Name::Bare(wanted), Expr::CompoundIdentifier(parts)) => {
+                let [first, .., last] = parts.as_slice() else {
+                    return ControlFlow::Continue(());
+                };
+                let wanted = wanted.rsplit('.').next().unwrap_or(wanted);
+                if fold(last) == wanted {
+                    self.loosely = self.loosely.or(Some(first.span.start).filter(|at| at.line > 0));
+                }
             }
             (Name::Column(wanted), Expr::Identifier(name))
                 if wanted.rsplit_once('.').is_some_and(|(_, own)| own == fold(name)) =>
