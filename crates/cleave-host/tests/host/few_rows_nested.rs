@@ -58,7 +58,7 @@ async fn subqueries_of_few_rows_need_no_plan_and_settle_nothing() {
              FROM account WHERE id = 2",
             &["2,99.00,2026-02-02"],
         ),
-        ("SELECT *, (SELECT sum / 3 FROM movement WHERE id = 61) FROM account WHERE id = 21", &["21,owner 9,5.00,0,0.41666666666666666667"]),
+        ("SELECT *, (SELECT sum * 2 FROM movement WHERE id = 61) FROM account WHERE id = 21", &["21,owner 9,5.00,0,2.50"]),
         ("SELECT amount + (SELECT sum(sum) FROM movement WHERE account = 21) FROM account WHERE id = 21", &["6.25"]),
         ("SELECT EXISTS (SELECT 1 FROM movement WHERE account = 21)", &["t"]),
         ("SELECT NOT EXISTS (SELECT 1 FROM movement WHERE account = 21), 5 AS five", &["f,5"]),
