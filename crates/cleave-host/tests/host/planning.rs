@@ -76,7 +76,7 @@ async fn a_plan_with_too_many_operators_is_refused() {
     run(&mut session, "SET plan_operators_max = 100").await;
     let small = chain(6, "NOT MATERIALIZED");
     assert_eq!(refused(&mut session, &small).await.sqlstate(), "54001");
-    let union = format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(200));
+    let union = format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(60));
     assert_eq!(refused(&mut session, &union).await.sqlstate(), "54001");
     run(&mut session, "RESET plan_operators_max").await;
     assert_eq!(row(&mut session, &small).await, "1");
