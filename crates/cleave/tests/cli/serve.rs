@@ -54,7 +54,7 @@ fn statements_run_and_their_errors_come_in_parts() {
     assert_eq!((answer.tags[0].as_str(), answer.state), ("SELECT 2", 'I'));
     for (sql, state, message, position) in [
         ("SELECT 1;\nSELEC 2", "42601", "syntax error", "11"),
-        ("SELECT nam FROM t", "42703", "column \"nam\" does not exist", "1"),
+        ("SELECT nam FROM t", "42703", "column \"nam\" does not exist", "8"),
         ("INSERT INTO t VALUES (1, 'y')", "23505", "duplicate key value", ""),
         ("SELECT 1/0", "22012", "zero", ""),
     ] {
