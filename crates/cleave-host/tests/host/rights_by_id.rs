@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_host::{Database, Session};
+use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{answer, batches, fresh, numbered, refused, row, rows, run};
 
@@ -222,14 +223,14 @@ async fn whoever_waits_for_a_lock_is_asked_about_what_has_the_name_then() {
         "SELECT max(note) FROM pub",
     ] {
         run(&mut owner, "BEGIN; LOCK TABLE pub; LOCK TABLE secret").await;
-        let waits = tokio::spawn(async move {
+        let waits = SpawnedTask::spawn(async move {
             let outcome = bob.run(sql).await;
             (bob, outcome)
         });
         tokio::time::sleep(Duration::from_millis(50)).await;
         run(&mut owner, "ALTER TABLE pub RENAME TO free; ALTER TABLE secret RENAME TO pub; COMMIT")
             .await;
-        let (session, outcome) = waits.await.unwrap();
+        let (session, outcome) = waits.join().await.unwrap();
         bob = session;
         let error = outcome.expect_err(sql);
         assert_eq!(error.sqlstate(), "42501", "{sql}: {error}");
