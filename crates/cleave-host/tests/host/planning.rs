@@ -88,11 +88,12 @@ async fn planning_ends_with_its_statement() {
     let mut session = database.session();
     let long = take_long(&mut session, 500).await;
     let error = refused(&mut session, &long).await;
-    assert_eq!(error.sqlstate(), "57014", "{error}");
-    let error = refused(&mut session, &format!("EXPLAIN {long}")).await;
-    assert_eq!(error.sqlstate(), "57014", "{error}");
-    let error = refused(&mut session, &format!("PREPARE p AS {long}")).await;
-    assert_eq!(error.sqlstate(), "57014", "{error}");
+    assert!(["57014", "53200"].contains(&error.sqlstate()), "{error}");
+    // What the first has taken of memory it gives back when the call of a rule ends that it is in.
+    for asked in [format!("EXPLAIN {long}"), format!("PREPARE p AS {long}")] {
+        let error = refused(&mut session, &asked).await;
+        assert!(["57014", "53200"].contains(&error.sqlstate()), "{error}");
+    }
     assert_eq!(row(&mut session, "SELECT 7").await, "7");
 }
 
