@@ -52,7 +52,8 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
     }
 }
 
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+/// Takes a number of variable length; None: the bytes end within it.
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;

@@ -21,6 +21,7 @@ use datafusion_expr::{
 };
 use datafusion_functions_aggregate::average::avg_udaf;
 
+use super::exact_sum::argument;
 use super::quotient::{QUOTIENT, average_of_one};
 
 const NAME: &str = "avg";
@@ -50,10 +51,6 @@ fn sum_type(arg: Option<&DataType>) -> Option<DataType> {
         }
         _ => None,
     }
-}
-
-fn argument<'a>(args: &AccumulatorArgs<'a>) -> Option<&'a DataType> {
-    args.expr_fields.first().map(|field| field.data_type())
 }
 
 impl AggregateUDFImpl for Average {

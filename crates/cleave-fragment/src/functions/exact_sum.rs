@@ -67,7 +67,8 @@ fn is_ours(arg: Option<&DataType>, is_distinct: bool) -> bool {
     }
 }
 
-fn argument<'a>(args: &AccumulatorArgs<'a>) -> Option<&'a DataType> {
+/// The type of what an aggregate of one argument is of.
+pub(super) fn argument<'a>(args: &AccumulatorArgs<'a>) -> Option<&'a DataType> {
     args.expr_fields.first().map(|field| field.data_type())
 }
 

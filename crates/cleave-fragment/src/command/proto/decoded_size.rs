@@ -21,6 +21,7 @@ use super::{
 };
 use crate::broadcast::Broadcast;
 use crate::command::message::{PassedPage, ReadItem, WriteItem};
+use crate::field_count::take_varint;
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
 use crate::narrowing::{NarrowedPart, Narrowing};
@@ -205,19 +206,6 @@ fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
     Some(taken)
-}
-
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
