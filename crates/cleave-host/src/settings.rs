@@ -276,7 +276,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| settings.application_name.clone(),
         set: |settings, value| {
             if let Value::Text(text) = value {
-                settings.application_name = limits::cut_name(text);
+                settings.application_name = text;
             }
         },
     },

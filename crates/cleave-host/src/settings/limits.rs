@@ -25,14 +25,6 @@ pub(super) const ADVISORY_LOCKS: Setting = Setting {
     set: |settings, value| settings.limits.advisory_locks = value.number_u32(),
 };
 
-/// A name as PostgreSQL keeps it: its first 63 bytes, as far as they are whole characters.
-pub(super) fn cut_name(mut name: String) -> String {
-    const NAME_BYTES_MAX: usize = 63;
-    let end = (0..=NAME_BYTES_MAX.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
-    name.truncate(end.unwrap_or_default());
-    name
-}
-
 pub(super) const PLAN_OPERATORS: Setting = Setting {
     name: "plan_operators_max",
     description: "Operators that the plan of a statement may have, with those of the views that it names",
