@@ -52,8 +52,11 @@ impl Stop {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails once it was raised.
-    fn check(&self) -> Result<()> {
+    /// Whether to go on.
+    ///
+    /// # Errors
+    /// Once it was raised.
+    pub fn check(&self) -> Result<()> {
         match self.is_raised() {
             true => exec_err!("nobody wants the rows any more"),
             false => Ok(()),

@@ -6,6 +6,8 @@
 //!    ROLLBACK TO frees what came after the savepoint. Outside of a block it lasts as long as the statement.
 //! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a ring of waits through any of them is
 //!    found.
+//! 4. A query locks and unlocks while its [`Stop`] is not raised, which the session raises before it ends the statement: a thread that
+//!    still works for a query that failed changes no lock of what the session runs next.
 //!
 //! Source: PostgreSQL's manual, "Advisory Locks" and "Advisory Lock Functions".
 
@@ -13,6 +15,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use cleave_fragment::Stop;
 use cleave_txn::{LockGroup, LockKey, LockMode, LockOwner, Locks};
 
 use super::held;
@@ -120,22 +123,21 @@ impl AdvisoryLocks {
     /// [`Error::Conflict`], where waiting would take for ever, or longer than that; [`Fault::TooManyLocks`].
     pub(crate) async fn lock(
         &self,
-        (database, limits): (&Database, &Limits),
+        (database, limits, stop): (&Database, &Limits, &Stop),
         (key, mode, span): (LockKey, LockMode, Span),
         timeout_ms: Option<u64>,
     ) -> Result<bool> {
         let owned = match span {
             Span::Transaction => {
-                let owner = self.transaction_owner(database);
+                let owner = self.transaction_owner(database, limits, stop)?;
                 let before = owner.lock_count();
-                self.state().check_room(limits)?;
                 let locks = database.locks();
                 let is_locked = lock(locks, &owner, (key, mode), timeout_ms).await?;
                 self.state().transaction_count += usize::from(owner.lock_count() > before);
                 return Ok(is_locked);
             }
             Span::Session => {
-                let mut state = self.state();
+                let mut state = self.running(stop)?;
                 if let Some((count, _)) = state.session.get_mut(&(key, mode)) {
                     *count = count.saturating_add(1);
                     return Ok(true);
@@ -146,38 +148,60 @@ impl AdvisoryLocks {
         };
         let is_locked = lock(&owned.locks, &owned.owner, (key, mode), timeout_ms).await?;
         if is_locked {
-            self.state().session.insert((key, mode), (1, owned));
+            self.running(stop)?.session.insert((key, mode), (1, owned));
         }
         Ok(is_locked)
     }
 
     /// Takes back one lock of the session; whether it had it.
-    pub(crate) fn unlock(&self, key: LockKey, mode: LockMode) -> bool {
-        let mut state = self.state();
-        let Some((count, _)) = state.session.get_mut(&(key, mode)) else { return false };
+    ///
+    /// # Errors
+    /// Once `stop` is raised.
+    pub(crate) fn unlock(&self, key: LockKey, mode: LockMode, stop: &Stop) -> Result<bool> {
+        let mut state = self.running(stop)?;
+        let Some((count, _)) = state.session.get_mut(&(key, mode)) else { return Ok(false) };
         *count = count.saturating_sub(1);
         if *count == 0 {
             let ended = state.session.remove(&(key, mode));
             drop(state);
             drop(ended);
         }
-        true
+        Ok(true)
     }
 
     /// Takes back all of the session's.
-    pub(crate) fn unlock_all(&self) {
-        let ended = std::mem::take(&mut self.state().session);
+    ///
+    /// # Errors
+    /// Once `stop` is raised.
+    pub(crate) fn unlock_all(&self, stop: &Stop) -> Result<()> {
+        let ended = std::mem::take(&mut self.running(stop)?.session);
         drop(ended);
+        Ok(())
     }
 
-    fn transaction_owner(&self, database: &Database) -> Arc<LockOwner> {
-        let mut state = self.state();
-        state.transaction.upgrade().unwrap_or_else(|| {
+    /// The state, for a query that runs. The session raises `stop`, then changes the state: whoever finds it not raised here comes
+    /// before that.
+    fn running(&self, stop: &Stop) -> Result<MutexGuard<'_, State>> {
+        let state = self.state();
+        stop.check()?;
+        Ok(state)
+    }
+
+    /// The owner of the transaction's next lock, or the statement's outside of a block.
+    fn transaction_owner(
+        &self,
+        database: &Database,
+        limits: &Limits,
+        stop: &Stop,
+    ) -> Result<Arc<LockOwner>> {
+        let mut state = self.running(stop)?;
+        state.check_room(limits)?;
+        Ok(state.transaction.upgrade().unwrap_or_else(|| {
             if state.statement.is_none() {
                 state.transaction_count = 0;
             }
             Arc::clone(&state.statement.get_or_insert_with(|| self.new_owner(database)).owner)
-        })
+        }))
     }
 
     fn new_owner(&self, database: &Database) -> Owned {

@@ -2,6 +2,8 @@
 //!
 //! Source: PostgreSQL's manual, "DISCARD".
 
+use cleave_fragment::Stop;
+
 use super::{Outcome, Session};
 use crate::error::{Error, Fault, Result};
 use crate::statement::parse::{Discard, Scope};
@@ -28,7 +30,7 @@ impl Session {
                 }
                 sequences.forget();
                 self.discard_temporary();
-                self.settings.client.advisory.unlock_all();
+                self.settings.client.advisory.unlock_all(&Stop::default())?;
                 self.set_session_role(None, Scope::Session)?;
                 self.reset_all()?;
                 self.deallocate(None)?;

@@ -70,21 +70,21 @@ impl AdvisoryFunction {
     async fn run(&self, given: &[ScalarValue]) -> Result<Option<bool>> {
         let advisory = &self.0.context.settings().client.advisory;
         if self.0.name.ends_with("unlock_all") {
-            advisory.unlock_all();
+            advisory.unlock_all(self.0.context.stop())?;
             return Ok(Some(true));
         }
         let Some(key) = self.key(given)? else { return Ok(None) };
         let is_shared = self.0.name.ends_with("_shared");
         let mode = if is_shared { LockMode::Share } else { LockMode::Exclusive };
         if self.0.name.contains("unlock") {
-            return Ok(Some(advisory.unlock(key, mode)));
+            return Ok(Some(advisory.unlock(key, mode, self.0.context.stop())?));
         }
         let is_transaction = self.0.name.contains("_xact_");
         let span = if is_transaction { Span::Transaction } else { Span::Session };
         let waits = !self.0.name.starts_with("pg_try_");
         let settings = self.0.context.settings();
         let timeout_ms = waits.then_some(settings.lock_timeout_ms);
-        let within = (&**self.0.context.database(), &settings.limits);
+        let within = (&**self.0.context.database(), &settings.limits, self.0.context.stop());
         Ok(Some(advisory.lock(within, (key, mode, span), timeout_ms).await?))
     }
 
