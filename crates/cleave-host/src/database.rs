@@ -19,7 +19,7 @@
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
 mod committed;
-mod input_memory;
+mod memory_shares;
 pub(crate) mod patience;
 mod stopping;
 

@@ -666,11 +666,18 @@ fn ambiguous(name: &str) -> Error {
     }
 }
 
+/// Of a text or bytea column of which more is put together than an array can have.
+const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer rows at once, \
+                             or without that column";
+
 /// The engine's message without the frames it was handed through and its class prefix.
 fn engine_message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => inner.to_string(),
-        DataFusionError::ArrowError(inner, _) => inner.to_string(),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::OffsetOverflowError(_) => TOO_MUCH_TEXT.to_owned(),
+            other => other.to_string(),
+        },
         DataFusionError::Plan(message)
         | DataFusionError::Execution(message)
         | DataFusionError::Configuration(message)

@@ -13,6 +13,7 @@
 // A connection's future holds those of all that a statement may do, one within the other.
 #![recursion_limit = "256"]
 
+mod allocator;
 mod arguments;
 mod bench;
 mod commands;
@@ -29,11 +30,6 @@ use std::sync::Arc;
 
 use arguments::{Command, Invocation};
 use failure::Failure;
-
-/// Pages and batches come and go in megabytes on every thread; scans are up to half as fast again with this one
-/// (decision 0010).
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Stack of the threads that parse and plan. Planning calls itself once for each operator of a chain; a stack takes no
 /// memory that is not used.

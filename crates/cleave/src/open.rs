@@ -14,6 +14,7 @@ use cleave_device::{Runtime, RuntimeOptions};
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Session};
 use cleave_media::{DirectFile, MediaIdentity};
 
+use crate::allocator;
 use crate::arguments::{MemoryBudgets, Place};
 use crate::failure::Failure;
 
@@ -84,6 +85,7 @@ pub(crate) async fn open_directory(
 
 /// How databases are opened.
 pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions {
+    allocator::keep_within(memory);
     let mut options = OpenOptions::new(embedded_device()).create(create == Create::IfAbsent);
     if let Some(bytes) = memory.buffer_pool {
         options = options.buffer_pool_bytes(bytes);

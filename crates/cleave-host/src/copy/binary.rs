@@ -18,7 +18,7 @@ use bytes::{Buf, BufMut, BytesMut};
 
 use crate::copy::columns::InputColumns;
 use crate::copy::memory::InputMemory;
-use crate::copy::record_splitter::{CHUNK_BYTES, CHUNK_RECORDS_MAX};
+use crate::copy::record_splitter::CHUNK_RECORDS_MAX;
 use crate::error::{Error, InputFault, InputPlace, Result};
 use crate::value::ColumnBuilder;
 use crate::value::binary::{BinaryWriter, Element, binary_text};
@@ -65,7 +65,7 @@ impl<R: Read> BinaryReader<R> {
         let mut builders: Vec<ColumnBuilder> =
             columns.given().map(|column| ColumnBuilder::new(&column.column_type, 0)).collect();
         let (mut rows, mut bytes) = (0, 0);
-        while !self.at_end && rows < CHUNK_RECORDS_MAX && bytes < CHUNK_BYTES {
+        while !self.at_end && rows < CHUNK_RECORDS_MAX && bytes < self.memory.chunk_bytes {
             let count = self.take::<2>()?.as_slice().get_i16();
             if count == -1 {
                 self.at_end = true;

@@ -8,6 +8,12 @@ const RECORD_BYTES_MIN: u64 = 1 << 20;
 const PAGES_BYTES_MIN: u64 = 64 << 20;
 /// A record is in memory as it was read, as its fields and as a batch that grows: this often, at most.
 const RECORD_COPIES: u64 = 8;
+/// Text that is parsed at once, at most: several chunks are on their way, each as text and as a batch.
+const CHUNK_BYTES_MAX: u64 = 8 << 20;
+/// The same where memory is scarce.
+const CHUNK_BYTES_MIN: u64 = 256 << 10;
+/// Chunks, and batches made of them, that the memory of queries would hold.
+const CHUNK_COPIES: u64 = 64;
 /// Pages are in memory beside the batch that is made of them.
 const PAGES_COPIES: u64 = 2;
 
@@ -16,6 +22,8 @@ const PAGES_COPIES: u64 = 2;
 pub struct InputMemory {
     /// Longest record of CSV, of the text format and of the binary one, in bytes.
     pub record_bytes: usize,
+    /// Bytes of CSV, of the text format or of the binary one that are parsed at once, and one record beyond them.
+    pub chunk_bytes: usize,
     /// Bytes of the Parquet pages that must be in memory at once.
     pub pages_bytes: u64,
 }
@@ -25,7 +33,9 @@ impl InputMemory {
     #[must_use]
     pub fn of(query_memory_bytes: u64) -> Self {
         let record = (query_memory_bytes / RECORD_COPIES).clamp(RECORD_BYTES_MIN, RECORD_BYTES_MAX);
+        let chunk = (query_memory_bytes / CHUNK_COPIES).clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         Self {
+            chunk_bytes: usize::try_from(chunk).unwrap_or(usize::MAX),
             record_bytes: usize::try_from(record).unwrap_or(usize::MAX),
             pages_bytes: (query_memory_bytes / PAGES_COPIES).max(PAGES_BYTES_MIN),
         }

@@ -5,7 +5,7 @@
 //! looks for quotes, escapes and line breaks with `memchr`, and leaves fields and values to whoever gets the
 //! chunk, on any thread.
 //!
-//! Memory: one chunk, at most [`CHUNK_BYTES`] and one record beyond it; a record is at most
+//! Memory: one chunk, at most [`InputMemory::chunk_bytes`] and one record beyond it; a record is at most
 //! [`InputMemory::record_bytes`], so a quote that is left open ends in an error and not in the whole file in memory.
 //!
 //! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to
@@ -22,8 +22,6 @@ use crate::error::{Error, InputFault, InputPlace, Result};
 
 /// Most records of one chunk, and so rows of one batch.
 pub const CHUNK_RECORDS_MAX: usize = 65_536;
-/// Bytes after which a chunk ends with the record at hand.
-pub const CHUNK_BYTES: usize = 8 << 20;
 const READ_BYTES: u64 = 1 << 20;
 
 /// Whole records, one after the other.
@@ -73,7 +71,7 @@ impl<R: Read> RecordSplitter<R> {
     pub fn new(input: R, file: &str, options: &CsvOptions, memory: InputMemory) -> Self {
         let limits = Limits {
             chunk_records: CHUNK_RECORDS_MAX,
-            chunk_bytes: CHUNK_BYTES,
+            chunk_bytes: memory.chunk_bytes,
             record_bytes: memory.record_bytes,
             read_bytes: READ_BYTES,
         };

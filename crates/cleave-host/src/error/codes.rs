@@ -129,6 +129,7 @@ pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
             ArrowError::CastError(_) => "22P02",
             ArrowError::ParseError(_) => "22007",
             ArrowError::MemoryError(_) => "53200",
+            ArrowError::OffsetOverflowError(_) => "54000",
             ArrowError::ExternalError(inner) => external_sqlstate(&**inner),
             ArrowError::InvalidArgumentError(message) if is_too_many_digits(message) => "22003",
             ArrowError::ComputeError(message) => argument_sqlstate(message),

@@ -90,6 +90,9 @@ fn in_short(segment: &SegmentDirectory) -> String {
     let class = match segment.class {
         PageClass::BULK => "bulk pages".to_owned(),
         PageClass::HOT => "hot pages".to_owned(),
+        other if other == (PageClass { page_bytes: other.page_bytes, ..PageClass::BULK }) => {
+            format!("bulk pages of at most {} bytes", other.page_bytes)
+        }
         other => format!("pages of {} bytes", other.page_bytes),
     };
     let sealed = if segment.sealed { "sealed" } else { "open" };

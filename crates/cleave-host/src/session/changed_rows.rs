@@ -1,11 +1,13 @@
 //! The rows that an UPDATE or DELETE is about, as its query gives them: batch by batch, one tablet after the other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::types::UInt64Type;
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::{cast, filter_record_batch};
+use arrow::datatypes::{Schema, SchemaRef};
+use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use super::Session;
@@ -27,6 +29,8 @@ pub(super) struct ChangedRows<'a> {
     parameters: &'a Parameters,
     query: Box<ast::Query>,
     conform: Conform,
+    /// The columns of a DELETE that are asked for; all others are NULL.
+    needed: Option<BTreeSet<usize>>,
     /// The place of the tablet.
     place: usize,
     running: Option<Running>,
@@ -56,7 +60,7 @@ pub(super) struct Changed {
 }
 
 impl<'a> ChangedRows<'a> {
-    /// Those of `table` in `view`.
+    /// Those of `table` in `view`; of a DELETE with the columns that are `needed`, None: all.
     ///
     /// # Errors
     /// What the statement cannot have.
@@ -65,9 +69,10 @@ impl<'a> ChangedRows<'a> {
         view: &'a ReadView,
         table: &'a TableState,
         (modify, parameters): (&'a Modify, &'a Parameters),
+        needed: Option<BTreeSet<usize>>,
     ) -> Result<Self> {
         let schema = &table.schema;
-        let query = modify.query(schema)?;
+        let query = modify.query_of(schema, needed.as_ref())?;
         let conform = Conform::by_position(schema, &[], schema.columns.len(), session.moment())?;
         let (place, running, beside) = Default::default();
         Ok(Self {
@@ -78,6 +83,7 @@ impl<'a> ChangedRows<'a> {
             parameters,
             query,
             conform,
+            needed,
             place,
             running,
             beside,
@@ -105,6 +111,10 @@ impl<'a> ChangedRows<'a> {
             let (batch, vids) = first_of_each(&batch, &mut running.seen)?;
             if vids.is_empty() {
                 continue;
+            }
+            if let Some(needed) = &self.needed {
+                let rows = with_nulls(&batch, &self.table.schema, needed)?;
+                return Ok(Some(Changed { place: self.place, vids, rows, beside: None }));
             }
             let (schema, assignments) = (&self.table.schema, self.modify.assignments());
             let defaults = defaults(assignments, schema, batch.num_rows());
@@ -143,6 +153,27 @@ impl<'a> ChangedRows<'a> {
         let seen = session.ended_by_parts(schema.table_id, place, next.unwrap_or(u64::MAX));
         Ok(Running { query, is_measured, behind, seen })
     }
+}
+
+/// Rows of the table of which `batch` has the columns that are `needed`.
+fn with_nulls(
+    batch: &RecordBatch,
+    schema: &TableSchema,
+    needed: &BTreeSet<usize>,
+) -> Result<RecordBatch> {
+    let (mut fields, mut columns) = (Vec::new(), Vec::new());
+    let mut given = batch.columns().iter();
+    for (place, field) in schema.arrow().fields().iter().enumerate() {
+        let column = if needed.contains(&place) { given.next() } else { None };
+        columns.push(match column {
+            Some(column) => cast(column, field.data_type())?,
+            None => new_null_array(field.data_type(), batch.num_rows()),
+        });
+        fields.push(field.as_ref().clone().with_nullable(true));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let schema = Arc::new(Schema::new(fields));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 /// The rows of `batch`, without its first column, whose VIDs are not in `seen` yet, and these.

@@ -15,6 +15,7 @@ use futures::stream::BoxStream;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::write::begun::byte_count;
 
 /// The share of the memory of queries that the changes of one transaction may take before they are written: one in so
 /// many.
@@ -70,9 +71,9 @@ impl Charge {
 
 /// Bytes of changes that a transaction keeps in memory.
 pub(super) fn share_of(database: &Database) -> usize {
-    match database.query_runtime().memory_pool.memory_limit() {
-        MemoryLimit::Finite(limit) => (limit / SHARE).max(SHARE_MIN),
-        MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+    match database.query_memory_max() {
+        usize::MAX => usize::MAX,
+        limit => (limit / SHARE).max(SHARE_MIN),
     }
 }
 
@@ -87,10 +88,10 @@ pub(super) async fn all_of(
 ) -> Result<(Vec<RecordBatch>, Charge)> {
     let (charge, mut all) = (Charge::new(database), first);
     for rows in &all {
-        charge.grow(2 * rows.get_array_memory_size())?;
+        charge.grow(2 * byte_count(rows))?;
     }
     while let Some(rows) = rest.next().await.transpose()? {
-        charge.grow(2 * rows.get_array_memory_size())?;
+        charge.grow(2 * byte_count(&rows))?;
         all.push(rows);
     }
     Ok((all, charge))

@@ -184,7 +184,7 @@ impl Session {
                     return Ok(Outcome::Rows { schema, batches });
                 }
                 target = Some(Target { table: modify.table.clone(), tablet: 0 });
-                modify.query(&table.schema)?
+                modify.query_of(&table.schema, self.needed_columns(table, &modify).as_ref())?
             }
             Statement::Locking(locking) if analyze => {
                 let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());

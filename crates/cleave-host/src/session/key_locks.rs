@@ -47,6 +47,18 @@ fn has_whole_key(table: &TableState) -> bool {
     unique_indexes(table).any(|index| index.shape().columns.iter().all(is_never_null))
 }
 
+/// What is locked of the unique keys of `rows` of `table`.
+pub(super) fn gone_keys(table: &TableState, rows: &RecordBatch) -> Result<Vec<LockKey>> {
+    let mut keys: Vec<LockKey> = Vec::new();
+    for index in unique_indexes(table) {
+        let shape = index.shape();
+        let entries = shape.row_entries(rows, 0)?;
+        let of_rows = entries.iter().flatten().filter(|key| !shape.key.has_null(key));
+        keys.extend(of_rows.map(|key| unique_key(table, index, key)));
+    }
+    Ok(keys)
+}
+
 impl Session {
     /// Locks the unique keys of `rows` of `table`, which end or change their keys.
     pub(super) async fn lock_gone_keys(
@@ -54,17 +66,19 @@ impl Session {
         table: &TableState,
         rows: &RecordBatch,
     ) -> Result<()> {
-        if self.owns(table.schema.table_id) {
-            return Ok(());
+        self.lock_known_keys(table, gone_keys(table, rows)?).await
+    }
+
+    /// Locks `keys` of `table`, which end or change.
+    pub(super) async fn lock_known_keys(
+        &mut self,
+        table: &TableState,
+        keys: Vec<LockKey>,
+    ) -> Result<()> {
+        match self.owns(table.schema.table_id) {
+            true => Ok(()),
+            false => self.lock_for_good(keys).await,
         }
-        let mut keys: Vec<LockKey> = Vec::new();
-        for index in unique_indexes(table) {
-            let shape = index.shape();
-            let entries = shape.row_entries(rows, 0)?;
-            let of_rows = entries.iter().flatten().filter(|key| !shape.key.has_null(key));
-            keys.extend(of_rows.map(|key| unique_key(table, index, key)));
-        }
-        self.lock_for_good(keys).await
     }
 
     /// As [`Session::lock_gone_keys`], of the rows of `table` that `change` ends.

@@ -9,11 +9,13 @@
 //!    sees.
 //! 5. RETURNING is a query over the new rows, or over the old ones of DELETE.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::concat_batches;
 use cleave_store::{ColumnType, TableSchema};
+use cleave_txn::LockKey;
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream;
@@ -23,9 +25,9 @@ use super::block::many::is_same_table;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
 use super::foreign_keys::Ending;
-use super::held::{Held, LOCKED_ROWS_MAX};
+use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::identity;
-use super::key_locks::leaves_keys;
+use super::key_locks::{gone_keys, leaves_keys};
 use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
@@ -35,6 +37,7 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::{Action, Assignment, Modify, row_count};
 use crate::statement::parameters::{parameter_type, place_of};
 use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe_over};
+use crate::write::begun::byte_count;
 use crate::write::insert::{TableChange, route};
 
 /// The query for what RETURNING lists, and rows that it is over.
@@ -47,8 +50,10 @@ pub(super) struct Made {
     pub(super) count: usize,
     /// Where they are, if foreign keys ask.
     places: Vec<RowPlace>,
-    /// The rows that RETURNING is about, in the same order.
+    /// The rows that RETURNING and foreign keys are about, in the same order; of a DELETE that neither asks for, none.
     rows: RecordBatch,
+    /// Of such a DELETE, the unique keys of few rows.
+    gone_keys: Vec<LockKey>,
     /// What stands beside them, where RETURNING names it.
     beside: Option<RecordBatch>,
     /// What it takes of the memory of queries.
@@ -125,7 +130,11 @@ impl Session {
     ) -> Result<()> {
         match modify.action {
             _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
-            Action::Delete => self.lock_gone_keys(table, &made.rows).await,
+            Action::Delete => {
+                let mut keys = gone_keys(table, &made.rows)?;
+                keys.extend(&made.gone_keys);
+                self.lock_known_keys(table, keys).await
+            }
             Action::Update(_) => self.lock_changed_keys(table, &made.change).await,
         }
     }
@@ -187,12 +196,14 @@ impl Session {
         identity::check_update(table, modify.assignments())?;
         let is_update = matches!(modify.action, Action::Update(_));
         let asks_references = self.is_in_references(table) && !self.keeps_keys(table, modify);
-        let needs_rows = is_update || asks_references || !modify.returning.is_empty();
+        let needed = self.needed_columns(table, modify);
+        let needs_rows = needed.is_none();
         let charge = Charge::new(&self.database);
         let mut change = TableChange::new(Arc::clone(schema));
         let (mut all, mut places, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+        let mut gone = Vec::new();
         let (mut count, mut bytes) = (0, 0);
-        let mut source = ChangedRows::new(self, view, table, (modify, parameters))?;
+        let mut source = ChangedRows::new(self, view, table, (modify, parameters), needed)?;
         while let Some(changed) = source.next().await? {
             let Changed { place, vids, rows, beside: more } = changed;
             count += vids.len();
@@ -201,33 +212,48 @@ impl Session {
                 places.extend(vids.iter().map(|vid| (place, *vid)));
             }
             change.ended.entry(place).or_default().extend(vids);
-            // Of few rows that end, the keys are locked.
-            if !needs_rows && count > LOCKED_ROWS_MAX {
-                all.clear();
-                charge.set(0)?;
+            if !needs_rows {
+                // Of few rows that end, the keys are locked.
+                match count > LOCKED_ROWS_MAX {
+                    true => gone.clear(),
+                    false => gone.extend(gone_keys(table, &rows)?),
+                }
                 continue;
             }
-            bytes += rows.get_array_memory_size();
+            bytes += byte_count(&rows);
             if bytes > bytes_max {
                 return Ok(None);
             }
-            let more_bytes = more.as_ref().map_or(0, RecordBatch::get_array_memory_size);
-            charge.grow(2 * (rows.get_array_memory_size() + more_bytes))?;
+            let more_bytes = more.as_ref().map_or(0, byte_count);
+            charge.grow(2 * (byte_count(&rows) + more_bytes))?;
             all.push(rows);
             beside.extend(more);
         }
         let beside_schema = source.beside.take();
         drop(source);
-        let rows = match needs_rows || count <= LOCKED_ROWS_MAX {
-            true => concat_batches(&schema.arrow(), &all)?,
-            false => RecordBatch::new_empty(schema.arrow()),
-        };
+        let rows = concat_batches(&schema.arrow(), &all)?;
         if is_update {
             change.rows = route(table, rows.clone())?;
             change.keeps_keys = leaves_keys(table, modify.assignments());
         }
         let beside = beside_schema.map(|schema| concat_batches(&schema, &beside)).transpose()?;
-        Ok(Some(Made { change, places, count, rows, beside, _charge: charge }))
+        let gone_keys = gone;
+        Ok(Some(Made { change, places, count, rows, gone_keys, beside, _charge: charge }))
+    }
+
+    /// The columns of `table` that the statement needs of the rows that it is about; None: all.
+    pub(super) fn needed_columns(
+        &self,
+        table: &TableState,
+        modify: &Modify,
+    ) -> Option<BTreeSet<usize>> {
+        let is_update = matches!(modify.action, Action::Update(_));
+        let asks_references = self.is_in_references(table) && !self.keeps_keys(table, modify);
+        if is_update || asks_references || !modify.returning.is_empty() {
+            return None;
+        }
+        let keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
+        Some(keys.copied().collect())
     }
 
     /// How many bytes of rows an UPDATE of `table` may gather before it writes them while they come.
@@ -282,7 +308,7 @@ impl Session {
         if !is_same_table(schema.table_id, &view.state, definition.before()) {
             return Ok(None);
         }
-        let rows = ChangedRows::new(self, view, table, asked)?;
+        let rows = ChangedRows::new(self, view, table, asked, None)?;
         let rows = stream::try_unfold(rows, |mut rows| async move {
             Ok(rows.next().await?.map(|changed| (changed, rows)))
         });

@@ -15,6 +15,8 @@ mod beside;
 mod nested;
 mod row_values;
 
+use std::collections::BTreeSet;
+
 use arrow::array::RecordBatch;
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Spanned};
@@ -95,7 +97,27 @@ impl Modify {
     /// # Errors
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
     pub fn query(&self, schema: &TableSchema) -> Result<Box<ast::Query>> {
+        self.query_of(schema, None)
+    }
+
+    /// The same of a DELETE which needs no more than these columns of the table, by their places; None: all.
+    ///
+    /// # Errors
+    /// As [`Modify::query`].
+    pub(crate) fn query_of(
+        &self,
+        schema: &TableSchema,
+        needed: Option<&BTreeSet<usize>>,
+    ) -> Result<Box<ast::Query>> {
         let mut items = assigned_items(schema, &self.target_name(), self.assignments())?;
+        if let Some(needed) = needed {
+            let mut place = 0;
+            items.retain(|_| {
+                place += 1;
+                // The VID comes first.
+                place == 1 || needed.contains(&(place - 2))
+            });
+        }
         items.extend(row_items(self.assignments()));
         items.extend(Beside::of(self, schema)?.items());
         let mut query = self.over_target(items, self.from.clone(), self.selection.clone())?;

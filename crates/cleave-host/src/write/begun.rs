@@ -7,10 +7,19 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::{concat_batches, filter_record_batch};
 
 use crate::error::Result;
+
+/// The bytes that the values of `rows` take. Batches of one page are slices of its columns: each counts its own part.
+pub(crate) fn byte_count(rows: &RecordBatch) -> usize {
+    let of_column = |column: &ArrayRef| {
+        let bytes = column.to_data().get_slice_memory_size();
+        bytes.unwrap_or_else(|_| column.get_array_memory_size())
+    };
+    rows.columns().iter().map(of_column).sum()
+}
 
 /// Batches of about one size that are joined.
 const FEW: usize = 16;
@@ -35,13 +44,13 @@ impl Begun {
 
     /// Bytes of memory that they take.
     pub(crate) fn byte_count(&self) -> usize {
-        self.batches().map(RecordBatch::get_array_memory_size).sum()
+        self.batches().map(byte_count).sum()
     }
 
     /// The same of each batch, beside what tells it from others: clones share batches.
     pub(crate) fn batch_bytes(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let place = |rows: &Arc<RecordBatch>| Arc::as_ptr(rows).addr();
-        self.batches.iter().map(move |rows| (place(rows), rows.get_array_memory_size()))
+        self.batches.iter().map(move |rows| (place(rows), byte_count(rows)))
     }
 
     /// The batches, in the order of their rows.

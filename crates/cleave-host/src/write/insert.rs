@@ -29,7 +29,7 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
 
-use super::begun::Begun;
+use super::begun::{Begun, byte_count};
 use super::compact::compact;
 use super::key_run::write_memtable;
 use super::load::{BulkLoad, made_anew, segment_ref, target};
@@ -76,7 +76,7 @@ pub(crate) async fn gather(
     while let Some(batch) = batches.next().await {
         let batch = batch?;
         rows += batch.num_rows();
-        bytes += batch.get_array_memory_size();
+        bytes += byte_count(&batch);
         few.push(batch);
         if rows > ROWS_MAX || bytes > BYTES_MAX {
             return Ok(Gathered::Many(few, batches));
@@ -94,11 +94,11 @@ pub(crate) async fn gather_up_to(
     mut rest: BoxStream<'_, Result<RecordBatch>>,
     bytes_max: usize,
 ) -> Result<Gathered<'_>> {
-    let mut bytes: usize = first.iter().map(RecordBatch::get_array_memory_size).sum();
+    let mut bytes: usize = first.iter().map(byte_count).sum();
     while bytes <= bytes_max {
         let Some(batch) = rest.next().await else { return Ok(Gathered::Few(first)) };
         let batch = batch?;
-        bytes += batch.get_array_memory_size();
+        bytes += byte_count(&batch);
         first.push(batch);
     }
     Ok(Gathered::Many(first, rest))
@@ -111,7 +111,7 @@ pub(crate) fn are_few(rows: &RecordBatch) -> bool {
 
 /// The same of rows in several batches.
 pub(crate) fn are_few_in_all(rows: &[RecordBatch]) -> bool {
-    let bytes: usize = rows.iter().map(RecordBatch::get_array_memory_size).sum();
+    let bytes: usize = rows.iter().map(byte_count).sum();
     rows.iter().map(RecordBatch::num_rows).sum::<usize>() <= ROWS_MAX && bytes <= BYTES_MAX
 }
 

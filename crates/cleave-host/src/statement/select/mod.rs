@@ -550,6 +550,7 @@ impl PlannedQuery {
         let fragment_context = self.context.host_fragment_context()?;
         let task = TaskContext::from(&*self.state);
         let config = task.session_config().clone().with_extension(fragment_context);
+        let config = self.context.with_batches_of_long_values(config);
         let task = Arc::new(task.with_session_config(config));
         engine::give_way();
         // After the cuts: what is planned, shown and encoded is without it.

@@ -112,6 +112,15 @@ impl PlannedInput {
         self.pages.iter().map(|page| page.tablet).collect()
     }
 
+    /// Bytes of long values that a row has, in the page where that is most.
+    pub fn long_bytes(&self) -> u64 {
+        let bytes = |entry: &cleave_store::PageEntry| {
+            let bytes: u64 = entry.overflow.iter().map(|page| page.extent.bytes() as u64).sum();
+            bytes / u64::from(entry.page.row_count.max(1))
+        };
+        self.entries().map(|(_, entry)| bytes(entry)).max().unwrap_or_default()
+    }
+
     /// The input with only the pages of these tablets, by place.
     pub fn in_tablets(self, wanted: &BTreeSet<usize>) -> Self {
         let pages = self.pages.iter().filter(|page| wanted.contains(&page.tablet));

@@ -24,6 +24,7 @@ use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::common::ScalarValue;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::Expr;
+use datafusion::prelude::SessionConfig;
 
 use super::planned_input::{OfferedIndex, PlannedInput};
 use super::with_parts::BoundParts;
@@ -38,6 +39,8 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::locking::target_of;
 use crate::statement::modify::TARGET;
 
+/// Most bytes of long values that a batch has.
+const LONG_BYTES_OF_BATCH: u64 = 32 << 20;
 /// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
 const READ_AHEAD: usize = 4;
 /// The same where a device may have what is not yet taken.
@@ -357,6 +360,15 @@ impl StatementContext {
     /// All inputs so far, by number.
     pub fn inputs(&self) -> Vec<StatementInput> {
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `config` with fewer rows a batch where rows of its inputs have long values: operators put batches together by rows, and one text
+    /// column of a batch has 2 GiB at most.
+    pub(super) fn with_batches_of_long_values(&self, config: SessionConfig) -> SessionConfig {
+        let bytes = self.inputs().iter().map(|input| input.input.long_bytes()).max().unwrap_or(0);
+        let most = LONG_BYTES_OF_BATCH.checked_div(bytes).unwrap_or(u64::MAX).max(1);
+        let row_count = config.batch_size().min(usize::try_from(most).unwrap_or(usize::MAX));
+        config.with_batch_size(row_count)
     }
 
     /// What the scans that run on the host need: every input, pages by way of the link.

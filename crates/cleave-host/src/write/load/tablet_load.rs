@@ -11,7 +11,6 @@ use cleave_store::{
     EncodedPage, PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, SegmentWriter,
     TableSchema, VersionMap,
 };
-use datafusion::execution::memory_pool::MemoryLimit;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -44,6 +43,7 @@ pub(super) struct TabletLoad {
     pub(super) claim: Arc<Claim>,
     pub(super) merger: RunMerger,
     segment: SegmentRef,
+    class: PageClass,
     /// One task each. First, so that a load that is given up ends them before they can take the end of `rows` for that
     /// of the load.
     encoder: JoinSet<Result<()>>,
@@ -83,10 +83,7 @@ impl TabletLoad {
         let claim = transaction.claim(&device);
         let merger = RunMerger::new(&database, &device, settings)?;
         let sharing = tablet.indexes.len().saturating_mul(tablet_count);
-        let sort_bytes = match database.query_runtime().memory_pool.memory_limit() {
-            MemoryLimit::Finite(limit) => limit / SORT_SHARE,
-            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
-        };
+        let sort_bytes = database.query_memory_max() / SORT_SHARE;
         let mut indexes = Vec::with_capacity(tablet.indexes.len());
         for index in &tablet.indexes {
             let run = segment_ref(transaction, schema)?;
@@ -95,7 +92,8 @@ impl TabletLoad {
             let writer = writer.within(sort_bytes, sharing);
             indexes.push(IndexLoad::begin(shape, writer, merger.clone()));
         }
-        let writer = SegmentWriter::new(segment, schema, PageClass::BULK, 0, tablet.next_vid)?;
+        let class = database.load_pages(tablet_count);
+        let writer = SegmentWriter::new(segment, schema, class, 0, tablet.next_vid)?;
         let (rows, rows_received) = mpsc::channel(BATCHES_WAITING);
         let (encoded, encoded_received) = mpsc::channel(PAGES_WAITING);
         let ahead = AHEAD_BULK / u32::try_from(tablet_count).unwrap_or(u32::MAX).max(1);
@@ -106,6 +104,7 @@ impl TabletLoad {
             claim,
             merger,
             segment,
+            class,
             encoder: one_task(encode(writer, rows_received, encoded)),
             sink: one_task(write(sink, encoded_received)),
             indexes,
@@ -145,7 +144,7 @@ impl TabletLoad {
     /// # Errors
     /// As [`TabletLoad::give`].
     pub(super) async fn finish_heap(&mut self) -> Result<SegmentDirectory> {
-        let mut heap = SegmentDirectory::new(self.segment, SegmentKind::Heap, PageClass::BULK);
+        let mut heap = SegmentDirectory::new(self.segment, SegmentKind::Heap, self.class);
         heap.pages = self.finish_pages().await?;
         heap.sealed = true;
         Ok(heap)

@@ -1,0 +1,41 @@
+//! The program's allocator.
+//!
+//! mimalloc keeps freed memory for a second, since pages and batches come and go in megabytes on every thread (decision 0010).
+//! Where the budgets are small, what it keeps would be larger than they are: there it gives memory back at once.
+
+#![expect(unsafe_code, reason = "mimalloc's options are functions of C")]
+
+use std::ffi::{c_int, c_long};
+
+use crate::arguments::MemoryBudgets;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Budgets that are smaller in all.
+const SMALL_BYTES: u64 = 512 << 20;
+
+/// `mi_option_purge_delay` of mimalloc 3: milliseconds until freed memory is given back.
+const PURGE_DELAY: c_int = 15;
+/// Its default.
+const PURGE_DELAY_DEFAULT: c_long = 1000;
+
+unsafe extern "C" {
+    fn mi_option_get(option: c_int) -> c_long;
+    fn mi_option_set(option: c_int, value: c_long);
+}
+
+/// Has the allocator keep little where `budgets` are small, unless MIMALLOC_PURGE_DELAY says otherwise.
+pub(crate) fn keep_within(budgets: MemoryBudgets) {
+    let (Some(pool), Some(query)) = (budgets.buffer_pool, budgets.query) else { return };
+    if pool.saturating_add(query) >= SMALL_BYTES {
+        return;
+    }
+    // SAFETY: reads one number of a table that mimalloc fills before it allocates; numbers beyond it give 0.
+    let delay = unsafe { mi_option_get(PURGE_DELAY) };
+    // Any other number is another option's, or somebody's choice.
+    if delay == PURGE_DELAY_DEFAULT {
+        // SAFETY: writes the number that was read; mimalloc reads it whenever it frees, and takes any value at any time.
+        unsafe { mi_option_set(PURGE_DELAY, 0) };
+    }
+}
