@@ -41,6 +41,7 @@ mod key_filters;
 mod late_columns;
 mod load;
 mod log;
+mod long_values;
 mod lying_devices;
 mod many_changes;
 mod narrowing;
