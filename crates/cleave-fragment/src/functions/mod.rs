@@ -38,7 +38,7 @@ use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
 pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
-    justify_interval, milliseconds_of, seconds_of,
+    justify_interval, milliseconds_of, seconds_of, span,
 };
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};

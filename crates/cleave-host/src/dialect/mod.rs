@@ -9,6 +9,7 @@
 //!    engine would refuse the pair; dates and days add up, and dates and hours.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
+//!    [`WindowFrames`]: frames of windows over every type that sorts.
 //! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
 //!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
@@ -43,6 +44,7 @@ mod typed_literals;
 mod types;
 mod values_as_queries;
 
+mod window_frames;
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
@@ -55,3 +57,4 @@ pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;
+pub use window_frames::WindowFrames;
