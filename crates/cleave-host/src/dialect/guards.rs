@@ -190,7 +190,7 @@ fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> E
 }
 
 /// Functions that have a value for all values of their arguments.
-const TOTAL: [&str; 30] = [
+const TOTAL: [&str; 32] = [
     "abs",
     "age",
     "array_length",
@@ -287,3 +287,5 @@ fn always_casts(from: &DataType, to: &DataType) -> bool {
         _ => false,
     }
 }
+    "double_of",
+    "real_of",
