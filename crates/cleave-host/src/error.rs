@@ -336,6 +336,8 @@ pub enum Fault {
     /// More locks than there may be (53200).
     TooManyLocks,
     /// More columns than there may be (54011).
+    /// A query that names itself where it cannot (42P19).
+    Recursion,
     TooManyColumns,
     /// A limit of the parser: too deep (54001).
     TooComplex,

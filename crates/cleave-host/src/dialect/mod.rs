@@ -50,6 +50,7 @@ pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
 pub use guards::Guards;
 pub use interval_keys::IntervalKeys;
+pub(crate) use having_alone::AGGREGATES;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use set_operations::SetOperations;
