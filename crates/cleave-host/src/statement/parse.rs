@@ -263,6 +263,8 @@ pub struct Insert {
     pub alias: Option<ast::Ident>,
     /// The columns as listed; empty: all of the table's, in order.
     pub columns: Vec<String>,
+    /// Where each of them stands.
+    pub column_places: Vec<Option<Position>>,
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
     /// ON CONFLICT.
