@@ -6,7 +6,7 @@
 //!    names; those that make text are our [own](functions).
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
-//!    engine would refuse the pair; dates and days add up, and dates and hours.
+//!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what PostgreSQL does.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
 //!    [`WindowFrames`]: frames of windows over every type that sorts.
@@ -31,6 +31,7 @@ mod integer_literals;
 mod interval_keys;
 mod lower_calls;
 mod lower_syntax;
+mod operand_types;
 mod operators;
 mod outer_tables;
 mod overlaps;
@@ -43,14 +44,14 @@ mod similar_pattern;
 mod typed_literals;
 mod types;
 mod values_as_queries;
-
 mod window_frames;
+
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
 pub use guards::Guards;
-pub use interval_keys::IntervalKeys;
 pub(crate) use having_alone::AGGREGATES;
+pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
 pub use set_operations::SetOperations;
