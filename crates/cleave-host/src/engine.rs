@@ -36,7 +36,8 @@ use tokio::task::JoinError;
 
 use crate::dialect::{
     BoundedFunctions, CheckedArithmetic, Guards, IntervalKeys, PostgresOperators, PostgresTypes,
-    SetOperations, TypedLiterals, statement_timestamp, text_functions, window_functions,
+    SetOperations, TypedLiterals, WindowFrames, statement_timestamp, text_functions,
+    window_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -104,6 +105,7 @@ fn base_state() -> SessionState {
             Arc::new(ResolveGroupingFunction::new()),
             Arc::new(SetOperations),
             Arc::new(TypedLiterals),
+            Arc::new(WindowFrames),
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),
             Arc::new(BoundedFunctions),

@@ -11,6 +11,7 @@
 //! Source: house style, "Errors"; issue 2, "Bad input".
 
 mod codes;
+mod no_operator;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use crate::storage_error::StorageError;
 use crate::suggest::nearest;
 use crate::value::ValueError;
 use codes::{engine_sqlstate, schema_sqlstate};
+pub use no_operator::NoOperator;
 
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -117,8 +119,17 @@ pub enum Error {
         source: Box<ValueError>,
     },
     /// A literal in quotes that is no value of the type it stands beside: change it.
-    #[error(transparent)]
-    Literal(Box<ValueError>),
+    #[error("{}{source}", At(*position))]
+    Literal {
+        /// What is wrong with it.
+        #[source]
+        source: Box<ValueError>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// An operator that values of these types do not have: cast one of them (42883).
+    #[error("{_0}")]
+    NoOperator(Box<NoOperator>),
     /// A file or stream to be loaded that is wrong at one place: correct it there.
     #[error("{place}: {fault}")]
     Input {
@@ -325,6 +336,8 @@ pub enum Fault {
     Options,
     /// An aggregate where there are no groups (42803).
     Grouping,
+    /// A query that names itself where it cannot (42P19).
+    Recursion,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter of a statement whose type nothing tells (42P18).
@@ -452,9 +465,10 @@ impl Error {
             Self::UnknownName { kind, .. } => kind.sqlstate_unknown(),
             Self::NameTaken { kind, .. } => kind.sqlstate_taken(),
             Self::SettingValue { .. } => "22023",
-            Self::Value { source, .. } | Self::Parameter { source, .. } | Self::Literal(source) => {
-                source.sqlstate()
-            }
+            Self::Value { source, .. }
+            | Self::Parameter { source, .. }
+            | Self::Literal { source, .. } => source.sqlstate(),
+            Self::NoOperator(_) => "42883",
             Self::Input { fault, .. } => fault.sqlstate(),
             Self::InputSchema { .. } => "22P04",
             Self::NotNull { .. } => "23502",
@@ -482,7 +496,9 @@ impl Error {
             Self::Syntax { position, .. }
             | Self::Unsupported { position, .. }
             | Self::Invalid { position, .. }
+            | Self::Literal { position, .. }
             | Self::UnknownName { position, .. } => *position,
+            Self::NoOperator(found) => found.position,
             _ => None,
         }
     }
@@ -492,6 +508,7 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported { hint, .. } => hint.clone(),
+            Self::NoOperator(_) => Some(NoOperator::HINT.to_owned()),
             Self::UnknownName { suggestion: Some(name), .. } => {
                 Some(format!("did you mean \"{name}\"?"))
             }
@@ -569,6 +586,11 @@ impl Error {
         Self::Conflict { kind, detail: Some(error.to_string()) }
     }
 
+    /// A literal in quotes that is no value.
+    pub(crate) fn literal(source: ValueError) -> Self {
+        Self::Literal { source: Box::new(source), position: None }
+    }
+
     /// A failed operation on a file.
     pub fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self::Io { action, path: path.to_owned(), source }
@@ -581,7 +603,9 @@ impl Error {
             Self::Syntax { position, .. }
             | Self::Unsupported { position, .. }
             | Self::Invalid { position, .. }
+            | Self::Literal { position, .. }
             | Self::UnknownName { position, .. } => *position = position.or(place),
+            Self::NoOperator(found) => found.position = found.position.or(place),
             _ => {}
         }
         self

@@ -95,13 +95,15 @@ pub fn interval_span() -> Arc<ScalarUDF> {
     row_function("interval_span", one_interval, gives, |args| {
         let [intervals] = take_function_args("interval_span", args)?;
         let intervals = of_days(intervals)?;
-        let spans: Decimal128Array = unary(&intervals, |interval| {
-            let days = i128::from(interval.months) * i128::from(DAYS_PER_MONTH)
-                + i128::from(interval.days);
-            days * i128::from(DAY_NS) + i128::from(interval.nanoseconds)
-        });
+        let spans: Decimal128Array = unary(&intervals, span);
         Ok(Arc::new(spans.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))
     })
+}
+
+/// The length of an interval, in nanoseconds.
+pub fn span(interval: IntervalMonthDayNano) -> i128 {
+    let days = i128::from(interval.months) * i128::from(DAYS_PER_MONTH) + i128::from(interval.days);
+    days * i128::from(DAY_NS) + i128::from(interval.nanoseconds)
 }
 
 /// The seconds within a minute of a time, or of an interval, with their fraction.

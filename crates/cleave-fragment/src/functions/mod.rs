@@ -9,8 +9,9 @@
 //! 6. [`table_sketch()`]: what ANALYZE gathers of a table.
 //! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their domains](within_domains).
 //! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare by.
-//! 9. [`row_function()`] makes a function of one row of what it takes, gives and does.
-//! 10. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`] and
+//! 9. [`double_of`], [`real_of`]: numerics as the nearest floats.
+//! 10. [`row_function()`] makes a function of one row of what it takes, gives and does.
+//! 11. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`] and
 //!     [`string_agg()`], the same of an operator and of an aggregate.
 
 mod average;
@@ -19,6 +20,7 @@ pub mod calendar;
 mod checked_arithmetic;
 mod concatenate;
 mod exact_sum;
+mod float_of;
 mod intervals;
 mod numbers;
 mod packed_key;
@@ -36,9 +38,10 @@ pub use checked_arithmetic::{checked_add, checked_multiply, checked_subtract};
 pub use concatenate::{concatenate, is_concatenated};
 use datafusion_expr::{AggregateUDF, ScalarUDF};
 pub use exact_sum::exact_sum;
+pub use float_of::{double_of, float_of, floats_of, real_of};
 pub use intervals::{
     age, interval_divided, interval_span, interval_times, justify_days, justify_hours,
-    justify_interval, milliseconds_of, seconds_of,
+    justify_interval, milliseconds_of, seconds_of, span,
 };
 pub use numbers::{checked_divide, div, sign, width_bucket, within_domains};
 pub use packed_key::{KeyLayout, KeyPart, PartKind, pack_key, part_of_key};
@@ -87,6 +90,8 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         interval_times(),
         interval_divided(),
         interval_span(),
+        double_of(),
+        real_of(),
     ]
 }
 

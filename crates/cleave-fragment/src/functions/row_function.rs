@@ -79,6 +79,9 @@ pub enum ArgumentFault {
         /// What it is.
         reason: String,
     },
+    /// An offset of a window's frame below zero.
+    #[error("invalid preceding or following size in window function")]
+    FrameOffset,
     /// A pattern that is no regular expression.
     #[error("invalid regular expression: {reason}")]
     Pattern {
@@ -100,6 +103,7 @@ impl ArgumentFault {
             Self::TimeOutOfRange { .. } => "22008",
             Self::Form { .. } => "22007",
             Self::Invalid { .. } => "22023",
+            Self::FrameOffset => "22013",
             Self::Pattern { .. } => "2201B",
         }
     }

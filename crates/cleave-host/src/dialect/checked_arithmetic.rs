@@ -1,8 +1,10 @@
 //! Arithmetic of integers that fails instead of wrapping around, of numerics that is fast where they are narrow, and of doubles that
-//! gives no infinity; comparisons of intervals; values that become text without being told to.
+//! gives no infinity; numerics that become the nearest floats; comparisons of intervals; values that become text without being
+//! told to.
 
 use cleave_fragment::functions::{
-    checked_add, checked_divide, checked_multiply, checked_subtract, interval_span, quotient,
+    checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
+    quotient,
 };
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
@@ -54,6 +56,16 @@ fn checked(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
                     Transformed::yes(text_of().call(vec![*to_text.expr]))
                 }
                 expr => Transformed::no(expr),
+            };
+        }
+        Expr::Cast(to_float) => {
+            let own = to_float.expr.get_type(schema).ok();
+            let function = own.and_then(|own| float_of(&own, to_float.field.data_type()));
+            return match (expr, function) {
+                (Expr::Cast(to_float), Some(function)) => {
+                    Transformed::yes(function.call(vec![*to_float.expr]))
+                }
+                (expr, _) => Transformed::no(expr),
             };
         }
         _ => return Transformed::no(expr),

@@ -12,23 +12,28 @@
 //!
 //! A CASE with a value to compare is computed branch by branch, each for the rows that come to it, and no rule takes it apart. Of WHERE and
 //! ON the conditions stay apart, so that each goes as far down as it can: one that can fail takes those before it along
-//! that speak of its tables alone. A condition that compares columns of both sides of a join is asked as a key, as in PostgreSQL.
+//! that speak of its tables alone. Before WHERE come the conditions of an inner join's ON, and of an outer join's whose rows of NULLs
+//! WHERE leaves out: it is made an inner one here. A condition that compares columns of both sides of a join is asked as a key, as in PostgreSQL.
 //!
 //! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal cost.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ScalarValue, TableReference};
+use datafusion::common::{DFSchema, JoinType, ScalarValue, TableReference};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::Case;
-use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
+use datafusion::logical_expr::utils::{
+    conjunction, merge_schema, split_conjunction, split_conjunction_owned,
+};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, Operator, lit,
 };
-use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
+use datafusion::optimizer::{AnalyzerRule, OptimizerContext, OptimizerRule};
 
 use super::rewrite::rewrite_expressions;
 
@@ -49,32 +54,132 @@ impl AnalyzerRule for Guards {
 fn guarded_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     match plan {
         LogicalPlan::Filter(filter) => {
-            let schema = filter.input.schema();
-            match guarded_conditions(filter.predicate, schema)? {
-                Transformed { data: predicate, transformed: true, .. } => {
-                    let filter = Filter::try_new(predicate, filter.input)?;
-                    Ok(Transformed::yes(LogicalPlan::Filter(filter)))
-                }
-                Transformed { data: predicate, .. } => {
-                    let filter = Filter::try_new(predicate, filter.input)?;
-                    Ok(Transformed::no(LogicalPlan::Filter(filter)))
-                }
-            }
+            let schema = Arc::clone(filter.input.schema());
+            let conditions: Vec<Expr> =
+                split_conjunction(&filter.predicate).into_iter().cloned().collect();
+            let mut known = Vec::new();
+            let input = reduced(Arc::unwrap_or_clone(filter.input), &conditions, &mut known)?;
+            let predicate = guarded_conditions(filter.predicate, &schema, known)?;
+            let is_new = input.transformed || predicate.transformed;
+            let filter = Filter::try_new(predicate.data, Arc::new(input.data))?;
+            Ok(Transformed::new_transformed(LogicalPlan::Filter(filter), is_new))
         }
         LogicalPlan::Join(mut join) => {
             let Some(filter) = join.filter.take() else {
                 return Ok(Transformed::no(LogicalPlan::Join(join)));
             };
             let schema = merge_schema(&[&join.left, &join.right]);
-            let filter = guarded_conditions(filter, &schema)?;
+            let conditions: Vec<Expr> = split_conjunction(&filter).into_iter().cloned().collect();
+            let mut known = Vec::new();
+            let mut is_new = false;
+            // What ON leaves out stays out of the result on the sides whose rows it can drop.
+            for (side, drops) in [
+                (&mut join.left, matches!(join.join_type, JoinType::Inner | JoinType::Right)),
+                (&mut join.right, matches!(join.join_type, JoinType::Inner | JoinType::Left)),
+            ] {
+                if drops {
+                    let taken = Arc::unwrap_or_clone(std::mem::take(side));
+                    let reduced = reduced(taken, &conditions, &mut known)?;
+                    is_new |= reduced.transformed;
+                    *side = Arc::new(reduced.data);
+                }
+            }
+            let filter = guarded_conditions(filter, &schema, known)?;
             join.filter = Some(filter.data);
-            Ok(Transformed::new_transformed(LogicalPlan::Join(join), filter.transformed))
+            let is_new = is_new || filter.transformed;
+            Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_new))
         }
         plan if has_branches(&plan)? => {
             rewrite_expressions(plan, &|expr, schema| Ok(guarded(expr, schema)))
         }
         plan => Ok(Transformed::no(plan)),
     }
+}
+
+/// `plan` without the outer joins whose rows of NULLs `conditions` leave out, as the engine would make it later; to `known` come the
+/// conditions of ON that hold for every row that is left: PostgreSQL asks them first.
+fn reduced(
+    plan: LogicalPlan,
+    conditions: &[Expr],
+    known: &mut Vec<Expr>,
+) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Join(join) = plan else { return Ok(Transformed::no(plan)) };
+    let kind = join.join_type;
+    let mut join = match conjunction(spoken_of(&join.schema, conditions)) {
+        Some(predicate) if kind.is_outer() => {
+            let filter = Filter::try_new(predicate, Arc::new(LogicalPlan::Join(join)))?;
+            let rule = EliminateOuterJoin::new();
+            let filter = rule.rewrite(LogicalPlan::Filter(filter), &OptimizerContext::new())?;
+            match filter.data {
+                LogicalPlan::Filter(filter) => match Arc::unwrap_or_clone(filter.input) {
+                    LogicalPlan::Join(join) => join,
+                    input => return Ok(Transformed::yes(input)),
+                },
+                plan => return Ok(Transformed::yes(plan)),
+            }
+        }
+        _ => join,
+    };
+    let mut is_new = join.join_type != kind;
+    let mut conditions = conditions.to_vec();
+    if join.join_type == JoinType::Inner
+        && let Some(filter) = join.filter.take()
+    {
+        let mut own = Vec::new();
+        for condition in split_conjunction_owned(filter) {
+            let is_key = is_equality(&condition) && tables_of(&condition).len() > 1;
+            let guarded = match is_key || is_left_alone(&condition) {
+                true => None,
+                false => guarded_from_above(&condition, &conditions, &join.schema),
+            };
+            is_new |= guarded.is_some();
+            let condition = guarded.unwrap_or(condition);
+            if !is_key && !is_left_alone(&condition) {
+                known.push(condition.clone());
+            }
+            own.push(condition);
+        }
+        conditions.extend(own.iter().cloned());
+        join.filter = conjunction(own);
+    }
+    for (side, is_kept) in [
+        (&mut join.left, matches!(join.join_type, JoinType::Inner | JoinType::Left)),
+        (&mut join.right, matches!(join.join_type, JoinType::Inner | JoinType::Right)),
+    ] {
+        if is_kept {
+            let taken = Arc::unwrap_or_clone(std::mem::take(side));
+            let reduced = reduced(taken, &conditions, known)?;
+            is_new |= reduced.transformed;
+            *side = Arc::new(reduced.data);
+        }
+    }
+    Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_new))
+}
+
+/// A condition of ON that can fail behind those of `above`, such as WHERE, that cannot.
+fn guarded_from_above(condition: &Expr, above: &[Expr], schema: &DFSchema) -> Option<Expr> {
+    if !can_fail(condition, schema) {
+        return None;
+    }
+    let tables = tables_of(condition);
+    let guards = above.iter().filter(|guard| {
+        let is_known = condition.exists(|part| Ok(part == *guard)).unwrap_or(true);
+        !is_known
+            && !is_left_alone(guard)
+            && tables_of(guard).is_subset(&tables)
+            && !can_fail(guard, schema)
+    });
+    let guard = conjunction(guards.cloned())?;
+    Some(case(guard, [(true, condition.clone())], lit(false)))
+}
+
+/// Those of `conditions` that name columns of `schema` alone.
+fn spoken_of(schema: &DFSchema, conditions: &[Expr]) -> Vec<Expr> {
+    let is_spoken_of = |condition: &&Expr| {
+        !is_left_alone(condition)
+            && condition.column_refs().into_iter().all(|column| schema.has_column(column))
+    };
+    conditions.iter().filter(is_spoken_of).cloned().collect()
 }
 
 /// Whether an expression of `plan` decides which other is asked.
@@ -90,34 +195,41 @@ fn has_branches(plan: &LogicalPlan) -> Result<bool> {
     Ok(has_any)
 }
 
-/// The conditions that hold together, each of which can fail behind those before it.
-fn guarded_conditions(predicate: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+/// The conditions that hold together, each of which can fail behind `known`, which hold of its rows, behind those that cannot fail,
+/// which PostgreSQL asks first as they cost less, and behind those before it.
+fn guarded_conditions(
+    predicate: Expr,
+    schema: &DFSchema,
+    known: Vec<Expr>,
+) -> Result<Transformed<Expr>> {
     let mut is_new = false;
-    let mut before: Vec<(Expr, BTreeSet<TableReference>)> = Vec::new();
     let mut conditions = Vec::new();
     for condition in split_conjunction_owned(predicate) {
         let inner = condition.transform_up(|expr| Ok(guarded(expr, schema)))?;
         is_new |= inner.transformed;
-        let mut condition = inner.data;
-        if is_left_alone(&condition) {
-            conditions.push(condition);
-            continue;
-        }
-        let tables = tables_of(&condition);
-        if can_fail(&condition, schema) && !(tables.len() > 1 && is_equality(&condition)) {
+        let condition = inner.data;
+        let fails = !is_left_alone(&condition) && can_fail(&condition, schema);
+        conditions.push((condition, fails));
+    }
+    let with_tables = |condition: &Expr| (condition.clone(), tables_of(condition));
+    let safe = conditions.iter().filter(|(own, fails)| !fails && !is_left_alone(own));
+    let mut before: Vec<(Expr, BTreeSet<TableReference>)> =
+        known.iter().chain(safe.map(|(own, _)| own)).map(with_tables).collect();
+    for (condition, _) in conditions.iter_mut().filter(|(_, fails)| *fails) {
+        let tables = tables_of(condition);
+        if !(tables.len() > 1 && is_equality(condition)) {
             let guard = before.iter().filter(|(_, own)| own.is_subset(&tables));
             if let Some(guard) = conjunction(guard.map(|(guard, _)| guard.clone())) {
-                condition = case(guard, [(true, condition)], lit(false));
+                *condition = case(guard, [(true, std::mem::take(condition))], lit(false));
                 is_new = true;
                 // It holds only where those do.
                 before.retain(|(_, own)| !own.is_subset(&tables));
             }
         }
         before.push((condition.clone(), tables));
-        conditions.push(condition);
     }
-    let predicate = conjunction(conditions).unwrap_or_else(|| lit(true));
-    Ok(Transformed::new_transformed(predicate, is_new))
+    let predicate = conjunction(conditions.into_iter().map(|(condition, _)| condition));
+    Ok(Transformed::new_transformed(predicate.unwrap_or_else(|| lit(true)), is_new))
 }
 
 /// What has a subquery becomes a join, and what is another one each time must not be asked twice.
@@ -190,7 +302,7 @@ fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> E
 }
 
 /// Functions that have a value for all values of their arguments.
-const TOTAL: [&str; 30] = [
+const TOTAL: [&str; 32] = [
     "abs",
     "age",
     "array_length",
@@ -204,6 +316,7 @@ const TOTAL: [&str; 30] = [
     "concatenate",
     "date_part",
     "date_trunc",
+    "double_of",
     "ends_with",
     "greatest",
     "initcap",
@@ -216,6 +329,7 @@ const TOTAL: [&str; 30] = [
     "nullif",
     "octet_length",
     "position",
+    "real_of",
     "rtrim",
     "starts_with",
     "strpos",

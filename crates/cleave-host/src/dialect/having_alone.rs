@@ -1,5 +1,7 @@
 //! HAVING without groups and aggregates: one row or none, whatever FROM has.
 //!
+//! `GROUP BY ()` is HAVING that always holds.
+//!
 //! `SELECT 42 FROM t WHERE … HAVING c` is `SELECT 42 WHERE c`: PostgreSQL reads no table for it either.
 
 use std::collections::BTreeSet;
@@ -23,6 +25,7 @@ impl VisitorMut for Lower {
     type Break = ();
 
     fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        one_group(select);
         let has_groups =
             !matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
         if select.having.is_none() || has_groups {
@@ -43,8 +46,18 @@ impl VisitorMut for Lower {
     }
 }
 
+/// `GROUP BY ()` makes one group of all rows, as an aggregate or HAVING does without it.
+fn one_group(select: &mut ast::Select) {
+    let ast::GroupByExpr::Expressions(keys, _) = &mut select.group_by else { return };
+    let count = keys.len();
+    keys.retain(|key| !matches!(key, Expr::Tuple(parts) if parts.is_empty()));
+    if keys.is_empty() && count > 0 && select.having.is_none() {
+        select.having = Some(Expr::value(ast::Value::Boolean(true)));
+    }
+}
+
 /// Names that aggregates are called by.
-static AGGREGATES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+pub(crate) static AGGREGATES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
     let ours = cleave_fragment::functions::aggregate();
     let mut names: BTreeSet<String> = ["every", "variance", "mode"].map(str::to_owned).into();
     for function in SessionStateDefaults::default_aggregate_functions().iter().chain(&ours) {

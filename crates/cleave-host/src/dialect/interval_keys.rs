@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!  ORDER BY x, PARTITION BY x, USING (x)   ─▶   … interval_span(x)
+//!  DISTINCT ON (x), array_agg(y ORDER BY x) ─▶   the same
 //!  GROUP BY x                              ─▶   GROUP BY interval_span(x), with first_value(x) as what is shown
 //!  SELECT DISTINCT x                       ─▶   the same
 //!  min(x), max(x)                          ─▶   first_value(x ORDER BY interval_span(x))
@@ -80,14 +81,49 @@ fn by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let columns = input.schema().columns().into_iter().map(Expr::Column).collect();
             grouped(Aggregate::try_new(input, columns, Vec::new())?).map(Transformed::yes)
         }
-        LogicalPlan::Aggregate(aggregate)
-            if aggregate.group_expr.iter().any(|by| is_interval(by, &schema))
-                || aggregate.aggr_expr.iter().any(|expr| of_length(expr, &schema).is_some()) =>
-        {
-            grouped(aggregate).map(Transformed::yes)
+        LogicalPlan::Distinct(Distinct::On(mut on)) => {
+            for by in &mut on.on_expr {
+                *by = key(std::mem::take(by), &schema);
+            }
+            for by in on.sort_expr.iter_mut().flatten() {
+                by.expr = key(std::mem::take(&mut by.expr), &schema);
+            }
+            Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::On(on))))
+        }
+        LogicalPlan::Aggregate(_) => {
+            let ordered = rewrite_expressions(plan, &ordered)?;
+            match ordered.data {
+                LogicalPlan::Aggregate(aggregate) if has_keys(&aggregate, &schema) => {
+                    grouped(aggregate).map(Transformed::yes)
+                }
+                plan => Ok(Transformed::new_transformed(plan, ordered.transformed)),
+            }
         }
         plan => Ok(Transformed::no(plan)),
     }
+}
+
+/// An aggregate of rows in an order.
+fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expr {
+        // The order of DISTINCT is one of its arguments.
+        Expr::AggregateFunction(mut function)
+            if !function.params.distinct
+                && function.params.order_by.iter().any(|by| is_interval(&by.expr, schema)) =>
+        {
+            for by in &mut function.params.order_by {
+                by.expr = key(std::mem::take(&mut by.expr), schema);
+            }
+            Ok(Transformed::yes(Expr::AggregateFunction(function)))
+        }
+        expr => Ok(Transformed::no(expr)),
+    }
+}
+
+/// Whether intervals are grouped, or compared by an aggregate.
+fn has_keys(aggregate: &Aggregate, schema: &DFSchema) -> bool {
+    aggregate.group_expr.iter().any(|by| is_interval(by, schema))
+        || aggregate.aggr_expr.iter().any(|expr| of_length(expr, schema).is_some())
 }
 
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {

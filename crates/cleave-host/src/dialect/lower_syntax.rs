@@ -10,7 +10,7 @@ use super::lower_calls::lower_call;
 use super::outer_tables::name_outer_tables;
 use super::row_comparison::lower_row_comparison;
 use super::row_membership::lower_row_membership;
-use super::values_as_queries::lower_values;
+use super::values_as_queries::{lower_row_of_values, lower_values};
 use crate::statement::catalog_syntax::call;
 use datafusion::sql::sqlparser::ast::{
     self, CharacterLength, DataType, Expr, TrimWhereField, visit_expressions_mut,
@@ -46,6 +46,7 @@ pub fn lower_syntax(query: &mut ast::Query) {
         {
             escape_with_backslash(pattern, escape_char);
         }
+        lower_row_of_values(expression);
         lower_rows(expression);
         lower_call(expression);
         lower_row_membership(expression);

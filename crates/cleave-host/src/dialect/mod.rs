@@ -6,9 +6,10 @@
 //!    names; those that make text are our [own](functions).
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
-//!    engine would refuse the pair; dates and days add up, and dates and hours.
+//!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what PostgreSQL does.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
+//!    [`WindowFrames`]: frames of windows over every type that sorts.
 //! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
 //!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
@@ -30,6 +31,7 @@ mod integer_literals;
 mod interval_keys;
 mod lower_calls;
 mod lower_syntax;
+mod operand_types;
 mod operators;
 mod outer_tables;
 mod overlaps;
@@ -42,11 +44,13 @@ mod similar_pattern;
 mod typed_literals;
 mod types;
 mod values_as_queries;
+mod window_frames;
 
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
 pub use guards::Guards;
+pub(crate) use having_alone::AGGREGATES;
 pub use interval_keys::IntervalKeys;
 pub use lower_syntax::lower_syntax;
 pub use operators::PostgresOperators;
@@ -55,3 +59,4 @@ pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;
+pub use window_frames::WindowFrames;

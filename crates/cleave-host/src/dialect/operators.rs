@@ -13,6 +13,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::integer_literals::{as_integer, follows_argument, is_whole};
+use super::operand_types::{Does, check_operands};
 use super::typed_literals::typed_literal;
 
 /// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are integers.
@@ -31,9 +32,15 @@ impl ExprPlanner for PostgresOperators {
         else {
             return Ok(PlannerResult::Original(expr));
         };
+        let (one, other) = ((&expr.left, &left), (&expr.right, &right));
         if is_comparison(&expr.op) {
+            check_operands(&expr.op, Does::Compare, one, other)?;
             return comparison(expr, &left, &right).map(PlannerResult::Original);
         }
+        if calculates(&expr.op) {
+            check_operands(&expr.op, Does::Calculate, one, other)?;
+        }
+        let (expr, left, right) = with_numbers(expr, left, right)?;
         let planned = days(&expr, &left, &right)
             .or_else(|| scaled(&expr, &left, &right))
             .or_else(|| exact(&expr, &left, &right));
@@ -72,6 +79,34 @@ impl ExprPlanner for PostgresOperators {
 fn is_comparison(operator: &BinaryOperator) -> bool {
     use BinaryOperator as Op;
     matches!(operator, Op::Eq | Op::NotEq | Op::Lt | Op::LtEq | Op::Gt | Op::GtEq)
+}
+
+fn calculates(operator: &BinaryOperator) -> bool {
+    use BinaryOperator as Op;
+    matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
+}
+
+/// A literal in quotes beside a number as such a number, and what both are then.
+fn with_numbers(
+    mut expr: RawBinaryExpr,
+    mut left: DataType,
+    mut right: DataType,
+) -> Result<(RawBinaryExpr, DataType, DataType)> {
+    if calculates(&expr.op) {
+        if right.is_numeric()
+            && let Some(typed) = typed_literal(&expr.left, &right)?
+        {
+            left = typed.get_type(&DFSchema::empty())?;
+            expr.left = typed;
+        }
+        if left.is_numeric()
+            && let Some(typed) = typed_literal(&expr.right, &left)?
+        {
+            right = typed.get_type(&DFSchema::empty())?;
+            expr.right = typed;
+        }
+    }
+    Ok((expr, left, right))
 }
 
 /// Only where the engine has no comparison: types may not be settled yet, and the others are brought together

@@ -24,6 +24,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::AnalyzerRule;
 
+use super::operand_types::matched_inputs;
+
 /// What the number of a row among its equals is called.
 const COPY: &str = "\u{1}copy";
 
@@ -72,6 +74,10 @@ fn settled(join: Join) -> Result<LogicalPlan> {
         left => (left, true),
     };
     let right = Arc::unwrap_or_clone(join.right);
+    let name = if join.join_type == JoinType::LeftAnti { "EXCEPT" } else { "INTERSECT" };
+    let mut sides = [Arc::new(left), Arc::new(right)];
+    matched_inputs(name, &mut sides)?;
+    let [left, right] = sides.map(Arc::unwrap_or_clone);
     let types = common_types(&left, &right, join.join_type)?;
     let (left, right) = (with_types(left, &types)?, with_types(right, &types)?);
     let columns: Vec<Expr> = columns_of(&left);

@@ -8,14 +8,17 @@ use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, cast, lit};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, JoinConstraint, LogicalPlan, Operator, cast, lit,
+};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
 use super::functions::text_of;
+use super::operand_types::{check_compared, check_comparison, matched, matched_union};
 use super::rewrite::rewrite_expressions;
 use crate::error::Error;
 use crate::value::ColumnBuilder;
@@ -40,7 +43,21 @@ impl AnalyzerRule for TypedLiterals {
 fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     // A union has the types of its first branch until they are settled.
     let plan = match plan {
-        LogicalPlan::Union(union) => TypeCoercionRewriter::coerce_union(union)?,
+        LogicalPlan::Union(union) => TypeCoercionRewriter::coerce_union(matched_union(union)?)?,
+        LogicalPlan::Join(join) => {
+            for (left, right) in &join.on {
+                match join.join_constraint {
+                    JoinConstraint::On => {
+                        check_compared(Operator::Eq, left, right, &join.schema)?;
+                    }
+                    JoinConstraint::Using => {
+                        let (mut left, mut right) = (left.clone(), right.clone());
+                        matched("JOIN/USING", vec![&mut left, &mut right], &join.schema)?;
+                    }
+                }
+            }
+            LogicalPlan::Join(join)
+        }
         plan => plan,
     };
     rewrite_expressions(plan, &typed)
@@ -53,6 +70,7 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 return Ok(Transformed::no(Expr::InList(list)));
             };
             for item in &mut list.list {
+                check_compared(Operator::Eq, &list.expr, item, schema)?;
                 replace(item, &own, schema)?;
             }
             Ok(Transformed::yes(Expr::InList(list)))
@@ -61,6 +79,8 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let Ok(own) = between.expr.get_type(schema) else {
                 return Ok(Transformed::no(Expr::Between(between)));
             };
+            check_compared(Operator::GtEq, &between.expr, &between.low, schema)?;
+            check_compared(Operator::LtEq, &between.expr, &between.high, schema)?;
             replace(&mut between.low, &own, schema)?;
             replace(&mut between.high, &own, schema)?;
             Ok(Transformed::yes(Expr::Between(between)))
@@ -68,15 +88,24 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         Expr::Case(mut case) => {
             if let Some(Ok(own)) = case.expr.as_ref().map(|expr| expr.get_type(schema)) {
                 for (when, _) in &mut case.when_then_expr {
+                    if let Some(expr) = &case.expr {
+                        check_compared(Operator::Eq, expr, when, schema)?;
+                    }
                     replace(when, &own, schema)?;
                 }
             }
+            let results = case.when_then_expr.iter_mut().map(|(_, then)| then);
+            let results = case.else_expr.iter_mut().chain(results).map(Box::as_mut);
+            matched("CASE", results.collect(), schema)?;
             Ok(Transformed::yes(Expr::Case(case)))
         }
         Expr::BinaryExpr(mut binary) if compares(binary.op) || calculates(binary.op) => {
             let types = (binary.left.get_type(schema), binary.right.get_type(schema));
             if let (Ok(left), Ok(right)) = types {
                 if compares(binary.op) {
+                    let (one, other) =
+                        ((binary.left.as_ref(), &left), (binary.right.as_ref(), &right));
+                    check_comparison(binary.op, one, other)?;
                     replace(&mut binary.left, &right, schema)?;
                     replace(&mut binary.right, &left, schema)?;
                 } else {
@@ -98,6 +127,31 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             None => rounded(cast, schema),
         }),
+        Expr::InSubquery(within) => {
+            let rows = within.subquery.subquery.schema();
+            if let (Ok(own), [field]) = (within.expr.get_type(schema), rows.fields().as_ref()) {
+                let rows = Expr::Column(Column::from_name(field.name()));
+                let (one, other) = ((within.expr.as_ref(), &own), (&rows, field.data_type()));
+                check_comparison(Operator::Eq, one, other)?;
+            }
+            Ok(Transformed::no(Expr::InSubquery(within)))
+        }
+        Expr::ScalarFunction(mut function)
+            if ["coalesce", "greatest", "least"].contains(&function.name()) =>
+        {
+            let name = function.name().to_uppercase();
+            matched(&name, function.args.iter_mut().collect(), schema)?;
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
+        Expr::ScalarFunction(mut function) if function.name() == "nullif" => {
+            if let [one, other] = function.args.as_mut_slice() {
+                check_compared(Operator::Eq, one, other, schema)?;
+                if let Ok(own) = one.get_type(schema) {
+                    replace(other, &own, schema)?;
+                }
+            }
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
         Expr::ScalarFunction(function)
             if ["ceil", "floor", "trunc", "round"].contains(&function.name()) =>
         {
@@ -275,9 +329,7 @@ fn quoted(literal: &Expr) -> Option<&str> {
 
 fn parsed(literal: &Expr, text: &str, column_type: ColumnType) -> Result<Expr> {
     let mut builder = ColumnBuilder::new(&column_type, 1);
-    builder
-        .append_text(text)
-        .map_err(|error| DataFusionError::External(Box::new(Error::Literal(Box::new(error)))))?;
+    builder.append_text(text).map_err(|error| DataFusionError::from(Error::literal(error)))?;
     let value = ScalarValue::try_from_array(&builder.finish(), 0)?;
     let metadata = match literal {
         Expr::Literal(_, metadata) => metadata.clone(),

@@ -24,6 +24,31 @@ pub(super) fn lower_values(query: &mut ast::Query) {
     debug_assert!(flow.is_continue(), "nothing stops the visit");
 }
 
+/// `(VALUES (x))` as a value, which the parser crate reads as a call of a function: the query `(SELECT x)`.
+pub(super) fn lower_row_of_values(expression: &mut Expr) {
+    let Expr::Nested(inner) = expression else { return };
+    let Expr::Function(function) = inner.as_ref() else { return };
+    let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_slice() else { return };
+    let ast::FunctionArguments::List(list) = &function.args else { return };
+    if name.quote_style.is_some() || !name.value.eq_ignore_ascii_case("values") {
+        return;
+    }
+    let cells: Option<Vec<Expr>> = list
+        .args
+        .iter()
+        .map(|argument| match argument {
+            ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(cell)) => Some(cell.clone()),
+            _ => None,
+        })
+        .collect();
+    let (Some(cells), Ok(mut query)) = (cells, parsed("SELECT 1".to_owned())) else { return };
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let cells = cells.into_iter().zip(1..);
+    select.projection =
+        cells.map(|(cell, column)| named(cell, format!("column{column}"))).collect();
+    *expression = Expr::Subquery(query);
+}
+
 struct Lower;
 
 impl VisitorMut for Lower {

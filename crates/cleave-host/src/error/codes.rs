@@ -26,6 +26,7 @@ impl Fault {
             Self::MissingTable => "42P01",
             Self::Options | Self::Statement => "42601",
             Self::Grouping => "42803",
+            Self::Recursion => "42P19",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",

@@ -21,9 +21,10 @@ use futures::stream::{self, BoxStream};
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::{Outcome, Session, identity};
-use crate::error::{Error, Fault, Result};
+use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::{over_target, returns_nested};
+use crate::statement::moment::Moment;
 use crate::statement::parameters::{Parameters, parameter_type, place_of};
 use crate::statement::parse::{is_default, refuse_in_query};
 use crate::statement::select::{Asked, Measured, ReadView, all_known, describe_over};
@@ -228,7 +229,7 @@ impl Session {
         let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
         if let Some(rows) = constant_rows(query) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-            Conform::by_position(&schema, &insert.columns, count, 0)?;
+            conform_of(&schema, insert, count, 0)?;
             return Ok((all_known(&types)?, vec![schema]));
         }
         let mut query = query.clone();
@@ -238,7 +239,7 @@ impl Session {
         let described = describe_over(&self.database, self.in_force(), read, &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
-        Conform::by_position(&schema, &insert.columns, count, 0)?;
+        conform_of(&schema, insert, count, 0)?;
         let mut tables = described.tables;
         tables.push(schema);
         Ok((described.types, tables))
@@ -287,7 +288,7 @@ impl Session {
         // Behind the values stands the row's number, where there is a DEFAULT.
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
-        let mut conform = Conform::by_position(schema, &insert.columns, count, moment)?;
+        let mut conform = conform_of(schema, insert, count, moment)?;
         let is_default =
             |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
         identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
@@ -312,7 +313,26 @@ impl Session {
 
 /// Refuses columns that the table does not have.
 fn check_listed(insert: &Insert, schema: &Arc<TableSchema>) -> Result<()> {
-    Conform::by_position(schema, &insert.columns, insert.columns.len(), 0).map(drop)
+    conform_of(schema, insert, insert.columns.len(), 0).map(drop)
+}
+
+/// As [`Conform::by_position`], of what `insert` lists.
+///
+/// # Errors
+/// Of a column that the table does not have, with its place.
+fn conform_of(
+    schema: &Arc<TableSchema>,
+    insert: &Insert,
+    count: usize,
+    moment: impl Into<Moment>,
+) -> Result<Conform> {
+    Conform::by_position(schema, &insert.columns, count, moment).map_err(|error| {
+        let Error::UnknownName { kind: NameKind::Column, name, .. } = &error else { return error };
+        let listed = insert.columns.iter().zip(&insert.column_places);
+        let place = listed.into_iter().find(|(column, _)| *column == name);
+        let place = place.and_then(|(_, place)| *place);
+        error.at(place)
+    })
 }
 
 /// What fills the columns of an INSERT by itself, each with the place of its column.
@@ -428,7 +448,7 @@ impl<'a> ConstantInsert<'a> {
     pub(super) fn of(insert: &'a Insert, schema: &Arc<TableSchema>) -> Result<Option<Self>> {
         let Some(rows) = read_rows(schema, insert) else { return Ok(None) };
         let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-        let conform = Conform::by_position(schema, &insert.columns, count, 0)?;
+        let conform = conform_of(schema, insert, count, 0)?;
         Ok(Some(Self { schema: Arc::clone(schema), rows, conform }))
     }
 

@@ -35,6 +35,7 @@ mod comment;
 mod cursors;
 mod definitions;
 mod discard;
+mod exclude;
 mod explain;
 mod expression;
 mod foreign_keys;
@@ -45,6 +46,7 @@ mod locks;
 mod modes;
 mod nesting;
 mod prepared;
+mod recursive;
 mod refuse;
 mod roles;
 mod sequence;
@@ -261,6 +263,8 @@ pub struct Insert {
     pub alias: Option<ast::Ident>,
     /// The columns as listed; empty: all of the table's, in order.
     pub columns: Vec<String>,
+    /// Where each of them stands.
+    pub column_places: Vec<Option<Position>>,
     /// VALUES or SELECT; None: DEFAULT VALUES. In VALUES, [`is_default`] tells a bare DEFAULT.
     pub source: Option<Box<ast::Query>>,
     /// ON CONFLICT.
@@ -323,6 +327,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     tokens::refuse_hidden(&tokens)?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
+    exclude::take_exclude(&mut tokens)?;
     identity::order_options(&mut tokens);
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;

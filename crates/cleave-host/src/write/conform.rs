@@ -16,6 +16,7 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use cleave_fragment::functions::{float_of, floats_of};
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use crate::error::{Error, Fault, Result};
@@ -345,6 +346,9 @@ fn written(array: &ArrayRef) -> Result<ArrayRef> {
 
 /// Numbers as numbers: those that lose digits are rounded, as PostgreSQL does.
 fn number(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    if float_of(array.data_type(), to).is_some() {
+        return Ok(floats_of(array, to)?);
+    }
     if !to.is_integer() {
         return recast(column, array, array, to);
     }

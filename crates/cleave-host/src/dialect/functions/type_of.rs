@@ -19,17 +19,18 @@ pub(super) fn pg_typeof() -> Arc<ScalarUDF> {
         |_| DataType::Utf8,
         |args| {
             let [values] = take_function_args("pg_typeof", args)?;
-            let name = name_of(values.data_type());
+            let name = type_name(values.data_type());
             Ok(Arc::new(StringArray::from(vec![name; values.len()])))
         },
     )
 }
 
-fn name_of(data_type: &DataType) -> String {
+/// PostgreSQL's name of a type, as `pg_typeof` shows it.
+pub(in crate::dialect) fn type_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Null => "unknown".to_owned(),
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            format!("{}[]", name_of(item.data_type()))
+            format!("{}[]", type_name(item.data_type()))
         }
         DataType::Duration(_) => "interval".to_owned(),
         DataType::Struct(_) => "record".to_owned(),

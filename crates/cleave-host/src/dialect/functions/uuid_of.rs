@@ -30,9 +30,9 @@ pub(super) fn uuid_of() -> Arc<ScalarUDF> {
             let mut uuids = ColumnBuilder::new(&ColumnType::Uuid, texts.len());
             for text in texts.as_string::<i32>() {
                 match text {
-                    Some(text) => uuids.append_text(text).map_err(|error| {
-                        DataFusionError::External(Box::new(Error::Literal(Box::new(error))))
-                    })?,
+                    Some(text) => uuids
+                        .append_text(text)
+                        .map_err(|error| DataFusionError::from(Error::literal(error)))?,
                     None => uuids.append_null(),
                 }
             }

@@ -32,6 +32,7 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     };
     let table = table_name(name)?;
     let mut columns: Vec<String> = Vec::with_capacity(insert.columns.len());
+    let mut column_places = Vec::with_capacity(insert.columns.len());
     for name in &insert.columns {
         let column = match name.0.as_slice() {
             [ast::ObjectNamePart::Identifier(identifier)] => fold(identifier),
@@ -48,6 +49,7 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
             });
         }
         columns.push(column);
+        column_places.push(position_of(name.span().start));
     }
     if let Some(query) = &insert.source {
         refuse_in_query(query)?;
@@ -56,7 +58,17 @@ pub(super) fn typed_insert(insert: ast::Insert) -> Result<Insert> {
     let alias = insert.table_alias.map(|alias| alias.alias);
     let on_conflict = insert.on.map(|on| on_conflict(on, position)).transpose()?;
     let (source, overriding) = (insert.source, None);
-    Ok(Insert { table, alias, columns, source, on_conflict, returning, overriding, position })
+    Ok(Insert {
+        table,
+        alias,
+        columns,
+        column_places,
+        source,
+        on_conflict,
+        returning,
+        overriding,
+        position,
+    })
 }
 
 /// Whether an expression in VALUES is the bare word DEFAULT, which the parser reads as a name.

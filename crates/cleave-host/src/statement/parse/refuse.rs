@@ -17,6 +17,7 @@ use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
 use super::first_words;
+use super::recursive::refuse_recursion;
 use crate::dialect::similar_pattern;
 use crate::error::{Error, Fault, Result};
 use crate::statement::names::{fold, name_and_alias, position_of};
@@ -35,7 +36,7 @@ pub(crate) fn refuse_in_query(query: &ast::Query) -> Result<()> {
     }
 }
 
-type Flow = ControlFlow<Box<Error>>;
+pub(super) type Flow = ControlFlow<Box<Error>>;
 
 struct Refuse;
 
@@ -62,6 +63,7 @@ impl Visitor for Refuse {
             for cte in &with.cte_tables {
                 refuse_in_recursive(&cte.query)?;
             }
+            refuse_recursion(with)?;
         }
         refuse_named_window(&query.order_by)?;
         refuse_in_body(&query.body)

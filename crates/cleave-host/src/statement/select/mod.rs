@@ -51,6 +51,7 @@ mod join_method;
 mod kept;
 mod known_tables;
 mod missing_table;
+mod operator_in;
 mod optimised;
 mod order_and_split;
 mod over_rows;

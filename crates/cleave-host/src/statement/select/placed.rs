@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visit, Visitor};
 use datafusion::sql::sqlparser::tokenizer::Location;
 
 use super::missing_table::named_table;
+use super::operator_in::operator_in;
 use crate::error::{Error, Fault, NameKind};
 use crate::statement::names::{fold, position_of};
 
@@ -22,6 +23,16 @@ pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
         Error::UnknownName { kind: NameKind::Column, name, .. } => Some(name.clone()),
         _ => None,
     };
+    if let Error::NoOperator(of) = &error {
+        let place = operator_in(query, of);
+        return error.at(place);
+    }
+    if let Error::Literal { source, .. } = &error {
+        let mut search = FindLiteral { text: &source.value, found: None };
+        let _: ControlFlow<()> = query.visit(&mut search);
+        let place = search.found.and_then(position_of);
+        return error.at(place);
+    }
     let error = in_own_words(named_table(error, query));
     let name = match (&error, &column) {
         (_, Some(name)) => Name::Column(name),
@@ -32,7 +43,7 @@ pub(super) fn placed(error: Error, query: &ast::Query) -> Error {
             (Fault::MissingTable, Some(table)) => Name::ColumnOf(table),
             (Fault::AmbiguousColumn, Some(column)) => Name::Bare(column),
             (Fault::Grouping, Some(column)) => Name::Column(column),
-            (Fault::Type, _) => {
+            (Fault::Type, _) if message.starts_with("argument of WHERE") => {
                 let place = condition(&query.body).and_then(|at| position_of(at.span().start));
                 return error.at(place);
             }
@@ -158,6 +169,24 @@ enum Name<'a> {
     Table(&'a str),
     Schema(&'a str),
     Function(&'a str),
+}
+
+/// Finds the first literal in quotes with that text.
+struct FindLiteral<'a> {
+    text: &'a str,
+    found: Option<Location>,
+}
+
+impl Visitor for FindLiteral<'_> {
+    type Break = ();
+
+    fn pre_visit_value(&mut self, value: &ast::ValueWithSpan) -> ControlFlow<()> {
+        let text = value.value.clone().into_string();
+        if self.found.is_none() && text.is_some_and(|text| text == self.text) {
+            self.found = Some(value.span.start).filter(|place| place.line > 0);
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 struct Search<'a> {

@@ -1,0 +1,116 @@
+//! Frames of windows over every type that sorts: the engine knows of RANGE over numbers, texts and times alone.
+//!
+//! ```text
+//!  ORDER BY x RANGE BETWEEN '1 day' PRECEDING AND …   ─▶   ORDER BY interval_span(x) RANGE BETWEEN (its length) PRECEDING AND …
+//!  ORDER BY x RANGE BETWEEN UNBOUNDED … AND CURRENT   ─▶   … GROUPS …, for all other types
+//! ```
+//!
+//! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with the types,
+//! so this comes before; other keys that are intervals are those of [`IntervalKeys`](super::IntervalKeys).
+
+use cleave_fragment::functions::{ArgumentFault, interval_span, span};
+use datafusion::arrow::datatypes::{DataType, IntervalUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::WindowFunction;
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, LogicalPlan, WindowFrame, WindowFrameBound, WindowFrameUnits,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::rewrite::rewrite_expressions;
+use super::typed_literals::typed_literal;
+
+/// The type of intervals.
+const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+
+/// See the module.
+#[derive(Debug)]
+pub struct WindowFrames;
+
+impl AnalyzerRule for WindowFrames {
+    fn name(&self) -> &'static str {
+        "window_frames"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let framed = |plan: LogicalPlan| match &plan {
+            LogicalPlan::Window(_) => rewrite_expressions(plan, &|expr, schema| match expr {
+                Expr::WindowFunction(window) => framed(window, schema),
+                expr => Ok(Transformed::no(expr)),
+            }),
+            _ => Ok(Transformed::no(plan)),
+        };
+        Ok(plan.transform_up_with_subqueries(framed)?.data)
+    }
+}
+
+fn framed(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let params = &mut window.params;
+    let frame = &params.window_frame;
+    let key = params.order_by.first_mut().filter(|_| frame.units == WindowFrameUnits::Range);
+    let Some(key) = key else { return Ok(Transformed::no(Expr::WindowFunction(window))) };
+    let frame = match key.expr.get_type(schema) {
+        Ok(DataType::Interval(_)) => {
+            let frame = WindowFrame::new_bounds(
+                WindowFrameUnits::Range,
+                length(&frame.start_bound)?,
+                length(&frame.end_bound)?,
+            );
+            key.expr = interval_span().call(vec![std::mem::take(&mut key.expr)]);
+            frame
+        }
+        Ok(own) if !has_ranges(&own) && !has_offset(frame) => WindowFrame::new_bounds(
+            WindowFrameUnits::Groups,
+            frame.start_bound.clone(),
+            frame.end_bound.clone(),
+        ),
+        _ => return Ok(Transformed::no(Expr::WindowFunction(window))),
+    };
+    params.window_frame = frame;
+    Ok(Transformed::yes(Expr::WindowFunction(window)))
+}
+
+/// Types that the engine knows ranges of.
+fn has_ranges(own: &DataType) -> bool {
+    own.is_numeric()
+        || own.is_temporal() && !matches!(own, DataType::Duration(_))
+        || own.is_string()
+        || own.is_null()
+        || matches!(own, DataType::Boolean | DataType::List(_))
+}
+
+fn has_offset(frame: &WindowFrame) -> bool {
+    let is_offset = |bound: &WindowFrameBound| {
+        !bound.is_unbounded() && !matches!(bound, WindowFrameBound::CurrentRow)
+    };
+    is_offset(&frame.start_bound) || is_offset(&frame.end_bound)
+}
+
+/// An offset that is an interval as its length.
+fn length(bound: &WindowFrameBound) -> Result<WindowFrameBound> {
+    let length = |offset: &ScalarValue| -> Result<ScalarValue> {
+        let literal = Expr::Literal(offset.clone(), None);
+        let interval = match typed_literal(&literal, &INTERVAL)? {
+            Some(Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(interval)), _)) => interval,
+            _ => return Ok(offset.clone()),
+        };
+        let length = span(interval);
+        if length < 0 {
+            return Err(ArgumentFault::FrameOffset.into());
+        }
+        // As the engine has it before types are settled.
+        Ok(ScalarValue::Utf8(Some(length.to_string())))
+    };
+    Ok(match bound {
+        WindowFrameBound::Preceding(offset) if !offset.is_null() => {
+            WindowFrameBound::Preceding(length(offset)?)
+        }
+        WindowFrameBound::Following(offset) if !offset.is_null() => {
+            WindowFrameBound::Following(length(offset)?)
+        }
+        bound => bound.clone(),
+    })
+}
