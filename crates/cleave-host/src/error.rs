@@ -248,6 +248,8 @@ pub enum NameKind {
     Cursor,
     /// A role.
     Role,
+    /// A window of a query.
+    Window,
 }
 
 /// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
@@ -325,6 +327,8 @@ pub enum Fault {
     Options,
     /// An aggregate where there are no groups (42803).
     Grouping,
+    /// A window that says again what the one that it is made of says (42P20).
+    Window,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter of a statement whose type nothing tells (42P18).
@@ -722,6 +726,7 @@ impl fmt::Display for NameKind {
             Self::Parameter => "parameter",
             Self::Cursor => "cursor",
             Self::Role => "role",
+            Self::Window => "window",
         })
     }
 }

@@ -26,6 +26,7 @@ impl Fault {
             Self::MissingTable => "42P01",
             Self::Options | Self::Statement => "42601",
             Self::Grouping => "42803",
+            Self::Window => "42P20",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
@@ -62,6 +63,7 @@ impl NameKind {
             | Self::Type
             | Self::Role
             | Self::Setting
+            | Self::Window
             | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
@@ -78,6 +80,7 @@ impl NameKind {
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
             Self::Cursor => "42P03",
+            Self::Window => "42P20",
             Self::Constraint
             | Self::Type
             | Self::Setting

@@ -54,6 +54,7 @@ mod symmetric;
 mod system;
 mod tokens;
 mod vacuum;
+mod windows;
 mod words;
 
 pub use comment::{CommentOn, CommentSubject};
@@ -330,13 +331,14 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     identity::order_options(&mut tokens);
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
+    let has_windows = tokens.iter().any(windows::is_concerned);
     let tokens = words::lower_words(lower_locking_clauses(tokens));
     let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
     let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)
         .with_tokens_with_locations(tokens);
-    let mut reader = Reader { parser, script, has_symmetric, has_joined };
+    let mut reader = Reader { parser, script, has_symmetric, has_joined, has_windows };
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
     loop {
@@ -418,6 +420,8 @@ pub(crate) struct Reader<'a> {
     has_symmetric: bool,
     /// Somewhere a join in parentheses begins with a subquery.
     has_joined: bool,
+    /// Somewhere it says OVER or WINDOW.
+    has_windows: bool,
 }
 
 impl Reader<'_> {
@@ -479,6 +483,9 @@ impl Reader<'_> {
         }
         if self.has_joined {
             joined_subqueries::lower_joined(&mut read);
+        }
+        if self.has_windows {
+            windows::write_out(&mut read)?;
         }
         Ok(read)
     }
