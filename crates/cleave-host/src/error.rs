@@ -259,6 +259,8 @@ pub enum NameKind {
     Cursor,
     /// A role.
     Role,
+    /// A window of a query.
+    Window,
 }
 
 /// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
@@ -338,6 +340,8 @@ pub enum Fault {
     Grouping,
     /// A query that names itself where it cannot (42P19).
     Recursion,
+    /// A window that says again what the one that it is made of says (42P20).
+    Window,
     /// A parameter out of its range (22023).
     Parameter,
     /// A parameter of a statement whose type nothing tells (42P18).
@@ -380,6 +384,8 @@ pub enum Fault {
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
     Cardinality,
+    /// Something to be made without a schema, where none is searched (3F000).
+    NoSchema,
     /// Of roles and rights.
     Role(RoleFault),
 }
@@ -753,6 +759,7 @@ impl fmt::Display for NameKind {
             Self::Parameter => "parameter",
             Self::Cursor => "cursor",
             Self::Role => "role",
+            Self::Window => "window",
         })
     }
 }

@@ -27,6 +27,7 @@ impl Fault {
             Self::Options | Self::Statement => "42601",
             Self::Grouping => "42803",
             Self::Recursion => "42P19",
+            Self::Window => "42P20",
             Self::Parameter => "22023",
             Self::ParameterType => "42P18",
             Self::TooLong => "54000",
@@ -47,6 +48,7 @@ impl Fault {
             Self::GeneratedAlways => "428C9",
             Self::ConflictTarget | Self::ColumnAliases => "42P10",
             Self::Cardinality => "21000",
+            Self::NoSchema => "3F000",
             Self::Role(fault) => fault.sqlstate(),
         }
     }
@@ -63,6 +65,7 @@ impl NameKind {
             | Self::Type
             | Self::Role
             | Self::Setting
+            | Self::Window
             | Self::Device => "42704",
             Self::Function => "42883",
             Self::PreparedStatement => "26000",
@@ -79,6 +82,7 @@ impl NameKind {
             Self::Function => "42723",
             Self::PreparedStatement => "42P05",
             Self::Cursor => "42P03",
+            Self::Window => "42P20",
             Self::Constraint
             | Self::Type
             | Self::Setting

@@ -6,8 +6,6 @@
 
 use cleave_store::{Column, ColumnType};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Position, Result};
 use crate::statement::ddl::foreign_key::foreign_key;
@@ -15,6 +13,7 @@ use crate::statement::ddl::{
     GivenCheck, GivenForeignKey, GivenSequence, column_type, create_table, rules,
 };
 use crate::statement::names::{fold, position_of, table_name};
+use crate::statement::parse::read_text;
 use crate::statement::sequence::SequenceOptions;
 
 /// ALTER TABLE.
@@ -271,9 +270,7 @@ fn added_column(definition: &ast::ColumnDef, if_not_exists: bool) -> Result<Acti
         return Err(Error::unsupported(format!("ALTER TABLE ... ADD COLUMN with {what}")));
     }
     let text = format!("CREATE TABLE added ({definition})");
-    let parsed = Parser::new(&PostgreSqlDialect {})
-        .try_with_sql(&text)
-        .and_then(|mut parser| parser.parse_statement());
+    let parsed = read_text(&text, |parser| parser.parse_statement());
     let Ok(ast::Statement::CreateTable(create)) = parsed else {
         return Err(Error::unsupported(format!("ALTER TABLE ... ADD COLUMN {definition}")));
     };

@@ -19,13 +19,12 @@ use cleave_media::random_bytes;
 use cleave_store::{Column, ColumnType};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Value as AstValue};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 
 use crate::error::{Error, Fault, Result};
 use crate::statement::ddl::column_type;
 use crate::statement::moment::Moment;
 use crate::statement::names::quoted;
+use crate::statement::parse::read_text;
 use crate::value::ColumnBuilder;
 use crate::value::literal::Literal;
 
@@ -172,11 +171,8 @@ fn value_of(column: &Column) -> Result<DefaultValue> {
     let Some(text) = &column.default else {
         return Ok(DefaultValue::Null);
     };
-    let dialect = PostgreSqlDialect {};
-    let expression = Parser::new(&dialect)
-        .try_with_sql(text)
-        .and_then(|mut parser| parser.parse_expr())
-        .map_err(|_| unsupported(text))?;
+    let expression =
+        read_text(text, |parser| parser.parse_expr()).map_err(|_| unsupported(text))?;
     classify(&expression, &column.column_type, text)
 }
 

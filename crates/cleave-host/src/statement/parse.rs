@@ -12,7 +12,6 @@
 //! Source: issue 2, part 4 and "Bad input".
 
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
@@ -34,6 +33,7 @@ use crate::statement::upsert::OnConflict;
 mod comment;
 mod cursors;
 mod definitions;
+mod dialect;
 mod discard;
 mod exclude;
 mod explain;
@@ -41,6 +41,7 @@ mod expression;
 mod foreign_keys;
 mod identity;
 mod insert;
+mod joined_subqueries;
 mod limit;
 mod locks;
 mod modes;
@@ -55,11 +56,15 @@ mod symmetric;
 mod system;
 mod tokens;
 mod vacuum;
+mod windows;
+mod without_schema;
 mod words;
 
 pub use comment::{CommentOn, CommentSubject};
 pub use cursors::{Declare, Fetch};
 pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
+use dialect::BoundedPostgres;
+pub(crate) use dialect::read_text;
 pub use discard::Discard;
 pub(crate) use expression::parse_expression;
 pub use foreign_keys::SetConstraints;
@@ -68,13 +73,15 @@ use insert::typed_insert;
 pub use locks::LockTable;
 use locks::lower_locking_clauses;
 pub use modes::Modes;
-pub(crate) use nesting::{PARSED_LEVELS_MAX, flatten};
+use nesting::PARSED_LEVELS_MAX;
+pub(crate) use nesting::flatten;
 pub use prepared::{Execute, Prepare};
 pub(crate) use refuse::refuse_in_query;
 pub use sequence::Overriding;
 pub use settings::Scope;
 pub use system::SystemStatement;
 pub use vacuum::Vacuum;
+pub(crate) use without_schema::{names_without_schema, with_schema};
 
 /// Most operators and keywords between two commas.
 const CHAIN_TOKENS_MAX: usize = 20_000;
@@ -315,7 +322,7 @@ pub enum ExplainFormat {
 /// [`Error::Syntax`] with position and token, [`Error::Unsupported`] for what this version cannot do, and what
 /// CREATE TABLE and COPY say of their own contradictions.
 pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
-    let dialect = PostgreSqlDialect {};
+    let dialect = BoundedPostgres::of(script);
     let mut tokens =
         Tokenizer::new(&dialect, script).tokenize_with_location().map_err(|error| {
             Error::Syntax {
@@ -331,23 +338,31 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     identity::order_options(&mut tokens);
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
+    let has_windows = tokens.iter().any(windows::is_concerned);
     let tokens = words::lower_words(lower_locking_clauses(tokens));
     let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
+    let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)
         .with_tokens_with_locations(tokens);
-    let mut reader = Reader { parser, script, has_symmetric };
+    let mut reader = Reader { parser, script, has_symmetric, has_joined, has_windows };
     let mut cursor = Cursor::new(script);
     let mut statements = Vec::new();
     loop {
         while reader.parser.consume_token(&Token::SemiColon) {}
         let first = reader.parser.peek_token();
+        if dialect.is_spent() {
+            return Err(dialect::too_many_readings());
+        }
         if first.token == Token::EOF {
             return Ok(statements);
         }
         let start = cursor.offset_of(first.span.start);
         let position = position_of(first.span.start).unwrap_or(Position { line: 1, column: 1 });
-        let mut statement = reader.statement().map_err(|error| error.at(Some(position)))?;
+        let mut statement = reader.statement().map_err(|error| match dialect.is_spent() {
+            true => dialect::too_many_readings(),
+            false => error.at(Some(position)),
+        })?;
         let after = reader.parser.peek_token();
         let end = match after.token {
             Token::EOF => script.len(),
@@ -410,6 +425,10 @@ pub(crate) struct Reader<'a> {
     script: &'a str,
     /// Somewhere it says BETWEEN SYMMETRIC.
     has_symmetric: bool,
+    /// Somewhere a join in parentheses begins with a subquery.
+    has_joined: bool,
+    /// Somewhere it says OVER or WINDOW.
+    has_windows: bool,
 }
 
 impl Reader<'_> {
@@ -468,6 +487,12 @@ impl Reader<'_> {
         flatten(&mut read)?;
         if self.has_symmetric {
             symmetric::lower_symmetric(&mut read);
+        }
+        if self.has_joined {
+            joined_subqueries::lower_joined(&mut read);
+        }
+        if self.has_windows {
+            windows::write_out(&mut read)?;
         }
         Ok(read)
     }

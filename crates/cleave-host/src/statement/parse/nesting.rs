@@ -20,7 +20,7 @@ use datafusion::sql::sqlparser::ast::{self, BinaryOperator, Expr, VisitMut, Visi
 use crate::error::{Error, Fault, Result};
 
 /// Most levels that the parser goes down.
-pub(crate) const PARSED_LEVELS_MAX: usize = 5000;
+pub(super) const PARSED_LEVELS_MAX: usize = 5000;
 
 /// Most levels that are left, where an operator is one.
 pub(super) const LEVELS_MAX: usize = 2000;

@@ -65,7 +65,6 @@ impl Visitor for Refuse {
             }
             refuse_recursion(with)?;
         }
-        refuse_named_window(&query.order_by)?;
         refuse_in_body(&query.body)
     }
 
@@ -82,15 +81,6 @@ impl Visitor for Refuse {
             (select.value_table_mode.is_some(), "SELECT AS VALUE"),
         ];
         refuse_first(&clauses, select)?;
-        for ast::NamedWindowDefinition(_, window) in &select.named_window {
-            if let ast::NamedWindowExpr::WindowSpec(window) = window {
-                refuse_refined_window(window, select)?;
-            }
-        }
-        // The planner looks names of windows up in the list of SELECT and nowhere else.
-        refuse_named_window(&select.distinct)?;
-        refuse_named_window(&select.having)?;
-        refuse_named_window(&select.qualify)?;
         let mut names = Vec::new();
         select.from.iter().try_for_each(|joined| refuse_second(joined, &mut names))?;
         select.from.iter().try_for_each(refuse_in_joins)
@@ -313,48 +303,6 @@ fn refuse_in_alias(alias: Option<&ast::TableAlias>, place: &ast::TableFactor) ->
     refuse_first(&clauses, place)
 }
 
-/// Refuses OVER with the name of a window; subqueries have windows of their own.
-fn refuse_named_window(part: &impl Visit) -> Flow {
-    part.visit(&mut RefuseNamedWindow { depth: 0 })
-}
-
-struct RefuseNamedWindow {
-    /// How many subqueries stand around.
-    depth: usize,
-}
-
-impl Visitor for RefuseNamedWindow {
-    type Break = Box<Error>;
-
-    fn pre_visit_query(&mut self, _query: &ast::Query) -> Flow {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _query: &ast::Query) -> Flow {
-        self.depth = self.depth.saturating_sub(1);
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> Flow {
-        let ast::Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
-        match &function.over {
-            Some(ast::WindowType::NamedWindow(name)) if self.depth == 0 => {
-                refuse(format!("OVER {name} outside of the list of SELECT"), function)
-            }
-            _ => ControlFlow::Continue(()),
-        }
-    }
-}
-
-/// Refuses `(name ORDER BY ...)`: the engine drops the name.
-fn refuse_refined_window(window: &ast::WindowSpec, place: &impl Spanned) -> Flow {
-    match &window.window_name {
-        Some(name) => refuse(format!("a window that is made of another ({name})"), place),
-        None => ControlFlow::Continue(()),
-    }
-}
-
 /// The names of the functions that make one value of one row: the engine drops all that only an
 /// aggregate or a window function can have.
 static SCALAR_FUNCTIONS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
@@ -387,9 +335,6 @@ fn is_list_of_rows(function: &ast::Function, query: &ast::Query) -> bool {
 }
 
 fn refuse_in_function(function: &ast::Function) -> Flow {
-    if let Some(ast::WindowType::WindowSpec(window)) = &function.over {
-        refuse_refined_window(window, function)?;
-    }
     let arguments = match &function.args {
         ast::FunctionArguments::List(arguments) => Some(arguments),
         ast::FunctionArguments::Subquery(query) if is_list_of_rows(function, query) => None,

@@ -148,18 +148,6 @@ fn clauses_that_the_engine_would_drop_are_named() {
             "WITH RECURSIVE r(n) AS (SELECT 1 UNION SELECT n FROM r ORDER BY 1) SELECT * FROM r",
             "ORDER BY in a recursive query",
         ),
-        (
-            "SELECT a FROM t WINDOW w AS (ORDER BY b) ORDER BY sum(a) OVER w",
-            "OVER w outside of the list of SELECT",
-        ),
-        (
-            "SELECT sum(a) OVER (w ORDER BY b) FROM t WINDOW w AS (PARTITION BY c)",
-            "a window that is made of another (w)",
-        ),
-        (
-            "SELECT sum(a) OVER v FROM t WINDOW w AS (PARTITION BY c), v AS (w ORDER BY b)",
-            "a window that is made of another (w)",
-        ),
         ("SELECT abs(DISTINCT a) FROM t", "DISTINCT with abs, which is no aggregate,"),
         ("SELECT UPPER(a) FILTER (WHERE b) FROM t", "FILTER with UPPER, which is no aggregate,"),
         ("SELECT abs(a) OVER () FROM t", "OVER with abs, which is no aggregate,"),

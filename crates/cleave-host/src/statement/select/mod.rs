@@ -35,8 +35,6 @@ use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use futures::StreamExt;
 
 mod advisory_functions;
@@ -98,7 +96,7 @@ use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
-use crate::statement::parse::{PARSED_LEVELS_MAX, flatten};
+use crate::statement::parse::{flatten, read_text};
 use crate::statement::shared_with::mark_shared;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
@@ -465,14 +463,8 @@ pub(crate) fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
 /// # Errors
 /// [`Error::Syntax`].
 pub(crate) fn parsed(text: String) -> Result<Box<ast::Query>> {
-    let parsed = Parser::new(&PostgreSqlDialect {})
-        .with_recursion_limit(PARSED_LEVELS_MAX)
-        .try_with_sql(&text)
-        .and_then(|mut parser| parser.parse_query());
-    let mut parsed = parsed.map_err(|error| Error::Syntax {
-        message: error.to_string(),
-        near: Some(text),
-        position: None,
+    let mut parsed = read_text(&text, |parser| parser.parse_query()).map_err(|error| {
+        Error::Syntax { message: error.to_string(), near: Some(text), position: None }
     })?;
     flatten(&mut parsed)?;
     Ok(parsed)
