@@ -3,10 +3,13 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int32Array, RecordBatch, StringArray, new_null_array,
+    Array, ArrayData, ArrayRef, AsArray, BinaryArray, Int32Array, RecordBatch, StringArray,
+    make_array, new_null_array,
 };
+use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Decimal128Type, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use cleave_fragment::command::message::RunEvent;
@@ -31,6 +34,19 @@ enum Lie {
     Column,
     /// Numbers have all the digits that fit into 128 bits.
     Digits,
+    /// Every value is the greatest of its type.
+    Greatest,
+    /// Every value is the least of its type.
+    Least,
+    /// Every value that is bytes, as a sketch of a table is, has others.
+    Bytes,
+    /// Every value that is bytes ends early.
+    Short,
+}
+
+impl Lie {
+    /// Those that keep the columns as they are.
+    const OF_VALUES: [Self; 4] = [Self::Greatest, Self::Least, Self::Bytes, Self::Short];
 }
 
 /// A device that lies as it is told.
@@ -109,9 +125,33 @@ impl Lie {
                 let digits = digits.unary::<_, Decimal128Type>(|_| i128::MAX);
                 Arc::new(digits.with_data_type(column.data_type().clone()))
             }
+            (Self::Greatest, _) => extreme(column, 0xff, 0x7f),
+            (Self::Least, _) => extreme(column, 0, 0x80),
+            (Self::Bytes | Self::Short, DataType::Binary) => {
+                let told = |bytes: &[u8]| match self {
+                    Self::Bytes => bytes.iter().map(|byte| byte ^ 0x5a).collect(),
+                    _ => bytes.iter().copied().take(bytes.len() / 2).collect::<Vec<u8>>(),
+                };
+                let values = column.as_binary::<i32>().iter();
+                Arc::new(values.map(|value| value.map(told)).collect::<BinaryArray>())
+            }
             _ => Arc::clone(column),
         }
     }
+}
+
+/// `column` with numbers and times whose bytes are all `low`, and the last, that of the sign, `high`.
+fn extreme(column: &ArrayRef, low: u8, high: u8) -> ArrayRef {
+    let Some(width) = column.data_type().primitive_width() else { return Arc::clone(column) };
+    let one: Vec<u8> = (1..=width).map(|byte| if byte == width { high } else { low }).collect();
+    let values = Buffer::from(one.repeat(column.len()));
+    let data = ArrayData::builder(column.data_type().clone())
+        .len(column.len())
+        .nulls(column.nulls().cloned())
+        .add_buffer(values)
+        .align_buffers(true)
+        .build();
+    make_array(data.unwrap())
 }
 
 /// A database whose embedded device lies, and a remote one called nas too.
@@ -214,6 +254,108 @@ async fn rows_that_cannot_be_are_an_error_that_names_the_device() {
             assert!(error.contains(expected) && error.contains(device), "{lie:?}: {error}");
             lied.lies(Lie::None);
             assert_eq!(rows(&mut session, sql).await.len(), 500, "the session goes on");
+        }
+    }
+}
+
+/// Runs `sql` while devices lie: it ends, with rows or with an error that has a code, and without a thread that panicked.
+async fn ends(lied: &Lied, session: &mut Session, lie: Lie, sql: &str) {
+    lied.lies(lie);
+    let outcome = tokio::time::timeout(Duration::from_secs(60), seen(session, sql)).await;
+    lied.lies(Lie::None);
+    if let Err(error) = outcome.unwrap_or_else(|_| panic!("{lie:?}: {sql} hangs")) {
+        let text = error.to_string();
+        assert!(!text.contains("panic"), "{lie:?}: {sql}: {text}");
+        assert_ne!(error.sqlstate(), "XX000", "{lie:?}: {sql}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn extreme_values_are_told_or_refused() {
+    let lied = Lied::new().await;
+    let mut session = lied.session().await;
+    for table in ["near", "far"] {
+        for lie in Lie::OF_VALUES {
+            for sql in [
+                format!("SELECT * FROM {table}"),
+                format!(
+                    "SELECT at + interval '1 day', day + 1, price * 2, big - 1 FROM {table} WHERE id < 9"
+                ),
+                format!(
+                    "SELECT count(*), sum(price), avg(big), min(at), max(day), avg(ratio) FROM {table}"
+                ),
+                format!(
+                    "SELECT note, sum(id), avg(price) FROM {table} GROUP BY note ORDER BY note"
+                ),
+                format!("SELECT id, at FROM {table} ORDER BY price DESC LIMIT 5"),
+                format!(
+                    "SELECT a.id FROM {table} AS a JOIN {table} AS b ON a.big = b.id WHERE a.note = 'note 1'"
+                ),
+                format!("SELECT id FROM {table} WHERE note = 'note 3' AND big > 100"),
+            ] {
+                ends(&lied, &mut session, lie, &sql).await;
+                let count = format!("SELECT count(*), sum(id) FROM {table}");
+                assert_eq!(rows(&mut session, &count).await, ["500,124750"], "the session goes on");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spoilt_statistics_are_refused_or_harmless() {
+    let lied = Lied::new().await;
+    let mut session = lied.session().await;
+    for table in ["near", "far"] {
+        for lie in Lie::OF_VALUES {
+            ends(&lied, &mut session, lie, &format!("ANALYZE {table}")).await;
+            // Plans are made with what is kept of it.
+            for (sql, expected) in [
+                (format!("SELECT count(*) FROM {table} WHERE note = 'note 3' AND id < 100"), "14"),
+                (
+                    format!("SELECT count(*) FROM {table} WHERE day > '2001-02-20' AND ratio < 50"),
+                    "10",
+                ),
+                (
+                    format!(
+                        "SELECT count(*) FROM {table} AS a JOIN {table} AS b USING (note) WHERE a.big = 3"
+                    ),
+                    "71",
+                ),
+            ] {
+                assert_eq!(rows(&mut session, &sql).await, [expected], "{lie:?}: {sql}");
+            }
+            run(&mut session, "SHOW STATISTICS").await;
+        }
+        run(&mut session, &format!("ANALYZE {table}")).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_by_lies_are_undone_or_refused() {
+    let lied = Lied::new().await;
+    let mut session = lied.session().await;
+    for table in ["near", "far"] {
+        for lie in Lie::OF_VALUES {
+            for change in [
+                format!("DELETE FROM {table} WHERE price > 100 AND note <> 'note 2'"),
+                format!("UPDATE {table} SET note = 'other' WHERE big % 3 = 1"),
+                format!(
+                    "INSERT INTO {table} SELECT id + 1000, at, day, price, note, big FROM {table} WHERE id < 7"
+                ),
+            ] {
+                run(&mut session, "BEGIN").await;
+                ends(&lied, &mut session, lie, &change).await;
+                run(&mut session, "ROLLBACK").await;
+                let count = format!("SELECT count(*), sum(id), count(DISTINCT note) FROM {table}");
+                assert_eq!(rows(&mut session, &count).await, ["500,124750,7"], "{lie:?}: {change}");
+            }
+        }
+        run(&mut session, &format!("DELETE FROM {table} WHERE id % 2 = 0")).await;
+        run(&mut session, "CHECKPOINT").await;
+        for lie in Lie::OF_VALUES {
+            ends(&lied, &mut session, lie, &format!("VACUUM {table}")).await;
+            let count = format!("SELECT count(*), min(id), max(big) FROM {table}");
+            assert_eq!(rows(&mut session, &count).await, ["250,1,499"], "{lie:?}");
         }
     }
 }
