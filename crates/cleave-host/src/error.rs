@@ -371,6 +371,8 @@ pub enum Fault {
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
     Cardinality,
+    /// Something to be made without a schema, where none is searched (3F000).
+    NoSchema,
     /// Of roles and rights.
     Role(RoleFault),
 }

@@ -317,6 +317,19 @@ pub(crate) fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Ar
 
 /// The last part of a name as SQL writes it, folded; None where it has another schema than tables have.
 pub(crate) fn unqualified(written: &str) -> Option<String> {
+    let mut parts = parts_of(written);
+    let name = parts.pop()?;
+    let is_ours = parts.iter().all(|part| ["public", "pg_catalog"].contains(&part.as_str()));
+    is_ours.then_some(name)
+}
+
+/// Whether a name says its schema.
+pub(crate) fn has_schema(written: &str) -> bool {
+    parts_of(written).len() > 1
+}
+
+/// The parts of a name as SQL writes it, folded.
+fn parts_of(written: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut is_quoted = false;
     for letter in written.trim().chars() {
@@ -328,7 +341,5 @@ pub(crate) fn unqualified(written: &str) -> Option<String> {
             (_, None) => {}
         }
     }
-    let name = parts.pop()?;
-    let is_ours = parts.iter().all(|part| ["public", "pg_catalog"].contains(&part.as_str()));
-    is_ours.then_some(name)
+    parts
 }

@@ -50,6 +50,7 @@ mod rights;
 mod roles;
 mod rules;
 mod savepoints;
+mod search_path;
 mod sequences;
 mod serializable;
 mod set;
@@ -360,6 +361,7 @@ impl Session {
         // At level SERIALIZABLE it is noted what is read.
         if settings.index_scan == When::Never
             || !settings.as_of.is_empty()
+            || !settings.search_path.has_public()
             || (self.block.is_none() && self.is_serializable_alone())
             || self.database.readers_held_back()
             || self.has_given_up()
@@ -525,6 +527,9 @@ impl Session {
     }
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
+        if let Some(outcome) = self.check_path(&parsed.text)? {
+            return Ok(outcome);
+        }
         self.check_rights(|| parsed.statement.clone()).await?;
         match parsed.statement {
             Statement::CreateTable(create) => Box::pin(self.create_table(create)).await,

@@ -6,12 +6,15 @@
 //!
 //! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
 
+mod bytes;
 mod join_order;
 mod limits;
+mod search_path;
 mod timeouts;
 pub(crate) mod transaction;
 
 use std::fmt;
+use std::sync::Arc;
 
 use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
 pub use cleave_plan::cost::CostStrategy;
@@ -24,12 +27,11 @@ use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
 use crate::session::AdvisoryLocks;
 use crate::value::parse;
+use bytes::{GIB, KIB, MIB};
+pub use bytes::{bytes_text, parse_bytes};
 pub use limits::Limits;
+pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
-
-const KIB: u64 = 1024;
-const MIB: u64 = 1024 * KIB;
-const GIB: u64 = 1024 * MIB;
 
 /// How the host reaches rows on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -165,6 +167,8 @@ pub struct Settings {
     pub timeouts: Timeouts,
     /// `as_of`: queries read the database as it was then; empty: as it is.
     pub as_of: String,
+    /// `search_path`: where names without a schema are looked for.
+    pub search_path: Arc<SearchPath>,
     /// Whose session it is.
     pub client: Client,
 }
@@ -248,6 +252,8 @@ pub enum Values {
     Split,
     /// `auto`, `written`, or names of tables.
     JoinOrder,
+    /// Names of schemas.
+    SearchPath,
     /// Only this, and only because clients set it.
     Only(&'static str),
     /// It can be shown and not set.
@@ -261,6 +267,7 @@ enum Value {
     Text(String),
     Split(Split),
     JoinOrder(JoinOrder),
+    SearchPath(SearchPath),
 }
 
 /// What clients find: the version of PostgreSQL whose catalog this is like, then our own.
@@ -459,7 +466,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
     },
-    fixed("search_path", "Schemas in which names without one are looked for", "public"),
+    search_path::SEARCH_PATH,
     fixed("server_encoding", "Encoding of text in the database", "UTF8"),
     Setting {
         name: "server_version",
@@ -603,6 +610,7 @@ impl Default for Settings {
             statement_timeout_ms: 0,
             timeouts: Timeouts::default(),
             as_of: String::new(),
+            search_path: Arc::default(),
             client: Client::default(),
         }
     }
@@ -721,6 +729,7 @@ impl Values {
                 .then(|| Value::Text(text.to_owned())),
             Self::Split => text.to_ascii_lowercase().parse().ok().map(Value::Split),
             Self::JoinOrder => join_order::parse(text).map(Value::JoinOrder),
+            Self::SearchPath => SearchPath::parse(text).map(Value::SearchPath),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
             Self::ReadOnly(_) => None,
         }
@@ -737,9 +746,6 @@ fn only_means(only: &str, text: &str) -> bool {
         "off" => &["false", "0", "no"],
         // Both mean what PostgreSQL has written since its version 12.
         "1" => &["2", "3"],
-        "public" => {
-            &["\"$user\", public", "$user, public", "public, pg_catalog", "pg_catalog, public"]
-        }
         "notice" => &["warning", "error", "log", "info"],
         _ => &[],
     };
@@ -770,6 +776,7 @@ impl fmt::Display for Values {
                 formatter,
                 "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
             ),
+            Self::SearchPath => formatter.write_str("it takes names of schemas with commas between them"),
             Self::JoinOrder => formatter.write_str(
                 "allowed are auto, written, or different names of tables, separated by blanks or commas",
             ),
@@ -860,35 +867,6 @@ fn find(name: &str) -> Result<&'static Setting> {
     LIST.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
         Error::unknown(NameKind::Setting, name, LIST.iter().map(|setting| setting.name))
     })
-}
-
-/// A number of bytes from `4096`, `64kB`, `64 MB`, `1GB`, `64KiB`, ...; all units are powers of 1024, as in
-/// PostgreSQL.
-#[must_use]
-pub fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits_end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits_end);
-    let factor = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" | "kib" => KIB,
-        "m" | "mb" | "mib" => MIB,
-        "g" | "gb" | "gib" => GIB,
-        "t" | "tb" | "tib" => 1024 * GIB,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
-}
-
-/// A number of bytes in the largest unit that divides it.
-#[must_use]
-pub fn bytes_text(bytes: u64) -> String {
-    for (factor, unit) in [(GIB, "GB"), (MIB, "MB"), (KIB, "kB")] {
-        if bytes >= factor && bytes.is_multiple_of(factor) {
-            return format!("{}{unit}", bytes / factor);
-        }
-    }
-    format!("{bytes}B")
 }
 
 #[cfg(test)]

@@ -47,6 +47,7 @@ impl Fault {
             Self::GeneratedAlways => "428C9",
             Self::ConflictTarget | Self::ColumnAliases => "42P10",
             Self::Cardinality => "21000",
+            Self::NoSchema => "3F000",
             Self::Role(fault) => fault.sqlstate(),
         }
     }

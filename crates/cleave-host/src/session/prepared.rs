@@ -253,6 +253,7 @@ impl Session {
             });
         }
         let prepare = (parsed.statement, parsed.text, types.to_vec());
+        self.check_path(&prepare.1)?;
         let outcome = self.prepare_source(name, prepare, parsed.hints).await;
         outcome.map_err(|error| error.at(Some(parsed.position)))
     }
@@ -383,7 +384,9 @@ impl Session {
     pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
         let known = self.prepared.by_name.get(name)?;
         let is_allowed = self.check_again(known.statement(), known.allowed.as_ref(), None);
-        let holds = known.holds(&self.names()) && is_allowed.ok()?.is_none();
+        let holds = self.in_force().search_path.has_public()
+            && known.holds(&self.names())
+            && is_allowed.ok()?.is_none();
         holds.then(|| Arc::clone(&known.described))
     }
 
@@ -414,6 +417,9 @@ impl Session {
     /// The prepared statement `name`, described for the tables that there are now.
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
+        if !self.in_force().search_path.has_public() {
+            self.check_path(&known.source.text.with(&Parameters::default()))?;
+        }
         let allowed = self.check_prepared(known.statement(), known.allowed.as_ref()).await?;
         let holds = known.holds(&self.names());
         let anew = match (holds, allowed) {

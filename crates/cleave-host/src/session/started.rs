@@ -85,6 +85,7 @@ impl Session {
                 self.hinted = self.under(&hints)?;
                 let limit_ms = self.in_force().statement_timeout_ms;
                 let started = async {
+                    self.check_path(&parsed.text)?;
                     self.check_rights(|| Statement::Query(query.clone())).await?;
                     self.start_query(&query, &parsed.text).await
                 };

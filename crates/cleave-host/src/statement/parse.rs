@@ -55,6 +55,7 @@ mod system;
 mod tokens;
 mod vacuum;
 mod windows;
+mod without_schema;
 mod words;
 
 pub use comment::{CommentOn, CommentSubject};
@@ -78,6 +79,7 @@ pub use sequence::Overriding;
 pub use settings::Scope;
 pub use system::SystemStatement;
 pub use vacuum::Vacuum;
+pub(crate) use without_schema::{names_without_schema, with_schema};
 
 /// Most operators and keywords between two commas.
 const CHAIN_TOKENS_MAX: usize = 20_000;

@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
 use crate::error::Result;
+use crate::settings::SearchPath;
 
 /// How long what SET sets holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,7 +18,7 @@ pub enum Scope {
 }
 
 impl Reader<'_> {
-    /// SET [SESSION | LOCAL] name { TO | = } { value [, ...] | DEFAULT }, SET TIME ZONE value, SET NAMES value; SET TRANSACTION and the like.
+    /// SET [SESSION | LOCAL] name { TO | = } { value [, ...] | DEFAULT }, SET TIME ZONE value, SET NAMES value, SET SCHEMA value; SET TRANSACTION and the like.
     pub(super) fn set(&mut self) -> Result<Statement> {
         self.parser.advance_token();
         if self.take("transaction") {
@@ -43,6 +44,9 @@ impl Reader<'_> {
         if self.take("names") {
             return self.set_to("client_encoding".into(), scope);
         }
+        if self.take("schema") {
+            return self.set_to("search_path".into(), scope);
+        }
         let name = self.setting_name()?;
         if !self.parser.consume_token(&Token::Eq) && !self.take("to") {
             return Err(self.expected("= or TO"));
@@ -51,7 +55,31 @@ impl Reader<'_> {
     }
 
     fn set_to(&mut self, name: String, scope: Scope) -> Result<Statement> {
-        Ok(Statement::Set { name, value: self.setting_value()?, scope })
+        let value = match name.eq_ignore_ascii_case("search_path") {
+            true => self.path_value()?,
+            false => self.setting_value()?,
+        };
+        Ok(Statement::Set { name, value, scope })
+    }
+
+    /// A list of schemas: each is a name whatever stands in its string.
+    fn path_value(&mut self) -> Result<Option<String>> {
+        if self.take("default") {
+            return Ok(None);
+        }
+        let mut names = Vec::new();
+        loop {
+            names.push(match self.parser.peek_token().token {
+                Token::Word(word) if word.quote_style.is_none() => {
+                    self.parser.advance_token();
+                    word.value.to_ascii_lowercase()
+                }
+                _ => self.option_value()?,
+            });
+            if !self.parser.consume_token(&Token::Comma) {
+                return Ok(Some(SearchPath::listed(&names)));
+            }
+        }
     }
 
     pub(super) fn reset(&mut self) -> Result<Statement> {

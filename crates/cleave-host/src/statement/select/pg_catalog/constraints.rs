@@ -33,8 +33,8 @@ impl View {
     }
 
     /// That of this number, as CREATE TABLE has it; `pretty`: without brackets that it does not need.
-    pub(super) fn rule_text(&self, oid: i64, pretty: bool) -> Option<String> {
-        self.rules().find(|rule| rule.oid() == oid).map(|rule| rule.text(pretty))
+    pub(super) fn rule_text(&self, oid: i64, pretty: bool, with_schema: bool) -> Option<String> {
+        self.rules().find(|rule| rule.oid() == oid).map(|rule| rule.text(pretty, with_schema))
     }
 }
 
@@ -96,14 +96,15 @@ impl Constraint<'_> {
         table_oid(&self.table.schema) + number::RULES + i64::from(self.id())
     }
 
-    fn text(&self, pretty: bool) -> String {
+    fn text(&self, pretty: bool, with_schema: bool) -> String {
         match self.kind {
             Kind::Check(check) if pretty => format!("CHECK ({})", check.expression),
             Kind::Check(check) => format!("CHECK (({}))", check.expression),
             Kind::ForeignKey(key, target) => {
                 let mut text = format!(
-                    "FOREIGN KEY ({}) REFERENCES {}({})",
+                    "FOREIGN KEY ({}) REFERENCES {}{}({})",
                     listed(self.table, &key.columns),
+                    if with_schema { "public." } else { "" },
                     quoted(&target.schema.name),
                     listed(target, &key.target_columns)
                 );

@@ -23,16 +23,31 @@ use super::comments;
 use super::privileges::{self, About, Argument};
 use super::rows;
 use super::sizes::{self, Part};
-use super::view::{self, View, type_named, type_text};
+use super::view::{self, View, is_of_catalog, type_named, type_text};
 use crate::error::{Error, Fault, NameKind, RoleFault};
+use crate::sequences::has_schema;
 use crate::settings::{SERVER_VERSION, Settings};
 use crate::statement::names::quoted;
+use crate::statement::parse::with_schema;
 
 /// What a function is told beside its arguments.
 #[derive(Debug, Clone)]
 struct Asker {
     view: View,
     settings: Settings,
+}
+
+impl Asker {
+    /// Whether what has this number is found by its name without a schema.
+    fn finds(&self, oid: i64) -> bool {
+        is_of_catalog(oid) || self.settings.search_path.has_public()
+    }
+
+    /// The number of what is `written` so, where the search path finds it.
+    fn relation(&self, written: &str) -> Option<i64> {
+        let found = self.view.relation(written)?;
+        (has_schema(written) || self.finds(found)).then_some(found)
+    }
 }
 
 /// What a function gives.
@@ -224,7 +239,7 @@ const fn database(name: &'static str) -> Known {
 
 /// Bytes of a part of what the first argument names or numbers.
 fn size(asker: &Asker, arguments: &[ScalarValue], part: Part) -> Result<Answer> {
-    let oid = number(arguments, 0).or_else(|| asker.view.relation(&text(arguments, 0)?));
+    let oid = number(arguments, 0).or_else(|| asker.relation(&text(arguments, 0)?));
     Ok(oid.and_then(|oid| sizes::of_relation(&asker.view, oid, part)).into())
 }
 
@@ -233,7 +248,12 @@ const KNOWN: &[Known] = &[
     known("cleave_relation", Gives::Number, relation),
     known("cleave_relation_name", Gives::Text, |asker, arguments| {
         let oid = number(arguments, 0);
-        Ok(oid.map(|oid| asker.view.relation_name(oid).unwrap_or_else(|| oid.to_string())).into())
+        let name = |oid| match asker.view.relation_name(oid) {
+            Some(name) if asker.finds(oid) => name,
+            Some(name) => format!("public.{name}"),
+            None => oid.to_string(),
+        };
+        Ok(oid.map(name).into())
     }),
     known("cleave_type", Gives::Number, |_, arguments| {
         let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
@@ -297,11 +317,14 @@ const KNOWN: &[Known] = &[
     }),
     database("current_catalog"),
     database("current_database"),
-    known("current_schema", Gives::Text, |_, _| Ok(Answer::Text("public".to_owned()))),
-    known("current_schemas", Gives::Texts, |_, arguments| {
+    known("current_schema", Gives::Text, |asker, _| {
+        let schemas = asker.settings.search_path.schemas(false);
+        Ok(schemas.first().map(|schema| (*schema).to_owned()).into())
+    }),
+    known("current_schemas", Gives::Texts, |asker, arguments| {
         let with_own = matches!(arguments.first(), Some(ScalarValue::Boolean(Some(true))));
-        let own = with_own.then(|| "pg_catalog".to_owned());
-        Ok(Answer::Texts(own.into_iter().chain(["public".to_owned()]).collect()))
+        let schemas = asker.settings.search_path.schemas(with_own).into_iter();
+        Ok(Answer::Texts(schemas.map(str::to_owned).collect()))
     }),
     user("current_role"),
     user("current_user"),
@@ -334,13 +357,14 @@ const KNOWN: &[Known] = &[
         let Some(oid) = number(arguments, 0) else { return Ok(Answer::Null) };
         let index = asker.view.constraint(oid).map(|index| index.constraint_text());
         let pretty = matches!(arguments.get(1), Some(ScalarValue::Boolean(Some(true))));
-        Ok(index.or_else(|| asker.view.rule_text(oid, pretty)).into())
+        let with_schema = !asker.settings.search_path.has_public();
+        Ok(index.or_else(|| asker.view.rule_text(oid, pretty, with_schema)).into())
     }),
     // A table that is no partition: psql asks for it together with what this gives.
     known("pg_partition_ancestors", Gives::Number, |_, arguments| Ok(number(arguments, 0).into())),
     known("pg_get_expr", Gives::Text, |_, arguments| Ok(text(arguments, 0).into())),
     known("to_regclass", Gives::Number, |asker, arguments| {
-        Ok(text(arguments, 0).and_then(|name| asker.view.relation(&name)).into())
+        Ok(text(arguments, 0).and_then(|name| asker.relation(&name)).into())
     }),
     known("to_regtype", Gives::Number, |_, arguments| {
         Ok(text(arguments, 0).and_then(|name| type_named(&name)).into())
@@ -390,7 +414,9 @@ const KNOWN: &[Known] = &[
     always_true("pg_collation_is_visible"),
     always_true("pg_function_is_visible"),
     always_true("pg_opclass_is_visible"),
-    always_true("pg_table_is_visible"),
+    known("pg_table_is_visible", Gives::Bool, |asker, arguments| {
+        Ok(number(arguments, 0).map_or(Answer::Null, |oid| Answer::Bool(asker.finds(oid))))
+    }),
     always_true("pg_type_is_visible"),
     never("pg_relation_is_publishable"),
     never("row_security_active"),
@@ -415,9 +441,13 @@ const KNOWN: &[Known] = &[
     no_text("pg_get_statisticsobjdef_columns"),
     no_text("pg_get_triggerdef"),
     known("pg_get_viewdef", Gives::Text, |asker, arguments| {
-        let oid = number(arguments, 0).or_else(|| asker.view.relation(&text(arguments, 0)?));
+        let oid = number(arguments, 0).or_else(|| asker.relation(&text(arguments, 0)?));
         let query = oid.and_then(|oid| asker.view.view_query(oid));
-        Ok(query.map(|query| format!(" {query};")).into())
+        let text = query.map(|query| match asker.settings.search_path.has_public() {
+            true => format!(" {query};"),
+            false => format!(" {};", with_schema(query)),
+        });
+        Ok(text.into())
     }),
     no_text("pg_tablespace_location"),
 ];
@@ -465,7 +495,7 @@ fn bound(arguments: &[ScalarValue]) -> Option<i64> {
 
 fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
     let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
-    let found = name.parse().ok().or_else(|| asker.view.relation(&name));
+    let found = name.parse().ok().or_else(|| asker.relation(&name));
     let names = || asker.view.tables().map(|table| table.schema.name.as_str());
     let unknown = || Error::unknown(NameKind::Table, &name, names());
     found.map(Answer::Number).ok_or_else(|| unknown().into())

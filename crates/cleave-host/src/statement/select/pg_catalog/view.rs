@@ -153,7 +153,7 @@ impl View {
         Some(view.query.as_str())
     }
 
-    /// The number of a table, index or sequence, as `name`, `public.name` or `"Name"`.
+    /// The number of a table, index, sequence or view, as `name`, `public.name` or `"Name"`.
     pub(super) fn relation(&self, written: &str) -> Option<i64> {
         let name = unqualified(written)?;
         let own = OWN.iter().find(|(known, _)| *known == name).map(|(_, oid)| *oid);
@@ -164,6 +164,11 @@ impl View {
         let view = || self.state.view(&name).map(|view| table_oid(&view.schema));
         own.or_else(table).or_else(index).or_else(sequence).or_else(view)
     }
+}
+
+/// Whether a number is of something that every database has.
+pub(super) fn is_of_catalog(oid: i64) -> bool {
+    oid < number::FIRST
 }
 
 /// Tables of PostgreSQL itself by number: clients compare with them.
