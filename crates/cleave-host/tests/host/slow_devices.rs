@@ -156,7 +156,7 @@ fn assert_names_the_device(error: &Error) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_never_syncs_delays_only_its_own_tables() {
-    let (directory, database, nas) = with_nas().await;
+    let (directory, database, nas) = Box::pin(with_nas()).await;
     let mut session = database.session();
     nas.media.set(Syncing::Never);
     all_at_home_goes_on(&mut session, 0).await;
@@ -194,7 +194,7 @@ async fn a_device_that_never_syncs_delays_only_its_own_tables() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn others_go_on_while_a_reader_waits_for_a_device() {
-    let (_directory, database, nas) = with_nas().await;
+    let (_directory, database, nas) = Box::pin(with_nas()).await;
     nas.media.set(Syncing::Never);
     let mut reader = database.session();
     let reading = SpawnedTask::spawn(async move {
@@ -210,7 +210,7 @@ async fn others_go_on_while_a_reader_waits_for_a_device() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_takes_long_to_sync_is_waited_for() {
-    let (_directory, database, nas) = with_nas().await;
+    let (_directory, database, nas) = Box::pin(with_nas()).await;
     nas.media.set(Syncing::After(Duration::from_millis(2500)));
     let mut session = database.session();
     run(&mut session, "SET pass_along_bytes = 0").await;
