@@ -35,8 +35,8 @@ use datafusion::prelude::SessionConfig;
 use tokio::task::JoinError;
 
 use crate::dialect::{
-    BoundedFunctions, CheckedArithmetic, Guards, IntervalKeys, PostgresOperators, PostgresTypes,
-    SetOperations, TypedLiterals, WindowFrames, statement_timestamp, text_functions,
+    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
+    PostgresTypes, SetOperations, TypedLiterals, WindowFrames, statement_timestamp, text_functions,
     window_functions,
 };
 use crate::error::{Error, Result};
@@ -105,6 +105,7 @@ fn base_state() -> SessionState {
             Arc::new(ResolveGroupingFunction::new()),
             Arc::new(SetOperations),
             Arc::new(TypedLiterals),
+            Arc::new(CopiedArguments),
             Arc::new(WindowFrames),
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),

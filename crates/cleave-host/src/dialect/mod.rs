@@ -9,6 +9,7 @@
 //!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what PostgreSQL does.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
+//!    [`CopiedArguments`]: `coalesce` within `coalesce` does not grow without bound.
 //!    [`WindowFrames`]: frames of windows over every type that sorts.
 //! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
 //!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
@@ -23,6 +24,7 @@
 
 mod bounded_functions;
 mod checked_arithmetic;
+mod copied_arguments;
 mod functions;
 mod functions_in_from;
 mod guards;
@@ -48,6 +50,7 @@ mod window_frames;
 
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
+pub use copied_arguments::CopiedArguments;
 pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
 pub use guards::Guards;
 pub(crate) use having_alone::AGGREGATES;
