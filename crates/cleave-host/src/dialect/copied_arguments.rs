@@ -1,9 +1,10 @@
-//! Expressions of which the engine makes several copies as it simplifies: `coalesce(x, y)` becomes
-//! `CASE WHEN x IS NOT NULL THEN x ELSE y END`, and `x BETWEEN a AND b` becomes `x >= a AND x <= b`.
+//! Expressions that the engine copies, or looks at several times, at each level of nesting: `coalesce(x, y)` becomes
+//! `CASE WHEN x IS NOT NULL THEN x ELSE y END`, `x BETWEEN a AND b` becomes `x >= a AND x <= b`, and a cast asks its operand
+//! twice whether it can be NULL.
 //!
 //! 1. `coalesce` directly within another is one list of arguments.
-//! 2. What would still become more than [`COPIES_MAX`] expressions is refused (54001): forty such calls within each other would
-//!    be 2^40, which no bound of planning sees before they are there.
+//! 2. What would still become [`COPIES_MAX`] expressions, and many times what was written, is refused (54001): forty such calls
+//!    within each other would be 2^40, which no bound of planning sees before they are there.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
@@ -14,8 +15,10 @@ use datafusion::optimizer::AnalyzerRule;
 
 use crate::error::{Error, Fault};
 
-/// Most expressions that one expression may become.
+/// Most expressions that one expression may become, unless it is long itself.
 const COPIES_MAX: u64 = 100_000;
+/// So many for each that was written, then.
+const COPIES_EACH: u64 = 16;
 
 /// See the module.
 #[derive(Debug)]
@@ -40,8 +43,8 @@ impl AnalyzerRule for CopiedArguments {
 /// Takes `coalesce` apart, and counts from the leaves on.
 #[derive(Default)]
 struct Counter {
-    /// What each expression becomes that is not part of another yet.
-    counts: Vec<u64>,
+    /// Of each expression that is not part of another yet: how many it becomes, and how many it is.
+    counts: Vec<(u64, u64)>,
 }
 
 impl TreeNodeRewriter for Counter {
@@ -74,19 +77,25 @@ impl TreeNodeRewriter for Counter {
         })?;
         let children = self.counts.split_off(self.counts.len().saturating_sub(child_count));
         let is_coalesce = as_coalesce(&mut expr).is_some();
-        let is_between = matches!(expr, Expr::Between(_));
+        let is_twice = match &expr {
+            Expr::Between(_) => true,
+            Expr::Cast(cast) => !is_simple(&cast.expr),
+            Expr::TryCast(cast) => !is_simple(&cast.expr),
+            _ => false,
+        };
         let copies = |place: usize| match () {
             () if is_coalesce && place + 1 < child_count => 2,
-            () if is_between && place == 0 => 2,
+            () if is_twice && place == 0 => 2,
             () => 1,
         };
-        let of_children = children.iter().enumerate();
-        let count = of_children.fold(1_u64, |sum, (place, count)| {
-            sum.saturating_add(count.saturating_mul(copies(place)))
-        });
-        if count > COPIES_MAX {
+        let (mut count, mut written) = (1_u64, 1_u64);
+        for (place, (of_child, child_written)) in children.into_iter().enumerate() {
+            count = count.saturating_add(of_child.saturating_mul(copies(place)));
+            written = written.saturating_add(child_written);
+        }
+        if count > COPIES_MAX && count / COPIES_EACH > written {
             return Err(Error::Invalid {
-                message: "calls of COALESCE, or BETWEEN, nest too deep: each copies what it is asked of; \
+                message: "calls of COALESCE, BETWEEN or casts nest too deep: each doubles the work of planning; \
                           put the inner ones into a subquery of FROM"
                     .to_owned(),
                 fault: Fault::TooComplex,
@@ -94,9 +103,14 @@ impl TreeNodeRewriter for Counter {
             }
             .into());
         }
-        self.counts.push(count);
+        self.counts.push((count, written));
         Ok(Transformed::no(expr))
     }
+}
+
+/// Whether a cast asks for no more of it than for its type.
+fn is_simple(operand: &Expr) -> bool {
+    matches!(operand, Expr::Cast(_) | Expr::TryCast(_) | Expr::Column(_) | Expr::Literal(..))
 }
 
 fn as_coalesce(expr: &mut Expr) -> Option<&mut ScalarFunction> {

@@ -1,3 +1,5 @@
+//! Numerics become the nearest floats, as their digits do.
+
 use arrow::array::{Decimal128Array, Decimal256Array};
 use arrow::datatypes::{Float64Type, i256};
 
