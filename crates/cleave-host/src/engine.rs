@@ -36,8 +36,8 @@ use tokio::task::JoinError;
 
 use crate::dialect::{
     BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
-    PostgresTypes, SetOperations, TypedLiterals, WindowFrames, statement_timestamp, text_functions,
-    window_functions,
+    PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
+    statement_timestamp, text_functions, window_functions,
 };
 use crate::error::{Error, Result};
 use crate::settings::Settings;
@@ -106,6 +106,7 @@ fn base_state() -> SessionState {
             Arc::new(SetOperations),
             Arc::new(TypedLiterals),
             Arc::new(CopiedArguments),
+            Arc::new(VolatileOperands),
             Arc::new(WindowFrames),
             Arc::new(TypeCoercion::new()),
             Arc::new(CheckedArithmetic),

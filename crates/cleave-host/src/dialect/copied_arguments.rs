@@ -43,8 +43,18 @@ impl AnalyzerRule for CopiedArguments {
 /// Takes `coalesce` apart, and counts from the leaves on.
 #[derive(Default)]
 struct Counter {
-    /// Of each expression that is not part of another yet: how many it becomes, and how many it is.
-    counts: Vec<(u64, u64)>,
+    /// Of each expression that is not part of another yet.
+    counts: Vec<Count>,
+}
+
+#[derive(Clone, Copy)]
+struct Count {
+    /// Expressions that were written.
+    written: u64,
+    /// Those that they become.
+    copies: u64,
+    /// How many are looked at to know whether it can be NULL; a call of a function knows.
+    looks: u64,
 }
 
 impl TreeNodeRewriter for Counter {
@@ -77,23 +87,29 @@ impl TreeNodeRewriter for Counter {
         })?;
         let children = self.counts.split_off(self.counts.len().saturating_sub(child_count));
         let is_coalesce = as_coalesce(&mut expr).is_some();
-        let is_twice = match &expr {
-            Expr::Between(_) => true,
+        let is_between = matches!(expr, Expr::Between(_));
+        let is_cast = match &expr {
             Expr::Cast(cast) => !is_simple(&cast.expr),
             Expr::TryCast(cast) => !is_simple(&cast.expr),
             _ => false,
         };
-        let copies = |place: usize| match () {
-            () if is_coalesce && place + 1 < child_count => 2,
-            () if is_twice && place == 0 => 2,
-            () => 1,
+        let is_copied = |place: usize| match place {
+            0 if is_between => true,
+            place => is_coalesce && place + 1 < child_count,
         };
-        let (mut count, mut written) = (1_u64, 1_u64);
-        for (place, (of_child, child_written)) in children.into_iter().enumerate() {
-            count = count.saturating_add(of_child.saturating_mul(copies(place)));
-            written = written.saturating_add(child_written);
+        let mut count = Count { written: 1, copies: 1, looks: 1 };
+        for (place, child) in children.into_iter().enumerate() {
+            count.written = count.written.saturating_add(child.written);
+            let copies = if is_copied(place) { 2 } else { 1 };
+            count.copies = count.copies.saturating_add(child.copies.saturating_mul(copies));
+            let looks = if is_cast { 2 } else { 1 };
+            count.looks = count.looks.saturating_add(child.looks.saturating_mul(looks));
         }
-        if count > COPIES_MAX && count / COPIES_EACH > written {
+        if matches!(expr, Expr::ScalarFunction(_)) && !is_coalesce {
+            count.looks = 1;
+        }
+        let most = count.copies.max(count.looks);
+        if most > COPIES_MAX && most / COPIES_EACH > count.written {
             return Err(Error::Invalid {
                 message: "calls of COALESCE, BETWEEN or casts nest too deep: each doubles the work of planning; \
                           put the inner ones into a subquery of FROM"
@@ -103,7 +119,7 @@ impl TreeNodeRewriter for Counter {
             }
             .into());
         }
-        self.counts.push((count, written));
+        self.counts.push(count);
         Ok(Transformed::no(expr))
     }
 }

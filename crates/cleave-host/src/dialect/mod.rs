@@ -9,6 +9,7 @@
 //!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what PostgreSQL does.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
+//!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN.
 //!    [`CopiedArguments`]: `coalesce` within `coalesce` does not grow without bound.
 //!    [`WindowFrames`]: frames of windows over every type that sorts.
 //! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
@@ -46,6 +47,7 @@ mod similar_pattern;
 mod typed_literals;
 mod types;
 mod values_as_queries;
+mod volatile_operands;
 mod window_frames;
 
 pub use bounded_functions::BoundedFunctions;
@@ -62,4 +64,5 @@ pub(crate) use similar_pattern::similar_pattern;
 pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;
+pub use volatile_operands::VolatileOperands;
 pub use window_frames::WindowFrames;

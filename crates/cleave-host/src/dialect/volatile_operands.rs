@@ -1,0 +1,132 @@
+//! Operands that are evaluated once, as in PostgreSQL, whatever the engine makes of the expression: it writes them twice into
+//! `x >= a AND x <= b` for `x BETWEEN a AND b`, and into `CASE WHEN x IS NOT NULL THEN x ELSE y END` for `coalesce(x, y)`, and
+//! `random()` and `nextval` would give two values.
+//!
+//! Where such an operand is volatile, a function stands for the expression, whose arguments are all evaluated first.
+
+use std::sync::{Arc, LazyLock};
+
+use datafusion::arrow::array::{Array, ArrayRef};
+use datafusion::arrow::compute::kernels::cmp::{gt_eq, lt_eq};
+use datafusion::arrow::compute::kernels::zip::zip;
+use datafusion::arrow::compute::{and_kleene, is_not_null};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{exec_err, plan_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::type_coercion::binary::try_type_union_resolution;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, not,
+};
+use datafusion::optimizer::AnalyzerRule;
+
+/// See the module.
+#[derive(Debug)]
+pub struct VolatileOperands;
+
+impl AnalyzerRule for VolatileOperands {
+    fn name(&self) -> &'static str {
+        "volatile_operands"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        let rewritten = plan.transform_up_with_subqueries(|node| {
+            node.map_expressions(|expr| expr.transform_up(|expr| Ok(once(expr))))
+        });
+        Ok(rewritten?.data)
+    }
+}
+
+fn once(expr: Expr) -> Transformed<Expr> {
+    match expr {
+        Expr::Between(between) if between.expr.is_volatile() => {
+            let args = vec![*between.expr, *between.low, *between.high];
+            let call = call(&BETWEEN, args);
+            Transformed::yes(if between.negated { not(call) } else { call })
+        }
+        Expr::ScalarFunction(function)
+            if function.func.name() == "coalesce"
+                && function
+                    .args
+                    .split_last()
+                    .is_some_and(|(_, copied)| copied.iter().any(Expr::is_volatile)) =>
+        {
+            Transformed::yes(call(&COALESCE, function.args))
+        }
+        other => Transformed::no(other),
+    }
+}
+
+fn call(function: &LazyLock<Arc<ScalarUDF>>, args: Vec<Expr>) -> Expr {
+    Expr::ScalarFunction(ScalarFunction { func: Arc::clone(function), args })
+}
+
+static BETWEEN: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Once::function("between_once"));
+static COALESCE: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Once::function("coalesce_once"));
+
+/// `between_once(x, low, high)` or `coalesce_once(x, …)`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Once {
+    name: &'static str,
+    signature: Signature,
+}
+
+impl Once {
+    fn function(name: &'static str) -> Arc<ScalarUDF> {
+        let signature = Signature::user_defined(Volatility::Volatile);
+        Arc::new(ScalarUDF::new_from_impl(Self { name, signature }))
+    }
+
+    fn is_between(&self) -> bool {
+        self.name == "between_once"
+    }
+}
+
+impl ScalarUDFImpl for Once {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types.iter().find(|data_type| !data_type.is_null()) {
+            _ if self.is_between() => Ok(DataType::Boolean),
+            Some(data_type) => Ok(data_type.clone()),
+            None => Ok(DataType::Null),
+        }
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        if types.is_empty() {
+            return plan_err!("{} of nothing", self.name);
+        }
+        try_type_union_resolution(types)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arrays = args.args.iter().map(|arg| arg.to_array(args.number_rows));
+        let arrays: Vec<ArrayRef> = arrays.collect::<Result<_>>()?;
+        if self.is_between() {
+            let [value, low, high] = arrays.as_slice() else {
+                return exec_err!("BETWEEN has two bounds");
+            };
+            let both = and_kleene(&gt_eq(value, low)?, &lt_eq(value, high)?)?;
+            return Ok(ColumnarValue::Array(Arc::new(both)));
+        }
+        let mut rest = arrays.into_iter();
+        let Some(mut found) = rest.next() else { return exec_err!("COALESCE of nothing") };
+        for other in rest {
+            if found.logical_null_count() == 0 {
+                break;
+            }
+            found = zip(&is_not_null(&found)?, &found, &other)?;
+        }
+        Ok(ColumnarValue::Array(found))
+    }
+}
