@@ -1,13 +1,14 @@
 //! What loads and inputs may take of a database's memory of queries.
 
+use cleave_media::BLOCK_SIZE;
 use cleave_store::PageClass;
 use datafusion::execution::memory_pool::MemoryLimit;
 
 use super::Database;
 use crate::copy::InputMemory;
 
-/// The share of the memory of queries that one page of a load may take: one in so many. A load holds about eight pages: one that
-/// fills, its columns joined, and those that are encoded and written.
+/// The share of the memory of queries that one page of a load may take: one in so many. A load holds about eight pages:
+/// one that fills, its columns joined, and those that are encoded and written.
 const PAGE_SHARE: usize = 16;
 /// Least bytes of such a page.
 const PAGE_BYTES_MIN: usize = 1 << 20;
@@ -24,20 +25,15 @@ impl Database {
     /// What COPY and loads may hold of an input at once.
     #[must_use]
     pub fn input_memory(&self) -> InputMemory {
-        match self.query_memory_max() {
-            usize::MAX => InputMemory::default(),
-            bytes => InputMemory::of(bytes as u64),
-        }
+        InputMemory::of(self.query_memory_max() as u64)
     }
 
-    /// The pages of a load into a table of `tablet_count` tablets: of wide rows, fewer in a page where memory is scarce.
+    /// The pages of a load into a table of `tablet_count` tablets: of wide rows, fewer in a page where memory is
+    /// scarce.
     pub(crate) fn load_pages(&self, tablet_count: usize) -> PageClass {
         let share = self.query_memory_max() / PAGE_SHARE / tablet_count.max(1);
-        let bytes = u32::try_from(share.max(PAGE_BYTES_MIN)).unwrap_or(u32::MAX);
-        let bytes = bytes.min(PageClass::BULK.page_bytes).next_multiple_of(BLOCK_BYTES);
-        PageClass { page_bytes: bytes, ..PageClass::BULK }
+        let most = PageClass::BULK.page_bytes;
+        let bytes = share.clamp(PAGE_BYTES_MIN, most as usize).next_multiple_of(BLOCK_SIZE);
+        PageClass { page_bytes: u32::try_from(bytes).unwrap_or(most), ..PageClass::BULK }
     }
 }
-
-/// What the bytes of a class of pages are a multiple of.
-const BLOCK_BYTES: u32 = 4096;

@@ -27,7 +27,7 @@ use super::charge::{Charge, share_of};
 use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::identity;
-use super::key_locks::{gone_keys, leaves_keys};
+use super::key_locks::{self, leaves_keys};
 use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
@@ -131,7 +131,7 @@ impl Session {
         match modify.action {
             _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
             Action::Delete => {
-                let mut keys = gone_keys(table, &made.rows)?;
+                let mut keys = key_locks::gone_keys(table, &made.rows)?;
                 keys.extend(&made.gone_keys);
                 self.lock_known_keys(table, keys).await
             }
@@ -201,7 +201,7 @@ impl Session {
         let charge = Charge::new(&self.database);
         let mut change = TableChange::new(Arc::clone(schema));
         let (mut all, mut places, mut beside) = (Vec::new(), Vec::new(), Vec::new());
-        let mut gone = Vec::new();
+        let mut gone_keys = Vec::new();
         let (mut count, mut bytes) = (0, 0);
         let mut source = ChangedRows::new(self, view, table, (modify, parameters), needed)?;
         while let Some(changed) = source.next().await? {
@@ -215,8 +215,8 @@ impl Session {
             if !needs_rows {
                 // Of few rows that end, the keys are locked.
                 match count > LOCKED_ROWS_MAX {
-                    true => gone.clear(),
-                    false => gone.extend(gone_keys(table, &rows)?),
+                    true => gone_keys.clear(),
+                    false => gone_keys.extend(key_locks::gone_keys(table, &rows)?),
                 }
                 continue;
             }
@@ -237,7 +237,6 @@ impl Session {
             change.keeps_keys = leaves_keys(table, modify.assignments());
         }
         let beside = beside_schema.map(|schema| concat_batches(&schema, &beside)).transpose()?;
-        let gone_keys = gone;
         Ok(Some(Made { change, places, count, rows, gone_keys, beside, _charge: charge }))
     }
 

@@ -19,7 +19,6 @@ use cleave_plan::split::{
 use cleave_store::ColumnRef;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -275,13 +274,9 @@ fn limits<'a>(
     };
     let ring_bytes = u64::from(settings.slot_count) * u64::from(slot_bytes_max);
     let room = memory.saturating_sub(ring_bytes);
-    let host_memory = match context.database().query_runtime().memory_pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => bytes as u64,
-        _ => u64::MAX,
-    };
     Limits {
         device_memory_bytes: settings.device_memory_bytes.min(room),
-        host_memory_bytes: host_memory,
+        host_memory_bytes: context.database().query_memory_max() as u64,
         device_load: 0.0,
         slot_size,
         slot_count: settings.slot_count,
