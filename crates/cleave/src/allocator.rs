@@ -1,7 +1,7 @@
 //! The program's allocator.
 //!
-//! mimalloc keeps freed memory for a second, since pages and batches come and go in megabytes on every thread (decision 0010).
-//! Where the budgets are small, what it keeps would be larger than they are: there it gives memory back at once.
+//! mimalloc keeps freed memory for a second, since pages and batches come and go in megabytes on every thread (decision
+//! 0010). Where the budgets are small, what it keeps would be larger than they are: there it gives memory back at once.
 
 #![expect(unsafe_code, reason = "mimalloc's options are functions of C")]
 
@@ -35,7 +35,8 @@ pub(crate) fn keep_within(budgets: MemoryBudgets) {
     let delay = unsafe { mi_option_get(PURGE_DELAY) };
     // Any other number is another option's, or somebody's choice.
     if delay == PURGE_DELAY_DEFAULT {
-        // SAFETY: writes the number that was read; mimalloc reads it whenever it frees, and takes any value at any time.
+        // SAFETY: writes the number that was read; mimalloc reads it whenever it frees, and takes any value at any
+        // time.
         unsafe { mi_option_set(PURGE_DELAY, 0) };
     }
 }

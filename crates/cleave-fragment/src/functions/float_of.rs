@@ -1,8 +1,10 @@
 //! Numerics as floats: of each the one that is nearest to it, as PostgreSQL's, which reads the digits.
 //!
-//! Arrow makes a double of the digits, which rounds those above 2⁵³, and divides it by a power of ten, which rounds once more.
+//! Arrow makes a double of the digits, which rounds those above 2⁵³, and divides it by a power of ten, which rounds
+//! once more.
 //!
-//! Source: PostgreSQL's `numeric_float8` and `numeric_float4`; Clinger, "How to Read Floating Point Numbers Accurately".
+//! Source: PostgreSQL's `numeric_float8` and `numeric_float4`; Clinger, "How to Read Floating Point Numbers
+//! Accurately".
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -48,7 +50,8 @@ pub fn real_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The function that makes floats of type `to` of numerics of type `from`, where Arrow's cast does not give the nearest of all.
+/// The function that makes floats of type `to` of numerics of type `from`, where Arrow's cast does not give the nearest
+/// of all.
 pub fn float_of(from: &DataType, to: &DataType) -> Option<Arc<ScalarUDF>> {
     let function = match to {
         DataType::Float64 => double_of(),

@@ -11,8 +11,8 @@
 //! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare by.
 //! 9. [`double_of`], [`real_of`]: numerics as the nearest floats.
 //! 10. [`row_function()`] makes a function of one row of what it takes, gives and does.
-//! 11. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`] and
-//!     [`string_agg()`], the same of an operator and of an aggregate.
+//! 11. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`]
+//!     and [`string_agg()`], the same of an operator and of an aggregate.
 
 mod average;
 pub mod bounded;

@@ -1,6 +1,6 @@
 //! Arithmetic of integers that fails instead of wrapping around, of numerics that is fast where they are narrow, and of doubles that
-//! gives no infinity; numerics that become the nearest floats; comparisons of intervals; values that become text without being
-//! told to.
+//! gives no infinity; numerics that become the nearest floats; comparisons of intervals; values that become text
+//! without being told to.
 
 use cleave_fragment::functions::{
     checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,

@@ -1,10 +1,10 @@
 //! Expressions that the engine copies, or looks at several times, at each level of nesting: `coalesce(x, y)` becomes
-//! `CASE WHEN x IS NOT NULL THEN x ELSE y END`, `x BETWEEN a AND b` becomes `x >= a AND x <= b`, and a cast asks its operand
-//! twice whether it can be NULL.
+//! `CASE WHEN x IS NOT NULL THEN x ELSE y END`, `x BETWEEN a AND b` becomes `x >= a AND x <= b`, and a cast asks its
+//! operand twice whether it can be NULL.
 //!
 //! 1. `coalesce` directly within another is one list of arguments.
-//! 2. What would still become [`COPIES_MAX`] expressions, and many times what was written, is refused (54001): forty such calls
-//!    within each other would be 2^40, which no bound of planning sees before they are there.
+//! 2. What would still become [`COPIES_MAX`] expressions, and many times what was written, is refused (54001): forty
+//!    such calls within each other would be 2^40, which no bound of planning sees before they are there.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};

@@ -12,8 +12,9 @@
 //!
 //! A CASE with a value to compare is computed branch by branch, each for the rows that come to it, and no rule takes it apart. Of WHERE and
 //! ON the conditions stay apart, so that each goes as far down as it can: one that can fail takes those before it along
-//! that speak of its tables alone. Before WHERE come the conditions of an inner join's ON, and of an outer join's whose rows of NULLs
-//! WHERE leaves out: it is made an inner one here. A condition that compares columns of both sides of a join is asked as a key, as in PostgreSQL.
+//! that speak of its tables alone. Before WHERE come the conditions of an inner join's ON, and of an outer join's whose
+//! rows of NULLs WHERE leaves out: it is made an inner one here. A condition that compares columns of both sides of a
+//! join is asked as a key, as in PostgreSQL.
 //!
 //! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal cost.
 
@@ -96,8 +97,8 @@ fn guarded_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     }
 }
 
-/// `plan` without the outer joins whose rows of NULLs `conditions` leave out, as the engine would make it later; to `known` come the
-/// conditions of ON that hold for every row that is left: PostgreSQL asks them first.
+/// `plan` without the outer joins whose rows of NULLs `conditions` leave out, as the engine would make it later; to
+/// `known` come the conditions of ON that hold for every row that is left: PostgreSQL asks them first.
 fn reduced(
     plan: LogicalPlan,
     conditions: &[Expr],
@@ -195,8 +196,8 @@ fn has_branches(plan: &LogicalPlan) -> Result<bool> {
     Ok(has_any)
 }
 
-/// The conditions that hold together, each of which can fail behind `known`, which hold of its rows, behind those that cannot fail,
-/// which PostgreSQL asks first as they cost less, and behind those before it.
+/// The conditions that hold together, each of which can fail behind `known`, which hold of its rows, behind those that
+/// cannot fail, which PostgreSQL asks first as they cost less, and behind those before it.
 fn guarded_conditions(
     predicate: Expr,
     schema: &DFSchema,

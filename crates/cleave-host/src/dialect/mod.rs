@@ -6,7 +6,8 @@
 //!    names; those that make text are our [own](functions).
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
-//!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what PostgreSQL does.
+//!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what
+//!    PostgreSQL does.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
 //!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN.

@@ -1,8 +1,10 @@
-//! Operands and branches whose types PostgreSQL does not bring together: the engine would compare numbers and times as text.
+//! Operands and branches whose types PostgreSQL does not bring together: the engine would compare numbers and times as
+//! text.
 //!
-//! A literal in quotes has no type of its own and takes that of the others; whatever else is text stays text, and `text = integer`
-//! is no operator. [`check_operands`] is asked of operators while they are planned and, of what has no operator in the text (`IN`,
-//! `BETWEEN`, `USING`), once the plan is there; [`matched`] of what has one type for all: CASE, COALESCE, UNION.
+//! A literal in quotes has no type of its own and takes that of the others; whatever else is text stays text, and `text
+//! = integer` is no operator. [`check_operands`] is asked of operators while they are planned and, of what has no
+//! operator in the text (`IN`, `BETWEEN`, `USING`), once the plan is there; [`matched`] of what has one type for all:
+//! CASE, COALESCE, UNION.
 //!
 //! Source: PostgreSQL's documentation, "Operator Type Resolution" and "UNION, CASE, and Related Constructs".
 

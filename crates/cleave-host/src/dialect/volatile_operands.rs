@@ -1,6 +1,6 @@
-//! Operands that are evaluated once, as in PostgreSQL, whatever the engine makes of the expression: it writes them twice into
-//! `x >= a AND x <= b` for `x BETWEEN a AND b`, and into `CASE WHEN x IS NOT NULL THEN x ELSE y END` for `coalesce(x, y)`, and
-//! `random()` and `nextval` would give two values.
+//! Operands that are evaluated once, as in PostgreSQL, whatever the engine makes of the expression: it writes them
+//! twice into `x >= a AND x <= b` for `x BETWEEN a AND b`, and into `CASE WHEN x IS NOT NULL THEN x ELSE y END` for
+//! `coalesce(x, y)`, and `random()` and `nextval` would give two values.
 //!
 //! Where such an operand is volatile, a function stands for the expression, whose arguments are all evaluated first.
 

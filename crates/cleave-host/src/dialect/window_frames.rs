@@ -5,8 +5,8 @@
 //!  ORDER BY x RANGE BETWEEN UNBOUNDED … AND CURRENT   ─▶   … GROUPS …, for all other types
 //! ```
 //!
-//! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with the types,
-//! so this comes before; other keys that are intervals are those of [`IntervalKeys`](super::IntervalKeys).
+//! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with
+//! the types, so this comes before; other keys that are intervals are those of [`IntervalKeys`](super::IntervalKeys).
 
 use cleave_fragment::functions::{ArgumentFault, interval_span, span};
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};

@@ -6,8 +6,8 @@
 //!    ROLLBACK TO frees what came after the savepoint. Outside of a block it lasts as long as the statement.
 //! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a ring of waits through any of them is
 //!    found.
-//! 4. A query locks and unlocks while its [`Stop`] is not raised, which the session raises before it ends the statement: a thread that
-//!    still works for a query that failed changes no lock of what the session runs next.
+//! 4. A query locks and unlocks while its [`Stop`] is not raised, which the session raises before it ends the
+//!    statement: a thread that still works for a query that failed changes no lock of what the session runs next.
 //!
 //! Source: PostgreSQL's manual, "Advisory Locks" and "Advisory Lock Functions".
 
@@ -179,8 +179,8 @@ impl AdvisoryLocks {
         Ok(())
     }
 
-    /// The state, for a query that runs. The session raises `stop`, then changes the state: whoever finds it not raised here comes
-    /// before that.
+    /// The state, for a query that runs. The session raises `stop`, then changes the state: whoever finds it not raised
+    /// here comes before that.
     fn running(&self, stop: &Stop) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
         stop.check()?;

@@ -1,5 +1,5 @@
-//! Names without a schema where the session's `search_path` leaves `public` out: what is in no schema that is searched is not
-//! found, and nothing can be made without saying where.
+//! Names without a schema where the session's `search_path` leaves `public` out: what is in no schema that is searched
+//! is not found, and nothing can be made without saying where.
 
 use super::{Outcome, Session};
 use crate::error::{Error, Fault, Result};
@@ -7,8 +7,8 @@ use crate::statement::parse::names_without_schema;
 use crate::statement::select::pg_catalog::shapes::is_catalog_table;
 
 impl Session {
-    /// Fails where the statement `text` names what its search path does not find, before anything of it is done. What it gives,
-    /// where it only drops what is not found, if that is there.
+    /// Fails where the statement `text` names what its search path does not find, before anything of it is done. What
+    /// it gives, where it only drops what is not found, if that is there.
     ///
     /// # Errors
     /// [`Error::UnknownName`] for a name, [`Fault::NoSchema`] where something would be made.

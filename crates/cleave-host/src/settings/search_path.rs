@@ -1,7 +1,8 @@
 //! `search_path`: where names without a schema are looked for.
 //!
-//! `pg_catalog` and what a session has of its own are always looked through first, and all that can be defined is in `public`: so
-//! what the path decides is whether `public` is in it. Schemas that there are not, `"$user"` among them, may be listed.
+//! `pg_catalog` and what a session has of its own are always looked through first, and all that can be defined is in
+//! `public`: so what the path decides is whether `public` is in it. Schemas that there are not, `"$user"` among them,
+//! may be listed.
 //!
 //! Source: PostgreSQL's manual, "The Schema Search Path"; `SplitIdentifierString` (varlena.c).
 

@@ -258,7 +258,8 @@ async fn rows_that_cannot_be_are_an_error_that_names_the_device() {
     }
 }
 
-/// Runs `sql` while devices lie: it ends, with rows or with an error that has a code, and without a thread that panicked.
+/// Runs `sql` while devices lie: it ends, with rows or with an error that has a code, and without a thread that
+/// panicked.
 async fn ends(lied: &Lied, session: &mut Session, lie: Lie, sql: &str) {
     lied.lies(lie);
     let outcome = tokio::time::timeout(Duration::from_secs(60), seen(session, sql)).await;

@@ -1,15 +1,17 @@
 //! PostgreSQL's dialect, read in bounded time.
 //!
-//! The parser crate tries a reading and, where it fails, goes back and tries the next. One within the other, `n` such places are
-//! read 2ⁿ times: with the crate's own dialect of PostgreSQL `abs(abs(…))`, 40 levels deep, does not end, because each
-//! argument is first read as the name of a named argument. [`BoundedPostgres`] is that dialect with two differences:
+//! The parser crate tries a reading and, where it fails, goes back and tries the next. One within the other, `n` such
+//! places are read 2ⁿ times: with the crate's own dialect of PostgreSQL `abs(abs(…))`, 40 levels deep, does not end,
+//! because each argument is first read as the name of a named argument. [`BoundedPostgres`] is that dialect with two
+//! differences:
 //!
-//! 1. **What the first token decides is decided by it.** An argument is a named one if an operator follows its first word; CASE, CAST and
-//!    NOT begin what they begin and nothing else, also where the rest is wrong.
-//! 2. **The readings are counted.** What is left (`IN ((SELECT …), 2)`, calls with wrong arguments) is not worth a parser of its
-//!    own: a text that needs far more readings than it has tokens is refused.
+//! 1. **What the first token decides is decided by it.** An argument is a named one if an operator follows its first
+//!    word; CASE, CAST and NOT begin what they begin and nothing else, also where the rest is wrong.
+//! 2. **The readings are counted.** What is left (`IN ((SELECT …), 2)`, calls with wrong arguments) is not worth a
+//!    parser of its own: a text that needs far more readings than it has tokens is refused.
 //!
-//! A join in parentheses that begins with a subquery is no rare thing, so [`joined_subqueries`] says beforehand that it is one.
+//! A join in parentheses that begins with a subquery is no rare thing, so [`joined_subqueries`] says beforehand that it
+//! is one.
 //!
 //! Source: sqlparser 0.62, `dialect/postgresql.rs` and each `maybe_parse` of `parser/mod.rs`.
 
@@ -155,8 +157,8 @@ impl Dialect for BoundedPostgres {
         !self.is_spent()
     }
 
-    /// Otherwise each argument is read as an expression that may turn out to be a name, and then again. A name is a word or
-    /// a string, so `json_object('label': value)` is read all the same.
+    /// Otherwise each argument is read as an expression that may turn out to be a name, and then again. A name is a
+    /// word or a string, so `json_object('label': value)` is read all the same.
     fn supports_named_fn_args_with_expr_name(&self) -> bool {
         false
     }

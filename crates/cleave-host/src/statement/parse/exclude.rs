@@ -1,5 +1,5 @@
-//! `EXCLUDE …` at the end of a window's frame, which the parser crate does not read: `NO OTHERS`, which is what holds without it, is taken
-//! out, and the others are refused by name.
+//! `EXCLUDE …` at the end of a window's frame, which the parser crate does not read: `NO OTHERS`, which is what holds
+//! without it, is taken out, and the others are refused by name.
 //!
 //! Source: PostgreSQL's manual, "Window Function Calls".
 

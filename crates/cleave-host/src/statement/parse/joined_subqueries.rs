@@ -1,9 +1,9 @@
 //! A join in parentheses that begins with a subquery: tokens in, tokens that the parser crate reads once.
 //!
-//! At `FROM ((SELECT …) a JOIN b …)` the crate first takes the outer parentheses for a query's, reads the subquery, finds a name
-//! where they should close, and begins again with a join. A subquery in a subquery is so read four times, and `n` deep 2ⁿ times.
-//! What stands behind the subquery's parenthesis decides; LATERAL in front of it tells the crate, and its name carries
-//! the mark by which [`lower_joined`] takes LATERAL away again.
+//! At `FROM ((SELECT …) a JOIN b …)` the crate first takes the outer parentheses for a query's, reads the subquery,
+//! finds a name where they should close, and begins again with a join. A subquery in a subquery is so read four times,
+//! and `n` deep 2ⁿ times. What stands behind the subquery's parenthesis decides; LATERAL in front of it tells the
+//! crate, and its name carries the mark by which [`lower_joined`] takes LATERAL away again.
 //!
 //! ```text
 //!  FROM ((SELECT 1) a JOIN b ON c) ─▶ FROM (LATERAL (SELECT 1) "␁join a" JOIN b ON c) ─▶ the tree of what was written
@@ -162,7 +162,8 @@ fn joined_subqueries(tokens: &[TokenWithSpan]) -> Vec<Joined> {
     found
 }
 
-/// `place` if the token there, behind a subquery, says that it is a table: no operator, and nothing that goes on with a query.
+/// `place` if the token there, behind a subquery, says that it is a table: no operator, and nothing that goes on with a
+/// query.
 fn table_name_at(place: usize, token: &Token) -> Option<usize> {
     use Keyword as K;
     let Token::Word(word) = token else { return None };

@@ -1,7 +1,8 @@
 //! WITH RECURSIVE in; an error of PostgreSQL's for each reference of a query to itself that has no meaning there.
 //!
-//! A query that names itself is `first UNION [ALL] again`, and `again` reads the rows of the round before at one place: as a table of
-//! FROM, not on the side of an outer join that may be missing, not in a subquery of an expression, and under no aggregate.
+//! A query that names itself is `first UNION [ALL] again`, and `again` reads the rows of the round before at one place:
+//! as a table of FROM, not on the side of an outer join that may be missing, not in a subquery of an expression, and
+//! under no aggregate.
 //!
 //! Source: PostgreSQL's `checkWellFormedRecursion` and `parseCheckAggregates`.
 

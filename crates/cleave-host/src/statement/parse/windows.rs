@@ -5,8 +5,9 @@
 //!  sum(a) OVER (w ORDER BY c) … WINDOW w AS (PARTITION BY b) ─▶ sum(a) OVER (PARTITION BY b ORDER BY c)
 //! ```
 //!
-//! The engine knows names of windows in the list of SELECT alone, and no window made of another. A SELECT's windows are those of its
-//! query's ORDER BY too; subqueries have their own. The definitions stay, so that what is wrong in one that nobody uses is found.
+//! The engine knows names of windows in the list of SELECT alone, and no window made of another. A SELECT's windows are
+//! those of its query's ORDER BY too; subqueries have their own. The definitions stay, so that what is wrong in one
+//! that nobody uses is found.
 //!
 //! Source: PostgreSQL's `transformWindowDefinitions` (parse_clause.c) and `transformWindowFuncCall` (parse_agg.c).
 

@@ -1,8 +1,8 @@
 //! The text of a statement in, the names of tables and the like out that stand in it without a schema.
 //!
-//! Statements are otherwise bound as if `public` were always searched; this is asked where a session's `search_path` leaves it out, and
-//! reads the text again, which costs the others nothing. Names of WITH and of functions are none. What the parser crate does not
-//! read names nothing here.
+//! Statements are otherwise bound as if `public` were always searched; this is asked where a session's `search_path`
+//! leaves it out, and reads the text again, which costs the others nothing. Names of WITH and of functions are none.
+//! What the parser crate does not read names nothing here.
 
 use std::ops::ControlFlow;
 

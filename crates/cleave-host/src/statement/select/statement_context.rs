@@ -362,8 +362,8 @@ impl StatementContext {
         self.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// `config` with fewer rows a batch where rows of its inputs have long values: operators put batches together by rows, and one text
-    /// column of a batch has 2 GiB at most.
+    /// `config` with fewer rows a batch where rows of its inputs have long values: operators put batches together by
+    /// rows, and one text column of a batch has 2 GiB at most.
     pub(super) fn with_batches_of_long_values(&self, config: SessionConfig) -> SessionConfig {
         let bytes = self.inputs().iter().map(|input| input.input.long_bytes()).max().unwrap_or(0);
         let most = LONG_BYTES_OF_BATCH.checked_div(bytes).unwrap_or(u64::MAX).max(1);
