@@ -25,6 +25,7 @@ use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::memory_pool::MemoryLimit;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
@@ -52,6 +53,11 @@ use unnest_subqueries::UnnestSubqueries;
 /// What the engine calls the catalog of a database's tables.
 pub(crate) const CATALOG: &str = "cleave";
 
+/// Bytes of the memory of queries for each row of a batch: 256 MiB and more allow 8192 rows.
+const MEMORY_OF_ROW: usize = 32 << 10;
+/// Least rows of a batch, unless the settings ask for fewer.
+const BATCH_ROWS_MIN: usize = 256;
+
 /// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
 pub fn statement_state(
     settings: &Settings,
@@ -61,7 +67,7 @@ pub fn statement_state(
 ) -> SessionState {
     static BASE: OnceLock<SessionState> = OnceLock::new();
     let mut state = SessionStateBuilder::new_from_existing(BASE.get_or_init(base_state).clone())
-        .with_config(config(settings, partitions))
+        .with_config(config(partitions).with_batch_size(batch_rows(settings, &runtime)))
         .with_runtime_env(runtime)
         .with_catalog_list(catalog)
         .build();
@@ -123,13 +129,11 @@ fn base_state() -> SessionState {
     planning::watched_rules(state)
 }
 
-fn config(settings: &Settings, partitions: usize) -> SessionConfig {
-    let batch_size = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
+fn config(partitions: usize) -> SessionConfig {
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
         .with_create_default_catalog_and_schema(false)
-        .with_target_partitions(partitions)
-        .with_batch_size(batch_size);
+        .with_target_partitions(partitions);
     let options = config.options_mut();
     options.sql_parser.dialect = Dialect::PostgreSQL;
     options.sql_parser.map_string_types_to_utf8view = false;
@@ -140,6 +144,16 @@ fn config(settings: &Settings, partitions: usize) -> SessionConfig {
     options.optimizer.enable_topk_aggregation = false;
     bound_key_lists(options);
     config
+}
+
+/// Rows of a batch: as the settings say, fewer where the memory of queries is small. A statement has about twenty
+/// batches on their way, and operators charge only those that they gather.
+fn batch_rows(settings: &Settings, runtime: &RuntimeEnv) -> usize {
+    let wanted = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
+    match runtime.memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => wanted.min((bytes / MEMORY_OF_ROW).max(BATCH_ROWS_MIN)),
+        MemoryLimit::Infinite | MemoryLimit::Unknown => wanted,
+    }
 }
 
 /// Partitions of the host's half: as the settings say, or one a core.

@@ -15,6 +15,7 @@
 //!
 //! Source: hybridNDP §4.4, the pointer cache: late materialisation.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -251,7 +252,7 @@ impl Fetching {
         let answers = self.context.pages.read_scattered(reads.clone()).await.map_err(external)?;
         for (((page, read), answer), references) in placed.iter().zip(reads).zip(answers).zip(pages)
         {
-            let mut page = ScanPage::new(&page.place, read, answer);
+            let mut page = ScanPage::new(Cow::Borrowed(&page.place), read, answer);
             let row_count = page.row_count();
             let mut selection = BooleanBufferBuilder::new(row_count);
             selection.append_n(row_count, false);

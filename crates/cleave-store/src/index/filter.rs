@@ -17,48 +17,89 @@ const BLOCKED: u32 = 1;
 pub const FILTER_KEYS_MAX: usize = 1 << 20;
 const WORD_BYTES: usize = 4;
 
-/// Gathers the hashes of a run's keys.
+/// Keys whose hashes are kept until their number is known: 1 MiB. More go to a filter of the largest size, which is made
+/// smaller in the end, so that a run that is written takes 1.25 MiB for its filter, whatever its length.
+const HASHES_MAX: usize = 1 << 17;
+
+/// Makes the filter of a run's keys.
 #[derive(Debug, Default)]
 pub(super) struct FilterBuilder {
+    last: Option<u64>,
+    key_count: usize,
+    /// Of the first keys.
     hashes: Vec<u64>,
-    overflowed: bool,
+    /// A filter for [`FILTER_KEYS_MAX`] keys, where there are more than [`HASHES_MAX`].
+    largest: Vec<u8>,
 }
 
 impl FilterBuilder {
     /// Adds a key; the one before once more costs nothing.
     pub(super) fn add(&mut self, search_key: &[u8]) {
         let hash = hash(search_key);
-        if self.overflowed || self.hashes.last() == Some(&hash) {
+        if self.last == Some(hash) || self.key_count > FILTER_KEYS_MAX {
             return;
         }
-        if self.hashes.len() >= FILTER_KEYS_MAX {
-            (self.hashes, self.overflowed) = (Vec::new(), true);
-            return;
+        self.last = Some(hash);
+        self.key_count += 1;
+        match self.key_count {
+            ..=HASHES_MAX => self.hashes.push(hash),
+            ..=FILTER_KEYS_MAX => {
+                if self.largest.is_empty() {
+                    self.largest = filter_of(FILTER_KEYS_MAX, &std::mem::take(&mut self.hashes));
+                }
+                set_bits(&mut self.largest, hash);
+            }
+            _ => self.largest = Vec::new(),
         }
-        self.hashes.push(hash);
     }
 
     /// The filter; None for no keys or too many.
     pub(super) fn finish(self) -> Option<KeyFilter> {
-        if self.hashes.is_empty() {
-            return None;
-        }
-        let block_count = (self.hashes.len() * KEY_BITS).div_ceil(BLOCK_BYTES * 8);
-        let mut bytes = vec![0; block_count * BLOCK_BYTES];
-        for hash in self.hashes {
-            let Some(block) = block_start(hash, bytes.len())
-                .and_then(|start| bytes.get_mut(start..)?.get_mut(..BLOCK_BYTES))
-            else {
-                continue;
-            };
-            for (word, bit) in block.chunks_exact_mut(WORD_BYTES).zip(bits(hash)) {
-                for (byte, bit) in word.iter_mut().zip(bit.to_le_bytes()) {
-                    *byte |= bit;
-                }
-            }
-        }
+        let bytes = match self.key_count {
+            0 => return None,
+            ..=HASHES_MAX => filter_of(self.key_count, &self.hashes),
+            ..=FILTER_KEYS_MAX => shrunk(self.largest, self.key_count),
+            _ => return None,
+        };
         Some(KeyFilter { kind: BLOCKED, bytes })
     }
+}
+
+/// The filter of `hashes`, with room for `key_count` keys.
+fn filter_of(key_count: usize, hashes: &[u64]) -> Vec<u8> {
+    let mut bytes = vec![0; block_count(key_count) * BLOCK_BYTES];
+    for hash in hashes {
+        set_bits(&mut bytes, *hash);
+    }
+    bytes
+}
+
+/// Blocks of a filter of `key_count` keys.
+fn block_count(key_count: usize) -> usize {
+    (key_count * KEY_BITS).div_ceil(BLOCK_BYTES * 8)
+}
+
+fn set_bits(filter: &mut [u8], hash: u64) {
+    let start = block_start(hash, filter.len());
+    let block = start.and_then(|start| filter.get_mut(start..)?.get_mut(..BLOCK_BYTES));
+    let words = block.into_iter().flat_map(|block| block.chunks_exact_mut(WORD_BYTES));
+    for (word, bit) in words.zip(bits(hash)) {
+        for (byte, bit) in word.iter_mut().zip(bit.to_le_bytes()) {
+            *byte |= bit;
+        }
+    }
+}
+
+/// `filter` with half of its blocks, and half of these, as long as there is room for `key_count` keys: a block is found by
+/// a fraction of the blocks, so that the keys of two neighbours are looked for in what takes their place.
+fn shrunk(mut filter: Vec<u8>, key_count: usize) -> Vec<u8> {
+    while filter.len() % (2 * BLOCK_BYTES) == 0
+        && filter.len() / 2 >= block_count(key_count) * BLOCK_BYTES
+    {
+        let pairs = filter.chunks_exact(2 * BLOCK_BYTES).map(|pair| pair.split_at(BLOCK_BYTES));
+        filter = pairs.flat_map(|(one, other)| one.iter().zip(other).map(|(a, b)| a | b)).collect();
+    }
+    filter
 }
 
 impl KeyFilter {

@@ -203,7 +203,7 @@ impl Strings {
             places.push(usize::try_from(offset).unwrap_or(usize::MAX));
         });
         let mut offsets = Vec::with_capacity(indices.len() + 1);
-        let mut room = Room { bytes: Vec::new(), filled: 0 };
+        let mut room = Room { bytes: Vec::new(), filled: 0, bytes_max: usize::MAX };
         offsets.push(0);
         // Of a few values, most symbols are none.
         let entries = self.symbols.as_ref().filter(|_| indices.len() > FEW).map(Symbols::entries);
@@ -242,12 +242,18 @@ impl Strings {
         if place.start > place.end || place.end > self.data.len() {
             return Err(outside());
         }
-        let bytes_max = match &self.symbols {
-            Some(_) if whole => self.decoded_length,
-            Some(_) => place.len() * SYMBOL_BYTES,
-            None => place.len(),
+        let (expected, bytes_max) = match &self.symbols {
+            Some(_) if whole => (self.decoded_length, self.decoded_length),
+            // The share of all values that their codes are, and some more.
+            Some(_) => {
+                let all = self.decoded_length.saturating_mul(place.len());
+                let share = all / self.data.len().max(1);
+                (share + share / 8, place.len() * SYMBOL_BYTES)
+            }
+            None => (place.len(), place.len()),
         };
-        let mut room = Room { bytes: vec![0; bytes_max + EIGHT_SYMBOLS], filled: 0 };
+        let bytes = vec![0; expected.min(bytes_max) + EIGHT_SYMBOLS];
+        let mut room = Room { bytes, filled: 0, bytes_max: bytes_max + EIGHT_SYMBOLS };
         let mut ends = Vec::with_capacity(range.len() + 1);
         self.offsets.each_block(range.start..range.end + 1, |block| {
             ends.extend(block.iter().map(|end| usize::try_from(*end).unwrap_or(usize::MAX)));
@@ -301,9 +307,21 @@ impl Strings {
 struct Room {
     bytes: Vec<u8>,
     filled: usize,
+    /// It may become so large.
+    bytes_max: usize,
 }
 
 impl Room {
+    /// Has room for `length` bytes, if it may have.
+    fn grow_to(&mut self, length: usize) {
+        let length = length.min(self.bytes_max);
+        if length > self.bytes.len() {
+            let grown = length.max(self.bytes.len() + self.bytes.len() / 8).min(self.bytes_max);
+            self.bytes.reserve_exact(grown - self.bytes.len());
+            self.bytes.resize(grown, 0);
+        }
+    }
+
     fn offset(&self) -> i32 {
         // A page in which this is not exact is refused for its offsets.
         i32::try_from(self.filled).unwrap_or(i32::MAX)
@@ -361,6 +379,7 @@ impl Symbols {
         let (mut at, mut index, mut from) = (0, 0, 0);
         while from < codes.len() {
             let until = (from + WINDOW).min(codes.len());
+            room.grow_to(at + (until - from) * SYMBOL_BYTES + EIGHT_SYMBOLS);
             begins.fill(-1);
             while index < until
                 && let Some(code) = codes.get(index)

@@ -1,7 +1,9 @@
 //! The stream of one copy of a scan: morsels in, batches of visible, matching rows out.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use std::vec;
 
 use arrow::array::{RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::buffer::BooleanBuffer;
@@ -16,7 +18,7 @@ use datafusion_physical_plan::metrics::{
     BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, RecordOutput,
 };
 use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
 use super::condition::Condition;
 use super::conditions::Conditions;
@@ -104,11 +106,11 @@ pub(super) fn scan_stream(
         let morsel = input.next(pass).await?;
         Some((morsel, input))
     });
-    let reader = Arc::clone(&run);
+    let (reader, decoder) = (Arc::clone(&run), Arc::clone(&run));
     let batches: BoxStream<'static, Result<RecordBatch>> = morsels
         .map(move |morsel| read_morsel(Arc::clone(&reader), morsel))
         .buffered(ahead)
-        .map_ok(|batches| stream::iter(batches.into_iter().map(Ok)))
+        .map_ok(move |selected| decoded(Arc::clone(&decoder), selected))
         .try_flatten()
         .boxed();
     let counted = CountedRows { run, batches, row_count: 0 };
@@ -142,20 +144,44 @@ impl CountedRows {
     }
 }
 
-fn read_morsel(
+/// What is left of a morsel that was read: pages with selected rows, whose output is not decoded yet. Chunks are read
+/// ahead; their values, which may take many times the room, are made when they are asked for.
+struct SelectedPages {
+    pages: vec::IntoIter<ScanPage<'static>>,
+    overflow: OverflowValues,
+}
+
+impl SelectedPages {
+    fn none() -> Self {
+        Self { pages: Vec::new().into_iter(), overflow: OverflowValues::default() }
+    }
+}
+
+fn decoded(
     run: Arc<ScanRun>,
-    mut morsel: Morsel,
-) -> BoxFuture<'static, Result<Vec<RecordBatch>>> {
+    selected: SelectedPages,
+) -> impl Stream<Item = Result<RecordBatch>> + Send {
+    stream::try_unfold((run, selected), |(run, mut selected)| async move {
+        if selected.pages.len() == 0 {
+            return Ok::<_, DataFusionError>(None);
+        }
+        let batches = run.decode(&mut selected).await?;
+        Ok(Some((stream::iter(batches.into_iter().map(Ok::<_, DataFusionError>)), (run, selected))))
+    })
+    .try_flatten()
+}
+
+fn read_morsel(run: Arc<ScanRun>, mut morsel: Morsel) -> BoxFuture<'static, Result<SelectedPages>> {
     Box::pin(async move {
         if let Some(narrowed) = &run.narrowed {
             narrowed.resolve(&run.asked()).await?;
             let segment = morsel.segment.segment;
             morsel.pages.retain(|page| narrowed.hits_on(segment, page) != Some(&[]));
             if morsel.pages.is_empty() {
-                return Ok(Vec::new());
+                return Ok(SelectedPages::none());
             }
         }
-        run.read_morsel(&morsel).await
+        run.read_morsel(morsel).await
     })
 }
 
@@ -182,7 +208,7 @@ impl ScanRun {
         }
     }
 
-    async fn read_morsel(&self, morsel: &Morsel) -> Result<Vec<RecordBatch>> {
+    async fn read_morsel(&self, morsel: Morsel) -> Result<SelectedPages> {
         use std::sync::atomic::Ordering::Relaxed;
         if morsel.segment.table_id != self.scan.table_id {
             return Err(DataFusionError::Internal(format!(
@@ -191,7 +217,7 @@ impl ScanRun {
             )));
         }
         let row_count: u64 =
-            morsel.pages.iter().map(|page| self.rows_looked_at(morsel, page)).sum();
+            morsel.pages.iter().map(|page| self.rows_looked_at(&morsel, page)).sum();
         self.context.counters.add_morsel(morsel.pages.len() as u64, row_count);
         self.rows_read.add(usize::try_from(row_count).unwrap_or(usize::MAX));
         self.pages_read.add(morsel.pages.len());
@@ -216,17 +242,26 @@ impl ScanRun {
             self.pages_match.store(!pages.is_empty(), Relaxed);
         }
         if pages.is_empty() {
-            return Ok(Vec::new());
+            return Ok(SelectedPages::none());
         }
         if !at_once {
             self.read_rest(&mut pages, &missing).await?;
         }
-        let output_values = read_overflow(&self.context, &pages, &self.scan.output.columns).await?;
-        let mut batches = Vec::new();
+        let overflow = read_overflow(&self.context, &pages, &self.scan.output.columns).await?;
+        Ok(SelectedPages { pages: pages.into_iter(), overflow })
+    }
+
+    /// Decodes the output of pages, until there are rows for a batch.
+    async fn decode(&self, selected: &mut SelectedPages) -> Result<Vec<RecordBatch>> {
+        let mut batches: Vec<RecordBatch> = Vec::new();
         {
             let _timer = self.baseline.elapsed_compute().timer();
-            for page in &mut pages {
-                self.materialise(page, &output_values, &mut batches)?;
+            for mut page in selected.pages.by_ref() {
+                self.materialise(&mut page, &selected.overflow, &mut batches)?;
+                let row_count: usize = batches.iter().map(RecordBatch::num_rows).sum();
+                if row_count >= self.batch_size {
+                    break;
+                }
             }
         }
         let batches = gathered(&self.schema, batches, self.batch_size)?;
@@ -250,11 +285,11 @@ impl ScanRun {
         self.scan.output.columns.iter().filter(|column| !filter.contains(column)).copied().collect()
     }
 
-    async fn read_pages<'a>(
+    async fn read_pages(
         &self,
-        morsel: &'a Morsel,
+        morsel: Morsel,
         columns: &[ColumnRef],
-    ) -> Result<Vec<ScanPage<'a>>> {
+    ) -> Result<Vec<ScanPage<'static>>> {
         let versions = version_columns(self.context.snapshot);
         let columns: Vec<ColumnRef> = versions.iter().chain(columns).copied().collect();
         let reads: Vec<PageRead> = morsel
@@ -269,10 +304,10 @@ impl ScanRun {
         let answers = self.context.pages.read(reads.clone()).await.map_err(external)?;
         Ok(morsel
             .pages
-            .iter()
+            .into_iter()
             .zip(reads)
             .zip(answers)
-            .map(|((place, read), columns)| ScanPage::new(place, read, columns))
+            .map(|((place, read), columns)| ScanPage::new(Cow::Owned(place), read, columns))
             .collect())
     }
 
@@ -327,7 +362,7 @@ impl ScanRun {
 
     /// The rows of `page` that an index has found; None: any may match.
     fn found(&self, page: &ScanPage<'_>) -> Option<BooleanBuffer> {
-        let hits = self.narrowed.as_ref()?.hits_on(page.read.segment.segment, page.place)?;
+        let hits = self.narrowed.as_ref()?.hits_on(page.read.segment.segment, &page.place)?;
         let vid_first = page.vid_first()?;
         Some(rows_of(hits, vid_first, &page.place.gaps, page.row_count()))
     }
@@ -374,7 +409,7 @@ impl ScanRun {
                     Some(first) => first,
                     None => {
                         let (segment, input) = (page.read.segment, self.scan.input);
-                        let first = self.context.places.add(input, segment, page.place)?;
+                        let first = self.context.places.add(input, segment, &page.place)?;
                         *first_row.insert(first)
                     }
                 };

@@ -3,6 +3,7 @@
 //! Invariants: a column is opened once a page, so its text is checked once, whoever asks for it; nothing is decoded
 //! but the columns and rows that were asked for.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::morsel::MorselPage;
 
 /// A page on its way through the scan.
 pub(crate) struct ScanPage<'a> {
-    pub(super) place: &'a MorselPage,
+    pub(super) place: Cow<'a, MorselPage>,
     pub(super) read: PageRead,
     pub(super) columns: PageColumns,
     /// Rows that are visible and match; `None`: all.
@@ -35,7 +36,7 @@ pub(crate) struct ScanPage<'a> {
 
 impl<'a> ScanPage<'a> {
     /// A page with the chunks that `read` asked for.
-    pub(crate) fn new(place: &'a MorselPage, read: PageRead, columns: PageColumns) -> Self {
+    pub(crate) fn new(place: Cow<'a, MorselPage>, read: PageRead, columns: PageColumns) -> Self {
         Self { place, read, columns, selection: None, asked: Vec::new(), opened: Vec::new() }
     }
 

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 use proptest::prop_assert;
 
-use super::{BLOCKED, FILTER_KEYS_MAX, FilterBuilder};
+use super::{BLOCKED, FILTER_KEYS_MAX, FilterBuilder, HASHES_MAX};
 use crate::segment::KeyFilter;
 
 fn filter<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Option<KeyFilter> {
@@ -40,6 +40,26 @@ fn few_keys_pass_that_were_not_added() {
 }
 
 #[test]
+fn a_filter_of_many_keys_has_the_size_and_the_answers_of_its_keys() {
+    for (count, bytes) in
+        [(HASHES_MAX + 1, 327_680), (400_000, 655_360), (FILTER_KEYS_MAX, 1_310_720)]
+    {
+        let count = u32::try_from(count).unwrap();
+        let mut builder = FilterBuilder::default();
+        for number in 0..count {
+            builder.add(&int_key(number));
+            assert!(builder.hashes.len() <= HASHES_MAX, "memory is bounded at {number}");
+        }
+        let filter = builder.finish().unwrap();
+        assert_eq!(filter.bytes.len(), bytes, "{count} keys");
+        assert!((0..count).all(|number| filter.may_have(&int_key(number))), "{count} keys");
+        let others = u32::MAX - 100_000..u32::MAX;
+        let passed = others.filter(|number| filter.may_have(&int_key(*number))).count();
+        assert!(passed < 2_000, "{passed} of 100,000 with {count} keys");
+    }
+}
+
+#[test]
 fn no_keys_and_too_many_have_no_filter() {
     assert_eq!(filter([]), None);
     let mut builder = FilterBuilder::default();
@@ -47,7 +67,7 @@ fn no_keys_and_too_many_have_no_filter() {
         builder.add(&int_key(number));
         builder.add(&int_key(number));
     }
-    assert_eq!(builder.hashes.len(), FILTER_KEYS_MAX, "equal keys in a row count once");
+    assert_eq!(builder.key_count, FILTER_KEYS_MAX, "equal keys in a row count once");
     builder.add(&int_key(u32::MAX));
     assert_eq!(builder.finish(), None);
 }

@@ -1,5 +1,6 @@
 //! Tests of conditions: whatever a page's encodings offer, the rows are those of plain evaluation.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Decimal128Array, Int64Array, RecordBatch, StringArray};
@@ -142,7 +143,7 @@ fn rows_do_not_depend_on_encodings() {
                     overflow: Vec::new(),
                     ended: Default::default(),
                 };
-                let mut page = ScanPage::new(&place, read.clone(), columns.clone());
+                let mut page = ScanPage::new(Cow::Borrowed(&place), read.clone(), columns.clone());
                 let none = OverflowValues::none();
                 let found = condition.narrow(&mut page, kept.clone(), &none, 700).unwrap();
                 assert_eq!(found, &kept & &expected, "{expr}, one in {keep_one_in}");
@@ -176,7 +177,7 @@ fn a_condition_that_may_fail_is_asked_of_kept_rows_only() {
         overflow: Vec::new(),
         ended: Default::default(),
     };
-    let mut page = ScanPage::new(&place, read, columns);
+    let mut page = ScanPage::new(Cow::Borrowed(&place), read, columns);
     let none = OverflowValues::none();
     let rows = numbers.len();
     let not_zero = BooleanBuffer::collect_bool(rows, |row| numbers.value(row) != 0);
@@ -218,7 +219,7 @@ fn a_pattern_that_is_none_is_not_asked_of_rows_that_are_out() {
                     overflow: Vec::new(),
                     ended: Default::default(),
                 };
-                let mut page = ScanPage::new(&place, read.clone(), columns.clone());
+                let mut page = ScanPage::new(Cow::Borrowed(&place), read.clone(), columns.clone());
                 condition.narrow(&mut page, kept, &OverflowValues::none(), 700)
             };
             assert_eq!(narrowed(sound.clone()).unwrap(), *expected, "{operator}");
