@@ -44,7 +44,7 @@ use crate::expressions::key_filter::KeyFilterExpr;
 use crate::expressions::key_set::KeySetExpr;
 use crate::field_count::count_fields;
 use crate::functions::bounded::{HOST_ONLY, bounded};
-use crate::functions::{delimiter, string_agg, within_domains};
+use crate::functions::{delimiter, knowing_infinite, string_agg, within_domains};
 use crate::operators::broadcast_exec::BroadcastExec;
 use crate::operators::dense_aggregate_exec::DenseAggregateExec;
 use crate::operators::fetch_columns_exec::{FetchColumnsExec, FetchedColumns};
@@ -213,7 +213,9 @@ impl FragmentFunctions {
             let engine: Vec<_> = engine.filter(|f| !ABSENT_FUNCTIONS.contains(&f.name())).collect();
             let bounded = bounded(engine.iter().map(Arc::clone));
             let within_domains = within_domains(engine.iter().map(Arc::clone));
+            let knowing_infinite = knowing_infinite(engine.iter().map(Arc::clone));
             let engine = engine.into_iter().chain(bounded).chain(within_domains);
+            let engine = engine.chain(knowing_infinite);
             // Ours come last: they take the place of the engine's.
             for function in engine.chain(crate::functions::scalar()) {
                 for alias in function.aliases() {

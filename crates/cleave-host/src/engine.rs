@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
-use cleave_fragment::functions::within_domains;
+use cleave_fragment::functions::{knowing_infinite, within_domains};
 use cleave_media::simulation;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::catalog::CatalogProviderList;
@@ -96,6 +96,7 @@ fn base_state() -> SessionState {
     let engines: Vec<_> = engine.scalar_functions().values().filter(absent).cloned().collect();
     let checked = bounded(engines.iter().cloned()).into_iter();
     let checked = checked.chain(within_domains(engines.iter().cloned()));
+    let checked = checked.chain(knowing_infinite(engines.iter().cloned()));
     // Ours come last: they take the place of the engine's.
     let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
     let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();

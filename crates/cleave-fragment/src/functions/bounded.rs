@@ -20,7 +20,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Date32Type, FieldRef, Int64Type, IntervalMonthDayNanoType, TimeUnit,
-    TimestampNanosecondType,
+    TimestampMicrosecondType,
 };
 use datafusion_common::{DataFusionError, Result};
 use datafusion_expr::{
@@ -28,6 +28,8 @@ use datafusion_expr::{
     Signature,
 };
 
+use super::infinite::infinite_rows;
+use super::row_function::ArgumentFault;
 use crate::codec::FragmentFunctions;
 
 /// Most bytes that one of these functions makes of one batch.
@@ -300,6 +302,10 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<u64> {
 fn positions(args: &[ColumnarValue], place: usize, rows: usize) -> Result<Vec<f64>> {
     let Some(arg) = args.get(place) else { return Ok(vec![0.0; rows]) };
     let array = arg.to_array(rows)?;
+    if !array.data_type().is_string() && !infinite_rows(&array).is_empty() {
+        let reason = "the bounds of a series must be finite".to_owned();
+        return Err(ArgumentFault::Invalid { reason }.into());
+    }
     Ok(match array.data_type() {
         DataType::Date32 | DataType::Date64 => {
             let days = cast(&array, &DataType::Date32)?;
@@ -307,10 +313,11 @@ fn positions(args: &[ColumnarValue], place: usize, rows: usize) -> Result<Vec<f6
             days.as_primitive::<Date32Type>().iter().map(nanos).collect()
         }
         DataType::Timestamp(_, zone) => {
-            let nanos = DataType::Timestamp(TimeUnit::Nanosecond, zone.clone());
-            let nanos = cast(&array, &nanos)?;
-            let nanos = nanos.as_primitive::<TimestampNanosecondType>();
-            nanos.iter().map(|nanos| nanos.unwrap_or_default() as f64).collect()
+            // Nanoseconds end in 2262.
+            let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
+            let micros = cast(&array, &micros)?;
+            let micros = micros.as_primitive::<TimestampMicrosecondType>();
+            micros.iter().map(|micros| micros.unwrap_or_default() as f64 * 1e3).collect()
         }
         DataType::Interval(_) => {
             let unit = DataType::Interval(arrow::datatypes::IntervalUnit::MonthDayNano);

@@ -25,6 +25,7 @@ use datafusion_common::utils::take_function_args;
 use datafusion_expr::ScalarUDF;
 
 use super::calendar::{date_of, days_in_month};
+use super::infinite::{Infinite, infinite_rows, without};
 use super::row_function::{ArgumentFault, row_function};
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -282,6 +283,10 @@ fn compute_age(args: &[ArrayRef]) -> Result<ArrayRef> {
     );
     let ages =
         try_binary::<_, _, _, IntervalMonthDayNanoType>(later, earlier, |later, earlier| {
+            if Infinite::of_micros(later).is_some() || Infinite::of_micros(earlier).is_some() {
+                let fault = ArgumentFault::TimeOutOfRange { what: "timestamp" };
+                return Err(ArrowError::ExternalError(Box::new(fault)));
+            }
             // Of the other sign it is the same.
             match later >= earlier {
                 true => age_of(later, earlier).interval(),
@@ -389,7 +394,8 @@ fn part_of_minute(args: &[ArrayRef], scale: i8) -> Result<ArrayRef> {
             parts
         }
         _ => {
-            let micros = cast(times, &DataType::Int64)?;
+            // Those of infinite times are NULL.
+            let micros = cast(&without(times, &infinite_rows(times))?, &DataType::Int64)?;
             let micros = micros.as_primitive::<arrow::datatypes::Int64Type>();
             unary::<_, _, Decimal128Type>(micros, |micros| i128::from(micros.rem_euclid(MINUTE_US)))
         }

@@ -11,7 +11,8 @@
 //! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare by.
 //! 9. [`double_of`], [`real_of`]: numerics as the nearest floats.
 //! 10. [`row_function()`] makes a function of one row of what it takes, gives and does.
-//! 11. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`]
+//! 11. [`time_plus`] and its kin: sums, differences and casts of times that know [`infinite`] ones.
+//! 12. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`]
 //!     and [`string_agg()`], the same of an operator and of an aggregate.
 
 mod average;
@@ -21,6 +22,7 @@ mod checked_arithmetic;
 mod concatenate;
 mod exact_sum;
 mod float_of;
+pub mod infinite;
 mod intervals;
 mod numbers;
 mod packed_key;
@@ -29,6 +31,7 @@ mod round_to_even;
 mod row_function;
 mod string_agg;
 pub mod table_sketch;
+mod time_arithmetic;
 
 use std::sync::Arc;
 
@@ -51,11 +54,16 @@ pub use row_function::{ArgumentFault, Compute, Gives, Takes, row_function};
 pub(crate) use string_agg::delimiter;
 pub use string_agg::string_agg;
 pub use table_sketch::table_sketch;
+pub use time_arithmetic::{
+    cast_to_time, date_bin, date_minus, date_plus, days_between, frame_place, isfinite, isoyear_of,
+    knowing_infinite, moments_between, part_of_time, time_minus, time_plus, year_of,
+};
 
 /// All that make one value of one row.
 pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
     let mut functions = callable();
     functions.extend(placed());
+    functions.extend(time_arithmetic::casts().map(|(_, function)| function));
     functions
 }
 
@@ -71,6 +79,10 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
         justify_interval(),
         seconds_of(),
         milliseconds_of(),
+        date_bin(),
+        isfinite(),
+        isoyear_of(),
+        year_of(),
     ]
 }
 
@@ -92,6 +104,13 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
         interval_span(),
         double_of(),
         real_of(),
+        time_plus(),
+        time_minus(),
+        date_plus(),
+        date_minus(),
+        moments_between(),
+        days_between(),
+        frame_place(),
     ]
 }
 

@@ -61,6 +61,21 @@ pub enum ArgumentFault {
         /// Of what type.
         what: &'static str,
     },
+    /// A moment that is no number of seconds.
+    #[error("timestamp cannot be NaN")]
+    NotANumber,
+    /// A stretch of time that does not go on.
+    #[error("stride must be greater than zero")]
+    Stride,
+    /// Which value of a frame is wanted is none.
+    #[error("argument of nth_value must be greater than zero")]
+    Place,
+    /// A difference with an infinite time.
+    #[error("cannot subtract infinite {what}")]
+    InfiniteTimes {
+        /// Of what type.
+        what: &'static str,
+    },
     /// A text that does not have the form that another argument says.
     #[error("{reason}")]
     Form {
@@ -100,7 +115,11 @@ impl ArgumentFault {
             Self::Buckets { .. } => "2201G",
             Self::Null { .. } => "22004",
             Self::OutOfRange { .. } => "22003",
-            Self::TimeOutOfRange { .. } => "22008",
+            Self::Place => "22016",
+            Self::Stride
+            | Self::TimeOutOfRange { .. }
+            | Self::NotANumber
+            | Self::InfiniteTimes { .. } => "22008",
             Self::Form { .. } => "22007",
             Self::Invalid { .. } => "22023",
             Self::FrameOffset => "22013",

@@ -32,6 +32,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
+use cleave_fragment::functions::infinite::{InfiniteRows, infinite_rows, with, without};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::error::DataFusionError;
 use parquet::arrow::ArrowWriter;
@@ -406,7 +407,9 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
     } else {
         // A value that does not fit becomes NULL, which is then found and refused with its text.
         let options = CastOptions { safe: true, ..CastOptions::default() };
-        let cast = cast_with_options(values, &target, &options)?;
+        let infinite = infinite_times(values, &target);
+        let cast = cast_with_options(&without(values, &infinite)?, &target, &options)?;
+        let cast = with(cast, &infinite);
         let lost =
             (0..values.len()).find(|index| values.is_valid(*index) && !kept(values, &cast, *index));
         if let Some(index) = lost {
@@ -428,6 +431,14 @@ fn cast_column(values: &ArrayRef, column: &Column) -> Result<ArrayRef> {
         .collect::<Result<StringArray, _>>()
         .map_err(fault)?;
     Ok(Arc::new(fitted))
+}
+
+/// Infinite dates and moments among `values` that become such of the other type.
+fn infinite_times(values: &ArrayRef, target: &DataType) -> InfiniteRows {
+    match target {
+        DataType::Date32 | DataType::Timestamp(..) => infinite_rows(values),
+        _ => InfiniteRows::new(),
+    }
 }
 
 /// Whether a cast kept a value: it is no NULL, and no infinity that was a finite number.

@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::functions::text_of;
+use super::infinite_times::knowing_infinite;
 use super::rewrite::rewrite_expressions;
 use super::typed_literals::{compares, is_text, is_written};
 
@@ -32,7 +33,15 @@ impl AnalyzerRule for CheckedArithmetic {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let checked = |plan| rewrite_expressions(plan, &|expr, schema| Ok(checked(expr, schema)));
+        let checked = |plan| {
+            rewrite_expressions(plan, &|expr, schema| {
+                let known = knowing_infinite(expr, schema);
+                Ok(match known.transformed {
+                    true => known,
+                    false => checked(known.data, schema),
+                })
+            })
+        };
         Ok(plan.transform_up_with_subqueries(checked)?.data)
     }
 }

@@ -303,9 +303,8 @@ fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> E
 }
 
 /// Functions that have a value for all values of their arguments.
-const TOTAL: [&str; 32] = [
+const TOTAL: [&str; 37] = [
     "abs",
-    "age",
     "array_length",
     "ascii",
     "bit_length",
@@ -322,11 +321,13 @@ const TOTAL: [&str; 32] = [
     "greatest",
     "initcap",
     "interval_span",
+    "isfinite",
     "least",
     "left",
     "length",
     "lower",
     "ltrim",
+    "moment_of",
     "nullif",
     "octet_length",
     "position",
@@ -335,7 +336,11 @@ const TOTAL: [&str; 32] = [
     "starts_with",
     "strpos",
     "text_of",
+    "time_minus",
+    "time_of_day_of",
+    "time_plus",
     "upper",
+    "zoned_moment_of",
 ];
 
 /// Whether a value of a column may make `expr` fail.

@@ -13,7 +13,7 @@
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
 //! ```
 
-use cleave_fragment::functions::{milliseconds_of, seconds_of};
+use cleave_fragment::functions::{isoyear_of, milliseconds_of, seconds_of, year_of};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
@@ -162,6 +162,20 @@ fn part_of_time(name: &str, from: &Expr) -> Option<Expr> {
     Some(call(function.name(), vec![from.clone()]))
 }
 
+/// `date_part` of what is infinite of an infinite time, which is no integer.
+fn double_part(name: &str, from: &Expr) -> Option<Expr> {
+    let year = || call(year_of().name(), vec![from.clone()]);
+    let share = |years: u32| binary(year(), BinaryOperator::Divide, number(years));
+    Some(match name.to_ascii_lowercase().as_str() {
+        "year" | "years" => year(),
+        "isoyear" => call(isoyear_of().name(), vec![from.clone()]),
+        "century" | "centuries" => call("ceil", vec![share(100)]),
+        "decade" | "decades" => call("floor", vec![share(10)]),
+        "millennium" | "millennia" | "millenniums" => call("ceil", vec![share(1000)]),
+        _ => return None,
+    })
+}
+
 /// Which of so many years each it is, the first of them the one that ends with them.
 fn years_rounded(from: &Expr, years: u32) -> Expr {
     let year = call("date_part", vec![word("year"), from.clone()]);
@@ -222,6 +236,9 @@ fn lower_function(function: &mut ast::Function) -> Option<Expr> {
             let [field, from] = <[Expr; 2]>::try_from(given(function)?).ok()?;
             let Expr::Value(field) = field else { return None };
             let ast::Value::SingleQuotedString(field) = field.value else { return None };
+            if let Some(part) = double_part(&field, &from) {
+                return Some(part);
+            }
             let part = part_of_time(&field, &from)?;
             return Some(cast(part, DataType::DoublePrecision));
         }

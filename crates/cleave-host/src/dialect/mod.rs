@@ -14,7 +14,7 @@
 //!    [`CopiedArguments`]: `coalesce` within `coalesce` does not grow without bound.
 //!    [`WindowFrames`]: frames of windows over every type that sorts.
 //! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
-//!    divided by zero, intervals compare by their length, and what becomes text is written as PostgreSQL does.
+//!    divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and what becomes text is written as PostgreSQL does.
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //! 8. [`Guards`]: what can fail is not asked of rows that a condition before it has left out.
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
@@ -31,6 +31,7 @@ mod functions;
 mod functions_in_from;
 mod guards;
 mod having_alone;
+mod infinite_times;
 mod integer_literals;
 mod interval_keys;
 mod lower_calls;

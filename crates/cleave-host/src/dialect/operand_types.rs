@@ -11,12 +11,12 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::type_coercion::binary::type_union_coercion;
 use datafusion::logical_expr::{
-    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union,
+    Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, cast,
 };
 
 use super::functions::type_name;
@@ -194,7 +194,14 @@ fn common(
                     }
                     .into());
                 }
-                type_union_coercion(&before, &own).unwrap_or(before)
+                match (&before, &own) {
+                    // The engine would count nanoseconds, which end in 2262.
+                    (DataType::Date32, DataType::Timestamp(_, zone))
+                    | (DataType::Timestamp(_, zone), DataType::Date32) => {
+                        DataType::Timestamp(TimeUnit::Microsecond, zone.clone())
+                    }
+                    _ => type_union_coercion(&before, &own).unwrap_or(before),
+                }
             }
         });
     }
@@ -212,6 +219,10 @@ pub(super) fn matched(what: &str, mut parts: Vec<&mut Expr>, schema: &DFSchema) 
     for part in &mut parts {
         if let Some(typed) = typed_literal(part, &common)? {
             **part = typed;
+        } else if matches!(common, DataType::Timestamp(..))
+            && matches!(part.get_type(schema), Ok(DataType::Date32))
+        {
+            **part = cast(std::mem::take(*part), common.clone());
         }
     }
     Ok(())

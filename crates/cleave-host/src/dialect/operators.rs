@@ -1,7 +1,8 @@
 //! Operators whose sides the engine would bring together otherwise than PostgreSQL.
 
 use cleave_fragment::functions::{
-    checked_add, checked_multiply, checked_subtract, interval_divided, interval_times, quotient,
+    checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
+    interval_divided, interval_times, part_of_time, quotient, time_plus,
 };
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
@@ -56,6 +57,10 @@ impl ExprPlanner for PostgresOperators {
         _schema: &DFSchema,
     ) -> Result<PlannerResult<Vec<Expr>>> {
         Ok(PlannerResult::Original(exprs.into_iter().map(as_integer).collect()))
+    }
+
+    fn plan_extract(&self, args: Vec<Expr>) -> Result<PlannerResult<Vec<Expr>>> {
+        Ok(PlannerResult::Planned(part_of_time().call(args)))
     }
 
     fn plan_aggregate(
@@ -183,11 +188,9 @@ fn moment(date: &Expr) -> Expr {
     cast(date.clone(), DataType::Timestamp(TimeUnit::Microsecond, None))
 }
 
-/// The microseconds of a date's beginning and of a time of day together, as a moment.
+/// A date's beginning and a time of day together, as a moment.
 fn at_time(date: &Expr, time: &Expr) -> Expr {
-    let micros = |expr: Expr| cast(expr, DataType::Int64);
-    let both = micros(moment(date)) + micros(time.clone());
-    cast(both, DataType::Timestamp(TimeUnit::Microsecond, None))
+    time_plus().call(vec![moment(date), time.clone()])
 }
 
 /// date + integer, date - integer and date - date, in days; date and an interval, or a time, which is a moment.
@@ -195,19 +198,20 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
     use BinaryOperator::{Minus, Plus};
     let is_integer = is_whole;
     let number = |side: &Expr| cast(side.clone(), DataType::Int32);
-    let date = |days: Expr| cast(days, DataType::Date32);
     let (one, other) = (&expr.left, &expr.right);
     match (left, &expr.op, right) {
         (DataType::Date32, Plus, days) if is_integer(days) => {
-            Some(date(number(one) + number(other)))
+            Some(date_plus().call(vec![one.clone(), number(other)]))
         }
         (days, Plus, DataType::Date32) if is_integer(days) => {
-            Some(date(number(one) + number(other)))
+            Some(date_plus().call(vec![other.clone(), number(one)]))
         }
         (DataType::Date32, Minus, days) if is_integer(days) => {
-            Some(date(number(one) - number(other)))
+            Some(date_minus().call(vec![one.clone(), number(other)]))
         }
-        (DataType::Date32, Minus, DataType::Date32) => Some(number(one) - number(other)),
+        (DataType::Date32, Minus, DataType::Date32) => {
+            Some(days_between().call(vec![one.clone(), other.clone()]))
+        }
         // The engine would make a date of it, and forget the hours.
         (DataType::Date32, Plus, DataType::Interval(_)) => Some(moment(one) + other.clone()),
         (DataType::Date32, Minus, DataType::Interval(_)) => Some(moment(one) - other.clone()),

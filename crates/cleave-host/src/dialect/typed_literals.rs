@@ -213,6 +213,7 @@ pub(super) fn is_written(data_type: &DataType) -> bool {
     matches!(
         data_type,
         DataType::Timestamp(..)
+            | DataType::Date32
             | DataType::Time64(_)
             | DataType::Interval(_)
             | DataType::Duration(_)

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!  ORDER BY x RANGE BETWEEN '1 day' PRECEDING AND …   ─▶   ORDER BY interval_span(x) RANGE BETWEEN (its length) PRECEDING AND …
+//!  ORDER BY t RANGE BETWEEN '1 day' PRECEDING AND …   ─▶   ORDER BY frame_place(t) …, for times, which may be infinite
 //!  ORDER BY x RANGE BETWEEN UNBOUNDED … AND CURRENT   ─▶   … GROUPS …, for all other types
 //! ```
 //!
 //! Without an offset both mean the same: the rows that are equal to this one are in the frame. Frames are settled with
 //! the types, so this comes before; other keys that are intervals are those of [`IntervalKeys`](super::IntervalKeys).
 
-use cleave_fragment::functions::{ArgumentFault, interval_span, span};
+use cleave_fragment::functions::{ArgumentFault, frame_place, interval_span, span};
 use datafusion::arrow::datatypes::{DataType, IntervalUnit};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -61,6 +62,10 @@ fn framed(mut window: Box<WindowFunction>, schema: &DFSchema) -> Result<Transfor
             );
             key.expr = interval_span().call(vec![std::mem::take(&mut key.expr)]);
             frame
+        }
+        Ok(DataType::Date32 | DataType::Timestamp(..)) if has_offset(frame) => {
+            key.expr = frame_place().call(vec![std::mem::take(&mut key.expr)]);
+            return Ok(Transformed::yes(Expr::WindowFunction(window)));
         }
         Ok(own) if !has_ranges(&own) && !has_offset(frame) => WindowFrame::new_bounds(
             WindowFrameUnits::Groups,

@@ -4,10 +4,12 @@
 //! ```text
 //!   day::timestamp <  '1996-01-01 00:00'   ─▶   day <  '1996-01-01'
 //!   day::timestamp <  '1996-01-01 10:00'   ─▶   day <= '1996-01-01'
+//!   at::timestamptz < '1996-01-01'         ─▶   at <  '1996-01-01'
 //! ```
 //!
 //! Only where the moment is known by now, and in conditions alone: there no column has its name from them.
 
+use cleave_fragment::functions::infinite::Infinite;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -65,7 +67,9 @@ fn by_days(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
         (Some(date), Some(moment)) => compared(date, *op, moment),
         _ => match (date_of(right, schema), moment_of(left), op.swap()) {
             (Some(date), Some(moment), Some(op)) => compared(date, op, moment),
-            _ => None,
+            (_, _, swapped) => {
+                uncast(left, *op, right, schema).or_else(|| uncast(right, swapped?, left, schema))
+            }
         },
     };
     match compared {
@@ -76,9 +80,35 @@ fn by_days(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 
 /// The date that `expr` is the beginning of.
 fn date_of<'a>(expr: &'a Expr, schema: &DFSchema) -> Option<&'a Expr> {
-    let Expr::Cast(Cast { expr, field }) = expr else { return None };
-    let to_moment = matches!(field.data_type(), DataType::Timestamp(TimeUnit::Microsecond, _));
-    (to_moment && matches!(expr.get_type(schema), Ok(DataType::Date32))).then_some(expr)
+    let date = cast_to_moment(expr)?;
+    matches!(date.get_type(schema), Ok(DataType::Date32)).then_some(date)
+}
+
+/// What `expr` makes a moment of.
+fn cast_to_moment(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Cast(Cast { expr, field }) => {
+            matches!(field.data_type(), DataType::Timestamp(TimeUnit::Microsecond, _))
+                .then_some(expr)
+        }
+        Expr::ScalarFunction(function) => match (function.name(), function.args.as_slice()) {
+            ("moment_of" | "zoned_moment_of", [expr]) => Some(expr),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `expr` as the moment that it casts, and `moment` as one of its type: both zones are UTC.
+fn uncast(expr: &Expr, op: Operator, moment: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let micros = moment_of(moment)?;
+    let column = cast_to_moment(expr)?;
+    let DataType::Timestamp(TimeUnit::Microsecond, zone) = column.get_type(schema).ok()? else {
+        return None;
+    };
+    let literal = lit(ScalarValue::TimestampMicrosecond(Some(micros), zone));
+    let (left, right) = (Box::new(column.clone()), Box::new(literal));
+    is_order(op).then(|| Expr::BinaryExpr(BinaryExpr::new(left, op, right)))
 }
 
 fn moment_of(expr: &Expr) -> Option<i64> {
@@ -89,14 +119,25 @@ fn moment_of(expr: &Expr) -> Option<i64> {
 }
 
 fn compared(date: &Expr, op: Operator, moment: i64) -> Option<Expr> {
-    let day = i32::try_from(moment.div_euclid(DAY_US)).ok()?;
-    let op = match (op, moment.rem_euclid(DAY_US) == 0) {
+    let infinite = Infinite::of_micros(moment);
+    let day = match infinite {
+        Some(infinite) => infinite.days(),
+        None => i32::try_from(moment.div_euclid(DAY_US)).ok()?,
+    };
+    let op = match (op, infinite.is_some() || moment.rem_euclid(DAY_US) == 0) {
         (op, true) => op,
         (Operator::Lt | Operator::LtEq, false) => Operator::LtEq,
         (Operator::Gt | Operator::GtEq, false) => Operator::Gt,
         _ => return None,
     };
-    let is_order = matches!(
+    is_order(op).then(|| {
+        let day = lit(ScalarValue::Date32(Some(day)));
+        Expr::BinaryExpr(BinaryExpr::new(Box::new(date.clone()), op, Box::new(day)))
+    })
+}
+
+fn is_order(op: Operator) -> bool {
+    matches!(
         op,
         Operator::Eq
             | Operator::NotEq
@@ -106,9 +147,5 @@ fn compared(date: &Expr, op: Operator, moment: i64) -> Option<Expr> {
             | Operator::GtEq
             | Operator::IsDistinctFrom
             | Operator::IsNotDistinctFrom
-    );
-    is_order.then(|| {
-        let day = lit(ScalarValue::Date32(Some(day)));
-        Expr::BinaryExpr(BinaryExpr::new(Box::new(date.clone()), op, Box::new(day)))
-    })
+    )
 }

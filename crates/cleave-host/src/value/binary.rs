@@ -21,6 +21,7 @@ use arrow::array::{
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit, i256};
 use bytes::{Buf, BufMut, BytesMut};
+use cleave_fragment::functions::infinite::Infinite;
 use cleave_fragment::functions::quotient;
 use cleave_store::ColumnType;
 
@@ -296,14 +297,18 @@ impl BinaryWriter {
             }
             DataType::Date32 => {
                 let days = array.as_primitive::<Date32Type>().value(index);
-                out.put_i32(days.saturating_sub(DAYS_TO_2000));
+                let is_infinite = Infinite::of_days(days).is_some();
+                let epoch = if is_infinite { 0 } else { DAYS_TO_2000 };
+                out.put_i32(days.saturating_sub(epoch));
             }
             DataType::Time64(_) => {
                 out.put_i64(array.as_primitive::<Time64MicrosecondType>().value(index));
             }
             DataType::Timestamp(..) => {
                 let micros = array.as_primitive::<TimestampMicrosecondType>().value(index);
-                out.put_i64(micros.saturating_sub(MICROS_TO_2000));
+                let is_infinite = Infinite::of_micros(micros).is_some();
+                let epoch = if is_infinite { 0 } else { MICROS_TO_2000 };
+                out.put_i64(micros.saturating_sub(epoch));
             }
             DataType::Interval(_) => {
                 let value = array.as_primitive::<IntervalMonthDayNanoType>().value(index);
@@ -432,7 +437,14 @@ pub fn binary_text(element: Element, value: &[u8]) -> Option<String> {
         }
         Element::Numeric => return numeric_text(value),
         Element::Text | Element::Record => return String::from_utf8(value.to_vec()).ok(),
-        Element::Date => Arc::new(Date32Array::from(vec![int4(value)?.checked_add(DAYS_TO_2000)?])),
+        Element::Date => {
+            let days = int4(value)?;
+            let infinite = Infinite::of_days(days);
+            let epoch = if infinite.is_some() { 0 } else { DAYS_TO_2000 };
+            let days = days.checked_add(epoch)?;
+            (Infinite::of_days(days) == infinite)
+                .then(|| Arc::new(Date32Array::from(vec![days])))?
+        }
         Element::Time => {
             let micros = int8(value).filter(|micros| (0..=86_400_000_000).contains(micros))?;
             Arc::new(Time64MicrosecondArray::from(vec![micros]))
@@ -474,7 +486,12 @@ fn int8(value: &[u8]) -> Option<i64> {
 }
 
 fn timestamp(value: &[u8]) -> Option<TimestampMicrosecondArray> {
-    Some(TimestampMicrosecondArray::from(vec![int8(value)?.checked_add(MICROS_TO_2000)?]))
+    let micros = int8(value)?;
+    let infinite = Infinite::of_micros(micros);
+    let epoch = if infinite.is_some() { 0 } else { MICROS_TO_2000 };
+    let micros = micros.checked_add(epoch)?;
+    let is_same = Infinite::of_micros(micros) == infinite;
+    is_same.then(|| TimestampMicrosecondArray::from(vec![micros]))
 }
 
 fn float(value: f64, is_single: bool) -> String {

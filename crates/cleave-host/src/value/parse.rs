@@ -2,9 +2,11 @@
 //!
 //! Blanks around a value are ignored for every type but the text types and `bytea`. Numbers round half away
 //! from zero to the scale of a `numeric`, times to the microsecond. Dates are read year first (ISO 8601, also
-//! `YYYYMMDD` and with slashes), with `BC`; times on a 24-hour clock; zones as `Z`, `UTC` or an offset.
+//! `YYYYMMDD` and with slashes), with `BC`, or `infinity`; times on a 24-hour clock; zones as `Z`, `UTC` or an offset.
 //!
 //! Source: PostgreSQL's manual, "Data Types", and its `numeric_in`, `DecodeDateTime`, `byteain`, `uuid_in`.
+
+use cleave_fragment::functions::infinite::Infinite;
 
 use crate::value::calendar::{days_in_month, days_of};
 use crate::value::error::{Bad, ValueFault};
@@ -203,6 +205,9 @@ pub fn boolean(text: &str) -> Parsed<bool> {
 
 /// `date`: days since 1970-01-01.
 pub fn date(text: &str) -> Parsed<i32> {
+    if let Some(infinite) = Infinite::of_text(text) {
+        return Ok(infinite.days());
+    }
     let mut scan = Scan::new(trim(text));
     let (year, month, day) = scan.date(DATE)?;
     let before_christ = scan.before_christ();
@@ -231,6 +236,9 @@ pub fn timestamp(text: &str) -> Parsed<i64> {
 /// `timestamp with time zone`: microseconds since 1970-01-01T00:00:00Z. Without a zone it is UTC.
 pub fn timestamp_tz(text: &str) -> Parsed<i64> {
     let (timestamp, zone) = timestamp_and_zone(text, ZONED)?;
+    if Infinite::of_micros(timestamp).is_some() {
+        return Ok(timestamp);
+    }
     timestamp.checked_sub(zone).ok_or(Bad::time_out_of_range(ZONED))
 }
 
@@ -238,6 +246,9 @@ fn timestamp_and_zone(text: &str, expected: &'static str) -> Parsed<(i64, i64)> 
     let text = trim(text);
     if text.eq_ignore_ascii_case("epoch") {
         return Ok((0, 0));
+    }
+    if let Some(infinite) = Infinite::of_text(text) {
+        return Ok((infinite.micros(), 0));
     }
     let mut scan = Scan::new(text);
     let (year, month, day) = scan.date(expected)?;
@@ -415,7 +426,7 @@ impl<'a> Scan<'a> {
     }
 
     fn date(&mut self, expected: &'static str) -> Parsed<(i64, i64, i64)> {
-        let special = ["infinity", "-infinity", "now", "today", "tomorrow", "yesterday"];
+        let special = ["now", "today", "tomorrow", "yesterday"];
         if special.iter().any(|word| self.rest.eq_ignore_ascii_case(word.as_bytes())) {
             return Err(Bad { fault: ValueFault::Unsupported, expected });
         }

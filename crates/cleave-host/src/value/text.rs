@@ -22,6 +22,7 @@ use arrow::datatypes::{
 };
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 
+use cleave_fragment::functions::infinite::Infinite;
 use cleave_fragment::functions::quotient;
 
 use crate::error::Result;
@@ -157,7 +158,10 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
         }
         DataType::Date32 => {
             written!(array, Date32Type, |out: &mut String, days| {
-                write_date(out, i64::from(days));
+                match Infinite::of_days(days) {
+                    Some(infinite) => out.push_str(infinite.text()),
+                    None => write_date(out, i64::from(days)),
+                }
             })
         }
         DataType::Date64 => {
@@ -200,7 +204,10 @@ fn writer<'a>(array: &'a dyn Array) -> Result<WriteValue<'a>> {
                 }
                 TimeUnit::Microsecond => {
                     written!(array, TimestampMicrosecondType, |out: &mut String, value| {
-                        write_timestamp(out, value, 1_000_000, zone);
+                        match Infinite::of_micros(value) {
+                            Some(infinite) => out.push_str(infinite.text()),
+                            None => write_timestamp(out, value, 1_000_000, zone),
+                        }
                     })
                 }
                 TimeUnit::Nanosecond => {

@@ -16,6 +16,7 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use cleave_fragment::functions::infinite::time_cast;
 use cleave_fragment::functions::{float_of, floats_of};
 use cleave_store::{Column, ColumnType, TableSchema};
 
@@ -375,15 +376,20 @@ fn number(column: &Column, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> 
 /// Casts `array`, made of `shown`; a value that does not fit is an error that shows it.
 fn recast(column: &Column, shown: &ArrayRef, array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let row = match cast_with_options(array, to, &strict) {
+    let is_time = Family::of(to) == Family::Time;
+    let values = match is_time {
+        true => time_cast(array, to).map_err(Error::from),
+        false => cast_with_options(array, to, &strict).map_err(Error::from),
+    };
+    let row = match values {
         Ok(values) => match first_beyond_real(array, &values) {
             Some(row) => row,
             None => return Ok(values),
         },
         Err(error) => {
-            let Ok(lenient) = cast(array, to) else { return Err(error.into()) };
+            let Ok(lenient) = cast(array, to) else { return Err(error) };
             let lost = (0..array.len()).find(|row| array.is_valid(*row) && lenient.is_null(*row));
-            let Some(row) = lost else { return Err(error.into()) };
+            let Some(row) = lost else { return Err(error) };
             row
         }
     };

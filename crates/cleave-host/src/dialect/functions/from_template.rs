@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use cleave_fragment::functions::infinite::Infinite;
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Date32Array, StringArray, TimestampMicrosecondArray,
@@ -72,6 +73,13 @@ fn text_and_template(given: &[DataType]) -> Option<Vec<DataType>> {
 
 #[expect(clippy::cast_possible_truncation, reason = "checked before")]
 fn micros_of(seconds: f64) -> Result<i64, ArgumentFault> {
+    if seconds.is_nan() {
+        return Err(ArgumentFault::NotANumber);
+    }
+    if seconds.is_infinite() {
+        let infinite = if seconds > 0.0 { Infinite::Late } else { Infinite::Early };
+        return Ok(infinite.micros());
+    }
     let micros = (seconds * 1e6).round_ties_even();
     let is_within = micros >= MICROS.start as f64 && micros < MICROS.end as f64;
     if is_within { Ok(micros as i64) } else { Err(OUT_OF_RANGE) }

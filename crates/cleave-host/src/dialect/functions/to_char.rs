@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
+use cleave_fragment::functions::infinite::{infinite_rows, without};
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::cast;
@@ -49,7 +50,8 @@ pub(super) fn to_char() -> Arc<ScalarUDF> {
         |_| DataType::Utf8,
         |args| {
             let [values, templates] = take_function_args("to_char", args)?;
-            written(values, templates)
+            // Infinite times show nothing.
+            written(&without(values, &infinite_rows(values))?, templates)
         },
     )
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cleave_fragment::functions::infinite::of_finite;
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::timezone::Tz;
 use datafusion::arrow::array::{
@@ -52,7 +53,7 @@ pub(super) fn at_time_zone() -> Arc<ScalarUDF> {
                 continue;
             }
             let run = times.slice(start, end - start);
-            parts.push(converted(&run, of(start))?);
+            parts.push(of_finite(&run, |run| converted(run, of(start)))?);
             start = end;
         }
         match parts.is_empty() {

@@ -60,6 +60,26 @@ fn values_come_back() {
 }
 
 #[test]
+fn infinite_times_are_the_ends_of_their_integers() {
+    for (infinite, text) in [(Infinite::Early, "-infinity"), (Infinite::Late, "infinity")] {
+        let (days, micros) = (infinite.days(), infinite.micros());
+        let date: ArrayRef = Arc::new(Date32Array::from(vec![days]));
+        let moments = TimestampMicrosecondArray::from(vec![micros]);
+        let zoned: ArrayRef = Arc::new(moments.clone().with_timezone("UTC"));
+        assert_eq!(binary(Arc::clone(&date))[4..], days.to_be_bytes());
+        assert_eq!(binary(Arc::clone(&zoned))[4..], micros.to_be_bytes());
+        assert_eq!(back(date), text);
+        assert_eq!(back(Arc::new(moments)), text);
+        assert_eq!(back(zoned), text);
+    }
+    // What is not infinite there becomes no infinite one here.
+    let days = i32::MAX - DAYS_TO_2000;
+    assert_eq!(binary_text(Element::Date, &days.to_be_bytes()), None);
+    let micros = i64::MAX - MICROS_TO_2000;
+    assert_eq!(binary_text(Element::Timestamp, &micros.to_be_bytes()), None);
+}
+
+#[test]
 fn numbers_are_in_network_order() {
     assert_eq!(binary(Arc::new(Int64Array::from(vec![258]))), [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 1, 2]);
     // 12345.678: three digits of base 10,000, the first of weight 1.

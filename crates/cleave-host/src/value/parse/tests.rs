@@ -140,7 +140,7 @@ fn dates() {
     {
         assert_eq!(date(text).unwrap_err().fault, ValueFault::MalformedTime, "{text}");
     }
-    assert_eq!(date("infinity").unwrap_err().fault, ValueFault::Unsupported);
+    assert_eq!(date("now").unwrap_err().fault, ValueFault::Unsupported);
 }
 
 #[test]
@@ -188,6 +188,25 @@ fn timestamps() {
     for text in ["", "2024-02-29 03:04:05 Europe/Berlin", "2024-02-29 03", "2024-02-29x", "12:00"] {
         assert_eq!(timestamp_tz(text).unwrap_err().fault, ValueFault::MalformedTime, "{text}");
     }
+}
+
+#[test]
+fn infinite_times() {
+    for (text, days, micros) in [
+        ("infinity", i32::MAX, i64::MAX),
+        (" INFINITY ", i32::MAX, i64::MAX),
+        ("-infinity", i32::MIN, i64::MIN),
+        ("- Infinity", i32::MIN, i64::MIN),
+    ] {
+        assert_eq!(date(text).unwrap(), days, "{text}");
+        assert_eq!(timestamp(text).unwrap(), micros, "{text}");
+        assert_eq!(timestamp_tz(text).unwrap(), micros, "{text}");
+    }
+    for text in ["inf", "+infinity", "--infinity", "infinity1", "infinit"] {
+        assert_eq!(date(text).unwrap_err().fault, ValueFault::MalformedTime, "{text}");
+        assert_eq!(timestamp(text).unwrap_err().fault, ValueFault::MalformedTime, "{text}");
+    }
+    assert_eq!(time("infinity").unwrap_err().fault, ValueFault::MalformedTime);
 }
 
 #[test]
