@@ -8,6 +8,7 @@
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what
 //!    PostgreSQL does.
+//!    [`window_exclusion`]: frames of windows that leave rows out.
 //! 4. [`SetOperations`]: INTERSECT and EXCEPT give common types, and count rows with ALL.
 //! 5. [`TypedLiterals`]: the same for numbers and times, and for `IN`, `BETWEEN`, `CASE` and casts.
 //!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN.
@@ -50,6 +51,7 @@ mod typed_literals;
 mod types;
 mod values_as_queries;
 mod volatile_operands;
+mod window_exclusion;
 mod window_frames;
 
 pub use bounded_functions::BoundedFunctions;
@@ -67,4 +69,5 @@ pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;
 pub use volatile_operands::VolatileOperands;
+pub(crate) use window_exclusion::Exclusion;
 pub use window_frames::WindowFrames;

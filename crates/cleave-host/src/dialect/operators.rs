@@ -16,6 +16,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use super::integer_literals::{as_integer, follows_argument, is_whole};
 use super::operand_types::{Does, check_operands};
 use super::typed_literals::typed_literal;
+use super::window_exclusion::excluding;
 
 /// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are integers.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl ExprPlanner for PostgresOperators {
         if follows_argument(expr.func_def.name()) {
             expr.args = expr.args.into_iter().map(as_integer).collect();
         }
-        Ok(PlannerResult::Original(expr))
+        excluding(expr).map(PlannerResult::Original)
     }
 }
 

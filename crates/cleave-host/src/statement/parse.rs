@@ -334,7 +334,7 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     tokens::refuse_hidden(&tokens)?;
     check_chains(&tokens)?;
     let mut overriding = sequence::take_overriding(&mut tokens);
-    exclude::take_exclude(&mut tokens)?;
+    exclude::take_exclude(&mut tokens);
     identity::order_options(&mut tokens);
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;

@@ -14,12 +14,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, Query, Select, SetExpr, VisitMut,
-    VisitorMut, WindowSpec, WindowType,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, NamedWindowDefinition,
+    NamedWindowExpr, ObjectNamePart, Query, Select, SetExpr, Value, VisitMut, VisitorMut,
+    WindowSpec, WindowType,
 };
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use crate::dialect::Exclusion;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::names::{fold, position_of};
 
@@ -69,7 +71,8 @@ impl VisitorMut for WriteOut {
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
         let windows = flow(defined(&select.named_window))?;
         for (definition, (_, window)) in select.named_window.iter_mut().zip(&windows) {
-            definition.1 = NamedWindowExpr::WindowSpec(window.clone());
+            let window = WindowSpec { window_name: None, ..window.clone() };
+            definition.1 = NamedWindowExpr::WindowSpec(window);
         }
         self.open.push(windows);
         ControlFlow::Continue(())
@@ -83,16 +86,41 @@ impl VisitorMut for WriteOut {
     fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Self::Break> {
         let Expr::Function(function) = expression else { return ControlFlow::Continue(()) };
         let windows = self.open.last().map(Vec::as_slice).unwrap_or_default();
-        let written = match &function.over {
+        let mut written = match &function.over {
             Some(WindowType::NamedWindow(name)) => flow(named(windows, name))?.clone(),
             Some(WindowType::WindowSpec(window)) if window.window_name.is_some() => {
                 flow(refined(windows, window, false))?
             }
             _ => return ControlFlow::Continue(()),
         };
+        let exclusion = written.window_name.take().and_then(|mark| Exclusion::split(&mark.value).1);
         function.over = Some(WindowType::WindowSpec(written));
+        if let Some(exclusion) = exclusion {
+            exclude(function, exclusion);
+        }
         ControlFlow::Continue(())
     }
+}
+
+/// Functions that do not look at frames.
+const WITHOUT_FRAME: [&str; 8] =
+    ["row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead"];
+
+/// Marks a function over a frame that leaves rows out.
+fn exclude(function: &mut Function, exclusion: Exclusion) {
+    let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold);
+    if name.is_none_or(|name| WITHOUT_FRAME.contains(&name.as_str())) {
+        return;
+    }
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let argument = |value: Value| FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::value(value)));
+    for each in &mut list.args {
+        // What is counted of a row is anything that is not NULL.
+        if matches!(each, FunctionArg::Unnamed(FunctionArgExpr::Wildcard)) {
+            *each = argument(Value::Number("1".to_owned(), false));
+        }
+    }
+    list.args.push(argument(Value::SingleQuotedString(exclusion.mark().to_owned())));
 }
 
 fn flow<T>(result: Result<T>) -> ControlFlow<Box<Error>, T> {
@@ -134,6 +162,12 @@ fn refined(
     is_definition: bool,
 ) -> Result<WindowSpec> {
     let Some(name) = &window.window_name else { return Ok(window.clone()) };
+    let (base_name, exclusion) = Exclusion::split(&name.value);
+    let mark = exclusion.map(|exclusion| Ident::with_quote('"', exclusion.mark()));
+    if base_name.is_empty() && mark.is_some() {
+        return Ok(WindowSpec { window_name: mark, ..window.clone() });
+    }
+    let name = &Ident { value: base_name.to_owned(), ..name.clone() };
     let base = named(windows, name)?;
     let base_name = fold(name);
     let again = |clause: &str| {
@@ -159,7 +193,7 @@ fn refined(
     };
     let partition_by = base.partition_by.clone();
     let window_frame = window.window_frame.clone();
-    Ok(WindowSpec { window_name: None, partition_by, order_by, window_frame })
+    Ok(WindowSpec { window_name: mark, partition_by, order_by, window_frame })
 }
 
 fn fault(message: String, name: &Ident) -> Error {
