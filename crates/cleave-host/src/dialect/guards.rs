@@ -37,6 +37,7 @@ use datafusion::optimizer::eliminate_outer_join::EliminateOuterJoin;
 use datafusion::optimizer::{AnalyzerRule, OptimizerContext, OptimizerRule};
 
 use super::rewrite::rewrite_expressions;
+use super::typed_literals::is_text;
 
 /// See the module. Types are settled by then, and operators that check are in their places.
 #[derive(Debug)]
@@ -303,7 +304,7 @@ fn case<const N: usize>(of: Expr, branches: [(bool, Expr); N], other: Expr) -> E
 }
 
 /// Functions that have a value for all values of their arguments.
-const TOTAL: [&str; 37] = [
+const TOTAL: [&str; 38] = [
     "abs",
     "array_length",
     "ascii",
@@ -314,6 +315,7 @@ const TOTAL: [&str; 37] = [
     "coalesce",
     "concat",
     "concatenate",
+    "date_of",
     "date_part",
     "date_trunc",
     "double_of",
@@ -361,7 +363,12 @@ fn can_fail(expr: &Expr, schema: &DFSchema) -> bool {
                     // Numerics have room, as numerics of PostgreSQL do.
                     || (matches!(name, "checked_add" | "checked_subtract" | "checked_multiply")
                         && matches!(part.get_type(schema), Ok(DataType::Decimal128(..))));
-                !is_total && part.any_column_refs()
+                let reads_text = ["date_of", "moment_of", "zoned_moment_of"].contains(&name)
+                    && function
+                        .args
+                        .iter()
+                        .any(|text| !text.get_type(schema).is_ok_and(|own| !is_text(&own)));
+                (!is_total || reads_text) && part.any_column_refs()
             }
             _ => false,
         })

@@ -8,6 +8,8 @@
 //!  GROUP BY x                              ─▶   GROUP BY interval_span(x), with first_value(x) as what is shown
 //!  SELECT DISTINCT x                       ─▶   the same
 //!  min(x), max(x)                          ─▶   first_value(x ORDER BY interval_span(x))
+//!  min(x) OVER (…), max(x) OVER (…)        ─▶   the same, as a window function of [ours](super::window_exclusion)
+//!  GROUP BY ROLLUP (x)                     ─▶   as GROUP BY; where x is left out, its length is NULL and so is x
 //!  count(DISTINCT x)                       ─▶   count(DISTINCT interval_span(x))
 //! ```
 
@@ -20,12 +22,18 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::first_last::first_value_udaf;
-use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Sort};
-use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, Projection};
+use datafusion::logical_expr::expr::{
+    AggregateFunction, AggregateFunctionParams, Sort, WindowFunction,
+};
+use datafusion::logical_expr::utils::{grouping_set_to_exprlist, merge_schema};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, ExprSchemable, GroupingSet, LogicalPlan, Projection,
+    WindowFunctionDefinition, when,
+};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::rewrite_expressions;
+use super::window_exclusion::over_all;
 
 /// See the module.
 #[derive(Debug)]
@@ -75,6 +83,7 @@ fn by_length(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             for by in &mut window.params.order_by {
                 by.expr = key(std::mem::take(&mut by.expr), schema);
             }
+            by_length_over(&mut window, schema);
             Ok(Transformed::yes(Expr::WindowFunction(window)))
         }),
         LogicalPlan::Distinct(Distinct::All(input)) => {
@@ -120,9 +129,21 @@ fn ordered(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
+/// Makes a window function of ours of `min` and `max` of intervals.
+fn by_length_over(window: &mut WindowFunction, schema: &DFSchema) {
+    let WindowFunctionDefinition::AggregateUDF(aggregate) = &window.fun else { return };
+    let [argument] = window.params.args.as_slice() else { return };
+    if is_interval(argument, schema) && ["min", "max"].contains(&aggregate.name()) {
+        let condition = window.params.filter.take();
+        window.fun = over_all(Arc::clone(aggregate), condition.is_some());
+        window.params.args.extend(condition.map(|condition| *condition));
+    }
+}
+
 /// Whether intervals are grouped, or compared by an aggregate.
 fn has_keys(aggregate: &Aggregate, schema: &DFSchema) -> bool {
-    aggregate.group_expr.iter().any(|by| is_interval(by, schema))
+    let groups = grouping_set_to_exprlist(&aggregate.group_expr).unwrap_or_default();
+    groups.into_iter().any(|by| is_interval(by, schema))
         || aggregate.aggr_expr.iter().any(|expr| of_length(expr, schema).is_some())
 }
 
@@ -142,7 +163,6 @@ fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
     let schema = Arc::clone(&aggregate.schema);
     let input = Arc::clone(aggregate.input.schema());
     let group_count = schema.fields().len() - aggregate.aggr_expr.len();
-    let mut group_expr = aggregate.group_expr.clone();
     let mut aggregates: Vec<Expr> = aggregate
         .aggr_expr
         .iter()
@@ -150,10 +170,11 @@ fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
         .collect();
     // The place of what is shown of each group, beside the aggregates.
     let mut shown: Vec<Option<usize>> = vec![None; group_count];
-    for (by, place) in group_expr.iter_mut().zip(&mut shown) {
+    let is_set = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+    for (by, place) in grouping_set_to_exprlist(&aggregate.group_expr)?.into_iter().zip(&mut shown)
+    {
         if is_interval(by, &input) {
             let first = aggregated(by.clone(), None, None);
-            *by = key(std::mem::take(by), &input);
             let known = aggregates.iter().position(|other| *other == first);
             *place = Some(known.unwrap_or_else(|| {
                 aggregates.push(first);
@@ -161,20 +182,35 @@ fn grouped(aggregate: Aggregate) -> Result<LogicalPlan> {
             }));
         }
     }
+    let keys = |exprs: Vec<Expr>| exprs.into_iter().map(|by| key(by, &input)).collect::<Vec<_>>();
+    let group_expr = match aggregate.group_expr.as_slice() {
+        [Expr::GroupingSet(set)] => vec![Expr::GroupingSet(match set.clone() {
+            GroupingSet::Rollup(exprs) => GroupingSet::Rollup(keys(exprs)),
+            GroupingSet::Cube(exprs) => GroupingSet::Cube(keys(exprs)),
+            GroupingSet::GroupingSets(sets) => {
+                GroupingSet::GroupingSets(sets.into_iter().map(keys).collect())
+            }
+        })],
+        _ => keys(aggregate.group_expr),
+    };
     let new = Aggregate::try_new(aggregate.input, group_expr, aggregates)?;
     let column = |index: usize| Expr::Column(Column::from(new.schema.qualified_field(index)));
     let columns = (0..schema.fields().len()).map(|index| {
         let (qualifier, field) = schema.qualified_field(index);
-        let place = match shown.get(index) {
-            Some(Some(place)) => group_count + place,
-            _ => index,
+        let value = match shown.get(index) {
+            // Of rows that are grouped without it there is a first value, too.
+            Some(Some(place)) if is_set => {
+                when(column(index).is_not_null(), column(group_count + place)).end()?
+            }
+            Some(Some(place)) => column(group_count + place),
+            _ => column(index),
         };
-        match column(place) {
+        Ok(match value {
             Expr::Column(own) if own == Column::from((qualifier, field)) => Expr::Column(own),
             other => other.alias_qualified(qualifier.cloned(), field.name()),
-        }
+        })
     });
-    let columns = columns.collect();
+    let columns = columns.collect::<Result<Vec<_>>>()?;
     Ok(LogicalPlan::Projection(Projection::try_new(
         columns,
         Arc::new(LogicalPlan::Aggregate(new)),

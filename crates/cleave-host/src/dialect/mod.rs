@@ -69,5 +69,5 @@ pub use typed_literals::TypedLiterals;
 pub(crate) use typed_literals::{column_type_of, digits_behind_point};
 pub use types::PostgresTypes;
 pub use volatile_operands::VolatileOperands;
-pub(crate) use window_exclusion::Exclusion;
+pub(crate) use window_exclusion::{Exclusion, written_out};
 pub use window_frames::WindowFrames;

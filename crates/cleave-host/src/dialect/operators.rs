@@ -2,7 +2,7 @@
 
 use cleave_fragment::functions::{
     checked_add, checked_multiply, checked_subtract, date_minus, date_plus, days_between,
-    interval_divided, interval_times, part_of_time, quotient, time_plus,
+    interval_divided, interval_times, part_of_time, quotient, time_minus, time_plus,
 };
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
@@ -218,7 +218,19 @@ fn days(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr>
         (DataType::Date32, Minus, DataType::Interval(_)) => Some(moment(one) - other.clone()),
         (DataType::Interval(_), Plus, DataType::Date32) => Some(moment(other) + one.clone()),
         (DataType::Date32, Plus, DataType::Time64(_)) => Some(at_time(one, other)),
+        (DataType::Date32, Minus, DataType::Time64(_)) => {
+            Some(time_minus().call(vec![moment(one), other.clone()]))
+        }
         (DataType::Time64(_), Plus, DataType::Date32) => Some(at_time(other, one)),
+        (DataType::Timestamp(TimeUnit::Microsecond, _), Plus, DataType::Time64(_)) => {
+            Some(time_plus().call(vec![one.clone(), other.clone()]))
+        }
+        (DataType::Time64(_), Plus, DataType::Timestamp(TimeUnit::Microsecond, _)) => {
+            Some(time_plus().call(vec![other.clone(), one.clone()]))
+        }
+        (DataType::Timestamp(TimeUnit::Microsecond, _), Minus, DataType::Time64(_)) => {
+            Some(time_minus().call(vec![one.clone(), other.clone()]))
+        }
         _ => None,
     }
 }

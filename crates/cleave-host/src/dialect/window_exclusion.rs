@@ -11,6 +11,8 @@
 //!  blocks   (1 … 64)   | (65 … 128) | …    a run is some rows, some blocks, some blocks of blocks, …, some rows
 //! ```
 //!
+//! `min` and `max` of intervals go by their length, as in any aggregate; these come here without EXCLUDE, too.
+//!
 //! So a frame of any length costs a few hundred values, and every row has an accumulator of its own.
 //!
 //! Source: PostgreSQL's `row_is_in_frame` and `eval_windowaggregates` (nodeWindowAgg.c).
@@ -18,12 +20,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use cleave_fragment::functions::ArgumentFault;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray};
-use datafusion::arrow::compute::{cast, filter, partition};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type, Schema};
+use cleave_fragment::functions::{ArgumentFault, interval_span, span};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
+use datafusion::arrow::compute::{SortOptions, cast, filter, partition};
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Int64Type, IntervalMonthDayNanoType,
+    Schema,
+};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{ScalarValue, internal_err, not_impl_err};
 use datafusion::error::Result;
+use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::function::{PartitionEvaluatorArgs, WindowUDFFieldArgs};
 use datafusion::logical_expr::planner::RawWindowExpr;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
@@ -31,9 +38,9 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, Expr, PartitionEvaluator, Signature, Volatility,
     WindowFunctionDefinition, WindowUDF, WindowUDFImpl,
 };
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 use datafusion::physical_expr::expressions::{Column, Literal};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, ScalarFunctionExpr};
 
 /// Rows of a block, and blocks of the next larger one.
 const BLOCK: usize = 64;
@@ -82,6 +89,45 @@ impl Exclusion {
     }
 }
 
+/// The text of a query that [is marked](Exclusion::mark), with EXCLUDE where it stood.
+pub(crate) fn written_out(text: String) -> String {
+    const BEFORE: &str = ", '";
+    let mut text = text;
+    let mut from = 0;
+    while let Some(found) = text.get(from..).and_then(|rest| rest.find(", '\0")) {
+        let start = from + found;
+        from = start + BEFORE.len();
+        let rest = text.get(from..).unwrap_or_default();
+        let marked = |one: &Exclusion| rest.starts_with(&format!("{}')", one.mark()));
+        let Some(exclusion) = Exclusion::ALL.into_iter().find(marked) else { continue };
+        let end = from + exclusion.mark().len() + 1;
+        let Some(close) = text.get(end..).and_then(end_of_window) else { continue };
+        text.insert_str(end + close, &format!(" EXCLUDE {}", exclusion.words().join(" ")));
+        text.replace_range(start..end, "");
+        from = start;
+    }
+    text
+}
+
+/// Where the window ends whose function's arguments end at the beginning of `text`.
+fn end_of_window(text: &str) -> Option<usize> {
+    let over = text.find(" OVER (")?;
+    let mut depth = 0_usize;
+    let mut quote = None;
+    for (place, byte) in text.bytes().enumerate().skip(over) {
+        match (byte, quote) {
+            (byte, Some(open)) if byte == open => quote = None,
+            (_, Some(_)) => {}
+            (b'\'' | b'"', None) => quote = Some(byte),
+            (b'(', None) => depth += 1,
+            (b')', None) if depth == 1 => return Some(place),
+            (b')', None) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
 /// `window` as a function of its own, if it is marked.
 pub(super) fn excluding(mut window: RawWindowExpr) -> Result<RawWindowExpr> {
     let mark = |argument: &Expr| match argument {
@@ -112,13 +158,30 @@ pub(super) fn excluding(mut window: RawWindowExpr) -> Result<RawWindowExpr> {
     }
     let is_filtered = condition.is_some();
     window.args.extend(condition.map(|condition| *condition));
-    let words = exclusion.mark().trim_start_matches('\0');
+    window.func_def = function(window.func_def.name(), of, Some(exclusion), is_filtered);
+    Ok(window)
+}
+
+/// `min` or `max` of intervals over whole frames, which go by their length here.
+pub(super) fn over_all(
+    aggregate: Arc<AggregateUDF>,
+    is_filtered: bool,
+) -> WindowFunctionDefinition {
+    function(aggregate.name(), Of::Aggregate(Arc::clone(&aggregate)), None, is_filtered)
+}
+
+fn function(
+    name: &str,
+    of: Of,
+    exclusion: Option<Exclusion>,
+    is_filtered: bool,
+) -> WindowFunctionDefinition {
+    let words = exclusion.map_or("nothing", |one| one.mark().trim_start_matches('\0'));
     let filtered = if is_filtered { ", filtered" } else { "" };
-    let name = format!("{} excluding {words}{filtered}", window.func_def.name());
+    let name = format!("{name} excluding {words}{filtered}");
     let signature = Signature::user_defined(Volatility::Immutable);
     let function = Excluding { name, of, exclusion, is_filtered, signature };
-    window.func_def = WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::from(function)));
-    Ok(window)
+    WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::from(function)))
 }
 
 /// What is wanted of the rows that are left.
@@ -134,7 +197,7 @@ enum Of {
 struct Excluding {
     name: String,
     of: Of,
-    exclusion: Exclusion,
+    exclusion: Option<Exclusion>,
     /// The last argument is the condition of FILTER.
     is_filtered: bool,
     signature: Signature,
@@ -191,6 +254,7 @@ impl WindowUDFImpl for Excluding {
         args: PartitionEvaluatorArgs<'_>,
     ) -> Result<Box<dyn PartitionEvaluator>> {
         let exprs = self.own(args.input_exprs());
+        let mut by_length = false;
         let left = match &self.of {
             Of::Aggregate(aggregate) => {
                 let fields = self.own(args.input_fields()).iter().enumerate();
@@ -206,11 +270,28 @@ impl WindowUDFImpl for Excluding {
                         false => column() as Arc<dyn PhysicalExpr>,
                     }
                 });
-                let aggregate = AggregateExprBuilder::new(Arc::clone(aggregate), columns.collect())
-                    .schema(Arc::new(Schema::new(fields)))
-                    .alias(&self.name)
-                    .build()?;
-                Left::Aggregated(Box::new(aggregate))
+                let columns: Vec<_> = columns.collect();
+                let schema = Arc::new(Schema::new(fields));
+                let is_interval = match schema.fields().first() {
+                    Some(field) => matches!(field.data_type(), DataType::Interval(_)),
+                    None => false,
+                };
+                let built = match (aggregate.name(), columns.as_slice()) {
+                    (name @ ("min" | "max"), [interval]) if is_interval => {
+                        by_length = true;
+                        let length = ScalarFunctionExpr::try_new(
+                            interval_span(),
+                            vec![Arc::clone(interval)],
+                            &schema,
+                            Arc::new(ConfigOptions::default()),
+                        )?;
+                        let options = SortOptions { descending: name == "max", nulls_first: false };
+                        let by = PhysicalSortExpr { expr: Arc::new(length), options };
+                        AggregateExprBuilder::new(first_value_udaf(), columns).order_by(vec![by])
+                    }
+                    _ => AggregateExprBuilder::new(Arc::clone(aggregate), columns),
+                };
+                Left::Aggregated(Box::new(built.schema(schema).alias(&self.name).build()?))
             }
             Of::First => Left::At(Place::First),
             Of::Last => Left::At(Place::Last),
@@ -218,6 +299,7 @@ impl WindowUDFImpl for Excluding {
         };
         Ok(Box::new(Evaluator {
             left,
+            by_length,
             exclusion: self.exclusion,
             own_count: exprs.len(),
             arg_count: args.input_exprs().len(),
@@ -246,7 +328,9 @@ enum Place {
 #[derive(Debug)]
 struct Evaluator {
     left: Left,
-    exclusion: Exclusion,
+    /// The aggregate takes the length of its argument, too.
+    by_length: bool,
+    exclusion: Option<Exclusion>,
     /// Arguments of the function itself, and all of them; what follows are the columns of ORDER BY.
     own_count: usize,
     arg_count: usize,
@@ -319,6 +403,11 @@ impl Evaluator {
             taken_before = Some(before);
             own = own.iter().map(|own| filter(own, condition)).collect::<Result<_, _>>()?;
         }
+        if self.by_length
+            && let Some(intervals) = own.first()
+        {
+            own.push(lengths(intervals)?);
+        }
         let levels = match &self.left {
             Left::Aggregated(aggregate) => levels(aggregate, own)?,
             Left::At(_) => Vec::new(),
@@ -327,22 +416,29 @@ impl Evaluator {
     }
 }
 
+/// What intervals compare by.
+fn lengths(intervals: &ArrayRef) -> Result<ArrayRef> {
+    let spans: Decimal128Array = intervals.as_primitive::<IntervalMonthDayNanoType>().unary(span);
+    Ok(Arc::new(spans.with_precision_and_scale(DECIMAL128_MAX_PRECISION, 0)?))
+}
+
 /// What a frame keeps, from its beginning to its end.
 fn kept(
-    exclusion: Exclusion,
+    exclusion: Option<Exclusion>,
     frame: &Range<usize>,
     own: Range<usize>,
     peers: Range<usize>,
 ) -> [Range<usize>; 3] {
     let out = match exclusion {
-        Exclusion::CurrentRow => own.clone(),
-        Exclusion::Group | Exclusion::Ties => peers,
+        None => frame.end..frame.end,
+        Some(Exclusion::CurrentRow) => own.clone(),
+        Some(Exclusion::Group | Exclusion::Ties) => peers,
     };
     let within = |run: Range<usize>| {
         let start = run.start.max(frame.start);
         start..run.end.min(frame.end).max(start)
     };
-    let stays = if exclusion == Exclusion::Ties { own } else { 0..0 };
+    let stays = if exclusion == Some(Exclusion::Ties) { own } else { 0..0 };
     [within(0..out.start), within(stays), within(out.end..usize::MAX)]
 }
 

@@ -16,6 +16,7 @@ use super::define::columns_of;
 use super::{Outcome, Session};
 use crate::catalog::CatalogState;
 use crate::catalog::view::ViewState;
+use crate::dialect::written_out;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::ddl::OnCommit;
 use crate::statement::parameters;
@@ -102,7 +103,7 @@ impl Session {
         schema.validate()?;
         let view = ViewState {
             schema: Arc::new(schema),
-            query: create.query.to_string(),
+            query: written_out(create.query.to_string()),
             sources: described.sources,
             depends: depends.into_iter().collect(),
         };

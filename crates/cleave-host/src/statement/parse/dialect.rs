@@ -24,8 +24,8 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::joined_subqueries;
 use super::nesting::PARSED_LEVELS_MAX;
+use super::{exclude, joined_subqueries, windows};
 use crate::error::{Error, Fault};
 
 /// Expressions and lists that any text may begin.
@@ -42,7 +42,9 @@ pub(crate) fn read_text<T: VisitMut>(
     read: impl FnOnce(&mut Parser) -> Result<T, ParserError>,
 ) -> Result<T, ParserError> {
     let dialect = BoundedPostgres::of(text);
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
+    let mut tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
+    exclude::take_exclude(&mut tokens);
+    let has_windows = tokens.iter().any(windows::is_concerned);
     let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let mut parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)
@@ -54,6 +56,10 @@ pub(crate) fn read_text<T: VisitMut>(
     let mut part = part?;
     if has_joined {
         joined_subqueries::lower_joined(&mut part);
+    }
+    if has_windows {
+        let written = windows::write_out(&mut part);
+        written.map_err(|error| ParserError::ParserError(error.to_string()))?;
     }
     Ok(part)
 }
