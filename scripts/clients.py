@@ -4,10 +4,11 @@
     scripts/clients.py            all of them: installs what is missing into target/clients, or says SKIPPED
     scripts/clients.py psql jdbc  these
 
-psql, pgbench and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with npm, pgx with go,
+psql, pgbench, pg_dump and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with npm, pgx with go,
 JDBC from Maven. A client that cannot be installed is skipped aloud; one that runs must succeed.
 """
 
+import difflib
 import os
 import shutil
 import subprocess
@@ -170,6 +171,63 @@ def sysbench():
     print("    transactions of sysbench (this build):", ", ".join(rates))
 
 
+# What pg_dump has to tell beside tables, indexes and rows.
+TO_DUMP = [
+    "CREATE SEQUENCE numbers AS integer INCREMENT 5 START 7 CYCLE MAXVALUE 1000",
+    "SELECT nextval('numbers'), nextval('numbers')",
+    "CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer integer REFERENCES customers (id) ON DELETE CASCADE,"
+    " \"Odd Name\" text DEFAULT 'a ''b', price numeric(10,2) CONSTRAINT dear CHECK (price < 1000), made date DEFAULT now())",
+    "INSERT INTO parts (customer, \"Odd Name\", price) VALUES (1, E'a\\tb\\\\', 2.50), (2, NULL, NULL)",
+    "CREATE TABLE counted (id serial, at timestamptz DEFAULT now(), bits bytea, whole uuid UNIQUE)",
+    "INSERT INTO counted (bits) VALUES ('\\x00ff'), (NULL)",
+    "CREATE VIEW b_view AS SELECT p.id, c.email FROM parts p JOIN customers c ON c.id = p.customer",
+    "CREATE VIEW a_view AS SELECT count(*) AS many FROM b_view",
+    "COMMENT ON TABLE parts IS 'it''s parts'",
+    "COMMENT ON COLUMN parts.price IS 'each'",
+    "CREATE ROLE reader",
+    "CREATE ROLE \"Odd \"\"Role\"",
+    "GRANT SELECT ON parts TO reader WITH GRANT OPTION",
+    "GRANT SELECT (id), UPDATE (price) ON parts TO \"Odd \"\"Role\"",
+    "GRANT USAGE ON SEQUENCE numbers TO PUBLIC",
+    "ALTER TABLE counted OWNER TO reader",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO reader",
+]
+
+
+def pg_dump():
+    debian("pg_dump")
+    version = run(["pg_dump", "--version"]).split()[2]
+    if version.split(".")[0] != "15":
+        raise Skipped(f"pg_dump {version} may ask for more than that of version 15, which is the one that is tried")
+    psql = ["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    run([*psql, *sum((["-c", command] for command in TO_DUMP), [])])
+    # Every run has another key in its first and last line.
+    dumped = lambda *options, **given: "".join(
+        line
+        for line in run(["pg_dump", "--exclude-table-data=pgbench_*", *options], **given).splitlines(True)
+        if not line.startswith(("\\restrict", "\\unrestrict"))
+    )
+    whole = dumped()
+    assert "CREATE VIEW public.b_view" in whole.split("CREATE VIEW public.a_view")[0], whole
+    assert "CREATE TABLE" not in dumped("--data-only") and "COPY public" not in dumped("--schema-only")
+    assert "CREATE TABLE public.customers" not in dumped("-t", "parts") and "CREATE TABLE public.parts" in dumped("-t", "par*")
+    for options in [(), ("--inserts",), ("--column-inserts", "--no-owner"), ("--clean", "--if-exists")]:
+        with tempfile.TemporaryDirectory() as folder:
+            database = Path(folder) / "restored"
+            roles = ["CREATE ROLE reader", "CREATE ROLE \"Odd \"\"Role\""]
+            run([cleave(), "sql", "--db", str(database), *sum((["-c", role] for role in roles), [])])
+            run([cleave(), "user", "add", USER, "--db", str(database)], input=PASSWORD + "\n")
+            process, port = servers.serve(cleave(), database, "--tls-self-made")
+            there = {**environment(), "PGPORT": str(port), "PGDATABASE": "restored"}
+            try:
+                run([*psql, "-f", "-"], input=dumped(*options), env=there)
+                again = dumped("--no-owner", env=there) if "--no-owner" in options else dumped(env=there)
+            finally:
+                servers.stop(process)
+        expected = dumped("--no-owner") if "--no-owner" in options else whole
+        assert again == expected, "\n".join(difflib.unified_diff(expected.splitlines(), again.splitlines(), lineterm=""))
+
+
 def in_python(program):
     return lambda: print("   ", run([python(), str(PROGRAMS / program)]).strip())
 
@@ -221,6 +279,8 @@ CLIENTS = {
     "node": node,
     "pgx": pgx,
     "jdbc": jdbc,
+    # Last: it makes what the others do not expect.
+    "pg_dump": pg_dump,
 }
 
 

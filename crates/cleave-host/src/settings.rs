@@ -7,6 +7,7 @@
 //! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
 
 mod bytes;
+mod for_clients;
 mod join_order;
 mod limits;
 mod search_path;
@@ -256,6 +257,8 @@ pub enum Values {
     SearchPath,
     /// Only this, and only because clients set it.
     Only(&'static str),
+    /// The same; the others are taken too, and change nothing.
+    OnlyOr(&'static str, &'static [&'static str]),
     /// It can be shown and not set.
     ReadOnly(&'static str),
 }
@@ -314,6 +317,7 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.broadcast_bytes = value.number(),
     },
     fixed("bytea_output", "How bytes are written", "hex"),
+    for_clients::CHECK_FUNCTION_BODIES,
     fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
     fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
@@ -341,6 +345,8 @@ pub const LIST: &[Setting] = &[
             }
         },
     },
+    for_clients::DEFAULT_TABLE_ACCESS_METHOD,
+    for_clients::DEFAULT_TABLESPACE,
     Setting {
         name: "default_tablets",
         description: "Tablets into which CREATE TABLE divides a table; 0: one a device",
@@ -466,6 +472,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
     },
+    for_clients::ROW_SECURITY,
     search_path::SEARCH_PATH,
     fixed("server_encoding", "Encoding of text in the database", "UTF8"),
     Setting {
@@ -548,6 +555,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| settings.threads.to_string(),
         set: |settings, value| settings.threads = value.number_u32(),
     },
+    for_clients::SYNCHRONIZE_SEQSCANS,
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
     transaction::DEFERRABLE,
     transaction::ISOLATION,
@@ -560,6 +568,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| if settings.use_statistics { "on" } else { "off" }.to_owned(),
         set: |settings, value| settings.use_statistics = matches!(value, Value::Word(0)),
     },
+    for_clients::XMLOPTION,
 ];
 
 const fn fixed(name: &'static str, description: &'static str, only: &'static str) -> Setting {
@@ -638,7 +647,7 @@ impl Settings {
     /// [`Error::UnknownName`] with the nearest name.
     pub fn reset(&mut self, name: &str) -> Result<()> {
         let setting = find(name)?;
-        if matches!(setting.values, Values::Only(_) | Values::ReadOnly(_)) {
+        if matches!(setting.values, Values::Only(_) | Values::OnlyOr(..) | Values::ReadOnly(_)) {
             return Ok(());
         }
         let default = (setting.get)(&Self::default());
@@ -699,7 +708,7 @@ impl Settings {
 impl Setting {
     fn value(&self, settings: &Settings) -> String {
         match self.values {
-            Values::Only(only) => only.to_owned(),
+            Values::Only(only) | Values::OnlyOr(only, _) => only.to_owned(),
             _ => (self.get)(settings),
         }
     }
@@ -731,6 +740,10 @@ impl Values {
             Self::JoinOrder => join_order::parse(text).map(Value::JoinOrder),
             Self::SearchPath => SearchPath::parse(text).map(Value::SearchPath),
             Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
+            Self::OnlyOr(only, others) => std::iter::once(only)
+                .chain(*others)
+                .any(|word| word.eq_ignore_ascii_case(text))
+                .then(|| Value::Text((*only).to_owned())),
             Self::ReadOnly(_) => None,
         }
     }
@@ -780,7 +793,9 @@ impl fmt::Display for Values {
             Self::JoinOrder => formatter.write_str(
                 "allowed are auto, written, or different names of tables, separated by blanks or commas",
             ),
-            Self::Only(only) => write!(formatter, "allowed is only {only} in this version"),
+            Self::Only(only) | Self::OnlyOr(only, _) => {
+                write!(formatter, "allowed is only {only} in this version")
+            }
             Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),
         }
     }

@@ -12,6 +12,7 @@ use crate::acting::Acting;
 use crate::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
 use crate::error::{Error, Fault, NameKind, Result, RoleFault};
 use crate::password::Verifier;
+use crate::statement::names::SCHEMA;
 use crate::statement::parse::Scope;
 use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 
@@ -42,6 +43,7 @@ impl Session {
             RoleStatement::Later { .. } => "ALTER DEFAULT PRIVILEGES",
             RoleStatement::Owner { kind: "TABLE", .. } => "ALTER TABLE",
             RoleStatement::Owner { kind: "VIEW", .. } => "ALTER VIEW",
+            RoleStatement::Owner { kind: "SCHEMA", .. } => "ALTER SCHEMA",
             RoleStatement::Owner { .. } => "ALTER SEQUENCE",
             RoleStatement::Reassign { .. } => "REASSIGN OWNED",
             RoleStatement::DropOwned { .. } => "DROP OWNED",
@@ -102,6 +104,9 @@ impl Session {
             RoleStatement::Later { roles, in_schema, grant } => {
                 self.grant_later(rights, (&roles, in_schema), &grant)
             }
+            RoleStatement::Owner { kind: "SCHEMA", name, to, .. } => {
+                self.keep_schema_owner(rights, &name, &to)
+            }
             RoleStatement::Owner { kind: _, if_exists, name, to } => {
                 self.give_to(state, rights, (&name, if_exists), &to)
             }
@@ -111,6 +116,21 @@ impl Session {
             }
             // They change nothing that others see.
             RoleStatement::SetRole { .. } | RoleStatement::SetSession { .. } => Ok(()),
+        }
+    }
+
+    /// ALTER SCHEMA public OWNER TO, as `pg_dump` writes it: the schema is the first superuser's, and stays so.
+    fn keep_schema_owner(&self, rights: &Rights, name: &str, to: &RoleName) -> Result<()> {
+        if name != SCHEMA {
+            return Err(Error::unknown(NameKind::Schema, name, [SCHEMA]));
+        }
+        let owner = self.role_id(rights, to)?;
+        if !rights.is_superuser(self.actor()) {
+            return Err(refused(&format!("must be owner of schema {SCHEMA}")));
+        }
+        match owner {
+            FIRST => Ok(()),
+            _ => Err(Error::unsupported("ALTER SCHEMA ... OWNER TO another role")),
         }
     }
 

@@ -7,10 +7,12 @@
 //! name and those of its columns. A column of which no view's query speaks can go, and be of another type.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use cleave_store::TableSchema;
 use cleave_txn::LockMode;
+use datafusion::sql::sqlparser::ast;
 
 use super::define::columns_of;
 use super::{Outcome, Session};
@@ -19,9 +21,27 @@ use crate::catalog::view::ViewState;
 use crate::dialect::written_out;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::ddl::OnCommit;
+use crate::statement::names::table_name;
 use crate::statement::parameters;
 use crate::statement::parse::CreateView;
 use crate::statement::select::{self, ReadView};
+
+/// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
+fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
+    let found = ast::visit_relations(query, |name| {
+        let is_sequence = |name: &String| state.sequences.contains_key(name);
+        match table_name(name).ok().filter(is_sequence) {
+            Some(name) => ControlFlow::Break(name),
+            None => ControlFlow::Continue(()),
+        }
+    });
+    match found {
+        ControlFlow::Break(name) => {
+            Err(Error::unsupported(format!("a view of the sequence \"{name}\"")))
+        }
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
 
 impl Session {
     /// Runs CREATE VIEW.
@@ -51,6 +71,7 @@ impl Session {
             Vec::new(),
         );
         let described = Box::pin(described).await?;
+        check_no_sequence(&create.query, &state)?;
         let mut columns = columns_of(&described.schema)?;
         if create.columns.len() > columns.len() {
             return Err(invalid(

@@ -7,14 +7,17 @@
 //! 2. `'t'::regclass` is the number of a table, `x::regclass` the name of the one with that number; `oid` is bigint; `name` and
 //!    `"char"` are text.
 //! 3. `x = ANY (ARRAY[a, b])` is `x IN (a, b)`.
-//! 4. A SELECT from a table that never has a row gives no row, whatever it computes; as a value it is NULL, under EXISTS false.
-//! 5. A subquery that is a value and finds at most one row is the greatest of its rows, which the engine can turn into a join.
+//! 4. `c.tableoid` is the number of the table that `c` is; `'{1,2}'::oid[]` is `ARRAY[1, 2]`; a vector of numbers that is shown is
+//!    written as one.
+//! 5. A SELECT from a table that never has a row gives no row, whatever it computes; as a value it is NULL, under EXISTS false.
+//! 6. A subquery that is a value and finds at most one row is the greatest of its rows, which the engine can turn into a join.
 //!
-//! Only 4 and 5 need care, and are for subqueries of the catalog alone. 4 holds for inner joins without aggregates, and keeps the names of columns, which are text then. 5 would
+//! Only 5 and 6 need care, and are for subqueries of the catalog alone. 5 holds for inner joins without aggregates, and keeps the names of columns, which are text then. 6 would
 //! hide that a subquery finds several rows: the catalog's own keys are what clients look for.
 
 use std::ops::ControlFlow;
 
+use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, DataType, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr,
     Value, Visit, VisitMut, Visitor, VisitorMut, visit_expressions_mut,
@@ -25,6 +28,12 @@ use crate::dialect::query_names::item_name;
 use crate::statement::names::fold;
 use crate::statement::select::pg_catalog::shapes::{is_always_empty, is_catalog_table};
 use crate::statement::select::pg_catalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+
+mod lists;
+mod table_numbers;
+
+use lists::{list_empty_texts, list_of_numbers, show_vectors};
+use table_numbers::lower_table_numbers;
 
 /// Says otherwise what `query` has of PostgreSQL's catalog.
 pub(crate) fn lower(query: &mut ast::Query) {
@@ -40,6 +49,7 @@ pub(crate) fn lower(query: &mut ast::Query) {
     }
     let flow: ControlFlow<()> = VisitMut::visit(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
+    show_vectors(&mut query.body);
     keep_names(&mut query.body, &names);
 }
 
@@ -119,6 +129,7 @@ impl VisitorMut for Lower {
     }
 
     fn pre_visit_select(&mut self, select: &mut ast::Select) -> ControlFlow<()> {
+        lower_table_numbers(select);
         // The engine knows EXISTS as a condition only.
         for item in &mut select.projection {
             let flow: ControlFlow<()> = visit_expressions_mut(item, |expression| {
@@ -184,8 +195,16 @@ impl VisitorMut for Lower {
             }
             Expr::Cast { kind, expr, data_type, array, format } => match catalog_type(&data_type) {
                 Some(name) => cast(&name, *expr),
-                None => Expr::Cast { kind, expr, data_type, array, format },
+                None => match list_of_numbers(&expr, &data_type) {
+                    Some(list) => list,
+                    None => Expr::Cast { kind, expr, data_type, array, format },
+                },
             },
+            Expr::Case { operand, mut conditions, mut else_result, case_token, end_token } => {
+                let results = conditions.iter_mut().map(|when| &mut when.result);
+                list_empty_texts(results.chain(else_result.as_deref_mut()).collect());
+                Expr::Case { operand, conditions, else_result, case_token, end_token }
+            }
             other => other,
         };
         ControlFlow::Continue(())
@@ -272,6 +291,18 @@ fn catalog_type(data_type: &DataType) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The type that parameters of a type of the catalog have: that of numbers, or text.
+pub(crate) fn type_of_catalog(data_type: &DataType) -> Option<ColumnType> {
+    Some(match catalog_type(data_type)?.as_str() {
+        "oid" | "xid" | "cid" | "int8" => ColumnType::BigInt,
+        "int2" => ColumnType::SmallInt,
+        "int4" => ColumnType::Int,
+        "bool" => ColumnType::Boolean,
+        "name" | "text" | "char" => ColumnType::Text,
+        _ => return None,
+    })
 }
 
 /// `expression` as a value of the type of this name.
@@ -434,9 +465,23 @@ fn part_of(root: &Expr, access: &[ast::AccessExpr]) -> Option<Expr> {
                 let ast::AccessExpr::Dot(Expr::Identifier(name)) = access else { return None };
                 parts.push(name.clone());
             }
-            let column = Expr::CompoundIdentifier(parts);
-            let is_options = last_name(&column).is_some_and(|name| name.ends_with("indoption"));
-            is_options.then(|| call("cleave_option", vec![column, index.clone()]))
+            let column = match parts.as_slice() {
+                [name] => Expr::Identifier(name.clone()),
+                _ => Expr::CompoundIdentifier(parts),
+            };
+            match last_name(&column)? {
+                name if name.ends_with("indoption") => {
+                    Some(call("cleave_option", vec![column, index.clone()]))
+                }
+                // A `name` is a list of characters, from 0.
+                name if name == "typname" => {
+                    let one = || Expr::value(Value::Number("1".to_owned(), false));
+                    let (left, right) = (Box::new(index.clone()), Box::new(one()));
+                    let place = Expr::BinaryOp { left, op: BinaryOperator::Plus, right };
+                    Some(call("substr", vec![column, place, one()]))
+                }
+                _ => None,
+            }
         }
         _ => None,
     }
@@ -636,13 +681,30 @@ fn has_aggregate(select: &ast::Select) -> bool {
 
 /// Makes SELECTs that give no row into such that need no table. True: there was one.
 fn empty_selects(body: &mut SetExpr) -> bool {
+    let is_text = reads_nothing_at_all(body);
+    empty_typed(body, is_text)
+}
+
+/// Whether all SELECTs of a query give no row.
+fn reads_nothing_at_all(body: &SetExpr) -> bool {
+    match body {
+        SetExpr::Select(select) => reads_nothing(select),
+        SetExpr::SetOperation { left, right, .. } => {
+            reads_nothing_at_all(left) && reads_nothing_at_all(right)
+        }
+        _ => false,
+    }
+}
+
+/// The same; `is_text`: their columns are text, rather than of the type that another SELECT of a UNION says.
+fn empty_typed(body: &mut SetExpr, is_text: bool) -> bool {
     match body {
         SetExpr::Select(select) => {
             let names: Option<Vec<String>> = select.projection.iter().map(item_name).collect();
             let Some(names) = names.filter(|_| reads_nothing(select)) else { return false };
             let nothing = nothing(select);
             let projection = names.into_iter().map(|name| SelectItem::ExprWithAlias {
-                expr: cast("text", null()),
+                expr: if is_text { cast("text", null()) } else { null() },
                 alias: Ident::with_quote('"', name),
             });
             select.projection = projection.collect();
@@ -657,8 +719,8 @@ fn empty_selects(body: &mut SetExpr) -> bool {
             true
         }
         SetExpr::SetOperation { left, right, .. } => {
-            let left = empty_selects(left);
-            empty_selects(right) || left
+            let left = empty_typed(left, is_text);
+            empty_typed(right, is_text) || left
         }
         _ => false,
     }
@@ -690,7 +752,11 @@ fn nothing(select: &ast::Select) -> Expr {
     let mut parameters = Parameters { found: Vec::new(), is_cast: false };
     let flow = select.visit(&mut parameters);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
-    call("cleave_nothing", parameters.found)
+    match parameters.found.as_slice() {
+        // Of whatever type is wanted.
+        [] => null(),
+        _ => call("cleave_nothing", parameters.found),
+    }
 }
 
 fn null() -> Expr {

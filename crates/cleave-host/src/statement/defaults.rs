@@ -21,6 +21,7 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Value as AstValue};
 
 use crate::error::{Error, Fault, Result};
+use crate::sequences::unqualified;
 use crate::statement::ddl::column_type;
 use crate::statement::moment::Moment;
 use crate::statement::names::quoted;
@@ -302,6 +303,16 @@ pub(crate) fn next_default(column: &Column) -> Option<String> {
 /// A default that is the next number of the sequence `name`, as PostgreSQL writes it.
 pub(crate) fn next_text(name: &str) -> String {
     format!("nextval('{}'::regclass)", quoted(name).replace('\'', "''"))
+}
+
+/// The default of a column as the catalog shows it: a sequence with its schema, unless names without one are found.
+pub(crate) fn shown_default(column: &Column, has_public: bool) -> Option<String> {
+    let own = column.default.clone();
+    let Some(name) = next_default(column) else { return own };
+    let Some(name) = unqualified(&name) else { return own };
+    let schema = if has_public { "" } else { "public." };
+    let name = quoted(&name).replace('\'', "''");
+    Some(format!("nextval('{schema}{name}'::regclass)"))
 }
 
 /// Numbers that stand for those to come.

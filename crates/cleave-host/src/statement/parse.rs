@@ -46,6 +46,8 @@ mod limit;
 mod locks;
 mod modes;
 mod nesting;
+mod only;
+mod operators;
 mod prepared;
 mod recursive;
 mod refuse;
@@ -339,7 +341,8 @@ pub fn parse_script(script: &str) -> Result<Vec<ParsedStatement>> {
     let mut set_columns = foreign_keys::take_set_columns(&mut tokens);
     let mut hints = hints(&tokens)?;
     let has_windows = tokens.iter().any(windows::is_concerned);
-    let tokens = words::lower_words(lower_locking_clauses(tokens));
+    let tokens = words::lower_words(lower_locking_clauses(only::drop_only(tokens)));
+    let tokens = operators::lower_before_any(tokens);
     let (tokens, has_symmetric) = symmetric::mark_symmetric(tokens);
     let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let parser = Parser::new(&dialect)

@@ -78,9 +78,9 @@ pub enum RoleStatement {
         /// How long it holds.
         scope: Scope,
     },
-    /// ALTER TABLE, VIEW, SEQUENCE … OWNER TO.
+    /// ALTER TABLE, VIEW, SEQUENCE, SCHEMA … OWNER TO.
     Owner {
-        /// What it is said to be: `TABLE`, `VIEW` or `SEQUENCE`.
+        /// What it is said to be: `TABLE`, `VIEW`, `SEQUENCE` or `SCHEMA`.
         kind: &'static str,
         /// One that does not exist is no error.
         if_exists: bool,

@@ -25,7 +25,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::nesting::PARSED_LEVELS_MAX;
-use super::{exclude, joined_subqueries, windows};
+use super::{exclude, joined_subqueries, only, operators, windows};
 use crate::error::{Error, Fault};
 
 /// Expressions and lists that any text may begin.
@@ -45,6 +45,7 @@ pub(crate) fn read_text<T: VisitMut>(
     let mut tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
     exclude::take_exclude(&mut tokens);
     let has_windows = tokens.iter().any(windows::is_concerned);
+    let tokens = operators::lower_before_any(only::drop_only(tokens));
     let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
     let mut parser = Parser::new(&dialect)
         .with_recursion_limit(PARSED_LEVELS_MAX)

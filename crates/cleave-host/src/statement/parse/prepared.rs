@@ -10,6 +10,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Cursor, Reader, Statement};
 use crate::error::{Error, Result};
+use crate::statement::catalog_syntax::type_of_catalog;
 use crate::statement::ddl::column_type;
 use crate::statement::names::{fold, position_of};
 
@@ -126,6 +127,10 @@ impl Reader<'_> {
         }
         let position = position_of(self.parser.peek_token().span.start);
         let data_type = self.parser.parse_data_type().map_err(|error| self.syntax(error))?;
-        column_type(&data_type).map(Some).map_err(|error| error.at(position))
+        let of_catalog = || type_of_catalog(&data_type);
+        column_type(&data_type)
+            .or_else(|error| of_catalog().ok_or(error))
+            .map(Some)
+            .map_err(|error| error.at(position))
     }
 }

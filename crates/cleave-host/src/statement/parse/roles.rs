@@ -130,7 +130,8 @@ impl Reader<'_> {
             "table" => "TABLE",
             "view" => "VIEW",
             "sequence" => "SEQUENCE",
-            "schema" | "database" | "index" => {
+            "schema" => "SCHEMA",
+            "database" | "index" => {
                 let what = format!("ALTER {} ... OWNER TO", kind.to_uppercase());
                 return Err(Error::unsupported(what));
             }

@@ -3,7 +3,7 @@
 use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
-use super::{pg_catalog, table_provider};
+use super::{pg_catalog, sequence_rows, table_provider};
 use crate::catalog::CatalogState;
 use crate::catalog::view::{MadeOf, ViewState};
 use crate::dialect::query_names::KnownTables;
@@ -53,6 +53,9 @@ impl StatementContext {
     fn own_columns(&self, name: &str) -> Option<Vec<String>> {
         if let Some(rows) = self.given(name) {
             return Some(rows.schema().fields().iter().map(|field| field.name().clone()).collect());
+        }
+        if self.state().sequences.contains_key(name) {
+            return Some(sequence_rows::COLUMNS.map(str::to_owned).into());
         }
         let view = self.state().view(name).map(|view| &view.schema);
         let schema = view.or_else(|| self.table(name).map(|table| &table.schema))?;

@@ -60,6 +60,7 @@ mod placed;
 mod planned_input;
 mod result_names;
 mod sequence_functions;
+mod sequence_rows;
 mod shared_rows;
 mod small_query;
 mod statement_context;

@@ -26,7 +26,7 @@ use super::own_tables::{self, OwnTables};
 use super::pg_catalog::{CATALOG_SCHEMA, CatalogTables, INFORMATION_SCHEMA};
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use super::{index_choice, tablet_choice, views};
+use super::{index_choice, sequence_rows, tablet_choice, views};
 use crate::catalog::TableState;
 use crate::catalog::view::{MadeOf, ViewState};
 pub(super) use crate::engine::CATALOG;
@@ -343,6 +343,9 @@ impl SchemaProvider for StatementCatalog {
         if let Some(view) = self.context.state().view(name) {
             return views::table(&self.context, view).await.map(Some);
         }
+        if self.context.table(name).is_none() {
+            return sequence_rows::table(&self.context, name);
+        }
         Ok(self.context.table(name).map(|table| {
             let table = Arc::clone(table);
             let table = match place {
@@ -360,5 +363,6 @@ impl SchemaProvider for StatementCatalog {
         self.context.given(name).is_some()
             || self.context.table(name).is_some()
             || self.context.state().view(name).is_some()
+            || self.context.state().sequences.contains_key(name)
     }
 }

@@ -49,6 +49,9 @@ pub(super) fn note_tables(
     tables: &mut Vec<Arc<TableSchema>>,
 ) -> crate::Result<()> {
     let state = context.state();
+    if state.sequences.contains_key(name) {
+        return Ok(());
+    }
     let Some(view) = state.view(name) else {
         tables.push(Arc::clone(&context.find_table(name)?.schema));
         return Ok(());

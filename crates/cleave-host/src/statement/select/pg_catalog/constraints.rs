@@ -44,6 +44,11 @@ fn listed(table: &TableState, ids: &[u32]) -> String {
     columns.map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
 }
 
+/// The number of the index that a foreign key refers to.
+fn index_oid(key: &ForeignKey) -> i64 {
+    oid_of(key.target) + 1 + i64::from(key.index)
+}
+
 fn numbers(table: &TableState, ids: &[u32]) -> Vec<i64> {
     let columns = ids.iter().filter_map(|id| table.schema.column_by_id(*id));
     columns.map(|column| column_number(&table.schema, column)).collect()
@@ -94,6 +99,17 @@ impl Constraint<'_> {
     /// Its number.
     pub(super) fn oid(&self) -> i64 {
         table_oid(&self.table.schema) + number::RULES + i64::from(self.id())
+    }
+
+    /// The number of its table, and its columns' numbers.
+    pub(super) fn places(&self) -> (i64, Vec<i64>) {
+        (table_oid(&self.table.schema), numbers(self.table, self.own_columns()))
+    }
+
+    /// What a foreign key refers to: the numbers of the table, of the index, and of the columns.
+    pub(super) fn referred(&self) -> Option<(i64, i64, Vec<i64>)> {
+        let Kind::ForeignKey(key, target) = self.kind else { return None };
+        Some((oid_of(key.target), index_oid(key), numbers(target, &key.target_columns)))
     }
 
     fn text(&self, pretty: bool, with_schema: bool) -> String {
@@ -162,7 +178,7 @@ impl Constraint<'_> {
                 ("conbin", check.expression.as_str().into()),
             ]),
             Kind::ForeignKey(key, target) => row.extend([
-                ("conindid", (oid_of(key.target) + 1 + i64::from(key.index)).into()),
+                ("conindid", index_oid(key).into()),
                 ("confrelid", oid_of(key.target).into()),
                 ("confupdtype", key.on_update.letter().into()),
                 ("confdeltype", key.on_delete.letter().into()),

@@ -27,6 +27,7 @@ use super::view::{self, View, is_of_catalog, type_named, type_text};
 use crate::error::{Error, Fault, NameKind, RoleFault};
 use crate::sequences::has_schema;
 use crate::settings::{SERVER_VERSION, Settings};
+use crate::statement::defaults::shown_default;
 use crate::statement::names::quoted;
 use crate::statement::parse::with_schema;
 
@@ -285,7 +286,8 @@ const KNOWN: &[Known] = &[
         let default = || {
             let table = asker.view.table(number(arguments, 0)?)?;
             let place = usize::try_from(number(arguments, 1)?.checked_sub(1)?).ok()?;
-            table.schema.columns.get(place)?.default.clone()
+            let column = table.schema.columns.get(place)?;
+            shown_default(column, asker.settings.search_path.has_public())
         };
         Ok(default().into())
     }),
@@ -391,6 +393,13 @@ const KNOWN: &[Known] = &[
     known("pg_indexes_size", Gives::Number, |asker, given| size(asker, given, Part::Indexes)),
     known("pg_total_relation_size", Gives::Number, |asker, given| size(asker, given, Part::All)),
     known("pg_database_size", Gives::Number, database_size),
+    known("acldefault", Gives::Texts, |asker, arguments| {
+        let kind = text(arguments, 0);
+        let owner = number(arguments, 1).and_then(|oid| u32::try_from(oid).ok());
+        let access =
+            kind.zip(owner).and_then(|(kind, owner)| asker.view.access_at_first(&kind, owner));
+        Ok(access.map_or(Answer::Null, Answer::Texts))
+    }),
     always_true("has_function_privilege"),
     known("has_any_column_privilege", Gives::Bool, |asker, arguments| {
         may(asker, About::AnyColumn, arguments)
@@ -503,9 +512,6 @@ fn relation(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
 
 fn current_setting(asker: &Asker, arguments: &[ScalarValue]) -> Result<Answer> {
     let Some(name) = text(arguments, 0) else { return Ok(Answer::Null) };
-    if name.eq_ignore_ascii_case("default_table_access_method") {
-        return Ok(Answer::Text("heap".to_owned()));
-    }
     let is_lenient = matches!(arguments.get(1), Some(ScalarValue::Boolean(Some(true))));
     match asker.settings.show(&name) {
         Ok(value) => Ok(Answer::Text(value)),

@@ -58,7 +58,8 @@ impl View {
     /// What `relacl` and its like say; NULL: nothing but what there is without a word.
     pub(super) fn access(&self, object: Object, kind: ObjectKind) -> Cell {
         let rights = &self.state().rights;
-        if !rights.has_grants(object) {
+        // Everyone's USAGE of the schema is said where it stands, as PostgreSQL does since its version 15.
+        if !rights.has_grants(object) && object != Object::Schema {
             return Cell::Null;
         }
         let owner = rights.owner(object);
@@ -84,6 +85,29 @@ impl View {
             .map(|item| self.access_item(item))
             .collect();
         if granted.is_empty() { Cell::Null } else { Cell::Texts(granted) }
+    }
+
+    /// What everyone and the owner of a thing of this kind have without a word, as `acldefault` says it; None: there is no
+    /// such kind.
+    pub(super) fn access_at_first(&self, kind: &str, owner: u32) -> Option<Vec<String>> {
+        let (everyone, own) = match kind {
+            "c" => ("", ""),
+            "r" => ("", "arwdDxt"),
+            "s" | "L" => ("", if kind == "s" { "rwU" } else { "rw" }),
+            "d" => ("Tc", "CTc"),
+            "f" => ("X", "X"),
+            "l" | "T" => ("U", "U"),
+            "n" => ("", "UC"),
+            "t" => ("", "C"),
+            "F" | "S" => ("", "U"),
+            "p" => ("", "sA"),
+            _ => return None,
+        };
+        let owner = quoted(self.role_name(owner));
+        let item = |(grantee, letters): (&str, &str)| {
+            (!letters.is_empty()).then(|| format!("{grantee}={letters}/{owner}"))
+        };
+        Some([("", everyone), (owner.as_str(), own)].into_iter().filter_map(item).collect())
     }
 
     fn access_item(&self, item: &GrantItem) -> String {

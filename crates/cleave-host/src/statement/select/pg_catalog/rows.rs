@@ -7,14 +7,16 @@ use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::Field;
 use cleave_store::{Column, TableSchema};
 
+use super::dependencies;
 use super::roles;
 use super::sequences;
 use super::shapes::{Cell, Row};
-use super::view::{Index, TYPES, View, column_number, number, table_oid, type_of};
+use super::view::{Index, TYPES, View, column_number, default_oid, number, table_oid, type_of};
 use crate::catalog::rights::{Object, ObjectKind, Privilege};
 use crate::catalog::sequence::Sequence;
 use crate::sequences::unqualified;
 use crate::settings::{SettingRow, Settings};
+use crate::statement::defaults::shown_default;
 use crate::value::text::value_text;
 
 /// The rows of a table; none of one that is always empty. `last` tells what a sequence has given last.
@@ -29,7 +31,7 @@ pub(super) fn rows(
             access_method(number::HEAP, "heap", "t"),
             access_method(number::BTREE, "btree", "i"),
         ],
-        "pg_attrdef" => defaults(view),
+        "pg_attrdef" => defaults(view, settings.search_path.has_public()),
         "pg_attribute" => roles::with_column_access(view, attributes(view)),
         "pg_auth_members" => roles::members(view),
         "pg_default_acl" => roles::later(view),
@@ -42,6 +44,8 @@ pub(super) fn rows(
             keys.chain(view.rules().map(|rule| rule.row())).collect()
         }
         "pg_database" => vec![database(view)],
+        "pg_depend" => dependencies::rows(view),
+        "pg_rewrite" => dependencies::rules(view),
         "pg_index" => view.indexes().map(|index| index_row(&index)).collect(),
         "pg_indexes" => view.indexes().map(|index| listed_index(&index)).collect(),
         "pg_namespace" => namespaces(view),
@@ -83,14 +87,17 @@ fn access_method(oid: i64, name: &str, kind: &str) -> Row {
     ]
 }
 
-fn defaults(view: &View) -> Vec<Row> {
+fn defaults(view: &View, has_public: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in view.tables() {
         for column in &table.schema.columns {
-            let Some(default) = own_default(view, &table.schema, column) else { continue };
+            if own_default(view, &table.schema, column).is_none() {
+                continue;
+            }
             let place = column_number(&table.schema, column);
+            let default = shown_default(column, has_public);
             rows.push(vec![
-                ("oid", (table_oid(&table.schema) * 2000 + place).into()),
+                ("oid", default_oid(&table.schema, place).into()),
                 ("adrelid", table_oid(&table.schema).into()),
                 ("adnum", place.into()),
                 ("adbin", default.into()),
@@ -125,7 +132,11 @@ fn attributes(view: &View) -> Vec<Row> {
 }
 
 /// The default of a column, but for one that is its identity.
-fn own_default<'a>(view: &View, schema: &TableSchema, column: &'a Column) -> Option<&'a str> {
+pub(super) fn own_default<'a>(
+    view: &View,
+    schema: &TableSchema,
+    column: &'a Column,
+) -> Option<&'a str> {
     let default = column.default.as_deref()?;
     sequences::identity_letter(view, schema, column).is_empty().then_some(default)
 }
@@ -143,11 +154,7 @@ fn attribute(
     let size = known.map_or(-1, |known| known.size);
     let absent = of_table.and_then(|_| absent_value(column));
     let is_text = known.is_some_and(|known| known.category == "S");
-    let storage = match oid {
-        1700 => "m",
-        _ if size == -1 => "x",
-        _ => "p",
-    };
+    let storage = storage(oid, size);
     vec![
         ("attrelid", relation.into()),
         ("attname", column.name.as_str().into()),
@@ -173,6 +180,15 @@ fn attribute(
         ("attinhcount", 0.into()),
         ("attcollation", if is_text { number::COLLATION } else { 0 }.into()),
     ]
+}
+
+/// How values of a type are stored, in PostgreSQL's words.
+fn storage(type_oid: i64, size: i64) -> &'static str {
+    match type_oid {
+        1700 => "m",
+        _ if size == -1 => "x",
+        _ => "p",
+    }
 }
 
 /// What rows have whose page is older than the column, as an array of one.
@@ -387,7 +403,8 @@ fn namespaces(view: &View) -> Vec<Row> {
             ("nspacl", access),
         ]
     };
-    SCHEMAS.into_iter().map(row).collect()
+    // In `cleave` nothing can be made, and `pg_class` has none of it: clients that copy schemas would copy that one.
+    SCHEMAS.into_iter().filter(|(oid, _)| *oid != number::CLEAVE).map(row).collect()
 }
 
 fn settings_rows(settings: &Settings) -> Vec<Row> {
@@ -479,7 +496,7 @@ fn type_row(
         ("typreceive", input.replace("in", "recv").into()),
         ("typsend", input.replace("in", "send").into()),
         ("typalign", "i".into()),
-        ("typstorage", if size == -1 { "x" } else { "p" }.into()),
+        ("typstorage", storage(oid, size).into()),
         ("typnotnull", false.into()),
         ("typbasetype", 0.into()),
         ("typtypmod", (-1).into()),

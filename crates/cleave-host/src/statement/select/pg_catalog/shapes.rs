@@ -230,45 +230,62 @@ const TABLE_STATISTICS: &str = "relid:o schemaname:t relname:t seq_scan:o seq_tu
 
 const PG_CATALOG: &[Shape] = &[
     filled("pg_am", "oid:o amname:t amhandler:t amtype:t"),
+    empty(
+        "pg_amop",
+        "oid:o amopfamily:o amoplefttype:o amoprighttype:o amopstrategy:s amoppurpose:t amopopr:o amopmethod:o \
+         amopsortfamily:o",
+    ),
+    empty(
+        "pg_amproc",
+        "oid:o amprocfamily:o amproclefttype:o amprocrighttype:o amprocnum:s amproc:t",
+    ),
     filled("pg_attrdef", "oid:o adrelid:o adnum:s adbin:t"),
     filled(
         "pg_attribute",
-        "attrelid:o attname:t atttypid:o attstattarget:i attlen:s attnum:s attndims:i attcacheoff:i atttypmod:i attbyval:b \
-         attalign:t attstorage:t attcompression:t attnotnull:b atthasdef:b atthasmissing:b attidentity:t attgenerated:t \
-         attisdropped:b attislocal:b attinhcount:i attcollation:o attacl:T attoptions:T attfdwoptions:T attmissingval:t",
+        "attrelid:o attname:t atttypid:o attstattarget:i attlen:s attnum:s attndims:i attcacheoff:i atttypmod:i \
+         attbyval:b attalign:t attstorage:t attcompression:t attnotnull:b atthasdef:b atthasmissing:b attidentity:t \
+         attgenerated:t attisdropped:b attislocal:b attinhcount:i attcollation:o attacl:T attoptions:T \
+         attfdwoptions:T attmissingval:t",
     ),
     filled("pg_auth_members", "roleid:o member:o grantor:o admin_option:b"),
     filled(
         "pg_authid",
-        "oid:o rolname:t rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b rolbypassrls:b \
-         rolconnlimit:i rolpassword:t rolvaliduntil:z",
+        "oid:o rolname:t rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b \
+         rolbypassrls:b rolconnlimit:i rolpassword:t rolvaliduntil:z",
     ),
     empty("pg_cast", "oid:o castsource:o casttarget:o castfunc:o castcontext:t castmethod:t"),
     filled(
         "pg_class",
-        "oid:o relname:t relnamespace:o reltype:o reloftype:o relowner:o relam:o relfilenode:o reltablespace:o relpages:i \
-         reltuples:f relallvisible:i reltoastrelid:o relhasindex:b relisshared:b relpersistence:t relkind:t relnatts:s \
-         relchecks:s relhasrules:b relhastriggers:b relhassubclass:b relrowsecurity:b relforcerowsecurity:b relispopulated:b \
-         relreplident:t relispartition:b relrewrite:o relfrozenxid:o relminmxid:o relacl:T reloptions:T relpartbound:t",
+        "oid:o relname:t relnamespace:o reltype:o reloftype:o relowner:o relam:o relfilenode:o reltablespace:o \
+         relpages:i reltuples:f relallvisible:i reltoastrelid:o relhasindex:b relisshared:b relpersistence:t \
+         relkind:t relnatts:s relchecks:s relhasrules:b relhastriggers:b relhassubclass:b relrowsecurity:b \
+         relforcerowsecurity:b relispopulated:b relreplident:t relispartition:b relrewrite:o relfrozenxid:o \
+         relminmxid:o relacl:T reloptions:T relpartbound:t",
     ),
     empty(
         "pg_collation",
-        "oid:o collname:t collnamespace:o collowner:o collprovider:t collisdeterministic:b collencoding:i collcollate:t \
-         collctype:t colliculocale:t collversion:t",
+        "oid:o collname:t collnamespace:o collowner:o collprovider:t collisdeterministic:b collencoding:i \
+         collcollate:t collctype:t colliculocale:t collversion:t",
     ),
     filled(
         "pg_constraint",
         "oid:o conname:t connamespace:o contype:t condeferrable:b condeferred:b convalidated:b conrelid:o contypid:o \
          conindid:o conparentid:o confrelid:o confupdtype:t confdeltype:t confmatchtype:t conislocal:b coninhcount:i \
-         connoinherit:b conkey:S confkey:S conpfeqop:O conppeqop:O conffeqop:O conexclop:O conbin:t",
+         connoinherit:b conkey:S confkey:S conpfeqop:O conppeqop:O conffeqop:O conexclop:O conbin:t confdelsetcols:S",
+    ),
+    empty(
+        "pg_conversion",
+        "oid:o conname:t connamespace:o conowner:o conforencoding:i contoencoding:i conproc:t condefault:b",
     ),
     filled(
         "pg_database",
-        "oid:o datname:t datdba:o encoding:i datlocprovider:t datistemplate:b datallowconn:b datconnlimit:i datfrozenxid:o \
-         datminmxid:o dattablespace:o datcollate:t datctype:t daticulocale:t datcollversion:t datacl:T",
+        "oid:o datname:t datdba:o encoding:i datlocprovider:t datistemplate:b datallowconn:b datconnlimit:i \
+         datfrozenxid:o datminmxid:o dattablespace:o datcollate:t datctype:t daticulocale:t datcollversion:t \
+         datacl:T",
     ),
+    empty("pg_db_role_setting", "setdatabase:o setrole:o setconfig:T"),
     filled("pg_default_acl", "oid:o defaclrole:o defaclnamespace:o defaclobjtype:t defaclacl:T"),
-    empty(
+    filled(
         "pg_depend",
         "classid:o objid:o objsubid:i refclassid:o refobjid:o refobjsubid:i deptype:t",
     ),
@@ -299,28 +316,46 @@ const PG_CATALOG: &[Shape] = &[
     ),
     filled("pg_indexes", "schemaname:t tablename:t indexname:t tablespace:t indexdef:t"),
     empty("pg_inherits", "inhrelid:o inhparent:o inhseqno:i inhdetachpending:b"),
-    empty("pg_language", "oid:o lanname:t lanowner:o lanispl:b lanpltrusted:b"),
-    empty("pg_matviews", "schemaname:t matviewname:t matviewowner:t definition:t"),
+    empty("pg_init_privs", "objoid:o classoid:o objsubid:i privtype:t initprivs:T"),
+    empty(
+        "pg_language",
+        "oid:o lanname:t lanowner:o lanispl:b lanpltrusted:b lanplcallfoid:o laninline:o lanvalidator:o lanacl:T",
+    ),
+    empty("pg_largeobject_metadata", "oid:o lomowner:o lomacl:T"),
+    empty(
+        "pg_matviews",
+        "schemaname:t matviewname:t matviewowner:t definition:t tablespace:t hasindexes:b ispopulated:b",
+    ),
     filled(
         "pg_locks",
         "locktype:t database:o relation:o page:o tuple:o virtualxid:t transactionid:o classid:o objid:o objsubid:s \
          virtualtransaction:t pid:i mode:t granted:b fastpath:b waitstart:z",
     ),
     filled("pg_namespace", "oid:o nspname:t nspowner:o nspacl:T"),
-    empty("pg_opclass", "oid:o opcmethod:o opcname:t opcnamespace:o opcintype:o opcdefault:b"),
+    empty(
+        "pg_opclass",
+        "oid:o opcmethod:o opcname:t opcnamespace:o opcintype:o opcdefault:b opcowner:o opcfamily:o opckeytype:o",
+    ),
     empty(
         "pg_operator",
-        "oid:o oprname:t oprnamespace:o oprkind:t oprleft:o oprright:o oprresult:o",
+        "oid:o oprname:t oprnamespace:o oprkind:t oprleft:o oprright:o oprresult:o oprowner:o oprcanmerge:b \
+         oprcanhash:b oprcom:o oprnegate:o oprcode:t oprrest:t oprjoin:t",
     ),
-    empty("pg_partitioned_table", "partrelid:o partstrat:t partnatts:s partdefid:o partattrs:S"),
+    empty("pg_opfamily", "oid:o opfmethod:o opfname:t opfnamespace:o opfowner:o"),
+    empty(
+        "pg_partitioned_table",
+        "partrelid:o partstrat:t partnatts:s partdefid:o partattrs:S partclass:O partcollation:O partexprs:t",
+    ),
     empty(
         "pg_policy",
         "oid:o polname:t polrelid:o polcmd:t polpermissive:b polroles:O polqual:t polwithcheck:t",
     ),
     empty(
         "pg_proc",
-        "oid:o proname:t pronamespace:o proowner:o prolang:o prokind:t proretset:b provolatile:t pronargs:s prorettype:o \
-         proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc:t proisagg:b",
+        "oid:o proname:t pronamespace:o proowner:o prolang:o prokind:t proretset:b provolatile:t pronargs:s \
+         prorettype:o proargtypes:O proallargtypes:O proargmodes:T proargnames:T prosrc:t proisagg:b procost:f \
+         prorows:f provariadic:o prosupport:t prosecdef:b proleakproof:b proisstrict:b proparallel:t \
+         pronargdefaults:s proargdefaults:t protrftypes:O probin:t prosqlbody:t proconfig:T proacl:T",
     ),
     empty(
         "pg_publication",
@@ -329,35 +364,46 @@ const PG_CATALOG: &[Shape] = &[
     empty("pg_publication_namespace", "oid:o pnpubid:o pnnspid:o"),
     empty("pg_publication_rel", "oid:o prpubid:o prrelid:o prqual:t prattrs:S"),
     empty("pg_publication_tables", "pubname:t schemaname:t tablename:t attnames:T rowfilter:t"),
-    empty("pg_range", "rngtypid:o rngsubtype:o rngmultitypid:o rngcollation:o rngsubopc:o"),
-    empty("pg_rewrite", "oid:o rulename:t ev_class:o ev_type:t ev_enabled:t is_instead:b"),
+    empty(
+        "pg_range",
+        "rngtypid:o rngsubtype:o rngmultitypid:o rngcollation:o rngsubopc:o rngcanonical:t rngsubdiff:t",
+    ),
+    filled(
+        "pg_rewrite",
+        "oid:o rulename:t ev_class:o ev_type:t ev_enabled:t is_instead:b ev_qual:t ev_action:t",
+    ),
     filled(
         "pg_roles",
-        "rolname:t rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b rolconnlimit:i \
-         rolpassword:t rolvaliduntil:z rolbypassrls:b rolconfig:T oid:o",
+        "rolname:t rolsuper:b rolinherit:b rolcreaterole:b rolcreatedb:b rolcanlogin:b rolreplication:b \
+         rolconnlimit:i rolpassword:t rolvaliduntil:z rolbypassrls:b rolconfig:T oid:o",
     ),
     empty("pg_seclabel", "objoid:o classoid:o objsubid:i provider:t label:t"),
+    empty(
+        "pg_seclabels",
+        "objoid:o classoid:o objsubid:i objtype:t objnamespace:o objname:t provider:t label:t",
+    ),
     filled(
         "pg_sequence",
         "seqrelid:o seqtypid:o seqstart:o seqincrement:o seqmax:o seqmin:o seqcache:o seqcycle:b",
     ),
     filled(
         "pg_sequences",
-        "schemaname:t sequencename:t sequenceowner:t data_type:t start_value:o min_value:o max_value:o increment_by:o \
-         cycle:b cache_size:o last_value:o",
+        "schemaname:t sequencename:t sequenceowner:t data_type:t start_value:o min_value:o max_value:o \
+         increment_by:o cycle:b cache_size:o last_value:o",
     ),
     filled(
         "pg_settings",
-        "name:t setting:t unit:t category:t short_desc:t extra_desc:t context:t vartype:t source:t min_val:t max_val:t \
-         enumvals:T boot_val:t reset_val:t sourcefile:t sourceline:i pending_restart:b",
+        "name:t setting:t unit:t category:t short_desc:t extra_desc:t context:t vartype:t source:t min_val:t \
+         max_val:t enumvals:T boot_val:t reset_val:t sourcefile:t sourceline:i pending_restart:b",
     ),
     empty("pg_shdepend", "dbid:o classid:o objid:o objsubid:i refclassid:o refobjid:o deptype:t"),
     filled("pg_shdescription", "objoid:o classoid:o description:t"),
+    empty("pg_shseclabel", "objoid:o classoid:o provider:t label:t"),
     filled(
         "pg_stat_activity",
-        "datid:o datname:t pid:i leader_pid:i usesysid:o usename:t application_name:t client_addr:t client_hostname:t \
-         client_port:i backend_start:z xact_start:z query_start:z state_change:z wait_event_type:t wait_event:t state:t \
-         backend_xid:o backend_xmin:o query_id:o query:t backend_type:t",
+        "datid:o datname:t pid:i leader_pid:i usesysid:o usename:t application_name:t client_addr:t \
+         client_hostname:t client_port:i backend_start:z xact_start:z query_start:z state_change:z wait_event_type:t \
+         wait_event:t state:t backend_xid:o backend_xmin:o query_id:o query:t backend_type:t",
     ),
     filled("pg_stat_all_tables", TABLE_STATISTICS),
     filled("pg_stat_user_tables", TABLE_STATISTICS),
@@ -365,23 +411,39 @@ const PG_CATALOG: &[Shape] = &[
         "pg_statistic_ext",
         "oid:o stxrelid:o stxname:t stxnamespace:o stxowner:o stxstattarget:i stxkeys:S stxkind:T stxexprs:t",
     ),
-    empty("pg_subscription", "oid:o subdbid:o subname:t subowner:o subenabled:b"),
+    empty(
+        "pg_subscription",
+        "oid:o subdbid:o subname:t subowner:o subenabled:b subskiplsn:t subbinary:b substream:b subtwophasestate:t \
+         subdisableonerr:b subconninfo:t subslotname:t subsynccommit:t subpublications:T",
+    ),
     filled(
         "pg_tables",
         "schemaname:t tablename:t tableowner:t tablespace:t hasindexes:b hasrules:b hastriggers:b rowsecurity:b",
     ),
     filled("pg_tablespace", "oid:o spcname:t spcowner:o spcacl:T spcoptions:T"),
+    empty("pg_transform", "oid:o trftype:o trflang:o trffromsql:t trftosql:t"),
     empty(
         "pg_trigger",
-        "oid:o tgrelid:o tgparentid:o tgname:t tgfoid:o tgtype:s tgenabled:t tgisinternal:b tgconstrrelid:o tgconstrindid:o \
-         tgconstraint:o tgdeferrable:b tginitdeferred:b",
+        "oid:o tgrelid:o tgparentid:o tgname:t tgfoid:o tgtype:s tgenabled:t tgisinternal:b tgconstrrelid:o \
+         tgconstrindid:o tgconstraint:o tgdeferrable:b tginitdeferred:b tgnargs:s tgattr:S tgargs:t tgqual:t \
+         tgoldtable:t tgnewtable:t",
     ),
+    empty("pg_ts_config", "oid:o cfgname:t cfgnamespace:o cfgowner:o cfgparser:o"),
+    empty(
+        "pg_ts_dict",
+        "oid:o dictname:t dictnamespace:o dictowner:o dicttemplate:o dictinitoption:t",
+    ),
+    empty(
+        "pg_ts_parser",
+        "oid:o prsname:t prsnamespace:o prsstart:t prstoken:t prsend:t prsheadline:t prslextype:t",
+    ),
+    empty("pg_ts_template", "oid:o tmplname:t tmplnamespace:o tmplinit:t tmpllexize:t"),
     filled(
         "pg_type",
         "oid:o typname:t typnamespace:o typowner:o typlen:s typbyval:b typtype:t typcategory:t typispreferred:b \
-         typisdefined:b typdelim:t typrelid:o typsubscript:t typelem:o typarray:o typinput:t typoutput:t typreceive:t \
-         typsend:t typmodin:t typmodout:t typalign:t typstorage:t typnotnull:b typbasetype:o typtypmod:i typndims:i \
-         typcollation:o typdefault:t typacl:T",
+         typisdefined:b typdelim:t typrelid:o typsubscript:t typelem:o typarray:o typinput:t typoutput:t \
+         typreceive:t typsend:t typmodin:t typmodout:t typalign:t typstorage:t typnotnull:b typbasetype:o \
+         typtypmod:i typndims:i typcollation:o typdefault:t typacl:T typanalyze:t typdefaultbin:t",
     ),
     filled(
         "pg_user",

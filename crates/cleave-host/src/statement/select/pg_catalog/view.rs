@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use cleave_store::{Column, ColumnType, TableSchema};
 
+use super::numbers::{name_of_catalog, number_of_catalog};
 use super::sequences::sequence_of_number;
 use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use crate::catalog::rights::{Object, Privilege, Rights};
@@ -140,8 +141,7 @@ impl View {
         let table = self.table(oid).map(|table| table.schema.name.clone());
         let index = || self.index(oid).map(|index| index.definition.name.clone());
         let sequence = || sequence_of_number(&self.state, oid).map(|known| known.name.clone());
-        let own =
-            || OWN.iter().find(|(_, known)| *known == oid).map(|(name, _)| (*name).to_owned());
+        let own = || name_of_catalog(oid).map(str::to_owned);
         let view = || self.views().find(|view| table_oid(&view.schema) == oid);
         let view = || view().map(|view| view.schema.name.clone());
         table.or_else(index).or_else(sequence).or_else(view).or_else(own).map(|name| quoted(&name))
@@ -156,7 +156,7 @@ impl View {
     /// The number of a table, index, sequence or view, as `name`, `public.name` or `"Name"`.
     pub(super) fn relation(&self, written: &str) -> Option<i64> {
         let name = unqualified(written)?;
-        let own = OWN.iter().find(|(known, _)| *known == name).map(|(_, oid)| *oid);
+        let own = number_of_catalog(&name);
         let table = || self.state.table(&name).map(|table| table_oid(&table.schema));
         let index =
             || self.indexes().find(|index| index.definition.name == name).map(|index| index.oid());
@@ -171,36 +171,6 @@ pub(super) fn is_of_catalog(oid: i64) -> bool {
     oid < number::FIRST
 }
 
-/// Tables of PostgreSQL itself by number: clients compare with them.
-const OWN: &[(&str, i64)] = &[
-    ("pg_am", 2601),
-    ("pg_attrdef", 2604),
-    ("pg_attribute", 1249),
-    ("pg_authid", 1260),
-    ("pg_cast", 2605),
-    ("pg_class", 1259),
-    ("pg_collation", 3456),
-    ("pg_constraint", 2606),
-    ("pg_database", 1262),
-    ("pg_description", 2609),
-    ("pg_event_trigger", 3466),
-    ("pg_extension", 3079),
-    ("pg_foreign_data_wrapper", 2328),
-    ("pg_foreign_server", 1417),
-    ("pg_language", 2612),
-    ("pg_namespace", 2615),
-    ("pg_opclass", 2616),
-    ("pg_operator", 2617),
-    ("pg_policy", 3256),
-    ("pg_proc", 1255),
-    ("pg_rewrite", 2618),
-    ("pg_roles", 12_000),
-    ("pg_sequence", 2224),
-    ("pg_tablespace", 1213),
-    ("pg_trigger", 2620),
-    ("pg_type", 1247),
-];
-
 /// The number of a table.
 pub(super) fn table_oid(schema: &TableSchema) -> i64 {
     oid_of(schema.table_id)
@@ -209,6 +179,11 @@ pub(super) fn table_oid(schema: &TableSchema) -> i64 {
 /// The number of the table or sequence with this id.
 pub(super) fn oid_of(id: u32) -> i64 {
     number::FIRST + i64::from(id) * number::PER_TABLE
+}
+
+/// The number of the default of the column at `place`: they have a range of their own, wide enough for all columns.
+pub(super) fn default_oid(schema: &TableSchema, place: i64) -> i64 {
+    (1 << 31) + i64::from(schema.table_id) * 2000 + place
 }
 
 /// The number of a column within its table, from 1: its place.
