@@ -322,6 +322,8 @@ pub enum Fault {
     ForeignKey,
     /// A value or expression of another type than its column (42804).
     Type,
+    /// An expression of a type that is not assigned to its column (42804): cast it.
+    Assigned,
     /// A column named twice (42701).
     DuplicateColumn,
     /// A name that several columns have (42702).
@@ -515,6 +517,7 @@ impl Error {
         match self {
             Self::Unsupported { hint, .. } => hint.clone(),
             Self::NoOperator(_) => Some(NoOperator::HINT.to_owned()),
+            Self::Invalid { fault: Fault::Assigned, .. } => Some(Fault::ASSIGNED_HINT.to_owned()),
             Self::UnknownName { suggestion: Some(name), .. } => {
                 Some(format!("did you mean \"{name}\"?"))
             }

@@ -57,7 +57,7 @@ mod window_frames;
 pub use bounded_functions::BoundedFunctions;
 pub use checked_arithmetic::CheckedArithmetic;
 pub use copied_arguments::CopiedArguments;
-pub(crate) use functions::{statement_timestamp, text_functions, window_functions};
+pub(crate) use functions::{statement_timestamp, text_functions, type_name, window_functions};
 pub use guards::Guards;
 pub(crate) use having_alone::AGGREGATES;
 pub use interval_keys::IntervalKeys;

@@ -13,12 +13,15 @@ use super::{Error, Fault, InputFault, NameKind};
 use crate::storage_error::store_sqlstate;
 
 impl Fault {
+    /// What helps where an expression is not assigned to its column, as PostgreSQL says it.
+    pub(crate) const ASSIGNED_HINT: &str = "You will need to rewrite or cast the expression.";
+
     pub(super) fn sqlstate(self) -> &'static str {
         match self {
             Self::TableDefinition => "42P16",
             Self::ColumnDefinition => "42611",
             Self::ForeignKey => "42830",
-            Self::Type => "42804",
+            Self::Type | Self::Assigned => "42804",
             Self::DuplicateColumn => "42701",
             Self::AmbiguousColumn => "42702",
             Self::UndefinedFunction => "42883",

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::statement::Parameters;
 use crate::statement::modify::{Modify, with_row_values};
 use crate::statement::select::{self, Asked, Measured, ReadView, RunningQuery, Target};
+use crate::write::assigned::check_set;
 use crate::write::conform::Conform;
 use crate::write::vid_set::VidSet;
 
@@ -142,6 +143,11 @@ impl<'a> ChangedRows<'a> {
             false => Box::pin(select::run_query(database, settings, asked)).await?,
         };
         let (listed, schema) = (query.schema(), &self.table.schema);
+        // The VID comes first. What foreign keys do is of types that compare.
+        if self.needed.is_none() && !session.references.is_running {
+            let own = |place: usize| listed.fields().get(place + 1).map(|field| field.data_type());
+            check_set(schema, self.modify.assignments(), own)?;
+        }
         let behind = beside_columns(self.modify, schema, listed.fields().len() - 1);
         let behind: Option<Vec<usize>> = behind.map(Iterator::collect);
         if let Some(behind) = &behind {

@@ -32,6 +32,7 @@ use crate::statement::upsert::ConflictAction;
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
+use crate::write::assigned::check_inserted;
 use crate::write::conform::{Conform, converted};
 use crate::write::insert::{self, Gathered, TableChange, route};
 
@@ -239,7 +240,8 @@ impl Session {
         let described = describe_over(&self.database, self.in_force(), read, &query, types);
         let described = Box::pin(described).await?;
         let count = described.schema.fields().len().saturating_sub(hidden_count);
-        conform_of(&schema, insert, count, 0)?;
+        let conform = conform_of(&schema, insert, count, 0)?;
+        check_inserted(&query, &conform, &described.schema)?;
         let mut tables = described.tables;
         tables.push(schema);
         Ok((described.types, tables))
@@ -289,6 +291,7 @@ impl Session {
         let hidden_count = usize::from(defaults.is_some());
         let count = running.schema().fields().len().saturating_sub(hidden_count);
         let mut conform = conform_of(schema, insert, count, moment)?;
+        check_inserted(&query, &conform, &running.schema())?;
         let is_default =
             |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
         identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;

@@ -37,6 +37,7 @@ use crate::settings::When;
 use crate::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use crate::statement::select::{Compiled, compile, is_plain_value};
 use crate::statement::{Parameter, Parameters};
+use crate::write::assigned::check_set;
 use crate::write::conform::change_row;
 use crate::write::insert::{TableChange, route};
 
@@ -382,7 +383,13 @@ impl Session {
         let mut values = compiled.values(read.collect::<Result<_>>()?)?.into_iter();
         let set = modify.assignments().iter().zip(&row.places);
         let set = set.map(|(set, place)| (*place, set.value.as_ref().and_then(|_| values.next())));
-        change_row(schema, &mut columns, set.collect(), || self.moment())?;
+        let set: Vec<_> = set.collect();
+        let own = |place: usize| {
+            let mut values = set.iter().filter(|(own, _)| *own == place);
+            values.find_map(|(_, value)| value.as_ref()).map(|value| value.data_type())
+        };
+        check_set(schema, modify.assignments(), own)?;
+        change_row(schema, &mut columns, set, || self.moment())?;
         Ok(RecordBatch::try_new(found.batch.schema(), columns)?)
     }
 }

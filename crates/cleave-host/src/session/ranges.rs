@@ -40,6 +40,7 @@ use crate::statement::modify::{Action, Modify, TARGET, has_nested};
 use crate::statement::names::fold;
 use crate::statement::parameters;
 use crate::statement::{Parameter, Parameters};
+use crate::write::assigned::check_set;
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
@@ -477,6 +478,9 @@ impl Session {
         let rows = ranged.rows.project(&columns)?;
         let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
         let defaults = defaults(modify.assignments(), schema, rows.num_rows());
+        check_set(schema, modify.assignments(), |place| {
+            Some(rows.columns().get(place)?.data_type())
+        })?;
         let rows = conform.rows_with_defaults(&rows, &defaults)?;
         if matches!(modify.action, Action::Update(_)) && rows.num_rows() > 0 {
             change.rows = route(table, rows.clone())?;

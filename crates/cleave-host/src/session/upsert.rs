@@ -43,6 +43,7 @@ use crate::statement::modify::{TARGET, VID};
 use crate::statement::select::{Asked, ReadView, Target, describe, over_tables};
 use crate::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
 use crate::statement::{Insert, Parameters, parameters};
+use crate::write::assigned::check_set;
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 use pairs::PairsPlan;
@@ -381,6 +382,9 @@ impl Session {
             let (pair, columns) = split_numbers(&batch)?;
             numbers.extend(pair);
             let defaults = defaults(assignments, schema, columns.num_rows());
+            check_set(schema, assignments, |place| {
+                Some(columns.columns().get(place)?.data_type())
+            })?;
             made.push(conform.rows_with_defaults(&columns, &defaults)?);
         }
         // The engine gives them in any order.

@@ -14,6 +14,7 @@
 //!    fragments that write ([`writing_fragment`]).
 //! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
+pub(crate) mod assigned;
 pub(crate) mod begun;
 pub(crate) mod build_index;
 pub(crate) mod checks;

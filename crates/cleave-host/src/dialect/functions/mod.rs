@@ -34,7 +34,7 @@ pub(crate) use moments::statement_timestamp;
 pub(crate) use shift_by_row::window_functions;
 pub(super) use shift_by_row::{LAG_BY_ROW, LEAD_BY_ROW};
 pub(super) use text_of::text_of;
-pub(super) use type_of::type_name;
+pub(crate) use type_of::type_name;
 pub(super) use uuid_of::UUID_OF;
 pub(super) use zones::AT_TIME_ZONE;
 

@@ -26,7 +26,7 @@ pub(super) fn pg_typeof() -> Arc<ScalarUDF> {
 }
 
 /// PostgreSQL's name of a type, as `pg_typeof` shows it.
-pub(in crate::dialect) fn type_name(data_type: &DataType) -> String {
+pub(crate) fn type_name(data_type: &DataType) -> String {
     match data_type {
         DataType::Null => "unknown".to_owned(),
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
