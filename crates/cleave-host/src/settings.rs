@@ -548,6 +548,7 @@ pub const LIST: &[Setting] = &[
         get: |settings| when_text(settings.stealing),
         set: |settings, value| settings.stealing = value.when(),
     },
+    for_clients::SYNCHRONIZE_SEQSCANS,
     Setting {
         name: "threads",
         description: "Partitions of the host's half of a plan; 0: one a core",
@@ -555,7 +556,6 @@ pub const LIST: &[Setting] = &[
         get: |settings| settings.threads.to_string(),
         set: |settings, value| settings.threads = value.number_u32(),
     },
-    for_clients::SYNCHRONIZE_SEQSCANS,
     fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
     transaction::DEFERRABLE,
     transaction::ISOLATION,

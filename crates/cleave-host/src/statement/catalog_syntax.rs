@@ -30,9 +30,11 @@ use crate::statement::select::pg_catalog::shapes::{is_always_empty, is_catalog_t
 use crate::statement::select::pg_catalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
 mod lists;
+mod shown;
 mod table_numbers;
 
 use lists::{list_empty_texts, list_of_numbers, show_vectors};
+use shown::{names_shown, show_names};
 use table_numbers::lower_table_numbers;
 
 /// Says otherwise what `query` has of PostgreSQL's catalog.
@@ -42,6 +44,7 @@ pub(crate) fn lower(query: &mut ast::Query) {
     }
     type_tree::lower(query);
     let names = names_of(&query.body);
+    let shown = names_shown(&query.body);
     if empty_selects(&mut query.body) && matches!(*query.body, SetExpr::Select(_)) {
         // It speaks of columns that are gone, and there is nothing to order.
         query.order_by = None;
@@ -50,6 +53,7 @@ pub(crate) fn lower(query: &mut ast::Query) {
     let flow: ControlFlow<()> = VisitMut::visit(query, &mut Lower);
     debug_assert!(flow.is_continue(), "nothing stops the visit");
     show_vectors(&mut query.body);
+    show_names(&mut query.body, &shown);
     keep_names(&mut query.body, &names);
 }
 

@@ -7,11 +7,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Statement, TableFactor, Visit, Visitor};
-use datafusion::sql::sqlparser::tokenizer::Location;
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
 
 use super::Cursor;
 use super::dialect::read_text;
+use super::tokens::{is_solid, is_word};
 use crate::error::{NameKind, Position};
+use crate::sequences::{has_schema, unqualified};
 use crate::statement::names::{fold, position_of};
 
 /// What a statement names without a schema.
@@ -32,6 +35,9 @@ pub(crate) fn names_without_schema(text: &str) -> WithoutSchema {
         with: Vec::new(),
         passed: Vec::new(),
     };
+    if note_listed(text, &mut found) {
+        return found.found;
+    }
     if let Ok(statement) = read_text(text, |parser| parser.parse_statement()) {
         let flow: ControlFlow<()> = statement.visit(&mut found);
         debug_assert!(flow.is_continue(), "nothing stops the visit");
@@ -39,10 +45,55 @@ pub(crate) fn names_without_schema(text: &str) -> WithoutSchema {
     found.found
 }
 
+/// Notes the tables of `COPY t …` and `LOCK TABLE t, …`, which the parser crate does not read as they are read here. False: the
+/// statement is another.
+fn note_listed(text: &str, found: &mut Bare) -> bool {
+    let first = text.trim_start().get(..4).unwrap_or_default();
+    if !["copy", "lock"].into_iter().any(|word| first.eq_ignore_ascii_case(word)) {
+        return false;
+    }
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location();
+    let Ok(mut tokens) = tokens else { return false };
+    tokens.retain(is_solid);
+    let mut left = tokens.iter().peekable();
+    let is_lock = match left.next() {
+        Some(word) if is_word(word, "lock") => true,
+        Some(word) if is_word(word, "copy") => false,
+        _ => return false,
+    };
+    loop {
+        while left
+            .next_if(|token| ["table", "only"].iter().any(|word| is_word(token, word)))
+            .is_some()
+        {}
+        let mut parts = Vec::new();
+        while let Some(token) = left.next_if(|token| matches!(token.token, Token::Word(_))) {
+            if let Token::Word(word) = &token.token {
+                let mut name = word.to_ident(token.span);
+                name.span = token.span;
+                parts.push(name);
+            }
+            if left.next_if(|token| token.token == Token::Period).is_none() {
+                break;
+            }
+        }
+        if parts.is_empty() {
+            // COPY of a query.
+            return is_lock;
+        }
+        found.note(NameKind::Table, &ObjectName::from(parts));
+        let _ = left.next_if(|token| token.token == Token::Mul);
+        if !is_lock || left.next_if(|token| token.token == Token::Comma).is_none() {
+            return true;
+        }
+    }
+}
+
 /// `query` with `public` in front of the tables that it names without a schema.
 pub(crate) fn with_schema(query: &str) -> String {
     let names = names_without_schema(query).names;
-    let mut places: Vec<Position> = names.into_iter().filter_map(|(.., place)| place).collect();
+    let names = names.into_iter().filter(|(kind, ..)| *kind != NameKind::Sequence);
+    let mut places: Vec<Position> = names.filter_map(|(.., place)| place).collect();
     places.sort_by_key(|place| (place.line, place.column));
     let (mut text, mut begin) = (String::with_capacity(query.len()), 0);
     let mut cursor = Cursor::new(query);
@@ -53,6 +104,31 @@ pub(crate) fn with_schema(query: &str) -> String {
         begin = end;
     }
     text + query.get(begin..).unwrap_or_default()
+}
+
+/// The sequence that a call of `nextval` and its like names without a schema, and where.
+fn named_sequence(expression: &ast::Expr) -> Option<(String, Option<Position>)> {
+    let ast::Expr::Function(function) = expression else { return None };
+    let called = fold(function.name.0.last()?.as_ident()?);
+    if !["nextval", "currval", "setval"].contains(&called.as_str()) {
+        return None;
+    }
+    let ast::FunctionArguments::List(list) = &function.args else { return None };
+    let ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(mut argument)) =
+        list.args.first()?.clone()
+    else {
+        return None;
+    };
+    while let ast::Expr::Cast { expr, .. } | ast::Expr::Nested(expr) = argument {
+        argument = *expr;
+    }
+    let ast::Expr::Value(value) = &argument else { return None };
+    let ast::Value::SingleQuotedString(written) = &value.value else { return None };
+    let is_number = written.parse::<i64>().is_ok();
+    if is_number || has_schema(written) {
+        return None;
+    }
+    Some((unqualified(written)?, position_of(value.span.start)))
 }
 
 struct Bare {
@@ -99,6 +175,13 @@ impl Visitor for Bare {
                 }
             }
             _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<()> {
+        if let Some((name, position)) = named_sequence(expression) {
+            self.found.names.push((NameKind::Sequence, name, position));
         }
         ControlFlow::Continue(())
     }
@@ -175,6 +258,15 @@ mod tests {
             ("EXPLAIN SELECT * FROM t", false, "t"),
             ("PREPARE p AS SELECT * FROM t", false, "t"),
             ("SELECT 1", false, ""),
+            ("COPY t (a, b) FROM STDIN", false, "t"),
+            ("COPY public.t TO STDOUT (FORMAT csv)", false, ""),
+            ("COPY (SELECT * FROM t) TO STDOUT", false, "t"),
+            ("LOCK TABLE t, ONLY public.u, \"V\" * IN SHARE MODE", false, "t V"),
+            (
+                "SELECT nextval('s'), setval('public.s', 3), currval('\"S\"'::regclass)",
+                false,
+                "s S",
+            ),
         ] {
             assert_eq!(names(sql), (creates, expected.to_owned()), "{sql}");
         }
