@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_host::check::{CheckOptions, check};
-use cleave_host::{Database, OpenOptions, Session};
+use cleave_host::{Database, OpenOptions, Outcome, Session};
 
 use crate::support::{assert_no_leak_soon, embedded, refused, row, rows, run};
 
@@ -237,5 +237,48 @@ async fn a_delete_reads_no_column_that_it_does_not_need() {
     assert_eq!(row(&mut session, SUMS).await, "1000,500500,499500,400");
     let explained = rows(&mut session, "EXPLAIN DELETE FROM t WHERE n = 5").await;
     assert!(!format!("{explained:?}").contains("note"), "{explained:?}");
+    everything_holds(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_have_few_rows_where_memory_is_scarce() {
+    let (_directory, database, mut session) = fresh().await;
+    run(&mut session, &rows_of(1, 5000)).await;
+    for split in ["host", "h0"] {
+        run(&mut session, &format!("SET split = {split}")).await;
+        let mut outcomes = session.run("SELECT id, note FROM t").await.unwrap();
+        let Outcome::Rows { batches, .. } = outcomes.remove(0) else { panic!("no rows") };
+        let counts: Vec<usize> = batches.iter().map(|batch| batch.num_rows()).collect();
+        assert_eq!(counts.iter().sum::<usize>(), 5000, "{split}");
+        assert!(counts.iter().all(|count| *count <= 256), "{split}: {counts:?}");
+    }
+    drop(session);
+    everything_holds(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_that_are_asked_at_the_end_are_charged() {
+    let (_directory, database, mut session) = fresh().await;
+    run(
+        &mut session,
+        "CREATE TABLE c (id int PRIMARY KEY REFERENCES t DEFERRABLE INITIALLY DEFERRED)",
+    )
+    .await;
+    run(&mut session, "BEGIN").await;
+    let mut error = None;
+    for part in 0..40 {
+        let (from, to) = (part * 5000 + 1, (part + 1) * 5000);
+        let insert = format!("INSERT INTO c SELECT v FROM generate_series({from}, {to}) AS s(v)");
+        run(&mut session, "SAVEPOINT s").await;
+        if let Err(refused) = session.run(&insert).await {
+            error = Some(refused);
+            break;
+        }
+    }
+    let error = error.expect("200,000 keys and savepoints with them are more than 8 MiB");
+    assert_eq!(error.sqlstate(), "53200", "{error}");
+    run(&mut session, "ROLLBACK").await;
+    assert_eq!(row(&mut session, "SELECT count(*) FROM c").await, "0");
+    drop(session);
     everything_holds(&database).await;
 }

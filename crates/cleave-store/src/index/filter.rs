@@ -41,25 +41,26 @@ impl FilterBuilder {
         }
         self.last = Some(hash);
         self.key_count += 1;
-        match self.key_count {
-            ..=HASHES_MAX => self.hashes.push(hash),
-            ..=FILTER_KEYS_MAX => {
-                if self.largest.is_empty() {
-                    self.largest = filter_of(FILTER_KEYS_MAX, &std::mem::take(&mut self.hashes));
-                }
-                set_bits(&mut self.largest, hash);
+        if self.key_count <= HASHES_MAX {
+            self.hashes.push(hash);
+        } else if self.key_count <= FILTER_KEYS_MAX {
+            if self.largest.is_empty() {
+                self.largest = filter_of(FILTER_KEYS_MAX, &std::mem::take(&mut self.hashes));
             }
-            _ => self.largest = Vec::new(),
+            set_bits(&mut self.largest, hash);
+        } else {
+            self.largest = Vec::new();
         }
     }
 
     /// The filter; None for no keys or too many.
     pub(super) fn finish(self) -> Option<KeyFilter> {
-        let bytes = match self.key_count {
-            0 => return None,
-            ..=HASHES_MAX => filter_of(self.key_count, &self.hashes),
-            ..=FILTER_KEYS_MAX => shrunk(self.largest, self.key_count),
-            _ => return None,
+        if self.key_count == 0 || self.key_count > FILTER_KEYS_MAX {
+            return None;
+        }
+        let bytes = match self.key_count <= HASHES_MAX {
+            true => filter_of(self.key_count, &self.hashes),
+            false => shrunk(self.largest, self.key_count),
         };
         Some(KeyFilter { kind: BLOCKED, bytes })
     }
@@ -93,7 +94,7 @@ fn set_bits(filter: &mut [u8], hash: u64) {
 /// `filter` with half of its blocks, and half of these, as long as there is room for `key_count` keys: a block is found by
 /// a fraction of the blocks, so that the keys of two neighbours are looked for in what takes their place.
 fn shrunk(mut filter: Vec<u8>, key_count: usize) -> Vec<u8> {
-    while filter.len() % (2 * BLOCK_BYTES) == 0
+    while filter.len().is_multiple_of(2 * BLOCK_BYTES)
         && filter.len() / 2 >= block_count(key_count) * BLOCK_BYTES
     {
         let pairs = filter.chunks_exact(2 * BLOCK_BYTES).map(|pair| pair.split_at(BLOCK_BYTES));

@@ -1,4 +1,5 @@
-//! `kill -9` of a host that builds an index: the table is as it was, and the index is there whole or not at all.
+//! `kill -9` of a host that builds an index: the table is as it was, and the index is there whole or not at all. And of
+//! one whose transaction has changed more than fits into memory: all of it is there, or nothing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -82,4 +83,60 @@ fn so_it_is_where_a_device_process_holds_the_table() {
     let socket = folder.path().join("device.sock");
     cleave(&["device", "add", "beside", "--local", socket.to_str().unwrap(), "--db", db]).ok();
     rounds(place.path(), "CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = beside)");
+}
+
+/// A transaction whose rows go to pages before it commits, and what the table has after it.
+const CHANGES: &[&str] = &[
+    "BEGIN",
+    "INSERT INTO t SELECT v, repeat('new ', 100) FROM generate_series(1001, 40000) AS s(v)",
+    "UPDATE t SET note = note || 'er' WHERE id % 2 = 0",
+    "DELETE FROM t WHERE id <= 500",
+    "COMMIT",
+];
+const CHANGED: &str = "\n39500,799894750,19750\n";
+
+/// A process that runs [`CHANGES`] with 8 MiB for them.
+fn change(db: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
+    command.args(["sql", "--query-memory", "8MiB", "--db"]).arg(db);
+    for statement in CHANGES {
+        command.args(["-c", statement]);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+#[test]
+fn changes_beyond_memory_killed_at_any_instant_are_there_whole_or_not_at_all() {
+    let filled = || {
+        let place = tempdir().unwrap();
+        sql(place.path(), &["-c", "CREATE TABLE t (id int PRIMARY KEY, note text)"]).ok();
+        let rows = "INSERT INTO t SELECT v, 'old' FROM generate_series(1, 1000) AS s(v)";
+        sql(place.path(), &["-c", rows]).ok();
+        place
+    };
+    let first = filled();
+    let watch = Stopwatch::start();
+    assert!(change(first.path()).wait().unwrap().success());
+    let whole = watch.elapsed();
+    let mut killed = 0;
+    for part in 0..=KILLS {
+        let place = filled();
+        let mut process = change(place.path());
+        std::thread::park_timeout(whole * part / KILLS);
+        let ended = process.try_wait().unwrap().is_some_and(|status| status.success());
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let check = cleave(&["check", "--db", place.path().to_str().unwrap()]);
+        assert!(check.stderr.contains("everything holds"), "part {part}: {check:?}");
+        let query = "SELECT count(*), sum(id), count(*) FILTER (WHERE note LIKE '%er') FROM t";
+        let found = sql(place.path(), &["--format", "csv", "-c", query]).ok();
+        let is_changed = found.ends_with(CHANGED);
+        assert!(
+            is_changed || !ended && found.ends_with("\n1000,500500,0\n"),
+            "part {part}: {found}"
+        );
+        killed += u32::from(!is_changed);
+    }
+    assert!(killed > 0, "every transaction ended before its part of {whole:?}");
 }

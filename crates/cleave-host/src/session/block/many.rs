@@ -170,9 +170,11 @@ impl Session {
 }
 
 impl Block {
-    /// Bytes of rows and VIDs that it keeps, for itself and for its savepoints.
+    /// Bytes of rows, VIDs and keys that it keeps, for itself and for its savepoints.
     fn kept_bytes(&self) -> usize {
-        let bytes = bytes_of(&self.changes);
+        let deferred = self.savepoints.iter().map(|savepoint| savepoint.deferred.byte_count());
+        let deferred = self.deferred.byte_count() + deferred.sum::<usize>();
+        let bytes = bytes_of(&self.changes) + deferred;
         if self.savepoints.is_empty() {
             return bytes;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{Outcome, Session};
-use super::{OpenKey, OpenKeys, Reference};
+use super::{KEY_BYTES, OpenKey, OpenKeys, Reference};
 use crate::catalog::rules::Timing;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::parse::SetConstraints;
@@ -16,6 +16,14 @@ pub(in crate::session) struct Deferred {
     all: Option<bool>,
     /// What it said of single ones since.
     some: BTreeMap<(u32, u32), bool>,
+}
+
+impl Deferred {
+    /// What its keys take, about.
+    pub(in crate::session) fn byte_count(&self) -> usize {
+        let counts = self.open.0.values().map(|open| open.begun.len() + open.gone.len());
+        counts.sum::<usize>().saturating_mul(KEY_BYTES)
+    }
 }
 
 impl Session {

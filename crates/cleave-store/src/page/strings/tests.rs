@@ -61,6 +61,17 @@ fn words_shrink_and_come_back() {
 }
 
 #[test]
+fn a_part_takes_about_the_room_of_its_bytes() {
+    let values = prose(60_000);
+    let strings = Strings::parse(&round_trip(&values), values.len()).unwrap();
+    for range in [0..8192, 1000..30_000, 50_000..60_000] {
+        let (_, bytes) = strings.decode(range.clone()).unwrap();
+        let most = bytes.len() * 3 / 2 + super::WINDOW * super::SYMBOL_BYTES;
+        assert!(bytes.capacity() <= most, "{range:?}: {} for {}", bytes.capacity(), bytes.len());
+    }
+}
+
+#[test]
 fn values_end_and_escapes_lie_anywhere_in_a_window_of_codes() {
     let mut values = prose(9000);
     let mut random = SplitMix64::new(9);
