@@ -31,14 +31,14 @@ async fn tables(session: &mut Session) {
     run(session, "CREATE TABLE many (id int PRIMARY KEY, few int, note text)").await;
     run(
         session,
-        "INSERT INTO many SELECT v, CASE WHEN v % 10 = 0 THEN NULL ELSE v % 20000 END, 'note ' || v \
+        "INSERT INTO many SELECT v, CASE WHEN v % 10 = 0 THEN NULL ELSE v % 20000 END, 'a note of some length ' || v \
          FROM generate_series(1, 60000) AS s(v)",
     )
     .await;
     run(session, "CREATE TABLE others (id int PRIMARY KEY, note text, one int)").await;
     run(
         session,
-        "INSERT INTO others SELECT v, 'note ' || (v * 2), 1 FROM generate_series(1, 50000) AS s(v)",
+        "INSERT INTO others SELECT v, 'a note of some length ' || (v * 2), 1 FROM generate_series(1, 50000) AS s(v)",
     )
     .await;
     run(session, "SET device_memory = '2MB'").await;
