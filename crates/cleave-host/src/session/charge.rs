@@ -38,6 +38,13 @@ impl Charge {
         Self { pool, reservation }
     }
 
+    /// What is there already and cannot be refused.
+    pub(super) fn of(database: &Database, bytes: usize) -> Self {
+        let charge = Self::new(database);
+        charge.reservation.grow(bytes);
+        charge
+    }
+
     /// Takes `bytes` more.
     ///
     /// # Errors

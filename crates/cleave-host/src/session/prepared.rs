@@ -556,7 +556,8 @@ impl Session {
             Statement::Query(query) => query,
             Statement::Insert(insert) => {
                 let known = prepared.constants.as_deref();
-                return Box::pin(self.insert(insert, known, values)).await.map(Started::from);
+                let outcome = Box::pin(self.insert(insert, known, values)).await?;
+                return Ok(self.charged(outcome));
             }
             Statement::Modify(modify) => {
                 if let Some(change) = &prepared.change
@@ -570,12 +571,14 @@ impl Session {
                 {
                     return Ok(outcome.into());
                 }
-                return Box::pin(self.modify(modify, values)).await.map(Started::from);
+                let outcome = Box::pin(self.modify(modify, values)).await?;
+                return Ok(self.charged(outcome));
             }
             Statement::Locking(locking) => {
                 let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
                 let by = (point, prepared.range.as_deref().map(|range| (range, values)));
-                return Box::pin(self.run_locking(locking, values, by)).await.map(Started::from);
+                let outcome = Box::pin(self.run_locking(locking, values, by)).await?;
+                return Ok(self.charged(outcome));
             }
             Statement::LockedParts(parts) => {
                 let text = prepared.source.text.with(values);

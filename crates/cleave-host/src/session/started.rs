@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
+use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::{Outcome, Session, within};
 use crate::error::{Error, Result};
@@ -31,6 +32,7 @@ use crate::statement::parameters::place_of;
 use crate::statement::parse::Scope;
 use crate::statement::select::{Asked, ReadView, RunningQuery, describe, run_logged};
 use crate::statement::{Parameters, ParsedStatement, Statement};
+use crate::write::begun::byte_count;
 
 /// What a statement has given so far.
 #[derive(Debug)]
@@ -51,7 +53,8 @@ pub struct ResultRows {
 }
 
 enum Source {
-    Made(VecDeque<RecordBatch>),
+    /// With what they take of the memory of queries, where that is much.
+    Made(VecDeque<RecordBatch>, Option<Charge>),
     Running(Box<RunningQuery>),
     Elsewhere {
         batches: mpsc::Receiver<Result<RecordBatch>>,
@@ -67,6 +70,8 @@ enum Source {
     },
 }
 
+/// Bytes of rows that are made and sent without being charged.
+const UNCHARGED_BYTES: usize = 64 << 10;
 /// Batches that a query which runs elsewhere makes ahead.
 const AHEAD: usize = 2;
 
@@ -99,7 +104,7 @@ impl Session {
                 let started = Box::pin(self.fetch(&fetch)).await;
                 self.end_statement(started).await
             }
-            _ => Box::pin(self.run_hinted(parsed)).await.map(Started::from),
+            _ => Box::pin(self.run_hinted(parsed)).await.map(|outcome| self.charged(outcome)),
         };
         started.map_err(|error| error.at(Some(position)))
     }
@@ -209,6 +214,19 @@ impl Session {
         self.started(Asked { query, parameters, view: Some(&view) }, text).await
     }
 
+    /// What was done, with its rows charged until they are sent: they are there already and cannot be refused, so that
+    /// others have to do with less.
+    pub(super) fn charged(&self, outcome: Outcome) -> Started {
+        let mut started = Started::from(outcome);
+        if let Started::Rows(ResultRows { source: Source::Made(batches, charge), .. }) =
+            &mut started
+        {
+            let bytes = batches.iter().map(byte_count).sum::<usize>();
+            *charge = (bytes > UNCHARGED_BYTES).then(|| Charge::of(&self.database, bytes));
+        }
+        started
+    }
+
     /// A query that is planned, and entered in the log as `text`.
     pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
         let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
@@ -283,7 +301,7 @@ impl From<Outcome> for Started {
     fn from(outcome: Outcome) -> Self {
         match outcome {
             Outcome::Rows { schema, batches } => {
-                Self::Rows(ResultRows { schema, source: Source::Made(batches.into()) })
+                Self::Rows(ResultRows { schema, source: Source::Made(batches.into(), None) })
             }
             Outcome::Done { tag } => Self::Done { tag },
         }
@@ -332,7 +350,7 @@ impl ResultRows {
     /// The next rows, where they are made already: None after the last of these. An outer None: they are not.
     pub fn next_at_hand(&mut self) -> Option<Option<RecordBatch>> {
         match &mut self.source {
-            Source::Made(batches) => Some(batches.pop_front()),
+            Source::Made(batches, _) => Some(batches.pop_front()),
             _ => None,
         }
     }
@@ -343,7 +361,7 @@ impl ResultRows {
     /// What the query gives.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
         match &mut self.source {
-            Source::Made(batches) => Ok(batches.pop_front()),
+            Source::Made(batches, _) => Ok(batches.pop_front()),
             Source::Running(running) => running.next().await,
             Source::Elsewhere { batches, .. } => batches.recv().await.transpose(),
             Source::Cursor { cursor, left } => cursor.lock().await.next(left).await,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_host::check::{CheckOptions, check};
+use cleave_host::statement::parse_script;
 use cleave_host::{Database, OpenOptions, Outcome, Session};
 
 use crate::support::{assert_no_leak_soon, embedded, refused, row, rows, run};
@@ -279,6 +280,19 @@ async fn keys_that_are_asked_at_the_end_are_charged() {
     assert_eq!(error.sqlstate(), "53200", "{error}");
     run(&mut session, "ROLLBACK").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM c").await, "0");
+    drop(session);
+    everything_holds(&database).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn returned_rows_are_charged_until_they_are_taken() {
+    let (_directory, database, mut session) = fresh().await;
+    run(&mut session, &rows_of(1, 2000)).await;
+    let update = "UPDATE t SET n = 1 RETURNING note";
+    let parsed = parse_script(update).unwrap().remove(0);
+    let started = session.start(parsed).await.unwrap();
+    assert!(reserved(&database) >= 2000 * 400, "{} are charged", reserved(&database));
+    drop(started);
     drop(session);
     everything_holds(&database).await;
 }
