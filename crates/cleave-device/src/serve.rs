@@ -47,7 +47,7 @@ use cleave_media::Stopwatch;
 use cleave_shmem::LockTableError;
 use futures::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -61,6 +61,8 @@ use strangers::{Origin, Place, Strangers, origin_of};
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 /// How often the log tells of peers that were turned away.
 const TURNED_AWAY_EVERY: Duration = Duration::from_secs(10);
+/// Connections that may wait to be accepted; the system has a bound of its own.
+const BACKLOG_MAX: u32 = 4096;
 /// Connections at once that have shown the token.
 const CONNECTIONS_MAX: usize = 256;
 /// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
@@ -197,7 +199,7 @@ impl Listener {
             None => None,
         };
         let failed = |source| ServeError::Bind { address, source };
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        let socket = listen(address).map_err(failed)?;
         Ok(Self {
             device,
             address: socket.local_addr().map_err(failed)?,
@@ -221,6 +223,15 @@ impl Listener {
     pub async fn serve(self) {
         serve_all(self.device, self.gate, self.socket).await;
     }
+}
+
+/// Listens with a queue as long as the system allows: where it is full, a host's connection is dropped without a word.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // As a restarted server needs it, whose old connections still wait for their end.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_MAX)
 }
 
 /// Where peers come in.
@@ -260,6 +271,10 @@ async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entr
                 continue;
             }
         };
+        let wait = strangers.wait_for(origin);
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
         let (door, away, made_room) = strangers.admit(origin);
         let entry = Entry { door, places: Arc::clone(&places) };
         let (device, own_gate) = (Arc::clone(&device), gate.clone());
@@ -275,8 +290,6 @@ async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entr
         });
         if made_room {
             turned_away.count(&gate.log);
-            // Who comes with its first words is heard before the next comes.
-            tokio::task::yield_now().await;
         }
     }
 }

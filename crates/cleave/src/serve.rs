@@ -146,8 +146,7 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         has_asked: AtomicBool::new(false),
         spare_secret,
     });
-    let listener = TcpListener::bind(address).await;
-    let listener = listener.map_err(|error| {
+    let listener = cleave_device::serve::listen(address).map_err(|error| {
         Failure::Open(cleave_host::Error::io("listen on", Path::new(&address.to_string()), error))
     })?;
     let address = listener.local_addr()?;

@@ -1,21 +1,26 @@
 //! Peers that have not shown the token: there are few places for them, and who comes anew gets one.
 //!
-//! A place costs a peer nothing to take, so a peer that says nothing must not keep others out. Where all places are taken, or all
-//! that one address may have, [`Strangers::admit`] turns somebody away: of the address that has the most places, who came first
-//! of those that have said nothing. Where these are few, who came first of all: a host speaks as soon as it is connected, and
-//! must be given the time for it.
+//! A place costs a peer nothing to take, so a peer that says nothing must not keep others out. Where all places are
+//! taken, or all that one address may have, [`Strangers::admit`] turns somebody away: of the address that has the most
+//! places, who came first of those that have said nothing. Where these are few, who came first of all. A host speaks as
+//! soon as it is connected and must be given the time for it, however fast others come: nobody is turned away before
+//! [`HEARD_FOR`] has passed, and who comes next waits as long in the system's queue ([`Strangers::wait_for`]).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use cleave_fragment::link::metered::ByteCounters;
+use cleave_media::Stopwatch;
 use tokio::sync::oneshot;
 
 /// Connections at once that have not shown the token.
 pub(super) const STRANGERS_MAX: usize = 64;
 /// Of those, from one address.
 const STRANGERS_OF_ONE_MAX: usize = 32;
+/// How long a stranger keeps its place at least: 1600 peers a second of one address find a place.
+const HEARD_FOR: Duration = Duration::from_millis(20);
 
 /// Where a peer comes from, as far as peers are told apart by it; None for one on this machine.
 pub(super) type Origin = Option<IpAddr>;
@@ -45,6 +50,7 @@ struct Stranger {
     number: u64,
     origin: Origin,
     bytes: Arc<ByteCounters>,
+    since: Stopwatch,
     leave: oneshot::Sender<()>,
 }
 
@@ -71,6 +77,13 @@ impl TurnedAway {
 }
 
 impl Strangers {
+    /// How long a peer from `origin` has to wait for its place: until who goes for it has been heard.
+    pub(super) fn wait_for(&self, origin: Origin) -> Duration {
+        let list = self.lock();
+        let goes = list.who_goes(origin).and_then(|place| list.present.get(place));
+        goes.map_or(Duration::ZERO, |goes| HEARD_FOR.saturating_sub(goes.since.elapsed()))
+    }
+
     /// A place for a peer from `origin`, and whether somebody was turned away for it.
     pub(super) fn admit(&self, origin: Origin) -> (Place, TurnedAway, bool) {
         let (leave, left) = oneshot::channel();
@@ -79,7 +92,8 @@ impl Strangers {
         let turned_away = list.make_room(origin);
         let number = list.next_number;
         list.next_number += 1;
-        list.present.push(Stranger { number, origin, bytes: Arc::clone(&bytes), leave });
+        let since = Stopwatch::start();
+        list.present.push(Stranger { number, origin, bytes: Arc::clone(&bytes), since, leave });
         (Place { strangers: self.clone(), number, bytes }, TurnedAway(left), turned_away)
     }
 
@@ -91,6 +105,12 @@ impl Strangers {
 impl List {
     /// Turns one away, where there is no place for another from `origin`.
     fn make_room(&mut self, origin: Origin) -> bool {
+        // Nobody is told where the task has ended by itself.
+        self.who_goes(origin).is_some_and(|place| self.present.remove(place).leave.send(()).is_ok())
+    }
+
+    /// The place of who has to go for a peer from `origin`; None where there is room.
+    fn who_goes(&self, origin: Origin) -> Option<usize> {
         let count_of = |origin: Origin| self.present.iter().filter(|s| s.origin == origin).count();
         // On this machine the system says whose a peer is.
         let crowd = if origin.is_some() && count_of(origin) >= STRANGERS_OF_ONE_MAX {
@@ -99,18 +119,15 @@ impl List {
             let origins = self.present.iter().map(|stranger| stranger.origin);
             origins.max_by_key(|origin| count_of(*origin)).flatten()
         } else {
-            return false;
+            return None;
         };
         let has_spoken = |stranger: &Stranger| stranger.bytes.received.load(Ordering::Relaxed) > 0;
         let of_crowd = self.present.iter().enumerate().filter(|(_, other)| other.origin == crowd);
         let places: Vec<usize> = of_crowd.map(|(place, _)| place).collect();
         let silent = |place: &&usize| !self.present.get(**place).is_some_and(has_spoken);
         let silent: Vec<&usize> = places.iter().filter(silent).collect();
-        let goes =
-            if silent.len() * 2 >= places.len() { silent.first().copied() } else { places.first() };
-        let Some(place) = goes.copied() else { return false };
-        // Nobody is told where the task has ended by itself.
-        self.present.remove(place).leave.send(()).is_ok()
+        let most_are_silent = silent.len() * 2 >= places.len();
+        if most_are_silent { silent.first().copied().copied() } else { places.first().copied() }
     }
 }
 
@@ -150,6 +167,8 @@ mod tests {
         assert!(!made_room, "another address has places of its own");
         let (_newest, _, made_room) = strangers.admit(from(1));
         assert!(made_room);
+        let wait = strangers.wait_for(from(1));
+        assert!(wait <= HEARD_FOR && strangers.wait_for(from(3)).is_zero(), "{wait:?}");
         let told: Vec<bool> = present.iter_mut().map(|(_, away, _)| was_told(away)).collect();
         assert!(told[0] && !told[1..].contains(&true), "{told:?}");
     }
