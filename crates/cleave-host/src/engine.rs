@@ -24,8 +24,7 @@ use datafusion::common::utils::get_available_parallelism;
 use datafusion::config::Dialect;
 use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
-use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
@@ -151,9 +150,14 @@ fn config(partitions: usize) -> SessionConfig {
 /// batches on their way, and operators charge only those that they gather.
 fn batch_rows(settings: &Settings, runtime: &RuntimeEnv) -> usize {
     let wanted = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
+    wanted.min((memory_max(runtime) / MEMORY_OF_ROW).max(BATCH_ROWS_MIN))
+}
+
+/// Bytes that all queries of `runtime` together may take.
+pub(crate) fn memory_max(runtime: &RuntimeEnv) -> usize {
     match runtime.memory_pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => wanted.min((bytes / MEMORY_OF_ROW).max(BATCH_ROWS_MIN)),
-        MemoryLimit::Infinite | MemoryLimit::Unknown => wanted,
+        MemoryLimit::Finite(bytes) => bytes,
+        MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
     }
 }
 

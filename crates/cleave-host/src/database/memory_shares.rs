@@ -2,10 +2,10 @@
 
 use cleave_media::BLOCK_SIZE;
 use cleave_store::PageClass;
-use datafusion::execution::memory_pool::MemoryLimit;
 
 use super::Database;
 use crate::copy::InputMemory;
+use crate::engine::memory_max;
 
 /// The share of the memory of queries that one page of a load may take: one in so many. A load holds about eight pages:
 /// one that fills, its columns joined, and those that are encoded and written.
@@ -16,10 +16,7 @@ const PAGE_BYTES_MIN: usize = 1 << 20;
 impl Database {
     /// Bytes that all queries together may take.
     pub(crate) fn query_memory_max(&self) -> usize {
-        match self.runtime.memory_pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes,
-            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
-        }
+        memory_max(&self.runtime)
     }
 
     /// What COPY and loads may hold of an input at once.

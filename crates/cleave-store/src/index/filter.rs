@@ -18,7 +18,7 @@ pub const FILTER_KEYS_MAX: usize = 1 << 20;
 const WORD_BYTES: usize = 4;
 
 /// Keys whose hashes are kept until their number is known: 1 MiB. More go to a filter of the largest size, which is made
-/// smaller in the end, so that a run that is written takes 1.25 MiB for its filter, whatever its length.
+/// smaller in the end, so that a run that is written takes 2.25 MiB for its filter at most, whatever its length.
 const HASHES_MAX: usize = 1 << 17;
 
 /// Makes the filter of a run's keys.

@@ -244,11 +244,11 @@ impl Strings {
         }
         let (expected, bytes_max) = match &self.symbols {
             Some(_) if whole => (self.decoded_length, self.decoded_length),
-            // The share of all values that their codes are, and some more.
+            // The share of all values that their codes are, and some more: with room for a window beyond, it seldom grows.
             Some(_) => {
                 let all = self.decoded_length.saturating_mul(place.len());
                 let share = all / self.data.len().max(1);
-                (share + share / 8, place.len() * SYMBOL_BYTES)
+                (share + share / 8 + WINDOW * SYMBOL_BYTES, place.len() * SYMBOL_BYTES)
             }
             None => (place.len(), place.len()),
         };
