@@ -97,7 +97,8 @@ def one_run(server, options):
 def log_end(server):
     if server.name == "PostgreSQL":
         return int(server.say("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')").strip())
-    # Room is made ahead of the log by zeros: the last byte that is none is the end of the last record, but for its padding.
+    # Room is made ahead of the log by zeros: the last byte that is none is the end of the last record, but for its
+    # padding.
     end = 0
     for file in (server.folder / "accounts" / "log").glob("*.log"):
         end = max(end, int(file.stem, 16) + len(file.read_bytes().rstrip(b"\0")))

@@ -169,7 +169,8 @@ def a_matrix_goes_on_where_it_was(folder):
     first, second = made_up(folder / "cut", 9), made_up(folder / "cut", -1)
     equal(first.ran + second.ran, whole.ran)
     equal(made_up(folder / "cut", -1).ran, [])
-    # Host-only has its own limit, the others five times what it took; the best split is measured in rounds, seven times.
+    # Host-only has its own limit, the others five times what it took; the best split is measured in rounds, seven
+    # times.
     equal(whole.ran[:2], [("host", 600.0), ("h0", 2.0)])
     matrix = [record for record in results.Results(folder / "cut").records.values() if record["experiment"] == "matrix"]
     equal([sum(record["way"] == way for record in matrix) for way in ("host", "h0", "h1", "ndp", "auto", "equal")],

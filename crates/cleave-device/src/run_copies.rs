@@ -212,7 +212,8 @@ async fn offer_encoded(
     Ok(())
 }
 
-/// Cuts `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too many rows.
+/// Cuts `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too
+/// many rows.
 fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
     // Half a slot more is no reason to cut.

@@ -1,10 +1,11 @@
-//! Rows that the host has made and sends to every device that runs a fragment: what a join below a cut collects, where that
-//! does not lie with what streams.
+//! Rows that the host has made and sends to every device that runs a fragment: what a join below a cut collects, where
+//! that does not lie with what streams.
 //!
 //! 1. The host runs what makes them, and holds them as [`BroadcastRows`], for its own part of the fragment too.
-//! 2. [`BroadcastRows::encode`] writes them once, as slots are written: Arrow IPC in pieces, each with its checksum. The
-//!    [`Broadcast`] travels with the command that begins the run, so that a repeated one needs no other.
-//! 3. [`BroadcastRows::decode`] reads them back on the device, charged to the run's memory before anything is made of them.
+//! 2. [`BroadcastRows::encode`] writes them once, as slots are written: Arrow IPC in pieces, each with its checksum.
+//!    The [`Broadcast`] travels with the command that begins the run, so that a repeated one needs no other.
+//! 3. [`BroadcastRows::decode`] reads them back on the device, charged to the run's memory before anything is made of
+//!    them.
 //! 4. [`BroadcastExec`](crate::BroadcastExec) gives them out, on either side.
 //!
 //! Invariant: what was sent is all of it or an error, and of the columns that the leaf names.

@@ -102,8 +102,8 @@ const DEVICE_OPERATORS: [&str; 19] = [
     "CrossJoinExec",
 ];
 
-/// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they are not what
-/// the host has by their names, which would be theirs on a device.
+/// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they
+/// are not what the host has by their names, which would be theirs on a device.
 pub const ABSENT_FUNCTIONS: [&str; 7] = [
     "arrow_cast",
     "arrow_try_cast",
@@ -139,7 +139,8 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
     }
 }
 
-/// Why an aggregate of `node` stays on the host: one that grows by much more than it is given, before its memory is asked for.
+/// Why an aggregate of `node` stays on the host: one that grows by much more than it is given, before its memory is
+/// asked for.
 fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     let aggregate = node.downcast_ref::<AggregateExec>()?;
     let long = aggregate.aggr_expr().iter().find(|function| {

@@ -1,13 +1,13 @@
 //! Filters in flight: what the host learns while a fragment runs, on its way to a scan of it.
 //!
-//! 1. The host says with the fragment which inputs may get a filter. There the device adds one to the scan that lets every row
-//!    through ([`FedFilter::attach`]).
-//! 2. While the operators above the cut tighten theirs, a top-k say, the host sends what they are by now, whole, with a rising
-//!    generation ([`encode_filter`]).
+//! 1. The host says with the fragment which inputs may get a filter. There the device adds one to the scan that lets
+//!    every row through ([`FedFilter::attach`]).
+//! 2. While the operators above the cut tighten theirs, a top-k say, the host sends what they are by now, whole, with a
+//!    rising generation ([`encode_filter`]).
 //! 3. The scan looks at it between batches, as at any filter from above.
 //!
-//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one that is older than
-//! what is known is passed over. It is decoded with the checks of a fragment, and charged to its run.
+//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one that is older
+//! than what is known is passed over. It is decoded with the checks of a fragment, and charged to its run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,8 +65,8 @@ pub fn encode_filter(
 }
 
 impl FedFilter {
-    /// `plan` with a filter more at the scan of `input`, and its place; None where no scan reads that, or one with a limit: which
-    /// rows that takes is not for others to choose.
+    /// `plan` with a filter more at the scan of `input`, and its place; None where no scan reads that, or one with a
+    /// limit: which rows that takes is not for others to choose.
     ///
     /// # Errors
     /// Those of the engine, of a plan that cannot be put together again.

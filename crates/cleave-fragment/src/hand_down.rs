@@ -101,7 +101,8 @@ fn hand_down(
     Ok(HandedDown { plan: told.updated_node.unwrap_or(plan), taken })
 }
 
-/// `filter`, which is over the output of `plan`, over that of its input at `place`; None: it may not or cannot go there.
+/// `filter`, which is over the output of `plan`, over that of its input at `place`; None: it may not or cannot go
+/// there.
 fn over_input(
     filter: &Arc<dyn PhysicalExpr>,
     plan: &dyn ExecutionPlan,

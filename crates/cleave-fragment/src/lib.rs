@@ -10,10 +10,10 @@
 //!    [`functions`] and [`expressions`] are those that the engine lacks.
 //! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3). [`narrowing`]: which rows of
 //!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
-//!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends along.
-//!    [`read_ahead`] has the media at work on the next ones while a scan decodes the present one.
-//!    [`hand_down`]: what joins and top-k learn while they run goes down to the scans below them.
-//!    [`stoppable_joins`]: how they end in their midst when nobody wants their rows.
+//!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends
+//!    along. [`read_ahead`] has the media at work on the next ones while a scan decodes the present one. [`hand_down`]:
+//!    what joins and top-k learn while they run goes down to the scans below them. [`stoppable_joins`]: how they end in
+//!    their midst when nobody wants their rows.
 //! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
 //! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
 //!    What comes from a peer is counted before it is decoded: [`field_count`].

@@ -4,9 +4,9 @@
 //! [`PageSource`](cleave_store::PageSource). Copies of one pipeline share one [`MorselSource`], so
 //! that a fragment needs no exchange (rule 3) and an idle copy takes what is next.
 //!
-//! A [`MorselList`] is also what a device holds of a host's morsels, from the front, while the host takes them back from
-//! the end ([`MorselList::keep`]): where the list ends is a [`Lease`]. Invariant (rule 11): what was said to be given back is
-//! never handed out, whatever is said twice, late or out of order.
+//! A [`MorselList`] is also what a device holds of a host's morsels, from the front, while the host takes them back
+//! from the end ([`MorselList::keep`]): where the list ends is a [`Lease`]. Invariant (rule 11): what was said to be
+//! given back is never handed out, whatever is said twice, late or out of order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,19 +7,20 @@
 //!   VIDs that the host knows ────────────────┴─▶ sorted ─▶ for each page of the scan: its rows, or leave it out
 //! ```
 //!
-//! 1. The host sends a [`Narrowing`] beside the morsels: pages of an index, and rows that it found itself. It gives the ranges of keys
-//!    that are asked for, and the pages that fences (and filters) say may hold them; or it names the index's first column
-//!    ([`ScanKeys`]), and gives all pages, with their fences. An input may have several of the second kind.
-//! 2. The first copy of a scan that takes a morsel reads the entries, where it runs, and keeps the VIDs for all copies. Where a column
-//!    was named, it makes ranges of the values that the scan's filters list by then: those of joins above have read their
-//!    build sides. Of several indexes it takes the one that saves most; where none pays ([`worth`]), the scan goes on
-//!    without. A scan that is run again (a pass) asks its filters again.
-//! 3. A page of a narrowed segment has rows that count up from `vid_first`, but for the gaps that its morsel tells. Pages without
-//!    a hit are not read; of the others, only hits are looked at.
+//! 1. The host sends a [`Narrowing`] beside the morsels: pages of an index, and rows that it found itself. It gives the
+//!    ranges of keys that are asked for, and the pages that fences (and filters) say may hold them; or it names the
+//!    index's first column ([`ScanKeys`]), and gives all pages, with their fences. An input may have several of the
+//!    second kind.
+//! 2. The first copy of a scan that takes a morsel reads the entries, where it runs, and keeps the VIDs for all copies.
+//!    Where a column was named, it makes ranges of the values that the scan's filters list by then: those of joins
+//!    above have read their build sides. Of several indexes it takes the one that saves most; where none pays
+//!    ([`worth`]), the scan goes on without. A scan that is run again (a pass) asks its filters again.
+//! 3. A page of a narrowed segment has rows that count up from `vid_first`, but for the gaps that its morsel tells.
+//!    Pages without a hit are not read; of the others, only hits are looked at.
 //!
 //! Invariants: a narrowing only leaves out, and the scan asks all its conditions again; so it may name too many rows,
-//! never too few. Segments that it does not name are read whole, and so are pages with rows that the index does not have yet.
-//! Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
+//! never too few. Segments that it does not name are read whole, and so are pages with rows that the index does not
+//! have yet. Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,8 +83,9 @@ pub struct NarrowedPart {
 }
 
 impl Narrowing {
-    /// The narrowing as `scan` needs it, whose morsels are `morsels`, before it is sent. Where the scan lists the keys by now, only
-    /// the pages of the index that may have them are left; None: it will not pay, or no more keys will come.
+    /// The narrowing as `scan` needs it, whose morsels are `morsels`, before it is sent. Where the scan lists the keys
+    /// by now, only the pages of the index that may have them are left; None: it will not pay, or no more keys will
+    /// come.
     ///
     /// # Errors
     /// As [`NarrowedInput::new`].

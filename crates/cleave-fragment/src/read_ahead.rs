@@ -7,14 +7,14 @@
 //! ```
 //!
 //! 1. A read of all pages of a morsel says how far its input has come and which columns the scan wants now.
-//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, a few morsels in one read
-//!    ([`GROUP`]): media has more to work on at once, and fewer threads wake one another. Twice as many are asked for as were
-//!    read so far, so that a scan that ends early has read little in vain.
-//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads. A group that failed is read
-//!    again, morsel by morsel, by whoever wants one.
+//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, a few morsels in one
+//!    read ([`GROUP`]): media has more to work on at once, and fewer threads wake one another. Twice as many are asked
+//!    for as were read so far, so that a scan that ends early has read little in vain.
+//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads. A group that failed is
+//!    read again, morsel by morsel, by whoever wants one.
 //!
-//! Where an index has left out rows of an input while the scan runs ([`crate::narrowing`]), nothing tells which pages come
-//! next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
+//! Where an index has left out rows of an input while the scan runs ([`crate::narrowing`]), nothing tells which pages
+//! come next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
 //!
 //! Invariants: what is ahead is charged to the memory of the run, of which it takes at most an eighth, and at most
 //! [`AHEAD_BYTES_MAX`]; where that is refused, nothing is read ahead. Dropping the source ends what it began. Pages
@@ -104,8 +104,8 @@ struct Ahead {
 }
 
 impl ReadAheadPages {
-    /// `source`, read ahead in the order of `inputs`, each with what an index may leave of it and the list that hands it
-    /// out, if its end may go to somebody else; with memory of `pool`.
+    /// `source`, read ahead in the order of `inputs`, each with what an index may leave of it and the list that hands
+    /// it out, if its end may go to somebody else; with memory of `pool`.
     pub fn new<'a>(
         source: Arc<dyn PageSource>,
         inputs: impl IntoIterator<

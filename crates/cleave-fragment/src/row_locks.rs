@@ -12,17 +12,22 @@
 //! ```
 //!
 //! 1. [`RowLocks`] is what a fragment has: the same calls and outcomes wherever it runs.
-//! 2. [`SharedRows`] locks in the table that this process shares with the host, and says to the host only that it waits.
-//! 3. [`AskedLocks`] asks by batches over the run's link, and has the next one on its way while it waits for the answer to one.
-//! 4. [`HostedJob`] is the host's part of a run that locks: for a device behind a network it takes the device's side of the table,
-//!    and pushes grants; of every device's it hears that it waits, and has the host look for rings ([`JobTransaction`]).
+//! 2. [`SharedRows`] locks in the table that this process shares with the host, and says to the host only that it
+//!    waits.
+//! 3. [`AskedLocks`] asks by batches over the run's link, and has the next one on its way while it waits for the answer
+//!    to one.
+//! 4. [`HostedJob`] is the host's part of a run that locks: for a device behind a network it takes the device's side of
+//!    the table, and pushes grants; of every device's it hears that it waits, and has the host look for rings
+//!    ([`JobTransaction`]).
 //!
-//! Invariants: the host's memory is the only authority over a network (rule 20): its transactions lock without a round trip, and
-//! what a device believes to hold it holds there. A job has a row until its transaction ends, all at once (rule 19), whatever
-//! becomes of a connection; a device that died holds nothing once the host has ended its job. Messages may be lost, late or repeated.
+//! Invariants: the host's memory is the only authority over a network (rule 20): its transactions lock without a round
+//! trip, and what a device believes to hold it holds there. A job has a row until its transaction ends, all at once
+//! (rule 19), whatever becomes of a connection; a device that died holds nothing once the host has ended its job.
+//! Messages may be lost, late or repeated.
 //!
-//! Deliberately absent: modes, since an entry of the shared table excludes all others (which is what any change of a row needs to),
-//! and time: who waits too long is cancelled by its statement. Source: `update-ndp.txt`, 5; decisions 0054, 0072 and 0076.
+//! Deliberately absent: modes, since an entry of the shared table excludes all others (which is what any change of a
+//! row needs to), and time: who waits too long is cancelled by its statement. Source: `update-ndp.txt`, 5; decisions
+//! 0054, 0072 and 0076.
 
 mod asked;
 mod hosted_job;
@@ -43,8 +48,8 @@ use crate::command::{LockAnswer, LockRefusal};
 pub enum RowLock {
     /// The fragment has it, as it was in its snapshot.
     Held,
-    /// The fragment has it, and it has changed since: this is its newest version. Where the table is shared in memory, that is
-    /// found by who compares, and never said here.
+    /// The fragment has it, and it has changed since: this is its newest version. Where the table is shared in memory,
+    /// that is found by who compares, and never said here.
     Changed(RecId),
     /// Others have it, and the fragment does not wait.
     NotFree,
@@ -82,7 +87,8 @@ pub enum LockedRows {
 }
 
 impl RowLocks {
-    /// Asks for rows of `object`, best in the order of a scan. Where `waits` is false, those that others have are left to them.
+    /// Asks for rows of `object`, best in the order of a scan. Where `waits` is false, those that others have are left
+    /// to them.
     ///
     /// Returns when they are asked for, which is at once unless very many wait for an answer.
     ///

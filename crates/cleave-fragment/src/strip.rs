@@ -1,7 +1,7 @@
 //! What was done when: amounts over a time of unknown length, in a few columns of equal width.
 //!
-//! A strip begins with narrow columns; when time outgrows them, each two become one of twice the width. So it takes the same
-//! few bytes for a millisecond and for an hour, and strips of one run can be laid one below the other.
+//! A strip begins with narrow columns; when time outgrows them, each two become one of twice the width. So it takes the
+//! same few bytes for a millisecond and for an hour, and strips of one run can be laid one below the other.
 
 use std::time::Duration;
 

@@ -4,7 +4,8 @@
 //!  who connected ── SET SESSION AUTHORIZATION ──▶ session_user ── SET ROLE ──▶ current_user
 //! ```
 //!
-//! None in the place of a role: a superuser that the catalog does not know, as the shell is, and superusers of a server's file.
+//! None in the place of a role: a superuser that the catalog does not know, as the shell is, and superusers of a
+//! server's file.
 
 use crate::settings::Client;
 

@@ -1,6 +1,7 @@
 //! What a database's statements have made it do since it was opened, counted: the table `cleave.activity`.
 //!
-//! Whether a statement goes without a plan, and leaves the [delta](crate::delta) as it is, shows here and in no figure of time.
+//! Whether a statement goes without a plan, and leaves the [delta](crate::delta) as it is, shows here and in no figure
+//! of time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,16 +1,18 @@
-//! The archive of the log: finished files of it, copied into a folder, from which a backup is brought forward to a later moment.
+//! The archive of the log: finished files of it, copied into a folder, from which a backup is brought forward to a
+//! later moment.
 //!
 //! ```text
 //!  <archive_directory>/<identity of the log, 32 digits>/<place>.log
 //! ```
 //!
-//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the root; [`start`] hands it to the log, at every opening too.
-//! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the file stays,
-//!    and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
-//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log. All else, a
-//!    definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows, or one that it is
-//!    missing ([`note`]). And every record of a commit says which commit before it was the last that is in no log:
-//!    who reads the records in order sees what is missing, also where a crash came before the note.
+//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the root; [`start`] hands it to the log, at every
+//!    opening too.
+//! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the
+//!    file stays, and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
+//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log.
+//!    All else, a definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows, or
+//!    one that it is missing ([`note`]). And every record of a commit says which commit before it was the last that is
+//!    in no log: who reads the records in order sees what is missing, also where a crash came before the note.
 //!
 //! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
 //! Source: issue 5, part 4; decision 0062.
@@ -97,8 +99,8 @@ pub(crate) fn copy(live: &Live, changes: &[&TableChange]) -> crate::Result<Logge
     Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
 }
 
-/// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when all is on the
-/// devices. One that cannot be copied goes on, and is missing in the archive.
+/// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when all
+/// is on the devices. One that cannot be copied goes on, and is missing in the archive.
 pub(crate) async fn copy_whole(
     database: &Arc<Database>,
     base: &CatalogState,
@@ -118,8 +120,8 @@ pub(crate) async fn copy_whole(
     }
 }
 
-/// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other may be
-/// appended. Where there is no space for it the next commit says that something is missing.
+/// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other
+/// may be appended. Where there is no space for it the next commit says that something is missing.
 pub(crate) fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
     let append = |payload: &[u8]| log.append(Record::Note { payload }).map(drop);
     let is_missing = match logged {

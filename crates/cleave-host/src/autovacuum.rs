@@ -1,8 +1,8 @@
 //! Automatic vacuum: which tables are due, and what was done to each.
 //!
-//! A server asks [`Database::autovacuum`] every `autovacuum_naptime`; nothing runs by itself where a program has the database open.
-//! A table is due when more of its rows have ended than the threshold and a share of those that have not. Settings have PostgreSQL's
-//! names, and are the database's ([`Autovacuum`], `ALTER SYSTEM`).
+//! A server asks [`Database::autovacuum`] every `autovacuum_naptime`; nothing runs by itself where a program has the
+//! database open. A table is due when more of its rows have ended than the threshold and a share of those that have
+//! not. Settings have PostgreSQL's names, and are the database's ([`Autovacuum`], `ALTER SYSTEM`).
 //!
 //! Invariant: it waits for no lock: a table that somebody defines or vacuums is left for the next time.
 //! Source: PostgreSQL's manual, "Automatic Vacuuming"; decision 0069.

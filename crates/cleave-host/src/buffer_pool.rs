@@ -11,9 +11,9 @@
 //! returns while its key is there enters the main queue at once.
 //!
 //! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
-//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is counted from
-//! the beginning; of a page that is held whole, from when they are opened ([`BufferPool::recount`]). What callers hold beyond
-//! eviction (a batch that borrows a chunk) is theirs to account for.
+//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is
+//! counted from the beginning; of a page that is held whole, from when they are opened ([`BufferPool::recount`]). What
+//! callers hold beyond eviction (a batch that borrows a chunk) is theirs to account for.
 
 mod flights;
 
@@ -340,7 +340,8 @@ impl State {
         }
     }
 
-    /// Holds `held`, of this weight, in the place of `before`, which are held no longer, and is worth as much as the best of them.
+    /// Holds `held`, of this weight, in the place of `before`, which are held no longer, and is worth as much as the
+    /// best of them.
     fn admit(
         &mut self,
         key: PartKey,

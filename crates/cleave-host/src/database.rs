@@ -10,8 +10,8 @@
 //! ```
 //!
 //! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
-//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device that
-//! answers soon; the others when first needed, so that one that is away hinders nobody who does not need it.
+//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device
+//! that answers soon; the others when first needed, so that one that is away hinders nobody who does not need it.
 //! [`Database::look`] only locks and reads: it changes no file and claims no device.
 //!
 //! Invariants: one process at a time; one writing statement at a time; the published state only ever
@@ -639,8 +639,8 @@ impl Database {
         TransactionId(self.transaction_count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is done, so that the
-    /// next opening has nothing to make again.
+    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is
+    /// done, so that the next opening has nothing to make again.
     ///
     /// # Errors
     /// Those of a commit; what was committed stays so.

@@ -1,23 +1,24 @@
-//! The delta: rows of small commits that are in no page yet. Changes in, in the order of their commits; out, single rows as of
-//! any commit, and all of it at once, to be made pages.
+//! The delta: rows of small commits that are in no page yet. Changes in, in the order of their commits; out, single
+//! rows as of any commit, and all of it at once, to be made pages.
 //!
 //! ```text
 //!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: state + delta as of a commit ([`Live`])
 //!                                 └─▶ settled: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
 //! ```
 //!
-//! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys of their
-//!    index entries; [`Delta::put`] enters both, under the turn to write.
-//! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a row is there from the commit
-//!    that began it up to the one that ended it.
-//! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and keys in
-//!    memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces the root has it
-//!    settled first ([`Database::settled`](crate::Database::settled)).
+//! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys
+//!    of their index entries; [`Delta::put`] enters both, under the turn to write.
+//! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
+//!    row is there from the commit that began it up to the one that ended it.
+//! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and
+//!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
+//!    the root has it settled first ([`Database::settled`](crate::Database::settled)).
 //! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing is written.
+//! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing
+//!    is written.
 //!
-//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the turn to write, and grows; a
-//! state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
+//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the turn to write, and
+//! grows; a state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -201,7 +202,8 @@ impl Delta {
         self.read().tablets.is_empty()
     }
 
-    /// Whether no commit was put into it, be it one that changes nothing: all there is an earlier one has [held](Delta::held).
+    /// Whether no commit was put into it, be it one that changes nothing: all there is an earlier one has
+    /// [held](Delta::held).
     pub(crate) fn is_settled(&self) -> bool {
         self.read().log_ends.is_empty()
     }
@@ -256,7 +258,8 @@ impl Delta {
         row.is_some_and(|row| row.is_seen(number))
     }
 
-    /// Where the row `vid`, which is in pages, has ended by commit `number`: the end of the log of the commit that ended it.
+    /// Where the row `vid`, which is in pages, has ended by commit `number`: the end of the log of the commit that
+    /// ended it.
     pub(crate) fn ended(&self, table: u32, place: usize, vid: u64, number: u64) -> Option<u64> {
         let contents = self.read();
         let changed = contents.tablets.get(&(table, place))?;
@@ -264,8 +267,8 @@ impl Delta {
         Some(contents.log_end(*ended))
     }
 
-    /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the end of the
-    /// log of the last commit up to then that began or ended such a row.
+    /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the
+    /// end of the log of the last commit up to then that began or ended such a row.
     pub(crate) fn with_prefix(
         &self,
         (table, place): (u32, usize),
@@ -293,8 +296,8 @@ impl Delta {
         (found, contents.log_end(last))
     }
 
-    /// Rows of the tablet as of commit `number` whose entries in an index lie in the range of `walk`, with their VIDs: in its
-    /// order, up to its limit, and those of the last key.
+    /// Rows of the tablet as of commit `number` whose entries in an index lie in the range of `walk`, with their VIDs:
+    /// in its order, up to its limit, and those of the last key.
     pub(crate) fn walk(
         &self,
         (table, place): (u32, usize),
@@ -324,8 +327,8 @@ impl Delta {
         found
     }
 
-    /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not who
-    /// settles. Under the turn to write.
+    /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not
+    /// who settles. Under the turn to write.
     ///
     /// # Errors
     /// Those of taking space.
@@ -463,8 +466,8 @@ impl Delta {
         Ok(prepared)
     }
 
-    /// Enters what the commit `number` changes, and those before it that were not entered; whose records begin at `logged_at` and
-    /// end at `log_end`. Under the turn to write, under which it was prepared.
+    /// Enters what the commit `number` changes, and those before it that were not entered; whose records begin at
+    /// `logged_at` and end at `log_end`. Under the turn to write, under which it was prepared.
     pub(crate) fn put(
         &self,
         prepared: Vec<Prepared>,

@@ -169,8 +169,8 @@ pub fn host_partitions(settings: &Settings) -> usize {
     }
 }
 
-/// Lets whoever waits for this processor go first. Planning is milliseconds without waiting for anything, and a kernel may leave
-/// the processor to it for that long though a client's thread, which needs it for microseconds, was woken.
+/// Lets whoever waits for this processor go first. Planning is milliseconds without waiting for anything, and a kernel
+/// may leave the processor to it for that long though a client's thread, which needs it for microseconds, was woken.
 pub(crate) fn give_way() {
     std::thread::yield_now();
 }

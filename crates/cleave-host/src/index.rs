@@ -7,13 +7,13 @@
 //!
 //! Keys of INSERT go to the memtable, which is made again at the first use after an opening, from the
 //! rows of hot segments from [`TabletIndex::vid_covered`] on; all older rows, and all that a bulk load
-//! wrote, are in runs. The memtable is shared by successive catalog states, and by what blocks see that may be undone: it
-//! has the keys of all these rows, be they ended or not in the state that is first to use it, and may hold keys that are
-//! younger than a reader's state, whose VID that state's version map does not know.
+//! wrote, are in runs. The memtable is shared by successive catalog states, and by what blocks see that may be undone:
+//! it has the keys of all these rows, be they ended or not in the state that is first to use it, and may hold keys that
+//! are younger than a reader's state, whose VID that state's version map does not know.
 //!
-//! A row has one key for as long as it lives: an update ends it and begins another one under a new VID. So an entry counts
-//! if its row has not ended; of a unique index's entries with one key that is at most one, and the newest has the greatest
-//! VID. Entries of rows that have ended go when runs are merged and a newer row has their key.
+//! A row has one key for as long as it lives: an update ends it and begins another one under a new VID. So an entry
+//! counts if its row has not ended; of a unique index's entries with one key that is at most one, and the newest has
+//! the greatest VID. Entries of rows that have ended go when runs are merged and a newer row has their key.
 //!
 //! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
 
@@ -182,7 +182,8 @@ impl IndexShape {
         }
     }
 
-    /// Reads `sources` to their end and refuses a key that comes twice, but for those of rows that have ended for `map`.
+    /// Reads `sources` to their end and refuses a key that comes twice, but for those of rows that have ended for
+    /// `map`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`], and those of reading.
@@ -324,8 +325,8 @@ impl TabletIndex {
         Ok(Some(None))
     }
 
-    /// The rows of all entries in `ranges`, in no order, some of which may be younger than `tablet`; None: they are more
-    /// than `limit`. `search_keys`: each range is that of one search key.
+    /// The rows of all entries in `ranges`, in no order, some of which may be younger than `tablet`; None: they are
+    /// more than `limit`. `search_keys`: each range is that of one search key.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -356,7 +357,8 @@ impl TabletIndex {
         Ok((vids.len() <= limit).then_some(vids))
     }
 
-    /// What a scan needs to look `ranges` up itself: the pages of runs that may hold them, and the rows that the memtable has.
+    /// What a scan needs to look `ranges` up itself: the pages of runs that may hold them, and the rows that the
+    /// memtable has.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -502,8 +504,8 @@ impl TabletIndex {
         Ok(read(self.memtable(tablet, pages).await?).byte_size())
     }
 
-    /// The same index with `keys` in a memtable of its own, which no other state sees: their rows are the next ones of `tablet`. What
-    /// others have committed since may have the same VIDs, and is left out.
+    /// The same index with `keys` in a memtable of its own, which no other state sees: their rows are the next ones of
+    /// `tablet`. What others have committed since may have the same VIDs, and is left out.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -538,8 +540,8 @@ impl TabletIndex {
             .await
     }
 
-    /// Keys of all rows that lie in hot segments and in no run, also of those that have ended: `tablet` may be of a block
-    /// that is undone later, or newer than what others read.
+    /// Keys of all rows that lie in hot segments and in no run, also of those that have ended: `tablet` may be of a
+    /// block that is undone later, or newer than what others read.
     async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
         let mut memtable = Memtable::new();
         let projection = self.shape.projection();

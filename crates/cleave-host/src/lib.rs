@@ -16,8 +16,9 @@
 //! 10. [`query_log`]: the last queries, with what was predicted of them and what they cost.
 //! 11. [`value`] and [`copy`]: values to and from text, COPY's files.
 //! 12. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
-//! 13. [`backup`]: all of one commit in a folder of its own, and a database made of that again. `archive`: copies of the log,
-//!     which bring it forward. [`log_copy`]: copies of it on devices, from which another host goes on. `versions`: older states, for `as_of`.
+//! 13. [`backup`]: all of one commit in a folder of its own, and a database made of that again. `archive`: copies of
+//!     the log, which bring it forward. [`log_copy`]: copies of it on devices, from which another host goes on.
+//!     `versions`: older states, for `as_of`.
 //! 14. [`password`] and [`login`]: who may connect. [`acting`]: as whom a session acts.
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:

@@ -1,4 +1,5 @@
-//! The log of a database: what small commits change, durable before they are acknowledged, and done again after a crash.
+//! The log of a database: what small commits change, durable before they are acknowledged, and done again after a
+//! crash.
 //!
 //! ```text
 //!  commit ─▶ record appended ─▶ in the delta, published ─▶ one sync of the log for all who wait ─▶ acknowledged
@@ -7,15 +8,18 @@
 //!  opening: root ─▶ records from there on ─▶ delta ─▶ pages ─▶ checkpoint
 //! ```
 //!
-//! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first of their VIDs.
-//! 2. [`recover`](redo::recover) reads the records behind the root's position, and makes them again, many [at once](redo).
+//! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first
+//!    of their VIDs.
+//! 2. [`recover`](redo::recover) reads the records behind the root's position, and makes them again, many [at
+//!    once](redo).
 //!
 //! Every commit that replaces the root is a checkpoint: all before it is in pages by then, but for tables that are
-//! [held](crate::catalog::held) because a device of theirs is away: the log keeps what they lack, and all others go on. Large commits
-//! are made so, since rows that are written as pages once need not be written twice.
+//! [held](crate::catalog::held) because a device of theirs is away: the log keeps what they lack, and all others go on.
+//! Large commits are made so, since rows that are written as pages once need not be written twice.
 //!
-//! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the database
-//! does not open; space that the durable root names is not used again before a newer one is durable. Source: rules 25 and 27.
+//! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the
+//! database does not open; space that the durable root names is not used again before a newer one is durable. Source:
+//! rules 25 and 27.
 
 pub(crate) mod redo;
 mod rows;
@@ -68,13 +72,14 @@ pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
     Ok(LogReader::open(&log, Lsn(position))?)
 }
 
-/// Sets some of the space free that the log of the database in `directory`, which is not open, has put aside; whether there was any.
+/// Sets some of the space free that the log of the database in `directory`, which is not open, has put aside; whether
+/// there was any.
 pub(crate) fn release_reserve(directory: &Path) -> bool {
     cleave_txn::release_reserve(&directory_of(directory))
 }
 
-/// Puts space aside for the next opening of the database in `directory`, for its root, which has `root_bytes` now. Best effort:
-/// it is made once there is room.
+/// Puts space aside for the next opening of the database in `directory`, for its root, which has `root_bytes` now. Best
+/// effort: it is made once there is room.
 pub(crate) fn reserve_for_opening(directory: &Path, root_bytes: u64) {
     // In steps, so that a root that grows a little needs no more.
     let byte_count = root_bytes.next_multiple_of(OPENING_RESERVE_STEP);

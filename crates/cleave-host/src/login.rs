@@ -1,8 +1,8 @@
 //! What a server asks of the catalog before it lets someone in.
 //!
 //! A database begins without passwords. From the first one on, of a role or of a user of the server, the catalog has a
-//! [`LoginSecret`], and whoever connects has to prove a password. The secret goes into every root, backup and copy, and no statement
-//! takes it away: neither the last password's end nor the last role's opens the server again.
+//! [`LoginSecret`], and whoever connects has to prove a password. The secret goes into every root, backup and copy, and
+//! no statement takes it away: neither the last password's end nor the last role's opens the server again.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -48,8 +48,8 @@ impl LoginSecret {
         &self.0
     }
 
-    /// What somebody called `name` could have, whom there is not: always the same salt, and as many rounds as real passwords have.
-    /// `counts` says how many passwords were hashed how often.
+    /// What somebody called `name` could have, whom there is not: always the same salt, and as many rounds as real
+    /// passwords have. `counts` says how many passwords were hashed how often.
     #[must_use]
     pub fn verifier_of_nobody(&self, name: &str, counts: &BTreeMap<u32, u64>) -> Verifier {
         let salt = hmac_sha256(&self.0, name.as_bytes());

@@ -1,4 +1,5 @@
-//! The point path: a SELECT by the key of an index, from its syntax tree, or from its text, to its rows without any plan.
+//! The point path: a SELECT by the key of an index, from its syntax tree, or from its text, to its rows without any
+//! plan.
 //!
 //! ```text
 //!  SELECT columns FROM t WHERE key = constant [AND …]
@@ -239,8 +240,8 @@ impl<'a> Sight<'a> {
         Self { live, own, log_end: AtomicU64::new(0) }
     }
 
-    /// The end of the log of the last commit in the delta that look-ups have seen something of, be it that a row is not there. Other
-    /// commits make no difference to what they found, so nobody need wait for these (rule 27).
+    /// The end of the log of the last commit in the delta that look-ups have seen something of, be it that a row is not
+    /// there. Other commits make no difference to what they found, so nobody need wait for these (rule 27).
     pub(crate) fn log_end(&self) -> u64 {
         self.log_end.load(Ordering::Relaxed)
     }

@@ -1,22 +1,26 @@
-//! The range path: a statement over few rows of one table or a few, by a range of the keys of an index, without a plan of its own.
+//! The range path: a statement over few rows of one table or a few, by a range of the keys of an index, without a plan
+//! of its own.
 //!
 //! ```text
 //!  SELECT … WHERE a = $1 AND b >= $2 ORDER BY b LIMIT 10
 //!    ─▶ ranges of keys ─▶ pages, memtables, delta, own rows: entries in their order ─▶ rows ─▶ kept plan ─▶ result
 //! ```
 //!
-//! 1. [`RangeTemplate::of`] recognises the statement ([`template`]): which index, what its keys begin with, which order and how
-//!    many rows; or leaves it to the planner. It is kept with a prepared statement, or by the session for texts of one kind.
+//! 1. [`RangeTemplate::of`] recognises the statement ([`template`]): which index, what its keys begin with, which order
+//!    and how many rows; or leaves it to the planner. It is kept with a prepared statement, or by the session for texts
+//!    of one kind.
 //! 2. [`RangeTemplate::bind`] makes ranges of keys of the values.
-//! 3. [`run`] takes entries in their order from everywhere where rows are ([`read`]), those that the reader sees, fetches their
-//!    rows and runs the [kept plan](KeptPlan) over them. Where rows may be left out by a condition, it goes on until LIMIT has
-//!    enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of them with less work each, and may be cut.
+//! 3. [`run`] takes entries in their order from everywhere where rows are ([`read`]), those that the reader sees,
+//!    fetches their rows and runs the [kept plan](KeptPlan) over them. Where rows may be left out by a condition, it
+//!    goes on until LIMIT has enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of them
+//!    with less work each, and may be cut.
 //!
-//! Of a join of few rows the rows of the first table come so, and those of each other one by an index of it ([`joined`]); the kept plan
-//! is over all of them, side by side.
+//! Of a join of few rows the rows of the first table come so, and those of each other one by an index of it
+//! ([`joined`]); the kept plan is over all of them, side by side.
 //!
-//! Invariant: what comes out is what the planner's way would give. Ranges say which rows are looked at: the kept plan has all
-//! conditions but `= ANY`, which is a range for each item; or none, where the ranges have no other rows in them.
+//! Invariant: what comes out is what the planner's way would give. Ranges say which rows are looked at: the kept plan
+//! has all conditions but `= ANY`, which is a range for each item; or none, where the ranges have no other rows in
+//! them.
 
 mod joined;
 pub(crate) mod read;
@@ -109,7 +113,8 @@ pub(crate) async fn run(
                 rows
             };
             let rows = input(&kept, (rows, count, width), parameters)?;
-            // The planner's way may have no need to look at the row at which an expression fails, and says so otherwise.
+            // The planner's way may have no need to look at the row at which an expression fails, and says so
+            // otherwise.
             let Ok(rows) = kept.run(vec![rows]).await else { return Ok(None) };
             if !is_cut || wanted.is_some_and(|wanted| rows.num_rows() >= wanted) {
                 let offset = window.offset.min(rows.num_rows());
@@ -124,8 +129,8 @@ pub(crate) async fn run(
     }
 }
 
-/// `count` rows with the columns that `kept` reads: those of the table that are `columns`, which has `width` columns in all; their own
-/// numbers; and the values of parameters.
+/// `count` rows with the columns that `kept` reads: those of the table that are `columns`, which has `width` columns in
+/// all; their own numbers; and the values of parameters.
 ///
 /// # Errors
 /// A parameter that is no value of its type.

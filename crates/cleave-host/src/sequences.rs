@@ -5,13 +5,13 @@
 //!                 └ too few: a record in the log says that AHEAD more are gone ─▶ durable ─▶ given
 //! ```
 //!
-//! 1. [`Sequences::take`] gives numbers. They belong to no transaction: ROLLBACK brings none back, and who takes some waits for
-//!    no other transaction, nor for the turn to write.
-//! 2. A record of the [log](crate::log) reserves numbers ahead, and is durable before the first of them is given. After a crash
-//!    the sequence goes on behind what was reserved.
-//! 3. A root says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so that a database
-//!    that was closed as it should be leaves no gap. The root's place in the log is fixed before these values are: a record
-//!    between them is read again, and says nothing new.
+//! 1. [`Sequences::take`] gives numbers. They belong to no transaction: ROLLBACK brings none back, and who takes some
+//!    waits for no other transaction, nor for the turn to write.
+//! 2. A record of the [log](crate::log) reserves numbers ahead, and is durable before the first of them is given. After
+//!    a crash the sequence goes on behind what was reserved.
+//! 3. A root says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so that
+//!    a database that was closed as it should be leaves no gap. The root's place in the log is fixed before these
+//!    values are: a record between them is read again, and says nothing new.
 //!
 //! [`SequenceValues`] is what `currval` and `lastval` of one session say.
 //!
@@ -133,7 +133,8 @@ impl Sequences {
         kept.map_or((sequence.last, sequence.is_called), |kept| (kept.last, kept.is_called))
     }
 
-    /// `sequences` with the last values that were given, for a root. What was reserved behind them is to be reserved anew.
+    /// `sequences` with the last values that were given, for a root. What was reserved behind them is to be reserved
+    /// anew.
     pub(crate) fn as_given(
         &self,
         sequences: &BTreeMap<String, Arc<Sequence>>,

@@ -3,11 +3,11 @@
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
 //! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
 //!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`](crate::statement::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps those that are to come again with
-//!    other values, [`started`] gives rows as they come, [`cursors`] some at a time.
+//!    [`select`](crate::statement::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
+//!    those that are to come again with other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //!    What it may do is asked before ([`rights`]); who may what, [`roles`] and [`grants`] say.
-//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what it
-//!    defines, that of [`definitions`].
+//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what
+//!    it defines, that of [`definitions`].
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
@@ -374,7 +374,8 @@ impl Session {
         Some(live)
     }
 
-    /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it begins.
+    /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it
+    /// begins.
     fn has_given_up(&self) -> bool {
         self.returns_alone
             || self.parts.is_some()
@@ -457,8 +458,8 @@ impl Session {
         }
     }
 
-    /// What comes after a statement, before anyone is told of it: what it has seen is made durable, for it may not be lost
-    /// afterwards (rule 27), and a block in which it failed is noted to have failed.
+    /// What comes after a statement, before anyone is told of it: what it has seen is made durable, for it may not be
+    /// lost afterwards (rule 27), and a block in which it failed is noted to have failed.
     async fn end_statement<T>(&mut self, outcome: Result<T>) -> Result<T> {
         let outcome = match outcome {
             Ok(outcome) => self.harden_seen().await.map(|()| outcome),
@@ -488,8 +489,9 @@ impl Session {
         self.note_seen(state.log_end.max(self.database.copies.opened_end()));
     }
 
-    /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for who does, by
-    /// itself: its thread has nobody else to serve, and to hand the sync to the log's thread and back changes threads twice.
+    /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for
+    /// who does, by itself: its thread has nobody else to serve, and to hand the sync to the log's thread and back
+    /// changes threads twice.
     async fn harden_seen(&self) -> Result<()> {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();

@@ -136,7 +136,8 @@ pub struct Settings {
     pub default_transaction_isolation: Isolation,
     /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
     pub default_transaction_read_only: bool,
-    /// `default_transaction_deferrable`: whether one that only reads waits until it cannot fail where BEGIN does not say.
+    /// `default_transaction_deferrable`: whether one that only reads waits until it cannot fail where BEGIN does not
+    /// say.
     pub default_transaction_deferrable: bool,
     /// What is so in the present transaction; None: as above.
     pub(crate) transaction: Option<TransactionModes>,

@@ -85,7 +85,8 @@ pub enum StorageError {
         /// What keeps them.
         reason: Arc<StorageError>,
     },
-    /// Something is made on this host, and the copy of the log that is to have it does not: bring the device back, or reset log_copy.
+    /// Something is made on this host, and the copy of the log that is to have it does not: bring the device back, or
+    /// reset log_copy.
     #[error(
         "it is made on this host, but the copy of the log on device \"{device}\" does not have it, so that a takeover would lack \
          it: {source}; {}",
@@ -400,7 +401,8 @@ impl StorageError {
         }
     }
 
-    /// What to do about a copy of the log that cannot be written for this reason: `otherwise`, unless it is another host's by now.
+    /// What to do about a copy of the log that cannot be written for this reason: `otherwise`, unless it is another
+    /// host's by now.
     fn remedy(&self, otherwise: &'static str) -> &'static str {
         match self.is_of_another_host() {
             true => "this host can commit nothing any more",

@@ -1,13 +1,14 @@
 //! Older states of the database, kept for `as_of`: a time in, the state that held then out.
 //!
-//! A [`CatalogState`] is immutable and holds the pages that it names, so an older one can be read as long as somebody holds it. These
-//! are held here, as many as `version_retention` asks for, on a grid: [`Versions`] keeps those that held at a tick, a thousandth of
-//! the retention, and a time is read as of the last tick before it. So memory is bounded, whatever is committed. Small commits, which
-//! are in the [delta](crate::delta) at first, are settled before the first that comes behind a tick.
+//! A [`CatalogState`] is immutable and holds the pages that it names, so an older one can be read as long as somebody
+//! holds it. These are held here, as many as `version_retention` asks for, on a grid: [`Versions`] keeps those that
+//! held at a tick, a thousandth of the retention, and a time is read as of the last tick before it. So memory is
+//! bounded, whatever is committed. Small commits, which are in the [delta](crate::delta) at first, are settled before
+//! the first that comes behind a tick.
 //!
-//! Invariants: what is given for a time is the state that held at its tick, or an error; the oldest are given up first, when their
-//! time is over, when what they hold is as much as half of what is in use, and when a device is full. Nothing is kept over a
-//! restart. Source: issue 5, part 2; rule 30; decision 0063.
+//! Invariants: what is given for a time is the state that held at its tick, or an error; the oldest are given up first,
+//! when their time is over, when what they hold is as much as half of what is in use, and when a device is full.
+//! Nothing is kept over a restart. Source: issue 5, part 2; rule 30; decision 0063.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

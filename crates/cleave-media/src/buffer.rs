@@ -1,8 +1,8 @@
 //! Memory that direct I/O accepts: a length in, zeroed bytes at a block-aligned address out.
 //!
 //! Alignment comes from allocating one block more than asked and starting at the first aligned byte, so no
-//! `unsafe` is needed. What a read fills may come from [`SpareBuffers`], where dropped ones are kept for the next read: memory
-//! that is fresh from the system costs a fault and a zeroed page each time, more than the read itself.
+//! `unsafe` is needed. What a read fills may come from [`SpareBuffers`], where dropped ones are kept for the next read:
+//! memory that is fresh from the system costs a fault and a zeroed page each time, more than the read itself.
 //!
 //! Invariant: the first byte's address is a multiple of [`BLOCK_SIZE`] for the life of the
 //! buffer, and stays so when it becomes [`Bytes`], since its allocation never moves or grows.
@@ -38,8 +38,8 @@ struct Spares {
 const SPARE_BYTES_MAX: usize = 8 << 20;
 
 impl SpareBuffers {
-    /// A buffer of `length` bytes to be read into. It holds whatever the one before did: who fills it in part gives it to
-    /// nobody.
+    /// A buffer of `length` bytes to be read into. It holds whatever the one before did: who fills it in part gives it
+    /// to nobody.
     pub(crate) fn take(self: &Arc<Self>, length: usize) -> AlignedBuffer {
         let size = size_class(length);
         let spare = {

@@ -132,8 +132,8 @@ impl DirectFile {
         self.head
     }
 
-    /// What a whole block device keeps for whoever serves it: 512 bytes, zeros behind what was kept, and nothing else at
-    /// first. `None` on a file.
+    /// What a whole block device keeps for whoever serves it: 512 bytes, zeros behind what was kept, and nothing else
+    /// at first. `None` on a file.
     ///
     /// # Errors
     /// [`MediaError::Head`].

@@ -8,8 +8,8 @@
 //! 1. [`FaultyMedia::over`] takes the media beneath, a file's as well as memory's, and a [`FaultPlan`]: which operation
 //!    meets which [`Fault`], by its number or at random from a seed.
 //! 2. Dropping it, or killing the process that has it, forgets every write that was not synced, which the page cache
-//!    of a killed process does not. [`FaultyMedia::crash`] gives the media that a loss of power would leave: the durable
-//!    bytes, plus any of the blocks written since, chosen by a seed.
+//!    of a killed process does not. [`FaultyMedia::crash`] gives the media that a loss of power would leave: the
+//!    durable bytes, plus any of the blocks written since, chosen by a seed.
 //! 3. [`FaultyMedia::fail_after`] refuses everything after so many operations; [`FaultyMedia::flip_bit`] damages a
 //!    stored bit; [`FaultyMedia::lose`] takes the whole media away.
 //! 4. A sync that fails loses any of the blocks that it was to store, chosen by the seed, and as on all media

@@ -4,8 +4,8 @@
 //! What an opening must be able to write on a full disk too is a record of one sector ([`replace_record`]).
 //!
 //! Invariants: a database's files change through these functions alone, so that a simulator
-//! ([`crate::simulation`]) can fail each, and forget what was not synced. Reading goes to the file system. What is made here is its
-//! owner's alone (files 600, folders 700), whatever the umask says.
+//! ([`crate::simulation`]) can fail each, and forget what was not synced. Reading goes to the file system. What is made
+//! here is its owner's alone (files 600, folders 700), whatever the umask says.
 
 use std::fmt::Debug;
 use std::fs::{self, File};

@@ -5,14 +5,15 @@
 //!            └─────────────▶ steps of names, sectors of files ──sync──▶ what is durable
 //! ```
 //!
-//! 1. A file's bytes are durable when [`Files::write_durably`] or [`FileWriter::sync`] returns; its name, and every rename
-//!    and removal, only when its directory was synced.
+//! 1. A file's bytes are durable when [`Files::write_durably`] or [`FileWriter::sync`] returns; its name, and every
+//!    rename and removal, only when its directory was synced.
 //! 2. [`ForgetfulFiles::lose_power`] keeps, of what was done to the names of each directory since, the first few steps,
 //!    of what was written in place any sectors, both as the caller's dice say, and puts the folder into that state.
-//! 3. [`ForgetfulFiles::limit_space`] (removed files give theirs back) fills the disk, [`ForgetfulFiles::fail_syncs`] breaks it, and
-//!    [`ForgetfulFiles::before_syncs`] lets a test act while a sync is under way.
-//! 4. A sync that fails behaves as that of Linux does ([`ForgetfulFiles::lose_unsynced`]): some of the sectors are stored, the others
-//!    never will be, though they are read until power goes, and the next sync succeeds. Only who writes them again has them stored.
+//! 3. [`ForgetfulFiles::limit_space`] (removed files give theirs back) fills the disk, [`ForgetfulFiles::fail_syncs`]
+//!    breaks it, and [`ForgetfulFiles::before_syncs`] lets a test act while a sync is under way.
+//! 4. A sync that fails behaves as that of Linux does ([`ForgetfulFiles::lose_unsynced`]): some of the sectors are
+//!    stored, the others never will be, though they are read until power goes, and the next sync succeeds. Only who
+//!    writes them again has them stored.
 //!
 //! Invariant: directories are durable once made (their making has tests of its own); the order of steps within
 //! one directory is kept, as journalling file systems keep it. For tests and simulations only.
@@ -124,8 +125,8 @@ impl ForgetfulFiles {
         self.state().syncs_fail = fail;
     }
 
-    /// What a sync of the file at `path` does that fails: of what was written in place since the last one it stores the sectors that
-    /// `is_stored` names, and takes the others for stored too. They can be read until power goes.
+    /// What a sync of the file at `path` does that fails: of what was written in place since the last one it stores the
+    /// sectors that `is_stored` names, and takes the others for stored too. They can be read until power goes.
     pub fn lose_unsynced(&self, path: &Path, is_stored: impl FnMut() -> bool) {
         self.state().lose_unsynced(path, is_stored);
     }

@@ -14,7 +14,8 @@
 //! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
 //! 8. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
 //! 9. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
-//! 10. [`files`]: the changes that a host makes to its own files; [`private`]: what other users of the machine may not read.
+//! 10. [`files`]: the changes that a host makes to its own files; [`private`]: what other users of the machine may not
+//!     read.
 //! 11. [`simulation`]: where a simulator takes the place of time, randomness and files.
 //! 12. [`forgetful_files`]: [`ForgetfulFiles`], which lose what was not synced; for tests and simulators.
 //!

@@ -39,8 +39,8 @@ pub trait Media: Send + Sync + Debug {
     /// Returns once everything written before the call is durable.
     ///
     /// # Errors
-    /// [`MediaError::Sync`]: nothing since the last successful sync may be taken as durable, by anyone. Every later call
-    /// fails too, until the media is opened anew ([`crate::SyncGate`]).
+    /// [`MediaError::Sync`]: nothing since the last successful sync may be taken as durable, by anyone. Every later
+    /// call fails too, until the media is opened anew ([`crate::SyncGate`]).
     fn sync(&self) -> Result<(), MediaError>;
 
     /// Blocks that can be addressed.

@@ -1,7 +1,8 @@
 //! What other users of the machine may not read: rows on files, and secrets.
 //!
-//! Files and folders are made for their owner alone, whatever the umask says ([`crate::files`]). What is there already is made so when
-//! it is opened ([`make_private`]); a secret that others may read is refused, for they may have it by now ([`read_secret`]).
+//! Files and folders are made for their owner alone, whatever the umask says ([`crate::files`]). What is there already
+//! is made so when it is opened ([`make_private`]); a secret that others may read is refused, for they may have it by
+//! now ([`read_secret`]).
 //!
 //! Source: PostgreSQL's `checkDataDir` and `check_ssl_key_file_permissions`.
 
@@ -13,7 +14,8 @@ use std::path::Path;
 /// The rights of others than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Takes the rights of others from the folder or file at `path`, which must be this process's user's. True: others had some.
+/// Takes the rights of others from the folder or file at `path`, which must be this process's user's. True: others had
+/// some.
 ///
 /// A device, which belongs to the system, is left as it is.
 ///
@@ -51,8 +53,8 @@ pub fn keep_to_oneself() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(OTHERS));
 }
 
-/// The same of a folder and all that lies in it. True: others had rights on the folder; where they had none, what lies in it is not
-/// looked at.
+/// The same of a folder and all that lies in it. True: others had rights on the folder; where they had none, what lies
+/// in it is not looked at.
 ///
 /// # Errors
 /// As [`make_private`].
@@ -79,7 +81,8 @@ pub fn make_tree_private(folder: &Path) -> io::Result<bool> {
 /// Reads a secret of text: a token, or a private key.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] where others may read it, or put another one in its place; what the operating system says.
+/// [`io::ErrorKind::PermissionDenied`] where others may read it, or put another one in its place; what the operating
+/// system says.
 pub fn read_secret(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;

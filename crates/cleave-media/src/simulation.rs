@@ -1,8 +1,8 @@
 //! The seam at which a simulator takes over a thread: its time, its randomness, its waiting and its files.
 //!
-//! [`enter`] hands a [`World`] in; from then on [`crate::SystemClock`], [`crate::random_bytes`] and [`crate::files`] ask
-//! it, on this thread and until the guard is dropped. Crates with a runtime look at [`is_active`]: what they
-//! would start threads for runs on the one thread that there is, and what waits for time asks [`wake_at`].
+//! [`enter`] hands a [`World`] in; from then on [`crate::SystemClock`], [`crate::random_bytes`] and [`crate::files`]
+//! ask it, on this thread and until the guard is dropped. Crates with a runtime look at [`is_active`]: what they would
+//! start threads for runs on the one thread that there is, and what waits for time asks [`wake_at`].
 //!
 //! Invariant: a thread that never entered is not affected, and pays one look at a thread-local cell.
 //! Source: house style, "One seed replays everything".

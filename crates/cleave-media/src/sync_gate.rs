@@ -3,7 +3,8 @@
 //! An operating system tells of a failure to write back once, and takes what it could not write for written: the next
 //! sync finds nothing to do and succeeds. It would vouch for pages of any writer that are not stored. So:
 //!
-//! 1. [`SyncGate::sync`] makes one sync at a time, so that no other one can have swallowed the failure that concerns it.
+//! 1. [`SyncGate::sync`] makes one sync at a time, so that no other one can have swallowed the failure that concerns
+//!    it.
 //! 2. Whoever waited while a sync was made that began after it came is served by that one.
 //! 3. After a failure every call fails, whoever makes it.
 //!

@@ -3,8 +3,8 @@
 //! In the order a statement passes through them:
 //!
 //! 1. [`statistics`]: what ANALYZE knows of a table and its columns.
-//! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate; and how
-//!    many leave each node of a physical plan.
+//! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate; and
+//!    how many leave each node of a physical plan.
 //! 3. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
 //! 4. [`profile`]: what host, device and link can do. [`cost`]: what a way to divide the plan costs on them.
 //! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays

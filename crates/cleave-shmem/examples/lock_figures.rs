@@ -1,8 +1,8 @@
 //! Measures the shared lock table: lock and unlock of both sides against a bare pair of 128-bit compare-and-swaps.
 //!
-//! `cargo run --release -p cleave-shmem --example lock_figures`. One thread, nobody else in the table, the same rows in the
-//! same order for each; a figure is the least of 15, since others
-//! only add to it. The bare pairs touch the entries that the rows' locks touch.
+//! `cargo run --release -p cleave-shmem --example lock_figures`. One thread, nobody else in the table, the same rows in
+//! the same order for each; a figure is the least of 15, since others only add to it. The bare pairs touch the entries
+//! that the rows' locks touch.
 
 #![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
 

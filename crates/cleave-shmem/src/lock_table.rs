@@ -15,23 +15,26 @@
 //! 2. `queue`: what an entry says, and how that changes.
 //! 3. `memory`: entries in a region that two processes map, or on the heap, and a model's cells.
 //! 4. `host`: [`HostLocks`], the host's side. All its transactions share the slots of the host, counted by entry; which
-//!    of them has which row is the business of the host's own table, whose queue is the tail of the entry's. `shares` counts.
-//! 5. `device`: [`DeviceLocks`] and [`JobLocks`], the device's side. A job has an entry once, for all rows of it, until it ends.
+//!    of them has which row is the business of the host's own table, whose queue is the tail of the entry's. `shares`
+//!    counts.
+//! 5. `device`: [`DeviceLocks`] and [`JobLocks`], the device's side. A job has an entry once, for all rows of it, until
+//!    it ends.
 //! 6. `waiters`: who is woken by a release, in this process or in the other one.
 //! 7. `attach`: a table for two sides of one process, or for a local device, which gets it over a socket.
 //!
-//! There is one table between a host and each of its devices, since a tablet lies on one device: the jobs in it are that
-//! device's, and everybody else is the host.
+//! There is one table between a host and each of its devices, since a tablet lies on one device: the jobs in it are
+//! that device's, and everybody else is the host.
 //!
 //! Invariants: who holds an entry is in its first slot, and only who is there goes on; releasing hands over to the
 //! next in order. The host finds a place in any entry; a job that finds none is told so ([`JobLock::Full`]), and queues
-//! in the host's table, as the transaction that it belongs to. Nothing in the region is believed: what each side holds it
-//! knows from private memory, an entry that no side writes is an error ([`LockError::Spoilt`]), and a device that died or
-//! went astray loses its slots at once, by a new epoch ([`HostLocks::fence`]).
+//! in the host's table, as the transaction that it belongs to. Nothing in the region is believed: what each side holds
+//! it knows from private memory, an entry that no side writes is an error ([`LockError::Spoilt`]), and a device that
+//! died or went astray loses its slots at once, by a new epoch ([`HostLocks::fence`]).
 //!
 //! Deliberately absent: modes (the entry excludes; shared locks are the tail's), deadlock detection and time limits
-//! (the host's, who sees both: [`HostLocks::contended`]), rows (conflicts of other rows in the same entry are counted by
-//! marks beside it, [`LockFigures`]), and locks for devices behind a network, for whom the host itself uses this table.
+//! (the host's, who sees both: [`HostLocks::contended`]), rows (conflicts of other rows in the same entry are counted
+//! by marks beside it, [`LockFigures`]), and locks for devices behind a network, for whom the host itself uses this
+//! table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -213,8 +216,8 @@ impl LockTable {
         }
     }
 
-    /// Where `row`'s lock is. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line, and groups
-    /// are spread.
+    /// Where `row`'s lock is. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line, and
+    /// groups are spread.
     #[inline]
     fn place_of(&self, row: Row) -> Place {
         let mixed = (row.vid >> NEIGHBOUR_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -275,7 +278,8 @@ impl LockTable {
         }
     }
 
-    /// Takes out the slot that `which` finds, which is likely the only one and has `slot` in it; none where it finds none.
+    /// Takes out the slot that `which` finds, which is likely the only one and has `slot` in it; none where it finds
+    /// none.
     #[inline]
     fn take_out(
         &self,
@@ -329,8 +333,8 @@ struct Bells {
 }
 
 impl Sides {
-    /// Wakes the side that holds `entry` since `taken` went, if it had held it; adds to `bells` whose bell is to be rung
-    /// for that.
+    /// Wakes the side that holds `entry` since `taken` went, if it had held it; adds to `bells` whose bell is to be
+    /// rung for that.
     fn wake(&self, entry: u32, taken: TakenOut, bells: &mut Bells) {
         match taken.head.filter(|_| taken.place == 0) {
             Some(Holder::Host) => bells.host |= self.host.wake(entry),

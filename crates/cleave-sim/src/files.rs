@@ -1,7 +1,8 @@
 //! The host's files: real ones, in a folder of the run, which forget what was not synced ([`ForgetfulFiles`]) when the
 //! world takes the host's power, and fail when it says so.
 //!
-//! Invariant: every change is one that the world knows of ([`SimWorld::host_change`]), and is written down in its trace.
+//! Invariant: every change is one that the world knows of ([`SimWorld::host_change`]), and is written down in its
+//! trace.
 //!
 //! [`SimWorld::host_change`]: crate::world::SimWorld::host_change
 
@@ -58,8 +59,8 @@ impl SimFiles {
     }
 }
 
-/// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes, or there is no room.
-/// `growth` is the change of the bytes in use.
+/// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes, or there is no
+/// room. `growth` is the change of the bytes in use.
 fn change<T>(
     what: fmt::Arguments<'_>,
     growth: i64,

@@ -4,8 +4,8 @@
 //! files, media and network are made up. The same seed gives the same run, to the last command and block:
 //!
 //! 1. [`world`]: the clock, the seeded randomness, the trace; [`executor`]: one thread on which all of it takes turns.
-//! 2. [`media`]: blocks with live and durable copies, which fail, tear and forget. [`files`]: the same for the host's own
-//!    files.
+//! 2. [`media`]: blocks with live and durable copies, which fail, tear and forget. [`files`]: the same for the host's
+//!    own files.
 //! 3. [`machine`]: the device far away, which is killed, loses power and comes back. [`link`]: the way there, which
 //!    delays, loses and repeats commands and replies.
 //! 4. [`model`]: what the database must hold. [`workload`]: statements and blocks that know their effect on it.

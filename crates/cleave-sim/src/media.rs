@@ -3,9 +3,9 @@
 //! 1. A write changes the live blocks; [`Media::sync`] makes them durable.
 //! 2. [`SimMedia::lose_power`] keeps each unsynced block with even odds: the older or the newer bytes. A kill
 //!    keeps all of them.
-//! 3. A sync that fails takes each unsynced block with even odds, for good, as a system does that reports a failure once
-//!    and takes the block for written; the handle syncs nothing more ([`SyncGate`]) until its process is started again,
-//!    which [`SimMedia::wants_restart`] tells whoever looks after it.
+//! 3. A sync that fails takes each unsynced block with even odds, for good, as a system does that reports a failure
+//!    once and takes the block for written; the handle syncs nothing more ([`SyncGate`]) until its process is started
+//!    again, which [`SimMedia::wants_restart`] tells whoever looks after it.
 //! 4. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Taking the power or attaching
 //!    anew makes older handles useless: what a dead process left behind writes nothing.
 //!

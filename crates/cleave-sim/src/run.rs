@@ -6,9 +6,10 @@
 //!    connections break, or a disk is full from here on.
 //! 3. An acknowledged statement counts. One that failed counts for nothing, unless the host went away or the
 //!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
-//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever is asked for;
-//!    [`run_seed_failing_at`] but one of the link, at one command.
-//! 5. [`run_seed_taking_over`] has a copy of the log far away, and loses the host with its folder now and then ([`takeovers`]).
+//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever
+//!    is asked for; [`run_seed_failing_at`] but one of the link, at one command.
+//! 5. [`run_seed_taking_over`] has a copy of the log far away, and loses the host with its folder now and then
+//!    ([`takeovers`]).
 //! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
@@ -109,8 +110,8 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, None)
 }
 
-/// Runs `seed` with all tables and a copy of the log on the device far away, and with hosts that are lost with their folders, so that
-/// others take over.
+/// Runs `seed` with all tables and a copy of the log on the device far away, and with hosts that are lost with their
+/// folders, so that others take over.
 ///
 /// # Errors
 /// As [`run_seed`].
@@ -121,8 +122,8 @@ pub fn run_seed_taking_over(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, Some(Cut::Hosts))
 }
 
-/// Runs `seed` without faults and events, but for a loss of the host's power during the change of its media and files that
-/// has this number; none, if there are fewer ([`Report::changes`]).
+/// Runs `seed` without faults and events, but for a loss of the host's power during the change of its media and files
+/// that has this number; none, if there are fewer ([`Report::changes`]).
 ///
 /// # Errors
 /// As [`run_seed`].
@@ -133,8 +134,8 @@ pub fn run_seed_cut_at(seed: u64, change: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, Some(Cut::Power(change)))
 }
 
-/// Runs `seed` without faults and events, but for one of the link, at the command to the device far away that has this number
-/// ([`Report::commands`]).
+/// Runs `seed` without faults and events, but for one of the link, at the command to the device far away that has this
+/// number ([`Report::commands`]).
 ///
 /// # Errors
 /// As [`run_seed`].

@@ -51,7 +51,8 @@ pub struct Step {
 pub enum Kind {
     /// It changes the tables, if it succeeds.
     Change(Effect),
-    /// It fails, because two rows have a key that only one may have, or a row names one that is not there; it changes nothing.
+    /// It fails, because two rows have a key that only one may have, or a row names one that is not there; it changes
+    /// nothing.
     Violation,
     /// It gives rows.
     Query(Query),

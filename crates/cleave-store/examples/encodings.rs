@@ -8,7 +8,8 @@
 //!
 //! A column's type is the narrowest of bigint, numeric(18,2), double precision, date and text that all of its values
 //! have. Times are per row: all rows, 1 % of them (spread over the page), one predicate (equality with the value in
-//! the middle), one single row; and of encoding. Columns of pages in memory, checksums not included, best of 5 (encoding: once).
+//! the middle), one single row; and of encoding. Columns of pages in memory, checksums not included, best of 5
+//! (encoding: once).
 
 #![expect(
     clippy::print_stdout,

@@ -4,8 +4,9 @@
 //! cargo run --release -p cleave-store --example key_look_ups
 //! ```
 //!
-//! A million rows of integers, stored in each way that pages have for them, with keys close together (a bitmap), wide apart (hashed), and few
-//! rows kept by a condition before. Nanoseconds a row, opening of the column included, best of 9; and the rows that are left.
+//! A million rows of integers, stored in each way that pages have for them, with keys close together (a bitmap), wide
+//! apart (hashed), and few rows kept by a condition before. Nanoseconds a row, opening of the column included, best of
+//! 9; and the rows that are left.
 
 #![expect(
     clippy::print_stdout,

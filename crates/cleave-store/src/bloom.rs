@@ -6,8 +6,8 @@
 //!
 //! A look-up touches one block, hence one cache line. The high half is a fraction of the blocks, so that a filter whose
 //! number of blocks is a power of two becomes one of half the size by putting neighbours together: one is filled at its
-//! largest, whatever the number of its keys turns out to be, and then [shrunk](BloomFilter::shrunk). How full it is tells how
-//! many different keys it has.
+//! largest, whatever the number of its keys turns out to be, and then [shrunk](BloomFilter::shrunk). How full it is
+//! tells how many different keys it has.
 //!
 //! Invariants: a key that was added passes, in each size. What hashes of keys are is defined here and the same on every
 //! machine and in every process: filters cross links, and lie in directories of index runs

@@ -45,8 +45,9 @@ pub enum StoreError {
         /// Newest version that this build reads.
         newest: u16,
     },
-    /// Stored bytes that are not a page by themselves (a segment directory, a version map, a version chain, the entries of
-    /// an index) cannot be read: they are damaged, make no sense although their checksums hold, or are of a newer Cleave.
+    /// Stored bytes that are not a page by themselves (a segment directory, a version map, a version chain, the entries
+    /// of an index) cannot be read: they are damaged, make no sense although their checksums hold, or are of a newer
+    /// Cleave.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// Media failed while a page was read or written: the device may be damaged or gone.

@@ -1,8 +1,9 @@
 //! A set of integers that millions of values are looked up in: ascending keys in, answers for 64 values at a time out.
 //!
-//! 1. [`IntegerSet::of`] makes a bitmap of keys that lie close together, and of others a hash table behind a bitmap of hashes.
-//! 2. `IntegerSet::among` answers for up to 64 numbers that lie as a page stores them: what turns such a number into its
-//!    distance from the least key is one addition, so nothing is decoded.
+//! 1. [`IntegerSet::of`] makes a bitmap of keys that lie close together, and of others a hash table behind a bitmap of
+//!    hashes.
+//! 2. `IntegerSet::among` answers for up to 64 numbers that lie as a page stores them: what turns such a number into
+//!    its distance from the least key is one addition, so nothing is decoded.
 //!
 //! ```text
 //! keys close together   bit (value − first) of a bitmap; one word of zeros behind it takes all that is beyond
@@ -12,8 +13,8 @@
 //! ```
 //!
 //! Invariants: distances are modulo 2^64, so that one comparison sees both ends of the set, and a value below the least
-//! key is far above the greatest one; the loop over 64 numbers has no branch that depends on them; a bitmap takes at most
-//! [`BITS_PER_KEY_MAX`] bits a key and [`BITMAP_WORDS_MAX`] words.
+//! key is far above the greatest one; the loop over 64 numbers has no branch that depends on them; a bitmap takes at
+//! most [`BITS_PER_KEY_MAX`] bits a key and [`BITMAP_WORDS_MAX`] words.
 //!
 //! Source: the filter before the table is a Bloom filter with one hash function (Bloom, 1970).
 

@@ -10,10 +10,10 @@
 //!    [`MediaPages`] is the one over local media.
 //! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches; [`absent_value`]:
 //!    [`AbsentValue`], what rows have in a column that their page lacks; [`integer_set`]:
-//!    [`IntegerSet`], which columns of integers are looked up in as they are stored, and [`BloomFilter`], for more keys than a
-//!    set should have and for keys of other types.
-//! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their values;
-//!    [`placement`] looks up in it, and [`vid_gaps`] says which VIDs a page does not have any more.
+//!    [`IntegerSet`], which columns of integers are looked up in as they are stored, and [`BloomFilter`], for more keys
+//!    than a set should have and for keys of other types.
+//! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their
+//!    values; [`placement`] looks up in it, and [`vid_gaps`] says which VIDs a page does not have any more.
 //! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
 //!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.

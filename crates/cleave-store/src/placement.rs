@@ -3,9 +3,9 @@
 //! 1. [`SegmentDirectory::page`] finds a logical page, [`SegmentDirectory::slot_of`] the page and slot of a VID.
 //! 2. [`Placement`] does both over all segments of a tablet, from what the version map says.
 //!
-//! Invariant: a segment that a run of the version map names holds VIDs in ascending order, and its directory knows the gaps
-//! within a page, so that it finds a VID by binary search and no page is read for that. Segments with
-//! versions of scattered VIDs are reached by RecID only.
+//! Invariant: a segment that a run of the version map names holds VIDs in ascending order, and its directory knows the
+//! gaps within a page, so that it finds a VID by binary search and no page is read for that. Segments with versions of
+//! scattered VIDs are reached by RecID only.
 //!
 //! Source: `design.md`, "Words" (placement map) and "Native storage"; rule 15.
 
@@ -61,7 +61,8 @@ impl PageEntry {
         self.overflow.iter().find(|overflow| overflow.page == page).copied()
     }
 
-    /// The range of VIDs in which those of its rows lie: first and count. Where rows were pruned, not all of them are on the page.
+    /// The range of VIDs in which those of its rows lie: first and count. Where rows were pruned, not all of them are
+    /// on the page.
     #[must_use]
     pub fn vids(&self) -> (u64, u64) {
         (self.vid_first, u64::from(self.page.row_count).saturating_add(self.gaps.missing()))

@@ -2,7 +2,8 @@
 //!
 //! A [`TableSchema`] is a list of [`Column`]s, each with a stable id and a [`ColumnType`]. Pages name columns by
 //! id and never by position, so a page that an older schema version wrote stays readable: a column it lacks
-//! decodes as the value that it had when it was added, [`Column::absent`], or NULL. Ids are never reused within a table.
+//! decodes as the value that it had when it was added, [`Column::absent`], or NULL. Ids are never reused within a
+//! table.
 //!
 //! Invariant: a schema that [`TableSchema::validate`] accepted has distinct column names and ids, types within
 //! their limits, and a primary key of existing, distinct, NOT NULL columns. [`TableSchema::decode`] validates.

@@ -11,9 +11,9 @@
 //!    [`SegmentDirectory::encode`] frames it with a mark, a format version and a checksum.
 //! 3. Readers prune by [`SegmentDirectory::zone_arrays`], and look up by `placement.rs`.
 //!
-//! Invariant: entries ascend by logical page, and all numbers of an entry, those of its overflow pages too, are above all
-//! of the entry before it, as they are handed out; numbers are unique, every page has at least one row and one block and
-//! no more than pages may have, and an overflow page belongs to the entry that points to it.
+//! Invariant: entries ascend by logical page, and all numbers of an entry, those of its overflow pages too, are above
+//! all of the entry before it, as they are handed out; numbers are unique, every page has at least one row and one
+//! block and no more than pages may have, and an overflow page belongs to the entry that points to it.
 //! [`SegmentDirectory::decode`] refuses anything else. Since an entry carries the page's checksum, the directory
 //! vouches for every byte of the segment.
 //!
@@ -81,8 +81,8 @@ pub struct RunProperties {
     pub filter: Option<KeyFilter>,
 }
 
-/// A filter over keys, kept as it was stored ([`crate::index::filter`]). A kind that a build does not know is as good as
-/// no filter.
+/// A filter over keys, kept as it was stored ([`crate::index::filter`]). A kind that a build does not know is as good
+/// as no filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFilter {
     /// How to read the bytes; kinds are never reused. 0 is not a kind.

@@ -1,12 +1,13 @@
-//! Which VIDs the rows of a page have, where rows before, between or behind them were pruned: a slot in, a VID out, and back.
+//! Which VIDs the rows of a page have, where rows before, between or behind them were pruned: a slot in, a VID out, and
+//! back.
 //!
 //! ```text
 //!   slot      0    1    2 │  3    4 │  5
 //!   VID      40   41   42 │ 45   46 │ 60        gaps: from slot 3 on 2 are missing, from slot 5 on 15
 //! ```
 //!
-//! Invariant: gaps ascend by slot, the first is behind slot 0 (whose VID the page's entry has), and each misses more than the one
-//! before it. A page without any has VIDs that count up. Source: decision 0069.
+//! Invariant: gaps ascend by slot, the first is behind slot 0 (whose VID the page's entry has), and each misses more
+//! than the one before it. A page without any has VIDs that count up. Source: decision 0069.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -107,7 +108,8 @@ impl VidGaps {
         u64::from(slot).saturating_add(gap.map_or(0, |gap| gap.missing))
     }
 
-    /// The slot whose VID is so far behind that of slot 0; None: it lies in a gap. Behind the last row, a slot that is not there.
+    /// The slot whose VID is so far behind that of slot 0; None: it lies in a gap. Behind the last row, a slot that is
+    /// not there.
     #[must_use]
     pub fn slot_at(&self, offset: u64) -> Option<u64> {
         let first = |gap: &VidGap| gap.missing.saturating_add(u64::from(gap.slot));

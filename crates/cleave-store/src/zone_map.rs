@@ -105,8 +105,8 @@ impl ZoneEntry {
 }
 
 /// Bounds and counts of the column `column` over `pages`, each given by its row count and its entries, as arrays of
-/// `data_type`. A page without an entry for the column lacks it and has those of `absent`; without them, and with one of
-/// another type, it is unknown.
+/// `data_type`. A page without an entry for the column lacks it and has those of `absent`; without them, and with one
+/// of another type, it is unknown.
 #[must_use]
 pub fn zone_arrays<'a>(
     pages: impl IntoIterator<Item = (u32, &'a [ZoneEntry])>,

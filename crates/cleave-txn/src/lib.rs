@@ -6,10 +6,10 @@
 //!
 //! 1. [`locks`]: [`Locks`] are exact, by (object, row), (object, key), table or transaction; waiting is fair, ends in a
 //!    grant, a deadlock or a withdrawal, and can be awaited or blocked on.
-//! 2. [`serializable`]: [`Dependencies`] knows what the transactions of level SERIALIZABLE have read and written, and says which of
-//!    them must not commit.
-//! 3. [`wal`]: [`Wal::append`] gives a record its place in the log, [`Wal::wait_durable`] shares one sync among all that
-//!    wait.
+//! 2. [`serializable`]: [`Dependencies`] knows what the transactions of level SERIALIZABLE have read and written, and
+//!    says which of them must not commit.
+//! 3. [`wal`]: [`Wal::append`] gives a record its place in the log, [`Wal::wait_durable`] shares one sync among all
+//!    that wait.
 //! 4. After a crash: [`LogReader`] gives the records back, and [`Wal::resume`] goes on behind them.
 //!
 //! ```text

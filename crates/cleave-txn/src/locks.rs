@@ -1,8 +1,8 @@
 //! The host's lock table: exact, by what is locked; a request in, a grant or a wait out.
 //!
 //! 1. [`mode`]: PostgreSQL's modes and conflicts; [`LockKey`]: what can be locked.
-//! 2. [`Locks::request`] grants at once where nobody holds or awaits a mode that conflicts; otherwise it puts the request
-//!    into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
+//! 2. [`Locks::request`] grants at once where nobody holds or awaits a mode that conflicts; otherwise it puts the
+//!    request into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
 //! 3. [`deadlock`]: whoever comes to wait looks for a ring of waits that it closed. One that exists only because queues
 //!    are kept in order is opened by changing that order; any other ends the request.
 //! 4. A row that jobs of its device may change, too, is in the table that the device shares: `shared` joins there.
@@ -379,13 +379,14 @@ impl Locks {
         Self { table: Table::new(lock_count_max), lock_count_max: LOCK_COUNT_MAX }
     }
 
-    /// Shares the rows of the device with this number by `table`, unless it has one: from now on whoever locks one of them joins
-    /// there, too. To be called before any row of the device is locked.
+    /// Shares the rows of the device with this number by `table`, unless it has one: from now on whoever locks one of
+    /// them joins there, too. To be called before any row of the device is locked.
     pub fn share(&self, device: u32, table: &Arc<HostLocks>) {
         self.table.share(device, table);
     }
 
-    /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks for.
+    /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks
+    /// for.
     ///
     /// # Errors
     /// [`LockError::Deadlock`], [`LockError::TooMany`], [`LockError::TooManyInAll`] and [`LockError::Ended`].
@@ -439,7 +440,8 @@ impl Locks {
         }
     }
 
-    /// Lets go of everything that `owner` was granted since `mark`; what it held before in a weaker mode it still holds.
+    /// Lets go of everything that `owner` was granted since `mark`; what it held before in a weaker mode it still
+    /// holds.
     pub fn release_to(&self, owner: &LockOwner, mark: LockMark) {
         let mut held = owner.held();
         let kept = mark.0.min(held.granted.len());

@@ -1,27 +1,33 @@
 //! SERIALIZABLE: what transactions have read and written in, and which of them must not commit out.
 //!
-//! Snapshots alone allow histories that no order of the transactions explains. Each of them has two read-write dependencies in a
-//! row between transactions that ran side by side, `T1 → T2 → T3`, where an arrow goes from the one that read to the one that wrote
-//! what the first did not see, and T3 committed first of the three. So that is what is looked for, and one of the three ends:
+//! Snapshots alone allow histories that no order of the transactions explains. Each of them has two read-write
+//! dependencies in a row between transactions that ran side by side, `T1 → T2 → T3`, where an arrow goes from the one
+//! that read to the one that wrote what the first did not see, and T3 committed first of the three. So that is what is
+//! looked for, and one of the three ends:
 //!
-//! 1. [`Dependencies::begin`] gives a [`Tracked`] transaction, before its snapshot is taken; [`Tracked::has_snapshot`] is said after that.
-//! 2. [`Tracked::reads_all`] and [`Tracked::reads_keys`] note what a statement may read, found or not; [`Tracked::writes`] what it
-//!    changes. Each looks for who has done the opposite: so which of two is noted first is of no account.
-//! 3. [`Tracked::prepare`] is the last that may fail, and comes while no other transaction commits; [`Tracked::ended`] says that the
-//!    commit is there, and new snapshots have it. Dropped before it is prepared, the transaction is forgotten.
+//! 1. [`Dependencies::begin`] gives a [`Tracked`] transaction, before its snapshot is taken; [`Tracked::has_snapshot`]
+//!    is said after that.
+//! 2. [`Tracked::reads_all`] and [`Tracked::reads_keys`] note what a statement may read, found or not;
+//!    [`Tracked::writes`] what it changes. Each looks for who has done the opposite: so which of two is noted first is
+//!    of no account.
+//! 3. [`Tracked::prepare`] is the last that may fail, and comes while no other transaction commits; [`Tracked::ended`]
+//!    says that the commit is there, and new snapshots have it. Dropped before it is prepared, the transaction is
+//!    forgotten.
 //!
 //! ```text
 //!   T1 ──reads what T2 writes──▶ T2 ──reads what T3 writes──▶ T3
 //!   in                           pivot                        out: committed first
 //! ```
 //!
-//! The pivot ends, unless it has committed; then T1 does. A transaction that writes nothing is no danger as T1 unless T3 had committed
-//! before its snapshot. Who has ended is kept for as long as somebody runs who began before; when these are too many, the two oldest
-//! become one that has read and written all objects that either has: that ends more transactions, never fewer.
-//! [`Tracked::safety`] tells one that only reads whether it may go on without being noted (DEFERRABLE).
+//! The pivot ends, unless it has committed; then T1 does. A transaction that writes nothing is no danger as T1 unless
+//! T3 had committed before its snapshot. Who has ended is kept for as long as somebody runs who began before; when
+//! these are too many, the two oldest become one that has read and written all objects that either has: that ends more
+//! transactions, never fewer. [`Tracked::safety`] tells one that only reads whether it may go on without being noted
+//! (DEFERRABLE).
 //!
-//! Invariant: of the transactions that have committed, the serialisation graph has no cycle. Source: Cahill, Röhm and Fekete,
-//! "Serializable Isolation for Snapshot Databases"; Ports and Grittner, "Serializable Snapshot Isolation in PostgreSQL"; rule 28.
+//! Invariant: of the transactions that have committed, the serialisation graph has no cycle. Source: Cahill, Röhm and
+//! Fekete, "Serializable Isolation for Snapshot Databases"; Ports and Grittner, "Serializable Snapshot Isolation in
+//! PostgreSQL"; rule 28.
 
 mod graph;
 mod sets;
@@ -111,8 +117,8 @@ impl Tracked {
         self.dependencies.graph().write(self.id, object, written)
     }
 
-    /// Says that the transaction is about to commit, and is the next one that does (`is_next`): otherwise others may, before
-    /// it does.
+    /// Says that the transaction is about to commit, and is the next one that does (`is_next`): otherwise others may,
+    /// before it does.
     ///
     /// # Errors
     /// [`SerializationFailure`]: it must not.

@@ -35,7 +35,8 @@ pub(crate) enum Failure {
     /// A check found faults, which are on standard output.
     #[error("{0} faults were found")]
     Faults(u64),
-    /// Two ways to run one query gave different rows, or rows break what a workload promises of them: a defect of what ran it.
+    /// Two ways to run one query gave different rows, or rows break what a workload promises of them: a defect of what
+    /// ran it.
     #[error("{0}")]
     Disagreement(String),
     /// Standard output cannot be written.

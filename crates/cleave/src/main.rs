@@ -5,8 +5,9 @@
 //!
 //! 1. [`arguments`] reads the command line.
 //! 2. [`open`] opens the database: the only place where host and device meet.
-//! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`, `backup`,
-//!    `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave bench`.
+//! 3. [`shell`] is `cleave sql`, [`serve`] is `cleave serve`; [`commands`] are `generate`, `load`, `import`, `advise`,
+//!    `backup`, `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave
+//!    bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
 //! 5. [`failure`] is why a command ended early.
 
@@ -38,8 +39,8 @@ pub(crate) const STACK_BYTES: usize = 32 << 20;
 /// How long threads may take to end with the program.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Threads that compute for a server's clients. More than there are processors: a join that finds no rows does not let go of its
-/// threads for long, also when nobody wants it any more, and the statements of others are to go on beside it.
+/// Threads that compute for a server's clients. More than there are processors: a join that finds no rows does not let
+/// go of its threads for long, also when nobody wants it any more, and the statements of others are to go on beside it.
 fn serving_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     processors.saturating_mul(4).max(8)

@@ -7,12 +7,14 @@
 //! ```
 //!
 //! 1. [`options`] checks what the command line says against itself and the users that there are.
-//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it is to end.
+//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it
+//!    is to end.
 //! 3. [`admission`] bounds the clients: those that are not known yet, and sessions.
 //!
-//! Invariants: nothing listens where other machines can reach it without TLS and users. Nobody gets in without a password but on this
-//! machine, and there only where the server was told so (`--trust`) or the database has never had a password: no statement opens a
-//! server. A connection that fails, by its client's fault or ours, ends alone. No password, proof or key is logged.
+//! Invariants: nothing listens where other machines can reach it without TLS and users. Nobody gets in without a
+//! password but on this machine, and there only where the server was told so (`--trust`) or the database has never had
+//! a password: no statement opens a server. A connection that fails, by its client's fault or ours, ends alone. No
+//! password, proof or key is logged.
 //!
 //! Source: issue 5, part 5; decisions 0053 and 0091.
 
@@ -51,10 +53,11 @@ use postgres::interrupt::{Phase, Registry};
 use postgres::linger::Speaking;
 use users::Users;
 
-/// Clients that are not known yet, beyond as many as there may be sessions: to be told that there are too many, or to cancel a
-/// statement.
+/// Clients that are not known yet, beyond as many as there may be sessions: to be told that there are too many, or to
+/// cancel a statement.
 const SPARE_COUNT: usize = 64;
-/// How often copies of the log are looked after: as soon as a device is back that was away when its copy was given up, the copy ends.
+/// How often copies of the log are looked after: as soon as a device is back that was away when its copy was given up,
+/// the copy ends.
 const COPIES_PAUSE: Duration = Duration::from_secs(5);
 
 /// What all connections of a server share.
@@ -155,7 +158,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
-    // By a thread of its own: statements may keep all threads that compute busy, and those watch no sockets and no times then.
+    // By a thread of its own: statements may keep all threads that compute busy, and those watch no sockets and no
+    // times then.
     let stopped = Arc::clone(&server.database);
     let door = Thread::start().map_err(|error| Failure::Device(error.to_string()))?;
     let mut served = JoinSet::new();
@@ -322,7 +326,8 @@ impl Server {
                 }
                 Err(error) => {
                     self.log(&format!("cannot accept a connection: {error}"));
-                    // Out of descriptors, say: some are given back with time, and strangers have the least claim to theirs.
+                    // Out of descriptors, say: some are given back with time, and strangers have the least claim to
+                    // theirs.
                     self.strangers.make_room();
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }

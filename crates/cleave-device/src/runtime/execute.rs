@@ -41,7 +41,8 @@ use crate::reserved_pages::{ReservedPages, check_reserved};
 use crate::run_copies::{RunWork, run_copies};
 use crate::run_pages::{CpuTime, RunPages};
 
-/// Lists of morsels and of index pages that take less than this are not charged for: a run costs the device about as much besides.
+/// Lists of morsels and of index pages that take less than this are not charged for: a run costs the device about as
+/// much besides.
 const LISTS_BYTES_FREE: usize = 64 << 10;
 /// Morsels that a scan reads ahead: reading waits for media on other threads.
 const READ_AHEAD: usize = 2;

@@ -1,4 +1,5 @@
-//! Rows that come along with a fragment, over every link: joined with what streams on the device, or refused for what is wrong.
+//! Rows that come along with a fragment, over every link: joined with what streams on the device, or refused for what
+//! is wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +93,8 @@ async fn rows_that_are_not_what_the_fragment_names_are_refused() {
 async fn a_join_that_looks_at_all_pairs_ends_when_it_is_cancelled() {
     let bench = Bench::embedded(memory(), options()).await;
     let morsels = bench.load().await;
-    // One batch of what streams is looked at with each of so many rows before the join lets go of its thread: for minutes.
+    // One batch of what streams is looked at with each of so many rows before the join lets go of its thread: for
+    // minutes.
     let rows = numbers(1_000_000);
     let fields = ["number", "id"].map(|name| Field::new(name, DataType::Int32, true));
     let column = |index: usize| -> Arc<dyn PhysicalExpr> {

@@ -1,5 +1,5 @@
-//! Runs that lock rows of a host behind a network, end to end: a double of a fragment asks for rows over TCP and TLS, while the
-//! host's side of the table holds some, and the wire is cut.
+//! Runs that lock rows of a host behind a network, end to end: a double of a fragment asks for rows over TCP and TLS,
+//! while the host's side of the table holds some, and the wire is cut.
 
 use std::sync::{Arc, Mutex};
 
@@ -135,7 +135,8 @@ fn request(bench: &Bench, run: u64, rows: u64) -> Execute {
     Execute { snapshot: rows, ..bench.request(run, &scan(None), &[]) }
 }
 
-/// A run locks 200,000 rows by a wire that is encrypted: how many bytes that takes, both ways, with all that surrounds them.
+/// A run locks 200,000 rows by a wire that is encrypted: how many bytes that takes, both ways, with all that surrounds
+/// them.
 #[tokio::test]
 async fn a_lock_takes_less_than_twelve_bytes_on_the_wire() {
     const ROWS: u64 = 200_000;

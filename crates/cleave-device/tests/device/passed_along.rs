@@ -1,5 +1,5 @@
-//! Pages that come along with a fragment, over every link: scanned with those of media, kept for the run, and refused where they
-//! are no pages.
+//! Pages that come along with a fragment, over every link: scanned with those of media, kept for the run, and refused
+//! where they are no pages.
 
 use bytes::Bytes;
 use cleave_fragment::Morsel;

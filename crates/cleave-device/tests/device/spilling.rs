@@ -1,5 +1,5 @@
-//! Joins and aggregates that outgrow their memory: refused without space, finished with it, over every link, and nothing
-//! written elsewhere.
+//! Joins and aggregates that outgrow their memory: refused without space, finished with it, over every link, and
+//! nothing written elsewhere.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Columns that a plan reads of pages, as they travel: ids, a schema, and what rows have in those that their page lacks.
+//! Columns that a plan reads of pages, as they travel: ids, a schema, and what rows have in those that their page
+//! lacks.
 //!
 //! Invariant: columns that were decoded have types that pages have.
 

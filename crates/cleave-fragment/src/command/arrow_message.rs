@@ -1,16 +1,18 @@
 //! Arrow IPC messages that come from a peer or from media, checked before Arrow's reader makes anything of them.
 //!
-//! Arrow's reader checks values: offsets, texts, keys of dictionaries, counts of NULLs. It trusts a message about memory. It makes
-//! room for as many bytes as a compressed buffer says that it has, believes row counts that no buffer bounds, copies a buffer that
-//! is not aligned as often as the message names it, and expands a schema whose parts the message shares. So:
+//! Arrow's reader checks values: offsets, texts, keys of dictionaries, counts of NULLs. It trusts a message about
+//! memory. It makes room for as many bytes as a compressed buffer says that it has, believes row counts that no buffer
+//! bounds, copies a buffer that is not aligned as often as the message names it, and expands a schema whose parts the
+//! message shares. So:
 //!
 //! 1. [`parse`] reads the metadata, which may not expand to much more than its bytes.
-//! 2. [`check_batch`] goes through the columns of a batch as the reader will. Nothing is compressed; buffers lie inside the body, one
-//!    behind the other, aligned, and have the bytes that the declared lengths need; and nothing is left over.
+//! 2. [`check_batch`] goes through the columns of a batch as the reader will. Nothing is compressed; buffers lie inside
+//!    the body, one behind the other, aligned, and have the bytes that the declared lengths need; and nothing is left
+//!    over.
 //! 3. [`check_rows`] looks at what came out: values that several rows share are not counted by their bytes.
 //!
-//! Invariant: a batch that passes takes memory in proportion to the bytes of its message, whatever it says, and so do copies
-//! of its rows.
+//! Invariant: a batch that passes takes memory in proportion to the bytes of its message, whatever it says, and so do
+//! copies of its rows.
 //!
 //! Source: <https://arrow.apache.org/docs/format/Columnar.html>, "Serialization and Interprocess Communication".
 
@@ -23,8 +25,8 @@ use arrow::ipc::{Message, MetadataVersion, RecordBatch as IpcBatch, root_as_mess
 use arrow::record_batch::RecordBatch;
 use flatbuffers::VerifierOptions;
 
-/// Most rows of a batch, and values of any list in it, that no buffer bounds: batches without columns, and columns of NULLs alone.
-/// Whoever writes batches keeps to it.
+/// Most rows of a batch, and values of any list in it, that no buffer bounds: batches without columns, and columns of
+/// NULLs alone. Whoever writes batches keeps to it.
 pub const BARE_ROW_COUNT_MAX: usize = 1 << 20;
 /// Most bytes of the values of a dictionary's rows, each counted as often as it comes.
 const REPEATED_BYTES_MAX: u64 = 64 << 20;

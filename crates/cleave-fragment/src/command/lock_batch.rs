@@ -12,12 +12,13 @@
 //!
 //! The host's memory is the only authority (rule 20): it takes the job's side of a table of its own
 //! ([`HostedJob`](crate::row_locks::HostedJob)). The device ([`AskedLocks`](crate::row_locks::AskedLocks))
-//! sends the next batch while it scans on; a row that is queued is parked there, and a grant of it is pushed. A conflict
-//! is a row that the job has and that has changed since its snapshot, with its newest version.
+//! sends the next batch while it scans on; a row that is queued is parked there, and a grant of it is pushed. A
+//! conflict is a row that the job has and that has changed since its snapshot, with its newest version.
 //!
-//! Any of them may be lost with its connection, come late or twice. Batches have numbers, rising without gaps in a job; what a
-//! call asks for is that something *be* so, and what a say tells has become so and remains: a row that the job has it has until it
-//! releases all. Each side goes forward only, and the device says again over the next connection what it knows no end of.
+//! Any of them may be lost with its connection, come late or twice. Batches have numbers, rising without gaps in a job;
+//! what a call asks for is that something *be* so, and what a say tells has become so and remains: a row that the job
+//! has it has until it releases all. Each side goes forward only, and the device says again over the next connection
+//! what it knows no end of.
 //!
 //! Numbers are varints, seven bits a byte, least first; differences have their sign in the lowest bit, so that rows in
 //! the order of a scan take a byte each. What a peer sends is checked before memory is taken, and nothing may
@@ -47,7 +48,8 @@ pub const LOCK_MESSAGE_BYTES_MAX: u32 = 32 + (20 << 14);
 pub enum LockCall {
     /// Lock these rows. → [`LockSay::Answers`], and [`LockSay::Grants`] where some are queued
     Lock(LockBatch),
-    /// Rows of batches below this number that are still queued are wanted no more; nor is such a batch if it comes late.
+    /// Rows of batches below this number that are still queued are wanted no more; nor is such a batch if it comes
+    /// late.
     GiveUp {
         /// The first batch that goes on.
         below: u32,

@@ -2,9 +2,11 @@
 //!
 //! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros
 //! to reserved space at most; a claim of
-//! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch
-//! carries is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; a filter that
-//! is fed takes the place of older ones only; what is said about locks remains so; cancel and release of what is gone succeed; a repeated execute attaches to the run that exists.
+//! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the
+//! same bytes at the same place; reserve is a union; the count that fetch carries is a total, of which the larger wins;
+//! the count that revoke carries is one of which the smaller wins; a filter that is fed takes the place of older ones
+//! only; what is said about locks remains so; cancel and release of what is gone succeed; a repeated execute attaches
+//! to the run that exists.
 
 use std::time::Duration;
 
@@ -107,8 +109,8 @@ pub enum Request {
         /// Slots consumed since the run began.
         consumed: u64,
     },
-    /// Give back the morsels of an input of the header's run behind the first `keep`, as far as they were not begun; the
-    /// host takes them, so they are never begun afterwards (rule 11). → [`Reply::Kept`]
+    /// Give back the morsels of an input of the header's run behind the first `keep`, as far as they were not begun;
+    /// the host takes them, so they are never begun afterwards (rule 11). → [`Reply::Kept`]
     Revoke {
         /// The input, which streams through the fragment.
         input: u32,
@@ -351,8 +353,8 @@ pub struct Execute {
 }
 
 impl Execute {
-    /// Bytes of memory that a run of it holds for what it reads: morsels, pages of indexes, and what was found in them. Its plan,
-    /// broadcasts and pages that are passed along are counted where they are taken.
+    /// Bytes of memory that a run of it holds for what it reads: morsels, pages of indexes, and what was found in them.
+    /// Its plan, broadcasts and pages that are passed along are counted where they are taken.
     pub fn held_bytes(&self) -> usize {
         let morsels = self.inputs.iter().flat_map(|(_, morsels)| morsels);
         let morsels = morsels.map(|morsel| {

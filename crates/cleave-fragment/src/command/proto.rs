@@ -207,8 +207,8 @@ struct ReserveProto {
     extents: Vec<ExtentProto>,
 }
 
-/// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other, then the pages that are
-/// passed along, one an address.
+/// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other, then the
+/// pages that are passed along, one an address.
 #[derive(Clone, PartialEq, Message)]
 struct ExecuteProto {
     #[prost(message, optional, tag = "1")]

@@ -4,8 +4,8 @@
 //! in every slot again, so that a slot is decodable without its neighbours. What is encoded is
 //! compacted first: a view array or a slice otherwise carries all of the page that it was cut from.
 //!
-//! Slots, pieces of broadcasts, rows in the log and rows that were put aside all come back through [`SlotDecoder`], which
-//! checks every message first ([`arrow_message`](super::arrow_message)).
+//! Slots, pieces of broadcasts, rows in the log and rows that were put aside all come back through [`SlotDecoder`],
+//! which checks every message first ([`arrow_message`](super::arrow_message)).
 
 use std::collections::HashMap;
 use std::iter;
@@ -192,7 +192,8 @@ impl SlotDecoder {
     }
 }
 
-/// The type of the values of the dictionary `id`, of the first column that has it, which is the one that the reader takes.
+/// The type of the values of the dictionary `id`, of the first column that has it, which is the one that the reader
+/// takes.
 fn dictionary_type(schema: &Schema, id: i64) -> Option<&DataType> {
     #[expect(
         deprecated,

@@ -4,9 +4,10 @@
 //! 1. [`bounded`] puts each of them behind a [`Bounded`], which has its name and meaning.
 //! 2. An estimate of the result of a whole batch ([`Size`]) is made of the arguments. Beyond [`RESULT_BYTES_MAX`] it is
 //!    [`ResultTooLarge`].
-//! 3. [`in_place_of`] gives the bounded one for a function that the engine took by itself, as it does for `||` of lists.
-//! 4. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device, whose
-//!    budget does not see them.
+//! 3. [`in_place_of`] gives the bounded one for a function that the engine took by itself, as it does for `||` of
+//!    lists.
+//! 4. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device,
+//!    whose budget does not see them.
 //!
 //! Invariant: a result within the bound is the engine's own.
 

@@ -1,4 +1,5 @@
-//! `concatenate`: what `||` makes of texts or bytes, all of a chain at once, held to the bound of [`bounded`](super::bounded).
+//! `concatenate`: what `||` makes of texts or bytes, all of a chain at once, held to the bound of
+//! [`bounded`](super::bounded).
 //!
 //! The engine's operator makes a value a row of each operand and a copy for each link of a chain, before anybody knows
 //! how large they get. Where an operand is NULL, so is the result, unlike that of `concat`.

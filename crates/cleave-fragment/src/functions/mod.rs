@@ -4,11 +4,14 @@
 //!    and the flag that makes them check does not travel with a fragment; numerics without a check a value.
 //! 2. [`round_to_even`]: what a cast from a double to an integer does first.
 //! 3. [`exact_sum`]: the sum, with PostgreSQL's types: that of bigints is numeric.
-//! 4. [`quotient()`]: numerics divided, with PostgreSQL's digits; [`average()`] and [`average_of`], of a sum and a count, are such quotients.
+//! 4. [`quotient()`]: numerics divided, with PostgreSQL's digits; [`average()`] and [`average_of`], of a sum and a
+//!    count, are such quotients.
 //! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
 //! 6. [`table_sketch()`]: what ANALYZE gathers of a table.
-//! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their domains](within_domains).
-//! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare by.
+//! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their
+//!    domains](within_domains).
+//! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare
+//!    by.
 //! 9. [`double_of`], [`real_of`]: numerics as the nearest floats.
 //! 10. [`row_function()`] makes a function of one row of what it takes, gives and does.
 //! 11. [`time_plus`] and its kin: sums, differences and casts of times that know [`infinite`] ones.

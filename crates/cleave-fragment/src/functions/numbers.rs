@@ -1,5 +1,5 @@
-//! Functions of numbers as PostgreSQL has them: [`sign`], [`div`], [`width_bucket`], [`checked_divide`]; and those of the
-//! engine that give infinity or NaN where PostgreSQL gives an error ([`within_domains`]).
+//! Functions of numbers as PostgreSQL has them: [`sign`], [`div`], [`width_bucket`], [`checked_divide`]; and those of
+//! the engine that give infinity or NaN where PostgreSQL gives an error ([`within_domains`]).
 //!
 //! Source: PostgreSQL's documentation, "Mathematical Functions"; its `float8_div` and `width_bucket_numeric`.
 

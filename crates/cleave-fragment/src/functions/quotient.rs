@@ -1,10 +1,10 @@
 //! Quotients of numerics, with as many digits as PostgreSQL gives each of them.
 //!
-//! PostgreSQL chooses the digits behind the point of a quotient by its value: at least 16 that say something, and no fewer than
-//! either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76, 38)`: its value is
-//! rounded to PostgreSQL's digits and lies with zeros behind them. [`shown_scale`] says of a value how many of its digits are
-//! shown. No table has such a column, so the type alone tells what was divided, on its way through any operator, on
-//! either side of a cut.
+//! PostgreSQL chooses the digits behind the point of a quotient by its value: at least 16 that say something, and no
+//! fewer than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76,
+//! 38)`: its value is rounded to PostgreSQL's digits and lies with zeros behind them. [`shown_scale`] says of a value
+//! how many of its digits are shown. No table has such a column, so the type alone tells what was divided, on its way
+//! through any operator, on either side of a cut.
 //!
 //! Source: PostgreSQL's `select_div_scale`, `div_var` and `numeric_out`.
 
@@ -376,7 +376,8 @@ pub fn shown(value: i256, scale: i8) -> (i256, i8) {
     (value.wrapping_div(power(u32::from((SCALE - shown).unsigned_abs()))), shown)
 }
 
-/// Digits behind the point to show of `value`, which lies at 38 of them: 16 that say something and all that are not zero.
+/// Digits behind the point to show of `value`, which lies at 38 of them: 16 that say something and all that are not
+/// zero.
 pub fn shown_scale(value: i256) -> i8 {
     let number = Numeric { value, scale: SCALE.into() };
     let (_, mut weight) = number.first_group();

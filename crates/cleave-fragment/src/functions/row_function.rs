@@ -1,7 +1,7 @@
 //! Functions of the values of one row, in one shape: a name, what it takes, what it gives, and how.
 //!
-//! [`row_function`] makes one of them of three plain functions. Arguments come as arrays of one length, of the types that
-//! `takes` asked for; where all of them are constants, of length one, and the result is a constant too.
+//! [`row_function`] makes one of them of three plain functions. Arguments come as arrays of one length, of the types
+//! that `takes` asked for; where all of them are constants, of length one, and the result is a constant too.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

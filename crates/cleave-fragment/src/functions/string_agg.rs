@@ -1,5 +1,5 @@
-//! `string_agg`, held to the bound of [`bounded`](super::bounded): the engine's, asked before it grows by a batch, or by all
-//! that it has gathered, how much that would be.
+//! `string_agg`, held to the bound of [`bounded`](super::bounded): the engine's, asked before it grows by a batch, or
+//! by all that it has gathered, how much that would be.
 //!
 //! A delimiter comes as often as a row does, and the memory pool hears of what has grown only behind each batch.
 
@@ -23,8 +23,8 @@ use datafusion_physical_expr::expressions::Literal;
 use super::bounded::{check_size, sum_of_lengths};
 
 const NAME: &str = "string_agg";
-/// Rows of the largest batch that a statement may ask for. The engine makes a delimiter for each of them, whatever it is
-/// needed for.
+/// Rows of the largest batch that a statement may ask for. The engine makes a delimiter for each of them, whatever it
+/// is needed for.
 const BATCH_ROWS_MAX: usize = 65_536;
 
 /// The function, in place of the engine's.

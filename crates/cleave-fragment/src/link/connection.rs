@@ -203,7 +203,8 @@ impl Connection {
         !self.is_dead() && self.outbound.send(Outbound { frame, _bytes: None }).is_ok()
     }
 
-    /// As [`Connection::post`], of a frame that the device asked for: one that does not read its answers loses the connection.
+    /// As [`Connection::post`], of a frame that the device asked for: one that does not read its answers loses the
+    /// connection.
     pub(crate) fn post_within(&self, frame: Frame) {
         let permits = frame.length().unwrap_or(u32::MAX);
         let Ok(bytes) = Arc::clone(&self.outbound_bytes).try_acquire_many_owned(permits) else {

@@ -1,8 +1,8 @@
 //! Rows of a device, compared with what the fragment that it was sent makes.
 //!
-//! A device that errs, or lies, may send any rows; but none that the operators above could not have got from below: each column
-//! has its type, no NULL where there can be none, and no number with more digits than its type has. (Arrow has checked texts,
-//! offsets and dictionaries when it read them.)
+//! A device that errs, or lies, may send any rows; but none that the operators above could not have got from below:
+//! each column has its type, no NULL where there can be none, and no number with more digits than its type has. (Arrow
+//! has checked texts, offsets and dictionaries when it read them.)
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Decimal128Type, FieldRef, Schema, SchemaRef};
@@ -30,7 +30,8 @@ pub(crate) fn check_columns(expected: &Schema, found: &Schema) -> Result<(), Str
     }
 }
 
-/// `schema` where each column may have NULLs: as rows are read, so that those with too many are told here and not by the reader.
+/// `schema` where each column may have NULLs: as rows are read, so that those with too many are told here and not by
+/// the reader.
 pub(crate) fn with_nulls(schema: &Schema) -> Schema {
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     Schema::new(fields.collect::<Vec<_>>())

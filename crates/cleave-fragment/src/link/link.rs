@@ -421,7 +421,8 @@ impl RunStream {
         }
     }
 
-    /// Says that rows have to be of `schema`, that of the fragment: what a device says of types and NULLs is not believed.
+    /// Says that rows have to be of `schema`, that of the fragment: what a device says of types and NULLs is not
+    /// believed.
     ///
     /// # Errors
     /// [`LinkError::Protocol`] where the device has accepted the run with other columns.

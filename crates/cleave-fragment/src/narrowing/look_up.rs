@@ -1,9 +1,11 @@
 //! Reads the entries of an index that a narrowing is about: ranges of keys in, VIDs of rows out.
 //!
-//! 1. Each page of a run is paired with the ranges that its fences say it may hold ([`pages_wanted`]); without fences, with all.
+//! 1. Each page of a run is paired with the ranges that its fences say it may hold ([`pages_wanted`]); without fences,
+//!    with all.
 //! 2. By keys, each index of which the filters list keys is weighed ([`Worth`]), and the best one taken, if it pays.
-//! 3. The pages are read in order, several at once; the entries of each that lie in its ranges are hits. By keys, hits and
-//!    the pages of the scan that they lie on are counted meanwhile, and the look-up is given up when there are too many.
+//! 3. The pages are read in order, several at once; the entries of each that lie in its ranges are hits. By keys, hits
+//!    and the pages of the scan that they lie on are counted meanwhile, and the look-up is given up when there are too
+//!    many.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -320,7 +322,8 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// The pages of `run` that may hold some of `ranges`, which ascend and are apart, and which; without fences, all may hold all.
+/// The pages of `run` that may hold some of `ranges`, which ascend and are apart, and which; without fences, all may
+/// hold all.
 fn pages_wanted(run: &IndexPages, ranges: &[KeyRange]) -> Wanted {
     if run.fences.is_empty() {
         let all =

@@ -1,10 +1,12 @@
 //! The keys of a column that a scan's filters list by now: filters in, ranges of an index's keys out.
 //!
 //! What joins above have learnt reaches a scan as a list of values or a set of integers, among other conditions
-//! ([`crate::expressions::key_set`]), in a filter that is still theirs or, where the fragment was sent later, in the scan's
-//! predicate. Every row that the scan puts out has one of the listed values: all its filters hold. Of several lists, the shortest is taken.
+//! ([`crate::expressions::key_set`]), in a filter that is still theirs or, where the fragment was sent later, in the
+//! scan's predicate. Every row that the scan puts out has one of the listed values: all its filters hold. Of several
+//! lists, the shortest is taken.
 //!
-//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges, which would be too wide.
+//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges, which would be too
+//! wide.
 
 use std::sync::Arc;
 
@@ -75,8 +77,8 @@ enum Listed {
 }
 
 impl ScanKeys {
-    /// The ranges of keys that `filters`, each over the columns beside it, leave, ascending and apart; None: they list no values,
-    /// or more than `count_max`.
+    /// The ranges of keys that `filters`, each over the columns beside it, leave, ascending and apart; None: they list
+    /// no values, or more than `count_max`.
     pub(super) fn ranges(
         &self,
         filters: &[(Arc<dyn PhysicalExpr>, &Projection)],
@@ -131,7 +133,8 @@ impl Listed {
         }
     }
 
-    /// The values as an array of `data_type`, without those that it does not have, and NULL; None: they are of another kind.
+    /// The values as an array of `data_type`, without those that it does not have, and NULL; None: they are of another
+    /// kind.
     fn array(self, data_type: &DataType) -> Option<ArrayRef> {
         if data_type.is_floating() || matches!(data_type, DataType::Interval(_)) {
             return None;

@@ -5,8 +5,8 @@
 //!   working less   rows not looked at, halved                 − rows' worth of the index's pages and entries
 //! ```
 //!
-//! The first is asked wherever the scan runs, the second only where pages come from media beside it ([`Thrift::Work`]): over
-//! a link, a page of an index costs what it takes there. A saving is halved so that an estimate may be wrong by
+//! The first is asked wherever the scan runs, the second only where pages come from media beside it ([`Thrift::Work`]):
+//! over a link, a page of an index costs what it takes there. A saving is halved so that an estimate may be wrong by
 //! that; what is not saved at last was a small part of the scan.
 //!
 //! Before anything is read, hits are what the host expects of so many keys, and lie on pages at random. While the index
@@ -82,8 +82,8 @@ impl Worth {
         pages * (1.0 - (1.0 - 1.0 / pages).powf(hits))
     }
 
-    /// Bytes of reading, or what amounts to them, that are saved if `hits` rows are found, on `touched` pages; below zero: it
-    /// does not pay.
+    /// Bytes of reading, or what amounts to them, that are saved if `hits` rows are found, on `touched` pages; below
+    /// zero: it does not pay.
     pub(super) fn saving(&self, hits: f64, touched: f64) -> f64 {
         let scan_bytes = self.input.scan_bytes(self.row_bytes);
         let pages = (self.input.page_count as f64).max(1.0);

@@ -1,8 +1,9 @@
 //! A leaf whose rows the host has made: it names a broadcast and gives out the rows that the
 //! [`FragmentContext`] has under that number, as often as it is asked.
 //!
-//! It stands for what a join below a cut collects where that does not lie with what streams: on the devices to which the rows
-//! were sent, and on the host, which holds them anyway. It has one partition, whatever copies there are of what streams.
+//! It stands for what a join below a cut collects where that does not lie with what streams: on the devices to which
+//! the rows were sent, and on the host, which holds them anyway. It has one partition, whatever copies there are of
+//! what streams.
 
 use std::fmt;
 use std::sync::Arc;

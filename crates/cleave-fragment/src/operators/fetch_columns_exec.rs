@@ -1,4 +1,5 @@
-//! The other columns of rows that joins have left: rows with references in, rows with those columns in their places out.
+//! The other columns of rows that joins have left: rows with references in, rows with those columns in their places
+//! out.
 //!
 //! ```text
 //!   FetchColumnsExec: title [note]      a │ b │ note          notes of the rows that are left, page by page
@@ -7,11 +8,12 @@
 //!       TableScanExec: title [a, row]   a │ row               wide columns are not decoded
 //! ```
 //!
-//! For each batch: references are sorted and each taken once; the pages that they name ([`RowPlaces`](crate::row_places)) are read a few at a
-//! time, and the rows named are decoded; then the values go to the rows that referred to them.
+//! For each batch: references are sorted and each taken once; the pages that they name
+//! ([`RowPlaces`](crate::row_places)) are read a few at a time, and the rows named are decoded; then the values go to
+//! the rows that referred to them.
 //!
-//! Invariants: it runs on the side and in the run of the scan that made the references; what they name is checked against the run's
-//! pages and their rows. A row may be referred to any number of times.
+//! Invariants: it runs on the side and in the run of the scan that made the references; what they name is checked
+//! against the run's pages and their rows. A row may be referred to any number of times.
 //!
 //! Source: hybridNDP §4.4, the pointer cache: late materialisation.
 

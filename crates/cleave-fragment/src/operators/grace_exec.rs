@@ -9,14 +9,14 @@
 //!         by a hash of the keys                    │ does not fit: divided again, by another hash
 //! ```
 //!
-//! 1. [`GraceExec::wherever_it_helps`] puts it in the place of each operator that [`GraceExec::helps`], where the run has
-//!    a [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory, for as long as it runs: none
-//!    finds that others have taken it all after rows have left.
+//! 1. [`GraceExec::wherever_it_helps`] puts it in the place of each operator that [`GraceExec::helps`], where the run
+//!    has a [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory, for as long as it runs:
+//!    none finds that others have taken it all after rows have left.
 //! 2. [`join`] reads the build side into its share. Where that fits, the engine's join runs over it, and nothing is
 //!    different from a plan without this operator but the share.
 //! 3. Where it does not, or the engine's table does not, both inputs are divided by a hash of the keys and put aside,
-//!    and the engine joins part by part. A part that is not expected to fit is divided again, all before the first row; so
-//!    is one that turns out not to fit.
+//!    and the engine joins part by part. A part that is not expected to fit is divided again, all before the first row;
+//!    so is one that turns out not to fit.
 //! 4. [`aggregate`] does the same for groups. It puts states aside, not rows: one that reads rows becomes the engine's
 //!    partial aggregate, which gives out what it has when its memory is full, below the engine's final one.
 //!
@@ -24,13 +24,13 @@
 //!
 //! Invariants: each input is read once. Rows with equal keys are of the same part. A part that cannot be made smaller,
 //! for all its rows have one key, is an error of memory; as the largest part comes first, so does the error, before the
-//! first row, and the host may take over. It is never encoded: a fragment names operators, and each side decides how it runs
-//! them. A filter that the join hands down stays open where its rows are put aside: it is filled by the engine only
-//! when the whole build side is in memory.
+//! first row, and the host may take over. It is never encoded: a fragment names operators, and each side decides how it
+//! runs them. A filter that the join hands down stays open where its rows are put aside: it is filled by the engine
+//! only when the whole build side is in memory.
 //!
-//! Deliberately absent: null-aware anti joins, which must see a NULL of the other side wherever it lies; joins that keep
-//! an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They have the memory that they
-//! have. So have partial aggregates, which never need more. Parts are not joined side by side.
+//! Deliberately absent: null-aware anti joins, which must see a NULL of the other side wherever it lies; joins that
+//! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They have the memory that
+//! they have. So have partial aggregates, which never need more. Parts are not joined side by side.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -7,9 +7,9 @@
 //!   NULL  …                                                            │ 6224         1            …
 //! ```
 //!
-//! [`PlacedRows`] makes the rows where the fragment runs, [`PlacedRun::read`] reads them on the host. Invariant: the last
-//! row is there exactly once, so that a result which ends early is none. Whether the pages lie where they may, and their
-//! keys are in order, is the host's to check.
+//! [`PlacedRows`] makes the rows where the fragment runs, [`PlacedRun::read`] reads them on the host. Invariant: the
+//! last row is there exactly once, so that a result which ends early is none. Whether the pages lie where they may, and
+//! their keys are in order, is the host's to check.
 
 use std::sync::Arc;
 

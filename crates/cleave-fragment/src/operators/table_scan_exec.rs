@@ -1,7 +1,7 @@
 //! The scan of a table: names columns, predicate and morsel input, and holds no page (rule 1).
 //!
-//! Where an index was asked ([`crate::narrowing`]), pages and rows that it has not found are left out first. For each morsel
-//! it takes, in order:
+//! Where an index was asked ([`crate::narrowing`]), pages and rows that it has not found are left out first. For each
+//! morsel it takes, in order:
 //!
 //! 1. read the chunks that the predicate needs, and the version columns;
 //! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns, of the
@@ -322,7 +322,8 @@ impl ExecutionPlan for TableScanExec {
     }
 }
 
-/// The version columns that decide visibility, read with every page: without bytes, but for commit numbers of their own.
+/// The version columns that decide visibility, read with every page: without bytes, but for commit numbers of their
+/// own.
 fn version_columns(snapshot: Snapshot) -> &'static [ColumnRef] {
     if snapshot == Snapshot::OF_STATE {
         &[ColumnRef::Tombstone]

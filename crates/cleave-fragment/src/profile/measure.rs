@@ -1,13 +1,14 @@
 //! Measures what a core does in a second, with the kernels and operators that fragments are made of.
 //!
-//! 1. [`measure`] runs each [`Kernel`] for a slice of time on one thread, over the same few rows; then as many threads as there are
-//!    cores at once, to see what they reach together.
-//! 2. A slice is timed by the thread's CPU time, and all slices together say how much CPU that thread was given while time
-//!    passed: the product is what a fragment sees, and a quota that lets a thread run for 1 ms of every 5 falls on all
-//!    kernels alike. Of the parts of a slice the fastest counts: what else happens on a machine only makes slower, and which kernel
-//!    it falls on is chance.
+//! 1. [`measure`] runs each [`Kernel`] for a slice of time on one thread, over the same few rows; then as many threads
+//!    as there are cores at once, to see what they reach together.
+//! 2. A slice is timed by the thread's CPU time, and all slices together say how much CPU that thread was given while
+//!    time passed: the product is what a fragment sees, and a quota that lets a thread run for 1 ms of every 5 falls on
+//!    all kernels alike. Of the parts of a slice the fastest counts: what else happens on a machine only makes slower,
+//!    and which kernel it falls on is chance.
 //!
-//! Invariants: about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the assumed ones.
+//! Invariants: about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the
+//! assumed ones.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -6,8 +6,9 @@
 //!             └ sent again over the next connection, until all of it is settled
 //! ```
 //!
-//! Batches follow each other without waiting for answers: so many rows may be unsettled at once, which bounds the memory of both
-//! sides. A row goes forward only, from asked over queued to settled, so answers and grants may come late, or twice, or in any order.
+//! Batches follow each other without waiting for answers: so many rows may be unsettled at once, which bounds the
+//! memory of both sides. A row goes forward only, from asked over queued to settled, so answers and grants may come
+//! late, or twice, or in any order.
 
 use std::collections::BTreeMap;
 use std::fmt;

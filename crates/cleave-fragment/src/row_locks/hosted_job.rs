@@ -1,5 +1,5 @@
-//! The host's part of a run that locks rows: [`LockCall`]s in, [`LockSay`]s out, and the locks themselves where the device shares no
-//! memory.
+//! The host's part of a run that locks rows: [`LockCall`]s in, [`LockSay`]s out, and the locks themselves where the
+//! device shares no memory.
 //!
 //! ```text
 //!  take(call) ─▶ JobLocks::lock, row by row ─▶ held: answer │ in line: parked under (batch, row), with a waker
@@ -7,10 +7,12 @@
 //!                                      grants ◀─ pump, a task of the link ◀┘
 //! ```
 //!
-//! Wakers only list what they woke: they are called by whoever lets go of a row, who may have a part of the host's table in hand.
+//! Wakers only list what they woke: they are called by whoever lets go of a row, who may have a part of the host's
+//! table in hand.
 //!
-//! Repetition: a row that is asked for again is held already, or parked already under the same name; a batch below those given up is
-//! passed over; a job that ended says so to everything. So the state is the same, however often and late calls come.
+//! Repetition: a row that is asked for again is held already, or parked already under the same name; a batch below
+//! those given up is passed over; a job that ended says so to everything. So the state is the same, however often and
+//! late calls come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,8 +31,8 @@ use crate::waiting::timeout;
 
 /// Most rows of one job that may wait.
 pub(super) const ROWS_WAITING_MAX: usize = 1 << 16;
-/// How long a row waits before it looks again for a place in an entry that had none: there are as many other jobs in line as an
-/// entry takes.
+/// How long a row waits before it looks again for a place in an entry that had none: there are as many other jobs in
+/// line as an entry takes.
 pub(super) const NO_ROOM_WAIT: Duration = Duration::from_millis(2);
 
 /// What the host knows of the transaction that a job is part of.
@@ -38,12 +40,12 @@ pub trait JobTransaction: Send + Sync + fmt::Debug {
     /// The newest version of a row that the job has just locked, where that is not the one of its snapshot.
     fn newest(&self, row: Row) -> Option<RecId>;
 
-    /// Locks a row that the host has an entry of as one of the job's transaction, if nobody is in the way: it may have others of that
-    /// entry, or this one. Whether it did.
+    /// Locks a row that the host has an entry of as one of the job's transaction, if nobody is in the way: it may have
+    /// others of that entry, or this one. Whether it did.
     fn lock_own(&self, row: Row) -> bool;
 
-    /// The job has come to wait: looks for rings of waits, and opens those that a transaction of the host can be asked to leave.
-    /// Whether there is one that only the job can open, by ending.
+    /// The job has come to wait: looks for rings of waits, and opens those that a transaction of the host can be asked
+    /// to leave. Whether there is one that only the job can open, by ending.
     fn closes_ring(&self) -> bool;
 }
 
@@ -108,8 +110,9 @@ impl Wake for RowWaker {
 }
 
 impl HostedJob {
-    /// A job of `transaction`, in the table that `host` is a side of. `device` is the other side where the host takes it, for a
-    /// device behind a network; None: the device has it. None where as many jobs are under way as the table can tell apart.
+    /// A job of `transaction`, in the table that `host` is a side of. `device` is the other side where the host takes
+    /// it, for a device behind a network; None: the device has it. None where as many jobs are under way as the table
+    /// can tell apart.
     ///
     /// # Errors
     /// [`LockError`].
@@ -149,8 +152,8 @@ impl HostedJob {
         self.job
     }
 
-    /// From now on what is said goes to `outlet`. The caller has the future that is returned run as long as the connection lasts: it
-    /// pushes grants, and ends with the job, or when another connection takes this one's place.
+    /// From now on what is said goes to `outlet`. The caller has the future that is returned run as long as the
+    /// connection lasts: it pushes grants, and ends with the job, or when another connection takes this one's place.
     pub fn connect(self: &Arc<Self>, outlet: Outlet) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state();
         state.outlet = Some(outlet);
@@ -231,7 +234,8 @@ impl HostedJob {
         self.transaction.newest(row).map_or(LockAnswer::Granted, LockAnswer::Conflict)
     }
 
-    /// Pushes grants of what was woken over the connection of that number. Whether rows wait for room; None: it is over.
+    /// Pushes grants of what was woken over the connection of that number. Whether rows wait for room; None: it is
+    /// over.
     fn push_grants(&self, connection: u64) -> Option<bool> {
         let mut state = self.state();
         if state.ended.is_some() || state.connections != connection {

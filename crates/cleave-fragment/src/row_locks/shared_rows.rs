@@ -1,7 +1,7 @@
 //! The locks of a run in a table that its process shares with the host: no message, but that it waits.
 //!
-//! Whoever closes a ring of waits last must have it found. A transaction of the host sees the shared table and looks for itself; a job
-//! that comes to wait says so to the host, after the table says that it waits.
+//! Whoever closes a ring of waits last must have it found. A transaction of the host sees the shared table and looks
+//! for itself; a job that comes to wait says so to the host, after the table says that it waits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -127,7 +127,8 @@ impl SharedRows {
         Ok(rows)
     }
 
-    /// The host looks for rings, and for rows that are the transaction's own: among the first of them, where there are very many.
+    /// The host looks for rings, and for rows that are the transaction's own: among the first of them, where there are
+    /// very many.
     fn say_waits(&self, object: u64, mut vids: Vec<u64>) {
         vids.truncate(LOCK_ROWS_MAX);
         let mut state = self.state();

@@ -21,8 +21,8 @@ use crate::link::{SlotForm, SlotSender};
 const OBJECT: u64 = 7;
 const ROW_COUNT: usize = 12;
 const ROWS: u64 = ROW_COUNT as u64;
-/// So few entries that rows meet in them, and so many slots that there is always room: who finds none gets in line later than
-/// for its other rows, and may close a ring.
+/// So few entries that rows meet in them, and so many slots that there is always room: who finds none gets in line
+/// later than for its other rows, and may close a ring.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::SIXTEEN };
 
 /// How often each row was changed.

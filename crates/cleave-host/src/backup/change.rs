@@ -1,17 +1,17 @@
-//! What a commit changed that the log does not say row by row, definitions and bulk loads: copied whole into the archive as a backup
-//! of the tables that it changed, and put in their place again.
+//! What a commit changed that the log does not say row by row, definitions and bulk loads: copied whole into the
+//! archive as a backup of the tables that it changed, and put in their place again.
 //!
 //! ```text
 //!  <archive_directory>/<identity of the log>/commit-<number>/   manifest, catalog/root and pages, as a backup has them
 //! ```
 //!
-//! 1. [`copy`] runs within the commit, when its pages are durable and before its root is written. What it gives is a note that the log
-//!    gets behind the root: which tables there are, and how far ids have been given. A commit that fails leaves a folder that no
-//!    note names, and that the next commit of its number writes anew.
+//! 1. [`copy`] runs within the commit, when its pages are durable and before its root is written. What it gives is a
+//!    note that the log gets behind the root: which tables there are, and how far ids have been given. A commit that
+//!    fails leaves a folder that no note names, and that the next commit of its number writes anew.
 //! 2. [`apply`] takes the tables of the copy instead of those that a restored database has of these ids, page by page.
 //!
-//! Invariant: a segment has one number for ever, so a restored database numbers those of its own above all that the archive has
-//! ([`Replaced::next_segment`]). Source: issue 5, part 4; decision 0071.
+//! Invariant: a segment has one number for ever, so a restored database numbers those of its own above all that the
+//! archive has ([`Replaced::next_segment`]). Source: issue 5, part 4; decision 0071.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -82,10 +82,12 @@ pub(crate) async fn copy(
     Ok(Committed::replaced(base, next.commit, replaced))
 }
 
-/// Makes the commit again whose copy lies in `log`: the tables that it changed as they were then, and no others than there were.
+/// Makes the commit again whose copy lies in `log`: the tables that it changed as they were then, and no others than
+/// there were.
 ///
 /// # Errors
-/// [`StorageError::DamagedBackup`](crate::StorageError::DamagedBackup) for a copy that is not as it was written; those of the device.
+/// [`StorageError::DamagedBackup`](crate::StorageError::DamagedBackup) for a copy that is not as it was written; those
+/// of the device.
 pub(super) async fn apply(
     database: &Arc<Database>,
     log: &Path,

@@ -1,6 +1,7 @@
 //! What a backup says of itself: its moment, and the length and checksum of all that it consists of.
 //!
-//! Invariant: nothing of a backup is used that does not match its manifest, and no more is read of a file than that says.
+//! Invariant: nothing of a backup is used that does not match its manifest, and no more is read of a file than that
+//! says.
 
 use std::collections::BTreeSet;
 use std::fmt;

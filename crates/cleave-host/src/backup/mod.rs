@@ -8,11 +8,12 @@
 //!  TARGET/users           who may connect to the server
 //! ```
 //!
-//! 1. [`Database::backup`](crate::Database::backup): holds the newest state, so that no page of it is used again, copies and verifies what it names, and writes
-//!    the manifest. Writers go on. No log is copied: what is in no root yet is in the state's pages.
+//! 1. [`Database::backup`](crate::Database::backup): holds the newest state, so that no page of it is used again,
+//!    copies and verifies what it names, and writes the manifest. Writers go on. No log is copied: what is in no root
+//!    yet is in the state's pages.
 //! 2. [`check_backup`]: whether a backup is as it was written.
-//! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with what an
-//!    [archive](crate::archive) of the log has behind it.
+//! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with
+//!    what an [archive](crate::archive) of the log has behind it.
 //!
 //! A commit that is in the log neither row by row nor at all is [copied](change) into the archive in the same form.
 //!

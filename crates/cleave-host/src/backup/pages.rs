@@ -1,8 +1,8 @@
-//! The pages of a backup: segments in, one file out in which they lie one after the other, and their directories as they
-//! are there.
+//! The pages of a backup: segments in, one file out in which they lie one after the other, and their directories as
+//! they are there.
 //!
-//! Several pages are read at once, past all caches, and every one is verified before it is written: a backup has no page that
-//! was damaged before it.
+//! Several pages are read at once, past all caches, and every one is verified before it is written: a backup has no
+//! page that was damaged before it.
 
 use std::path::Path;
 use std::sync::Arc;

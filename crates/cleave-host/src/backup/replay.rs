@@ -1,8 +1,9 @@
 //! A restored database and an archived log in, the database at a later moment out.
 //!
-//! Records are made again as recovery makes them, up to the first commit behind the moment that is wanted. Invariant: nothing
-//! is passed over. Each record says which commit before it was the last that is in no log; where that one is not in the database
-//! by then, what comes behind it cannot be had from this backup, and the error says from when on a backup would have it.
+//! Records are made again as recovery makes them, up to the first commit behind the moment that is wanted. Invariant:
+//! nothing is passed over. Each record says which commit before it was the last that is in no log; where that one is
+//! not in the database by then, what comes behind it cannot be had from this backup, and the error says from when on a
+//! backup would have it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

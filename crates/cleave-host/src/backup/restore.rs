@@ -4,7 +4,8 @@
 //! 2. The pages are written to the new database's own device, at the places that the backup's catalog names.
 //! 3. The root comes last, then the mark is removed.
 //!
-//! The database has an identity of its own: the original may go on beside it, and devices that are the original's refuse it.
+//! The database has an identity of its own: the original may go on beside it, and devices that are the original's
+//! refuse it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -32,8 +32,8 @@ impl Database {
 /// interrupted backup left.
 ///
 /// # Errors
-/// [`StorageError::BackupPlace`]; [`StorageError::DamagedTable`] and [`StorageError::DamagedIndex`] for parts that cannot be
-/// read; those of devices; [`Error::Io`]. There is no manifest then, and the database is as it was.
+/// [`StorageError::BackupPlace`]; [`StorageError::DamagedTable`] and [`StorageError::DamagedIndex`] for parts that
+/// cannot be read; those of devices; [`Error::Io`]. There is no manifest then, and the database is as it was.
 async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> {
     let ours = |name: &str| {
         let kept = [CATALOG, PAGES, STATISTICS, USERS, "manifest.new", "lock"];

@@ -1,8 +1,9 @@
-//! What COMMENT ON says of things, by the numbers that PostgreSQL's catalog gives them: a class of things, one of them, and a column of it.
+//! What COMMENT ON says of things, by the numbers that PostgreSQL's catalog gives them: a class of things, one of them,
+//! and a column of it.
 //!
-//! Numbers follow from ids that are never given twice ([`pg_catalog`](crate::statement::select::pg_catalog)), so what is said of something that is gone is nobody
-//! else's; the next COMMENT forgets it. [`CommentsChange`] is what a block made of them, by key, so that blocks side by side keep each
-//! other's.
+//! Numbers follow from ids that are never given twice ([`pg_catalog`](crate::statement::select::pg_catalog)), so what
+//! is said of something that is gone is nobody else's; the next COMMENT forgets it. [`CommentsChange`] is what a block
+//! made of them, by key, so that blocks side by side keep each other's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,11 +4,12 @@
 //! 2. The statement changes [`Transaction::next`], takes space with [`Transaction::claim`], and
 //!    writes pages there, which nothing names yet.
 //! 3. [`Transaction::commit`] makes the pages durable, writes the directories of sealed segments,
-//!    replaces the root (that is the commit), publishes the state and retires what it left. It is a checkpoint of all that was
-//!    logged before.
+//!    replaces the root (that is the commit), publishes the state and retires what it left. It is a checkpoint of all
+//!    that was logged before.
 //!
-//! Small commits are made otherwise: what they change is in the log, and in the [delta](crate::delta) of the state, until
-//! [`Transaction::settle`] makes pages of all of it at once, which no root names yet. [`Transaction::begin`] has that done first.
+//! Small commits are made otherwise: what they change is in the log, and in the [delta](crate::delta) of the state,
+//! until [`Transaction::settle`] makes pages of all of it at once, which no root names yet. [`Transaction::begin`] has
+//! that done first.
 //!
 //! Dropped before that, a transaction leaves the database as it was: its space is free again as
 //! soon as the last write to it has ended. Step 3, from the first file on, cannot be cancelled: it
@@ -118,8 +119,8 @@ impl Transaction {
         Ok(Self { delta, ..Self::on(database, live.state, Kind::Published { turn }) })
     }
 
-    /// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device does not
-    /// take them is [held](super::held), and keeps no other from it. The turn may be another's meanwhile.
+    /// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device
+    /// does not take them is [held](super::held), and keeps no other from it. The turn may be another's meanwhile.
     ///
     /// # Errors
     /// Those of the database's own device; everything is then as it was.
@@ -139,14 +140,16 @@ impl Transaction {
         mut turn: OwnedMutexGuard<()>,
         patience: Duration,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
-        // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not with the turn: a
-        // device that takes long would hold up all who commit. Nobody who has the turn waits for the place, so it may be kept meanwhile.
+        // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not
+        // with the turn: a device that takes long would hold up all who commit. Nobody who has the turn waits for the
+        // place, so it may be kept meanwhile.
         let mut place = match database.beside.try_lock() {
             Ok(place) => Some(place),
             Err(_) => {
                 drop(turn);
                 let place = match database.has_rows_elsewhere() {
-                    // Not for longer than for the device itself: what is written beside then finds another state, and is dropped.
+                    // Not for longer than for the device itself: what is written beside then finds another state, and
+                    // is dropped.
                     true => waiting::timeout(patience, database.beside.lock()).await,
                     false => Some(database.beside.lock().await),
                 };
@@ -186,9 +189,9 @@ impl Transaction {
         }
     }
 
-    /// As [`Transaction::settle`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced
-    /// before the turn is taken, in which only the state and what is [behind it](Delta::behind) are put in place. Who has the turn
-    /// and settles does that too. False: something is to be dealt with under the turn.
+    /// As [`Transaction::settle`], of all that is committed by now, beside those who commit meanwhile: pages are
+    /// written and synced before the turn is taken, in which only the state and what is [behind it](Delta::behind) are
+    /// put in place. Who has the turn and settles does that too. False: something is to be dealt with under the turn.
     pub(crate) async fn settle_beside(database: &Arc<Database>) -> Result<bool> {
         database.check_running()?;
         let mut place = database.beside.lock().await;
@@ -218,7 +221,8 @@ impl Transaction {
         }
     }
 
-    /// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in it.
+    /// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in
+    /// it.
     async fn settled(
         mut self,
         live: &Live,
@@ -323,8 +327,8 @@ impl Transaction {
         matches!(self.kind, Kind::Published { .. } | Kind::Unturned)
     }
 
-    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on pages
-    /// that nothing else names, and which are free again once it is gone.
+    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on
+    /// pages that nothing else names, and which are free again once it is gone.
     pub(crate) fn into_private(mut self) -> Arc<CatalogState> {
         let claims = self.claims.into_values().collect();
         self.next.keep = Some(Arc::new(Keep::new(self.base, claims)));
@@ -336,7 +340,8 @@ impl Transaction {
         (self.next, self.claims)
     }
 
-    /// Makes pages that have a claim of their own part of the commit: those at `named` in `claim`. The rest stays in there.
+    /// Makes pages that have a claim of their own part of the commit: those at `named` in `claim`. The rest stays in
+    /// there.
     pub(crate) fn publish_kept(&mut self, claim: Arc<Claim>, mut named: Vec<Extent>) {
         // Out of order, pages that are named would stay with the claim, and be free with it.
         named.sort_unstable_by_key(|extent| extent.start);
@@ -467,7 +472,8 @@ impl Transaction {
         self.commit_settings().await
     }
 
-    /// Commits a transaction that changes what the database is told to do, its devices among it, and neither rows nor tables.
+    /// Commits a transaction that changes what the database is told to do, its devices among it, and neither rows nor
+    /// tables.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -489,16 +495,17 @@ impl Transaction {
             && let Some(embedded) = database.device(DeviceId::EMBEDDED)
             && let Err(error) = embedded.sync().await
         {
-            // What a device has not synced it may have dropped, and a later sync says nothing of it: pages of commits by the
-            // log among them, which the next opening makes again. One that has not answered may have synced it yet.
+            // What a device has not synced it may have dropped, and a later sync says nothing of it: pages of commits
+            // by the log among them, which the next opening makes again. One that has not answered may have synced it
+            // yet.
             if !error.is_unanswered() {
                 database.stop(&error);
             }
             return Err(error);
         }
         if let Some(log) = database.log() {
-            // Only sequences append meanwhile, and what they have given is asked for after this. A root must not name a place
-            // that the log does not reach after a crash.
+            // Only sequences append meanwhile, and what they have given is asked for after this. A root must not name a
+            // place that the log does not reach after a crash.
             let position = log.resume_from().0;
             database.harden_log(position.max(log.end().0)).await?;
             let tables: BTreeSet<u32> = self.next.table_ids().collect();
@@ -532,8 +539,8 @@ impl Transaction {
         Ok(state)
     }
 
-    /// Makes durable what was written of `tables` on other devices, each asked once; what is settled there is so already. A device
-    /// that fails comes with one of the tables that lie there.
+    /// Makes durable what was written of `tables` on other devices, each asked once; what is settled there is so
+    /// already. A device that fails comes with one of the tables that lie there.
     async fn sync_elsewhere(
         &self,
         tables: &[Arc<TableState>],
@@ -553,7 +560,8 @@ impl Transaction {
         try_join_all(synced).await.map(drop)
     }
 
-    /// Makes durable what this statement has written, side by side: it waits for the slowest device, not for one after the other.
+    /// Makes durable what this statement has written, side by side: it waits for the slowest device, not for one after
+    /// the other.
     async fn sync_claims(&self) -> Result<()> {
         let claims = self.claims.values().chain(self.kept.iter().map(|(claim, _)| claim));
         let written = claims.filter(|claim| claim.block_count() > 0);
@@ -696,8 +704,8 @@ impl Transaction {
 }
 
 impl Beside {
-    /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another one already. Under
-    /// the turn to write.
+    /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another
+    /// one already. Under the turn to write.
     fn put_in_place(self, database: &Database) -> bool {
         let Self { live, mut settled } = self;
         let now = database.live();

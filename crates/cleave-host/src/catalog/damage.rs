@@ -5,9 +5,9 @@
 //!  a file of an index run ─▶ DamagedIndex: nothing writes the table, nothing reads the index
 //! ```
 //!
-//! [`root`](super::root) makes them when a database opens. What the root says of them is kept word for word, so that the
-//! roots written from then on say it too: once the file is back, an opening finds everything as it was. Until they are
-//! dropped their space stays taken, which the root itself tells, and their files stay where they are.
+//! [`root`](super::root) makes them when a database opens. What the root says of them is kept word for word, so that
+//! the roots written from then on say it too: once the file is back, an opening finds everything as it was. Until they
+//! are dropped their space stays taken, which the root itself tells, and their files stay where they are.
 //!
 //! Invariant: what is damaged is in no [`TableState`](super::TableState), so that no statement can take it for whole.
 

@@ -1,8 +1,9 @@
-//! Tables whose last commits wait in the log, since a device of theirs could not take them: which, from where on, and why.
+//! Tables whose last commits wait in the log, since a device of theirs could not take them: which, from where on, and
+//! why.
 //!
-//! Their rows stay in the [delta](crate::delta), and the root says from where the log is read for them, so that all other tables go
-//! on and nothing is lost, whatever becomes of the host meanwhile. They are tried again when the device answers
-//! ([`Database::retry_held`](crate::Database)).
+//! Their rows stay in the [delta](crate::delta), and the root says from where the log is read for them, so that all
+//! other tables go on and nothing is lost, whatever becomes of the host meanwhile. They are tried again when the device
+//! answers ([`Database::retry_held`](crate::Database)).
 //!
 //! Invariant: a table that is held cannot be read or changed, so that nobody sees it without its last commits.
 //! Source: decision 0071.

@@ -243,8 +243,8 @@ impl CatalogState {
     /// The table `name`.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::Held`] where it is
-    /// there and cannot be used.
+    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::Held`] where it
+    /// is there and cannot be used.
     pub fn find_table(&self, name: &str) -> Result<&Arc<TableState>> {
         let table = self.find_known_table(name)?;
         match self.held.reason(table.schema.table_id) {
@@ -513,8 +513,8 @@ pub struct TabletState {
     pub id: TabletId,
     /// Where its pages lie.
     pub device: DeviceId,
-    /// The VID that the next row gets. VIDs are given in load order and never reused: an update ends a row, and what takes
-    /// its place has one of its own.
+    /// The VID that the next row gets. VIDs are given in load order and never reused: an update ends a row, and what
+    /// takes its place has one of its own.
     pub next_vid: u64,
     /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
     /// INSERT appends to.

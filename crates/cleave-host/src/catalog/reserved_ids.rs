@@ -1,6 +1,8 @@
-//! Ids of tables and segments that transactions have taken since the database was opened, be it that they have not committed yet.
+//! Ids of tables and segments that transactions have taken since the database was opened, be it that they have not
+//! committed yet.
 //!
-//! Invariant: two transactions that may both commit never have the same id, though each knows only the state that it began with.
+//! Invariant: two transactions that may both commit never have the same id, though each knows only the state that it
+//! began with.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -10,8 +10,8 @@
 //! 2. [`Rights::may`] answers for a role and a thing. Superusers may everything; owners everything with what is theirs.
 //! 3. [`RightsChange`] is what a block made of it, by key, so that blocks side by side keep each other's.
 //!
-//! [`FIRST`] is the role that every database begins with: a superuser whose name is that of whoever asks. It is not stored,
-//! and what nobody else owns is its.
+//! [`FIRST`] is the role that every database begins with: a superuser whose name is that of whoever asks. It is not
+//! stored, and what nobody else owns is its.
 //!
 //! Source: PostgreSQL's manual, "Database Roles" and "Privileges"; decision 0070.
 

@@ -1,7 +1,8 @@
-//! What a table asks of its rows beyond types, NOT NULL and keys: checks, foreign keys, and columns that make their own values.
+//! What a table asks of its rows beyond types, NOT NULL and keys: checks, foreign keys, and columns that make their own
+//! values.
 //!
-//! Rules are kept as SQL text beside the schema and the indexes, not in them: pages and devices need none of them. What is
-//! made of the text is kept with the rules for as long as a state holds them.
+//! Rules are kept as SQL text beside the schema and the indexes, not in them: pages and devices need none of them. What
+//! is made of the text is kept with the rules for as long as a state holds them.
 //!
 //! Invariant: names of constraints are unique within a table, those of its indexes included, and so are their ids.
 
@@ -173,7 +174,8 @@ fn numbered<T: Copy + Default>(all: &[T], number: u32) -> T {
     all.get(place).copied().unwrap_or_default()
 }
 
-/// Ids of the tables that foreign keys refer to, once somebody asked; a copy of a state begins without, since it may be changed.
+/// Ids of the tables that foreign keys refer to, once somebody asked; a copy of a state begins without, since it may be
+/// changed.
 #[derive(Debug, Default)]
 pub(crate) struct Referenced(OnceLock<BTreeSet<u32>>);
 

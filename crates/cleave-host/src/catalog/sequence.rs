@@ -1,7 +1,7 @@
 //! What a sequence is: its name, its steps and limits, and whose it is. What it has given is [live](crate::sequences).
 //!
-//! Sequences share the namespace of tables and indexes, and the ids of tables. Invariant: the step is not 0, the limits are in
-//! order, and start and last value lie between them.
+//! Sequences share the namespace of tables and indexes, and the ids of tables. Invariant: the step is not 0, the limits
+//! are in order, and start and last value lie between them.
 
 use std::sync::Arc;
 

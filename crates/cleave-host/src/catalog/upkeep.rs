@@ -1,5 +1,5 @@
-//! What a database does with what it no longer needs: settings of the database as a whole, which its root keeps, and what
-//! the log cannot make again.
+//! What a database does with what it no longer needs: settings of the database as a whole, which its root keeps, and
+//! what the log cannot make again.
 
 use std::path::PathBuf;
 
@@ -27,8 +27,8 @@ pub struct Upkeep {
     pub log_copies: Vec<LogCopy>,
     /// Space that nothing here uses, and roots do that such a copy may have: not used again before it has a newer one.
     pub kept: KeptSpace,
-    /// The highest epoch of hosts before the one that took the database over: what copies have of these may have gone another way; 0: none
-    /// did.
+    /// The highest epoch of hosts before the one that took the database over: what copies have of these may have gone
+    /// another way; 0: none did.
     pub taken_over_epoch: u64,
 }
 

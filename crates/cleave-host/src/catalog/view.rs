@@ -66,8 +66,8 @@ impl CatalogState {
         self.views.values()
     }
 
-    /// What the query of `view` calls `name`: one of the tables and views that it was made of, also where a temporary one of
-    /// the session has its name.
+    /// What the query of `view` calls `name`: one of the tables and views that it was made of, also where a temporary
+    /// one of the session has its name.
     pub(crate) fn made_of(&self, view: &ViewState, name: &str) -> Option<MadeOf<'_>> {
         let is_meant = |schema: &TableSchema| view.depends.contains(&schema.table_id);
         if let Some(table) = self.table(name).filter(|table| is_meant(&table.schema)) {

@@ -396,7 +396,8 @@ impl Subject<'_> {
             let fault = Fault::Page(Corruption::Field { field: "kind", found: 0, expected: None });
             return self.damaged(self.place(&self.entry.page), fault);
         }
-        // Columns that the page does not have, since they are younger, are NULL; others are the table's, or were dropped since.
+        // Columns that the page does not have, since they are younger, are NULL; others are the table's, or were
+        // dropped since.
         let known = all_columns(schema);
         let is_strange = |column: &&ColumnRef| {
             !known.contains(column) && page.header.schema_version >= schema.version

@@ -6,11 +6,11 @@
 //!   tablet 2: runs, memtable ─▶ KeyMerge ─┘
 //! ```
 //!
-//! Each tablet by itself is [`indexes`](super::indexes)' matter. Where the table is divided by columns of the index, equal
-//! keys belong in one tablet, and a row elsewhere is told by its page; no keys are compared then.
+//! Each tablet by itself is [`indexes`](super::indexes)' matter. Where the table is divided by columns of the index,
+//! equal keys belong in one tablet, and a row elsewhere is told by its page; no keys are compared then.
 //!
-//! A merge holds a read of each run and the memtables. Tablets that take more than [`CheckOptions::memory_bytes`] together
-//! are compared in groups, each group with each other one.
+//! A merge holds a read of each run and the memtables. Tablets that take more than [`CheckOptions::memory_bytes`]
+//! together are compared in groups, each group with each other one.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -171,8 +171,8 @@ impl Stream<'_> {
         self.block.entry(self.position)
     }
 
-    /// Passes over entries of rows that have ended, and gets the next entries where all of the block are used up; none are
-    /// there after the last.
+    /// Passes over entries of rows that have ended, and gets the next entries where all of the block are used up; none
+    /// are there after the last.
     async fn fill(&mut self) -> Result<()> {
         loop {
             match self.entry() {

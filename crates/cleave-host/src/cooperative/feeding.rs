@@ -1,8 +1,9 @@
-//! What operators above a cut learn while its fragment runs, sent after it: their filters in, commands to the device out.
+//! What operators above a cut learn while its fragment runs, sent after it: their filters in, commands to the device
+//! out.
 //!
-//! A top-k that merges rows of a fragment, or of a join above it, knows with each batch better which rows it will not keep. Each
-//! time rows are asked for, [`Feeding::look`] compares generations, and where one has changed and nothing is under way, sends what
-//! all filters of that scan are by now. So at most one is on its way, and nobody waits for it.
+//! A top-k that merges rows of a fragment, or of a join above it, knows with each batch better which rows it will not
+//! keep. Each time rows are asked for, [`Feeding::look`] compares generations, and where one has changed and nothing is
+//! under way, sends what all filters of that scan are by now. So at most one is on its way, and nobody waits for it.
 //!
 //! Invariant: a filter that is lost, late or refused changes no rows (rule 4): what becomes of it is not looked at.
 

@@ -58,8 +58,8 @@ pub struct FragmentFigures {
     pub waited: Duration,
 }
 
-/// What the host saw of a run, from when it asked for it: when it waited for rows of it, in nanoseconds, and how many bytes of
-/// slots it then had.
+/// What the host saw of a run, from when it asked for it: when it waited for rows of it, in nanoseconds, and how many
+/// bytes of slots it then had.
 #[derive(Debug, Clone, Default)]
 pub struct HostTimeline {
     /// Waiting.

@@ -9,8 +9,8 @@
 //! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
 //!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
 //!    out pages once more.
-//!    What its joins collect that does not lie on these devices, the host makes then ([`sent_rows`](super::sent_rows)): plans of its own, which
-//!    are this node's inputs.
+//!    What its joins collect that does not lie on these devices, the host makes then ([`sent_rows`](super::sent_rows)):
+//!    plans of its own, which are this node's inputs.
 //! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once; the scans of a
 //!    fragment that joins lie on one device. [`Execute`] carries the fragment, the snapshot and the device's morsels of
 //!    every scan; the device admits it.
@@ -65,7 +65,8 @@ use crate::device::Device;
 use crate::error::Error;
 use crate::statement::select::{StatementContext, StatementInput};
 
-/// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about an eighth.
+/// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about
+/// an eighth.
 const KEY_FILTER_SHARE: u64 = 64;
 
 /// Runs a fragment on its devices; see the [module](self).
@@ -451,7 +452,8 @@ impl FragmentExec {
         });
     }
 
-    /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to share.
+    /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to
+    /// share.
     fn helper(
         &self,
         prepared: &Arc<PreparedFragment>,

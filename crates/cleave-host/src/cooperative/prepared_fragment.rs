@@ -1,8 +1,8 @@
 //! A fragment with what the operators above it have learnt by now, ready to be sent, or to run here.
 //!
-//! A hash join above a fragment has read its build side when the fragment's first row is asked for: the keys that it wants
-//! become part of the scans' predicates, and rule out pages once more; those that are too many, or no integers, as Bloom filters
-//! ([`KeysAbove`](cleave_plan::split::KeysAbove)). The same operators run on either side; on the host
+//! A hash join above a fragment has read its build side when the fragment's first row is asked for: the keys that it
+//! wants become part of the scans' predicates, and rule out pages once more; those that are too many, or no integers,
+//! as Bloom filters ([`KeysAbove`](cleave_plan::split::KeysAbove)). The same operators run on either side; on the host
 //! they read pages through the link and the buffer pool.
 
 use std::collections::BTreeMap;

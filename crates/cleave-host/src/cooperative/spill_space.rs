@@ -3,8 +3,8 @@
 //! 1. [`DeviceRun::begin`] sends a fragment without any: most need none, and nothing is taken or told for them.
 //! 2. Where the device answers that its memory does not suffice, before the first row, [`DeviceRun`] takes space on the
 //!    device, and sends the fragment once more, as another run that names it. Its operators put rows aside there
-//!    ([`GraceExec`]). At first that is a few times what the fragment reads; where that is full, all that `device_spill`
-//!    allows.
+//!    ([`GraceExec`]). At first that is a few times what the fragment reads; where that is full, all that
+//!    `device_spill` allows.
 //! 3. Where that does not help either, the error is the one that it would have been, and the host runs the fragment.
 //!
 //! Invariant: the space is this run's alone, and free again as soon as the device has said that the run stands still,
@@ -23,7 +23,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use crate::device::{Claim, ClaimedRun, Device};
 
-/// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, what is put aside is not.
+/// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, what is put aside is
+/// not.
 const BLOCKS_FOR_ONE: u64 = 4;
 /// And beyond those.
 const BLOCKS_BESIDE: u64 = 256;

@@ -1,12 +1,13 @@
-//! PostgreSQL's binary format of COPY, both ways: a head, then records of values that each tell their length, then a mark.
+//! PostgreSQL's binary format of COPY, both ways: a head, then records of values that each tell their length, then a
+//! mark.
 //!
 //! ```text
 //!  PGCOPY\n\377\r\n\0 │ flags (4) │ length of what extends the head (4) │ … │ records │ -1 (2)
 //!  record: count of values (2) │ for each: its length (4), -1: NULL │ its bytes
 //! ```
 //!
-//! Invariant: of a file, at most one record and one batch are in memory; no length in it is believed before as many bytes
-//! have come.
+//! Invariant: of a file, at most one record and one batch are in memory; no length in it is believed before as many
+//! bytes have come.
 //!
 //! Source: PostgreSQL's manual, COPY, "Binary Format".
 

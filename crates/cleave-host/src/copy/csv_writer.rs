@@ -2,8 +2,8 @@
 //!
 //! In CSV a value is quoted only where it must be: it equals the text for NULL, or contains a delimiter, a
 //! quote or a line break, or is `\.` alone; or FORCE_QUOTE says so. In the text format those bytes get a
-//! backslash instead. What is written here, [`CsvReader`](super::CsvReader) reads back with the same options, except that
-//! the text format cannot tell a value that is the text for NULL from NULL: PostgreSQL's has the same gap.
+//! backslash instead. What is written here, [`CsvReader`](super::CsvReader) reads back with the same options, except
+//! that the text format cannot tell a value that is the text for NULL from NULL: PostgreSQL's has the same gap.
 //!
 //! Source: PostgreSQL's `CopyAttributeOutCSV`, `CopyAttributeOutText`.
 

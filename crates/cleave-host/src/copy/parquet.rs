@@ -12,12 +12,12 @@
 //! The `parquet` crate panics on some damaged files, where a length in the metadata turns negative. A load must
 //! not end the process, so such a panic is caught here and becomes an error; the reader is not used after it.
 //!
-//! A batch has about [`BATCH_BYTES`]. How many rows that are the file says of each group of rows, if its writer noted how
-//! long the values are that dictionaries stand for; else it is measured: the first batch is small, and where a later one
-//! is far from the measure the reader begins anew behind it, with other batches.
+//! A batch has about [`BATCH_BYTES`]. How many rows that are the file says of each group of rows, if its writer noted
+//! how long the values are that dictionaries stand for; else it is measured: the first batch is small, and where a
+//! later one is far from the measure the reader begins anew behind it, with other batches.
 //!
-//! Whatever a file says of itself, the headers of its pages bound how many rows a batch may have ([`page_sizes`]); a file whose pages do not fit
-//! in memory is refused before one is decompressed.
+//! Whatever a file says of itself, the headers of its pages bound how many rows a batch may have ([`page_sizes`]); a
+//! file whose pages do not fit in memory is refused before one is decompressed.
 //!
 //! Source: the Parquet format's logical types.
 
@@ -97,8 +97,8 @@ impl ParquetReader {
     /// statement's time in microseconds since 1970-01-01T00:00:00Z, for defaults.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::InputSchema`] for a file that is no Parquet or does not fit the table; SQLSTATE 53200 for
-    /// one whose pages do not fit in `memory`.
+    /// [`Error::Io`], [`Error::InputSchema`] for a file that is no Parquet or does not fit the table; SQLSTATE 53200
+    /// for one whose pages do not fit in `memory`.
     pub fn open(
         path: &Path,
         table: &TableSchema,

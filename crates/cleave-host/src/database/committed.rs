@@ -22,8 +22,8 @@ use crate::error::Result;
 const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
 
 impl Database {
-    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as pages that
-    /// it names are read.
+    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as
+    /// pages that it names are read.
     pub fn catalog(&self) -> Arc<CatalogState> {
         Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner).state)
     }
@@ -47,7 +47,8 @@ impl Database {
             if live.delta.is_settled() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
-            // A large write that has the turn has settled first, and is not waited for; nor is anyone who settles for others.
+            // A large write that has the turn has settled first, and is not waited for; nor is anyone who settles for
+            // others.
             let settling = Box::pin(self.settle_now());
             match select(std::pin::pin!(told), settling).await {
                 Either::Left(_) => {}
@@ -56,8 +57,8 @@ impl Database {
         }
     }
 
-    /// The same for who only reads it, and builds nothing on it: rows that take at most `bytes_max` in memory become no pages of
-    /// devices, but are [passed along](crate::delta::passed).
+    /// The same for who only reads it, and builds nothing on it: rows that take at most `bytes_max` in memory become no
+    /// pages of devices, but are [passed along](crate::delta::passed).
     ///
     /// # Errors
     /// As [`Database::settled`].
@@ -201,9 +202,9 @@ impl Database {
         devices.all(|device| self.device(device).is_some_and(|device| answers(&device)))
     }
 
-    /// Tries again to settle tables that are [held](crate::catalog::held), where their devices answer; not while another writes.
-    /// A statement whose `text` has the name of one asks at once. So that a device that is away costs others little, they ask after
-    /// twice what asking took.
+    /// Tries again to settle tables that are [held](crate::catalog::held), where their devices answer; not while
+    /// another writes. A statement whose `text` has the name of one asks at once. So that a device that is away costs
+    /// others little, they ask after twice what asking took.
     pub(crate) async fn retry_held(self: &Arc<Self>, text: &str) {
         let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
         let mut is_named = false;

@@ -1,5 +1,5 @@
-//! How long a statement waits for devices that it may not need: as long as for any where it names a table that lies there, else no longer
-//! than who has the turn to write.
+//! How long a statement waits for devices that it may not need: as long as for any where it names a table that lies
+//! there, else no longer than who has the turn to write.
 //!
 //! Before a plan is made all that was committed is settled, also of tables that the statement does not read
 //! ([`Database::settled`]). Where a device is slow, they are [held](crate::catalog::held) instead.
@@ -58,8 +58,8 @@ impl Database {
         (!state.tables().any(is_named)).then(|| self.turn_wait())
     }
 
-    /// Waits, without the turn to write, until the devices of table `name` have taken its last commits and shown that they sync: who has
-    /// the turn while it waits for one of them keeps all others from writing.
+    /// Waits, without the turn to write, until the devices of table `name` have taken its last commits and shown that
+    /// they sync: who has the turn while it waits for one of them keeps all others from writing.
     ///
     /// # Errors
     /// Those of [`Device::sync`](crate::device::Device::sync).
@@ -84,8 +84,8 @@ impl Database {
 
 impl Database {
     /// # Errors
-    /// [`StorageError::Unanswered`](crate::StorageError::Unanswered) where a device of `table` owes an answer: another one than the
-    /// database's own any, and that one of pages for as long as it is waited for.
+    /// [`StorageError::Unanswered`](crate::StorageError::Unanswered) where a device of `table` owes an answer: another
+    /// one than the database's own any, and that one of pages for as long as it is waited for.
     pub(crate) fn check_answers(&self, table: &TableState, patience: Duration) -> Result<()> {
         for device in table.devices().into_iter().filter_map(|id| self.device(id)) {
             if device.id() != DeviceId::EMBEDDED && device.owes_answer() {
@@ -96,8 +96,8 @@ impl Database {
         Ok(())
     }
 
-    /// The error of a table whose rows could not be written in time. Which of its devices is slow is not known: each is to show that it
-    /// syncs, and owes an answer until then.
+    /// The error of a table whose rows could not be written in time. Which of its devices is slow is not known: each is
+    /// to show that it syncs, and owes an answer until then.
     pub(crate) fn slow(&self, table: &TableState, waited: Duration) -> Error {
         let is_of_others = lies_elsewhere(table);
         let mut error = None;

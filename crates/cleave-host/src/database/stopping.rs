@@ -1,5 +1,6 @@
-//! When a database stops: after a failure behind which nobody knows what is on its disk, nothing is written any more, and what is
-//! committed and in no page yet cannot be read. Who runs it is told ([`Database::stopped`]), and opens it anew.
+//! When a database stops: after a failure behind which nobody knows what is on its disk, nothing is written any more,
+//! and what is committed and in no page yet cannot be read. Who runs it is told ([`Database::stopped`]), and opens it
+//! anew.
 //!
 //! Source: decision 0095.
 
@@ -41,8 +42,8 @@ impl Database {
         }
     }
 
-    /// Waits until the database has stopped, and says why: the process that has it open should end, and open it anew. The last durable
-    /// commits are found then; here some of what is read can never be made sure.
+    /// Waits until the database has stopped, and says why: the process that has it open should end, and open it anew.
+    /// The last durable commits are found then; here some of what is read can never be made sure.
     pub async fn stopped(&self) -> String {
         loop {
             let told = self.stopped_told.notified();

@@ -1,7 +1,7 @@
 //! What of a delta is behind a commit: the rest of it, once all up to that commit is pages of the next state.
 //!
-//! Rows keep their VIDs and commits their order; both are counted from the new state on. A row that is in pages by then and has ended
-//! behind the commit is one that ends in pages.
+//! Rows keep their VIDs and commits their order; both are counted from the new state on. A row that is in pages by then
+//! and has ended behind the commit is one that ends in pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -11,8 +11,8 @@ use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_p
 use crate::catalog::DeviceId;
 
 impl Delta {
-    /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Takes the room over:
-    /// there is none here any more. Under the turn to write.
+    /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Takes
+    /// the room over: there is none here any more. Under the turn to write.
     pub(crate) fn behind(
         &self,
         number: u64,

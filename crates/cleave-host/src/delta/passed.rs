@@ -5,14 +5,15 @@
 //!                            └▶ rows that end: bits of the version maps ─────────────────────────┘
 //! ```
 //!
-//! To who plans a query the result is a state as any other, in which all is that was committed: its scans read the pages from
-//! memory, fragments get them with the command that starts them and keep them for the run, zone maps rule them out, and the host
-//! takes them first where both sides share a scan. Nothing is written, and nobody who commits waits.
+//! To who plans a query the result is a state as any other, in which all is that was committed: its scans read the
+//! pages from memory, fragments get them with the command that starts them and keep them for the run, zone maps rule
+//! them out, and the host takes them first where both sides share a scan. Nothing is written, and nobody who commits
+//! waits.
 //!
-//! Invariants: such a state is read and never built on: no commit, no private state and no look-up by an index begins with one.
-//! The keys of its rows may be in no index, so whoever narrows a scan by an index leaves their pages in. Rows have the VIDs
-//! that they will have in pages of media.
-//! Source: `update-ndp.txt`, 2.3.3 (*pass along & cache*); rule 14; decision 0089.
+//! Invariants: such a state is read and never built on: no commit, no private state and no look-up by an index begins
+//! with one. The keys of its rows may be in no index, so whoever narrows a scan by an index leaves their pages in. Rows
+//! have the VIDs that they will have in pages of media. Source: `update-ndp.txt`, 2.3.3 (*pass along & cache*); rule
+//! 14; decision 0089.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

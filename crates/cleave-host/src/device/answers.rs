@@ -1,11 +1,12 @@
 //! How long a device is waited for: which commands it has not answered, since when, and when those who wait give up.
 //!
-//! 1. [`Device::sync`] and the other commands that carry no pages wait for the device's *timeout* (`--device-timeout`), and fail with
-//!    [`StorageError::Unanswered`] then. What was sent stays sent: a task goes on waiting for its answer.
-//! 2. Until that comes the device *owes an answer*. Another sync waits for it first, for what is left of the timeout, so that no device
-//!    gets one sync on another; when the timeout is over, all that follow are refused at once.
-//! 3. Who has the turn to write and needs the device for others' sake waits for [`TURN_WAIT`] alone, and holds its tables
-//!    ([`crate::catalog::held`]); while it owes an answer nobody waits for it but those who ask for these tables.
+//! 1. [`Device::sync`] and the other commands that carry no pages wait for the device's *timeout* (`--device-timeout`),
+//!    and fail with [`StorageError::Unanswered`] then. What was sent stays sent: a task goes on waiting for its answer.
+//! 2. Until that comes the device *owes an answer*. Another sync waits for it first, for what is left of the timeout,
+//!    so that no device gets one sync on another; when the timeout is over, all that follow are refused at once.
+//! 3. Who has the turn to write and needs the device for others' sake waits for [`TURN_WAIT`] alone, and holds its
+//!    tables ([`crate::catalog::held`]); while it owes an answer nobody waits for it but those who ask for these
+//!    tables.
 //!
 //! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`TURN_WAIT`].
 //! Source: decision 0096.
@@ -120,8 +121,8 @@ impl Device {
         self.answers.is_owed()
     }
 
-    /// How much longer its own tables' statements wait for what it owes: what is left of the timeout, and a moment in any case, since it
-    /// may just be back.
+    /// How much longer its own tables' statements wait for what it owes: what is left of the timeout, and a moment in
+    /// any case, since it may just be back.
     pub(crate) fn wait_left(&self) -> Duration {
         self.answers.left(self.timeout()).max(TURN_WAIT.min(self.timeout()))
     }
@@ -199,7 +200,8 @@ impl Device {
         Err(self.unanswered(action, patience))
     }
 
-    /// Notes that it did not do in time what it was asked for, whatever that was: it owes an answer until it has synced what it has.
+    /// Notes that it did not do in time what it was asked for, whatever that was: it owes an answer until it has synced
+    /// what it has.
     pub(crate) fn note_slow(self: &Arc<Self>) {
         if self.answers.is_owed() {
             return;

@@ -213,8 +213,8 @@ impl Claim {
         self.state().extents.iter().map(|extent| u64::from(extent.block_count)).sum()
     }
 
-    /// Counts a write that begins. It stays unfinished until [`Claim::finish_write`], and under way until what this gives
-    /// is dropped.
+    /// Counts a write that begins. It stays unfinished until [`Claim::finish_write`], and under way until what this
+    /// gives is dropped.
     pub(super) fn enter_write(&self) -> UnderWay {
         self.state().unfinished_writes += 1;
         UnderWay::begin(&self.under_way)

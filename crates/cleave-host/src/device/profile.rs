@@ -7,11 +7,11 @@
 //!
 //! 1. [`Database::profile`] gives what is known; else what stands in the file, if its key says that it is of this
 //!    device, build, address and start of this machine; else it measures.
-//! 2. The device measures itself ([`Request::Profile`]), in pages that the catalog names and in space that a [`Claim`] holds for the
-//!    while; the host measures its own cores with the same kernels; the link is measured from here.
+//! 2. The device measures itself ([`Request::Profile`]), in pages that the catalog names and in space that a [`Claim`]
+//!    holds for the while; the host measures its own cores with the same kernels; the link is measured from here.
 //!
-//! Profiles are no part of a commit: a file that is lost or damaged is measured again. In a simulation nothing is measured,
-//! asked or written.
+//! Profiles are no part of a commit: a file that is lost or damaged is measured again. In a simulation nothing is
+//! measured, asked or written.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};

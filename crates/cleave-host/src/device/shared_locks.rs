@@ -1,5 +1,5 @@
-//! The lock table that the database shares with a device: its jobs lock rows there before they change them, and so does whoever locks
-//! a row of the device here (see [`Locks::share`]).
+//! The lock table that the database shares with a device: its jobs lock rows there before they change them, and so does
+//! whoever locks a row of the device here (see [`Locks::share`]).
 //!
 //! ```text
 //!  embedded   both sides in this process
@@ -37,7 +37,8 @@ pub struct SharedLocks {
 /// Says what a row's newest version is, where that is not the one of a job's snapshot.
 pub type Newest = Arc<dyn Fn(Row) -> Option<RecId> + Send + Sync>;
 
-/// A run that locks rows, and its place in the host's table, as part of a transaction. Dropped, it ends: after its transaction.
+/// A run that locks rows, and its place in the host's table, as part of a transaction. Dropped, it ends: after its
+/// transaction.
 #[derive(Debug)]
 pub struct LockingJob {
     hosted: Arc<HostedJob>,
@@ -68,8 +69,9 @@ impl SharedLocks {
         Some(Self { host, device, locks: Arc::clone(locks), number, is_remote })
     }
 
-    /// A job of `owner`'s transaction, for a run that [`Link::execute_locking`](cleave_fragment::link::Link::execute_locking)
-    /// begins; None where as many are under way as the table can tell apart.
+    /// A job of `owner`'s transaction, for a run that
+    /// [`Link::execute_locking`](cleave_fragment::link::Link::execute_locking) begins; None where as many are under way
+    /// as the table can tell apart.
     ///
     /// # Errors
     /// Where the device was fenced just now.

@@ -1,8 +1,8 @@
 //! Fragments that write into the space of a claim: an execute in, the rows that the device answers with out.
 //!
-//! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space is
-//! used for nothing else before the device has said that the run stands still. Whoever gives up waiting stops the run.
-//! Where the device cannot be heard any more, the space is doubtful until the next opening.
+//! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
+//! is used for nothing else before the device has said that the run stands still. Whoever gives up waiting stops the
+//! run. Where the device cannot be heard any more, the space is doubtful until the next opening.
 
 use std::sync::Arc;
 
@@ -35,7 +35,8 @@ struct Left {
 }
 
 impl Left {
-    /// A row for each page that fits into what is reserved, and one behind them; of a page's keys less than the page has.
+    /// A row for each page that fits into what is reserved, and one behind them; of a page's keys less than the page
+    /// has.
     fn of(request: &Execute) -> Self {
         let blocks: u64 = request.reserved.iter().map(|extent| u64::from(extent.block_count)).sum();
         let bytes = blocks.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);

@@ -13,8 +13,8 @@ use datafusion::optimizer::AnalyzerRule;
 
 use super::rewrite::rewrite_expressions;
 
-/// Replaces `||` by a function that makes what a whole chain of them gives at once, and functions that the engine did not
-/// look up by the bounded ones of their name; types are settled by then.
+/// Replaces `||` by a function that makes what a whole chain of them gives at once, and functions that the engine did
+/// not look up by the bounded ones of their name; types are settled by then.
 #[derive(Debug)]
 pub struct BoundedFunctions;
 

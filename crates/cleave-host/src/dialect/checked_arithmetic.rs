@@ -1,6 +1,6 @@
-//! Arithmetic of integers that fails instead of wrapping around, of numerics that is fast where they are narrow, and of doubles that
-//! gives no infinity; numerics that become the nearest floats; comparisons of intervals; values that become text
-//! without being told to.
+//! Arithmetic of integers that fails instead of wrapping around, of numerics that is fast where they are narrow, and of
+//! doubles that gives no infinity; numerics that become the nearest floats; comparisons of intervals; values that
+//! become text without being told to.
 
 use cleave_fragment::functions::{
     checked_add, checked_divide, checked_multiply, checked_subtract, float_of, interval_span,
@@ -22,8 +22,8 @@ use super::infinite_times::knowing_infinite;
 use super::rewrite::rewrite_expressions;
 use super::typed_literals::{compares, is_text, is_written};
 
-/// Replaces `+`, `-` and `*` of integers and of numerics, and the minus before an integer, by functions that check; types
-/// are settled by then.
+/// Replaces `+`, `-` and `*` of integers and of numerics, and the minus before an integer, by functions that check;
+/// types are settled by then.
 #[derive(Debug)]
 pub struct CheckedArithmetic;
 

@@ -7,8 +7,8 @@
 //!  FROM unnest(t.list) AS u                 ─▶ FROM LATERAL (SELECT unnest(t.list) AS u) AS u
 //! ```
 //!
-//! What has numbers as its arguments stays what the engine has for it, which gives rows as they are asked for; the others make
-//! a list first.
+//! What has numbers as its arguments stays what the engine has for it, which gives rows as they are asked for; the
+//! others make a list first.
 
 use std::ops::ControlFlow;
 
@@ -175,8 +175,8 @@ fn names_columns(expression: &Expr) -> bool {
     matches!(flow, ControlFlow::Break(true))
 }
 
-/// Of a series of times: literals in quotes have the type of the first argument, and the step is an interval. PostgreSQL has no
-/// series of dates: they are moments.
+/// Of a series of times: literals in quotes have the type of the first argument, and the step is an interval.
+/// PostgreSQL has no series of dates: they are moments.
 fn type_times(args: &mut [Expr]) {
     let [first, rest @ .., step] = args else { return };
     if rest.len() != 1 {

@@ -1,7 +1,8 @@
-//! Conditions before what they guard: in `x <> 0 AND 1 / x > 2` the division is asked of no row for which `x <> 0` does not hold.
+//! Conditions before what they guard: in `x <> 0 AND 1 / x > 2` the division is asked of no row for which `x <> 0` does
+//! not hold.
 //!
-//! The engine computes both sides of AND and OR for a whole batch of rows unless the left side is the same for nearly all of them, and
-//! makes ANDs and ORs of a CASE between conditions. So, where the right side can fail:
+//! The engine computes both sides of AND and OR for a whole batch of rows unless the left side is the same for nearly
+//! all of them, and makes ANDs and ORs of a CASE between conditions. So, where the right side can fail:
 //!
 //! ```text
 //!   a AND b                     ─▶   CASE a WHEN true THEN b WHEN false THEN false ELSE (CASE b WHEN false THEN false END) END
@@ -10,13 +11,14 @@
 //!   WHERE a AND b               ─▶   WHERE a AND CASE a WHEN true THEN b ELSE false END
 //! ```
 //!
-//! A CASE with a value to compare is computed branch by branch, each for the rows that come to it, and no rule takes it apart. Of WHERE and
-//! ON the conditions stay apart, so that each goes as far down as it can: one that can fail takes those before it along
-//! that speak of its tables alone. Before WHERE come the conditions of an inner join's ON, and of an outer join's whose
-//! rows of NULLs WHERE leaves out: it is made an inner one here. A condition that compares columns of both sides of a
-//! join is asked as a key, as in PostgreSQL.
+//! A CASE with a value to compare is computed branch by branch, each for the rows that come to it, and no rule takes it
+//! apart. Of WHERE and ON the conditions stay apart, so that each goes as far down as it can: one that can fail takes
+//! those before it along that speak of its tables alone. Before WHERE come the conditions of an inner join's ON, and of
+//! an outer join's whose rows of NULLs WHERE leaves out: it is made an inner one here. A condition that compares
+//! columns of both sides of a join is asked as a key, as in PostgreSQL.
 //!
-//! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal cost.
+//! Source: PostgreSQL's documentation, "Expression Evaluation Rules", and how it evaluates AND, OR and quals of equal
+//! cost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

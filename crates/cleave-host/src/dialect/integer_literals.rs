@@ -1,12 +1,12 @@
 //! Whole numbers as they are written: an `integer` where they fit, as in PostgreSQL; the engine makes bigints of them.
 //!
-//! That matters where the type of a result follows: a sum of integers is a bigint, that of bigints a numeric, and 2147483647 + 1
-//! is out of range. [`as_integer`] gives an operand of an operator, an argument of an aggregate or an item of a list its type as they
-//! are planned; [`type_integers`] does it in the syntax tree, by a cast, for what stands by itself: an item of SELECT, a
-//! value of VALUES, a result of CASE or COALESCE.
+//! That matters where the type of a result follows: a sum of integers is a bigint, that of bigints a numeric, and
+//! 2147483647 + 1 is out of range. [`as_integer`] gives an operand of an operator, an argument of an aggregate or an
+//! item of a list its type as they are planned; [`type_integers`] does it in the syntax tree, by a cast, for what
+//! stands by itself: an item of SELECT, a value of VALUES, a result of CASE or COALESCE.
 //!
-//! Deliberately left alone: places of columns (`ORDER BY 1`), row counts of LIMIT, and arguments of functions, whose types do not
-//! depend on it.
+//! Deliberately left alone: places of columns (`ORDER BY 1`), row counts of LIMIT, and arguments of functions, whose
+//! types do not depend on it.
 
 use std::ops::ControlFlow;
 

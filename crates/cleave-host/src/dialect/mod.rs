@@ -2,8 +2,8 @@
 //!
 //! 0. [`query_names`]: columns of queries within a query have PostgreSQL's names, and USING merges as it does there.
 //! 1. [`lower_syntax`]: casts to `varchar(n)` cut, `1e300` is a double, rows of several values are compared by these,
-//!    `a.b` is a column of a table `a` around a subquery before it is a field of a column, and functions have PostgreSQL's
-//!    names; those that make text are our [own](functions).
+//!    `a.b` is a column of a table `a` around a subquery before it is a field of a column, and functions have
+//!    PostgreSQL's names; those that make text are our [own](functions).
 //! 2. [`PostgresTypes`]: `timestamp` is in microseconds, `uuid` is a type.
 //! 3. [`PostgresOperators`]: a literal in quotes has no type of its own and takes that of the other side, where the
 //!    engine would refuse the pair; dates and days add up, and dates and hours; [`operand_types`] refuses what
@@ -14,14 +14,15 @@
 //!    [`VolatileOperands`]: `random()` is one value for both bounds of BETWEEN.
 //!    [`CopiedArguments`]: `coalesce` within `coalesce` does not grow without bound.
 //!    [`WindowFrames`]: frames of windows over every type that sorts.
-//! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles are not
-//!    divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and what becomes text is written as PostgreSQL does.
+//! 6. [`CheckedArithmetic`]: integers overflow with an error, numerics are computed in 64 bits where they fit, doubles
+//!    are not divided by zero, times may be [infinite](infinite_times), intervals compare by their length, and what
+//!    becomes text is written as PostgreSQL does.
 //! 7. [`BoundedFunctions`]: what may take any amount of memory ends with an error instead.
 //! 8. [`Guards`]: what can fail is not asked of rows that a condition before it has left out.
 //! 9. [`IntervalKeys`]: intervals are sorted, grouped and joined by their length.
 //!
-//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 9 after. What a
-//! device runs has been through all of it, so both sides mean the same.
+//! 0 and 1 act on the syntax tree, 2 and 3 while it becomes a plan, 4 and 5 before the engine settles types, 6 to 9
+//! after. What a device runs has been through all of it, so both sides mean the same.
 //!
 //! Source: PostgreSQL's documentation, "Type Conversion" and "Mathematical Functions and Operators".
 

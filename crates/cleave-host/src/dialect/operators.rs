@@ -18,7 +18,8 @@ use super::operand_types::{Does, check_operands};
 use super::typed_literals::typed_literal;
 use super::window_exclusion::excluding;
 
-/// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are integers.
+/// Plans comparisons with literals in quotes, sums of dates and days, and multiples of intervals; whole numbers are
+/// integers.
 #[derive(Debug)]
 pub struct PostgresOperators;
 
@@ -133,7 +134,8 @@ fn is_apart(data_type: &DataType) -> bool {
     )
 }
 
-/// An interval that is multiplied or divided; and a part of a time that is divided, of which PostgreSQL keeps the fraction.
+/// An interval that is multiplied or divided; and a part of a time that is divided, of which PostgreSQL keeps the
+/// fraction.
 fn scaled(expr: &RawBinaryExpr, left: &DataType, right: &DataType) -> Option<Expr> {
     use BinaryOperator::{Divide, Multiply};
     let is_interval =

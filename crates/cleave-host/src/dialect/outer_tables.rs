@@ -1,8 +1,8 @@
 //! Columns of tables around a subquery, by the whole names of these tables.
 //!
-//! `a.b` is column `b` of the nearest table `a`. Within a query that has no table `a` but a column of that name, the engine
-//! takes it for a field of this column, and does not look further. No column is called as the catalog is, so that a name with the
-//! catalog and the schema before it is one of a table.
+//! `a.b` is column `b` of the nearest table `a`. Within a query that has no table `a` but a column of that name, the
+//! engine takes it for a field of this column, and does not look further. No column is called as the catalog is, so
+//! that a name with the catalog and the schema before it is one of a table.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -1,6 +1,7 @@
 //! `(start, end) OVERLAPS (start, end)`: whether two periods have a moment in common.
 //!
-//! A period's ends are in any order, its second may be a length, and it ends before its end, but where it is a moment alone.
+//! A period's ends are in any order, its second may be a length, and it ends before its end, but where it is a moment
+//! alone.
 //!
 //! Source: PostgreSQL's manual, "Date/Time Functions and Operators"; its `overlaps_timestamp`.
 

@@ -1,5 +1,5 @@
-//! Comparisons of rows of several values, which the engine takes for comparisons of structures, where NULL equals NULL: said of
-//! their values.
+//! Comparisons of rows of several values, which the engine takes for comparisons of structures, where NULL equals NULL:
+//! said of their values.
 //!
 //! ```text
 //!  (a, b) = (c, d)         ─▶ a = c AND b = d
@@ -12,8 +12,8 @@
 
 use datafusion::sql::sqlparser::ast::{self, BinaryOperator as Op, Expr};
 
-/// Of a list of more rows, each value is looked up in those of its place first, in one step: that leaves few rows to compare, and
-/// what an index or the bounds of a page know of a column is of use.
+/// Of a list of more rows, each value is looked up in those of its place first, in one step: that leaves few rows to
+/// compare, and what an index or the bounds of a page know of a column is of use.
 const COMPARED_MAX: usize = 64;
 
 /// Says so in the place of `expression`, if it is such a one.

@@ -1,8 +1,8 @@
 //! INTERSECT and EXCEPT, the columns of both sides brought to common types, and with ALL over multisets.
 //!
-//! The engine joins the sides as they are: `EXCEPT ALL` would leave out every copy of a row that the other side has once, and
-//! the result would have the types of the left side. With ALL each copy of a row gets its number among its equals, and
-//! is looked for on the other side together with that number:
+//! The engine joins the sides as they are: `EXCEPT ALL` would leave out every copy of a row that the other side has
+//! once, and the result would have the types of the left side. With ALL each copy of a row gets its number among its
+//! equals, and is looked for on the other side together with that number:
 //!
 //! ```text
 //!  Join [columns]   ─▶   Projection [columns] ◀─ Join [columns, copy] ◀─ Projection [columns, row_number() AS copy], twice

@@ -1,7 +1,7 @@
 //! Patterns of `SIMILAR TO` as regular expressions.
 //!
-//! `%` and `_` are what they are for `LIKE`; `| * + ? { } ( ) [ ]` what they are for regular expressions; all else, `. ^ $`
-//! among it, stands for itself. The whole text must match.
+//! `%` and `_` are what they are for `LIKE`; `| * + ? { } ( ) [ ]` what they are for regular expressions; all else, `.
+//! ^ $` among it, stands for itself. The whole text must match.
 //!
 //! Source: PostgreSQL's documentation, "SIMILAR TO Regular Expressions"; its `similar_escape_internal`.
 

@@ -161,7 +161,8 @@ fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     }
 }
 
-/// `ceil`, `floor`, `trunc` and `round`: of numerics, they have no digits that are zero in any case; a double rounds to even.
+/// `ceil`, `floor`, `trunc` and `round`: of numerics, they have no digits that are zero in any case; a double rounds to
+/// even.
 fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
     let [value, digits @ ..] = function.args.as_mut_slice() else {
         return Expr::ScalarFunction(function);

@@ -1,5 +1,6 @@
-//! Comparisons of a date with a moment become comparisons of days: `day < date '1995-01-01' + interval '1 year'` compares a date
-//! with a timestamp, as PostgreSQL has it, and pages, indexes and tablets are chosen by the column itself.
+//! Comparisons of a date with a moment become comparisons of days: `day < date '1995-01-01' + interval '1 year'`
+//! compares a date with a timestamp, as PostgreSQL has it, and pages, indexes and tablets are chosen by the column
+//! itself.
 //!
 //! ```text
 //!   day::timestamp <  '1996-01-01 00:00'   ─▶   day <  '1996-01-01'

@@ -1,11 +1,11 @@
 //! Planning that can be stopped and has bounds: what plans a statement in, its plan or the reason why it has none out.
 //!
-//! 1. [`Planning::over`] plans on a thread that may be busy, so that whoever waits for the plan hears of a cancel request or of a
-//!    timeout, and its neighbours on the same thread are served. Dropping the future stops the planning. A small statement is planned
-//!    where it is asked.
-//! 2. While it plans, each rule of the engine looks before it begins ([`watched_rules`]) whether somebody still waits for the plan
-//!    ([`check`]) and whether the plan has grown beyond its bound ([`check_size`]). Rules that the engine applies to each operator
-//!    look at each operator.
+//! 1. [`Planning::over`] plans on a thread that may be busy, so that whoever waits for the plan hears of a cancel
+//!    request or of a timeout, and its neighbours on the same thread are served. Dropping the future stops the
+//!    planning. A small statement is planned where it is asked.
+//! 2. While it plans, each rule of the engine looks before it begins ([`watched_rules`]) whether somebody still waits
+//!    for the plan ([`check`]) and whether the plan has grown beyond its bound ([`check_size`]). Rules that the engine
+//!    applies to each operator look at each operator.
 //! 3. What a plan is expected to take of memory is taken from that of queries, and given back when the plan is there.
 //!
 //! One call of one rule cannot be stopped in its midst; the bound on operators bounds it.
@@ -160,7 +160,8 @@ pub(crate) fn check_size(plan: &LogicalPlan) -> EngineResult<()> {
     CURRENT.try_with(|planning| planning.check_size(plan, true)).unwrap_or(Ok(()))
 }
 
-/// As [`check_size`], of what stands behind a name, by the operators alone; it is counted each time that the name is used.
+/// As [`check_size`], of what stands behind a name, by the operators alone; it is counted each time that the name is
+/// used.
 ///
 /// # Errors
 /// [`Fault::TooComplex`].

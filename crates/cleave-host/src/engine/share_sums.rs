@@ -1,5 +1,5 @@
-//! Averages of whole numbers and of numerics become their sum and their count, which other aggregates of the statement may have made
-//! already, and a division above the aggregate.
+//! Averages of whole numbers and of numerics become their sum and their count, which other aggregates of the statement
+//! may have made already, and a division above the aggregate.
 //!
 //! ```text
 //!   Aggregate [sum(x), avg(x)]   ─▶   Projection [sum, average_of(sum, count)] ◀─ Aggregate [sum(x), count(x)]

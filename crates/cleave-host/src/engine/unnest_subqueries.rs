@@ -1,7 +1,7 @@
 //! Subqueries as joins, where the engine's own rules have another meaning than PostgreSQL, or none.
 //!
-//! The engine makes joins of EXISTS and IN among conditions, and of scalar subqueries that are aggregates of rows that equal
-//! those around: these are left to it. All others become columns of what is below the node that they stand in:
+//! The engine makes joins of EXISTS and IN among conditions, and of scalar subqueries that are aggregates of rows that
+//! equal those around: these are left to it. All others become columns of what is below the node that they stand in:
 //!
 //! ```text
 //!  (q)            ─▶ LEFT JOIN with q for all values of what it names around it (`dependent`), and an error where it has
@@ -119,7 +119,8 @@ fn unnest(plan: LogicalPlan, names: &Names) -> Result<LogicalPlan> {
     plan.data.recompute_schema()
 }
 
-/// `plan`, whose column is NULL where it has no row: the engine takes one that is NOT NULL for one that always is there.
+/// `plan`, whose column is NULL where it has no row: the engine takes one that is NOT NULL for one that always is
+/// there.
 fn or_null(plan: LogicalPlan) -> Result<LogicalPlan> {
     let is_nullable = plan.schema().fields().iter().all(|field| field.is_nullable());
     if is_nullable || has_one_row(&plan) {

@@ -4,13 +4,14 @@
 //! 2. What is missing is either on its way for somebody else, and waited for, or fetched here; the pool's
 //!    [`Flights`](crate::buffer_pool::Flights) say which.
 //! 3. What was fetched is put into the pool, and only then is it on its way no more.
-//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and holds them opened in the place of their parts.
+//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and holds them opened in the place of their
+//!    parts.
 //!
 //! A fetch is a task of its own: whoever waits for it does not depend on whoever began it being polled. Whoever is
 //! told that a fetch of somebody else failed fetches again, and has an error of its own.
 //!
-//! Invariant: the flights are not locked while a task begins. A runtime that is ending drops it there and then, and with
-//! it the [`Landing`], which locks them.
+//! Invariant: the flights are not locked while a task begins. A runtime that is ending drops it there and then, and
+//! with it the [`Landing`], which locks them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -287,7 +288,8 @@ impl PooledPages {
         }
     }
 
-    /// Puts a page into the pool that the host has just written: whoever reads it next, to add rows to it or to scan it, finds it.
+    /// Puts a page into the pool that the host has just written: whoever reads it next, to add rows to it or to scan
+    /// it, finds it.
     pub(crate) fn keep_written(&self, segment: SegmentRef, page: PageRef, bytes: &[u8]) {
         let read = PageRead { segment, page, columns: Vec::new() };
         if let Ok(whole) = WholePage::new(&read, Bytes::copy_from_slice(bytes)) {

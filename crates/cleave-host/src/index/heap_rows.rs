@@ -8,8 +8,8 @@ use cleave_store::{
 
 use crate::error::Result;
 
-/// All rows of the pages `entries` of `segment`, with the columns of `projection`: a batch a page, each with the VIDs of
-/// its rows.
+/// All rows of the pages `entries` of `segment`, with the columns of `projection`: a batch a page, each with the VIDs
+/// of its rows.
 ///
 /// # Errors
 /// Those of reading pages.

@@ -1,5 +1,5 @@
-//! Entries of an index in the order of their keys, as many as are wanted: from memtable and runs, and, merged the same way, from
-//! wherever else rows are that have the same keys.
+//! Entries of an index in the order of their keys, as many as are wanted: from memtable and runs, and, merged the same
+//! way, from wherever else rows are that have the same keys.
 
 use std::cmp::Ordering;
 
@@ -52,8 +52,8 @@ impl<T> Walked<T> {
 }
 
 impl TabletIndex {
-    /// The entries that `walk` asks for and whose rows `is_wanted`, in its order, and those equal to the last; None: too many
-    /// pages lie before them. `is_search_key`: the range is that of one search key.
+    /// The entries that `walk` asks for and whose rows `is_wanted`, in its order, and those equal to the last; None:
+    /// too many pages lie before them. `is_search_key`: the range is that of one search key.
     ///
     /// # Errors
     /// Those of reading pages.

@@ -1,4 +1,5 @@
-//! Records of small commits in, the same commits in the delta out: many at once, since one alone costs ten times as much.
+//! Records of small commits in, the same commits in the delta out: many at once, since one alone costs ten times as
+//! much.
 //!
 //! ```text
 //!  record ─▶ Gathered: by tablet, columns that grow and VIDs that end ─▶ delta, as one commit with the number of the last ─▶ pages
@@ -8,9 +9,9 @@
 //! 2. [`Redo`] puts it into the delta when it is large, and the delta into pages when that is.
 //! 3. [`recover`] does so with all that a log has.
 //!
-//! Nobody sees what is between two commits while they are made again: a row that one of them began and another ended is there for none.
-//! Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that does not fit is an error that names
-//! its place. Source: rules 25 and 27.
+//! Nobody sees what is between two commits while they are made again: a row that one of them began and another ended is
+//! there for none. Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that does
+//! not fit is an error that names its place. Source: rules 25 and 27.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -7,13 +7,13 @@
 //!  │ u8, 1 │ varint    │ u8 [, bitmap] │          │
 //! ```
 //!
-//! Columns are those of the table, in their order, so neither names nor types are written. *Nulls* is 0 where there are none, else 1
-//! and a bit for each row, set where there is a value. Of values, those that are not NULL are written: whole numbers, dates, times
-//! and decimals as varints in zigzag, text and bytes with their length as a varint before, all else as it lies in memory,
-//! little-endian.
+//! Columns are those of the table, in their order, so neither names nor types are written. *Nulls* is 0 where there are
+//! none, else 1 and a bit for each row, set where there is a value. Of values, those that are not NULL are written:
+//! whole numbers, dates, times and decimals as varints in zigzag, text and bytes with their length as a varint before,
+//! all else as it lies in memory, little-endian.
 //!
-//! An Arrow IPC message of one row takes some 500 bytes and 8 µs. Logs of earlier builds have these in the same place: such a
-//! message begins with 0xFF. These builds refuse what begins with [`FORM`], since it is no message.
+//! An Arrow IPC message of one row takes some 500 bytes and 8 µs. Logs of earlier builds have these in the same place:
+//! such a message begins with 0xFF. These builds refuse what begins with [`FORM`], since it is no message.
 //!
 //! Invariant: a [`RowsBuilder`] gives the rows that [`encode`] was given, or says what is wrong. Decision 0067.
 

@@ -1,16 +1,17 @@
 //! One copy of the log: what the host has in, acknowledged on the device out.
 //!
-//! 1. [`Copier::reach`] waits until the device has the log up to a place, and the root. Who comes first leads: all that is durable on
-//!    the host by then goes in one write and one sync; who comes meanwhile waits for the next one.
+//! 1. [`Copier::reach`] waits until the device has the log up to a place, and the root. Who comes first leads: all that
+//!    is durable on the host by then goes in one write and one sync; who comes meanwhile waits for the next one.
 //! 2. A root that is newer than the copy's goes with it: first the files, synced, then the stamp that names them.
 //! 3. [`Copier::shortage`] says, before a root is written, what space the copy of it will want.
-//! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds. Where that has another log than this
-//!    host, since the host went on from a copy that had less, or cannot be compared with it, the copy gets a new ring with its next root.
+//! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds. Where that has
+//!    another log than this host, since the host went on from a copy that had less, or cannot be compared with it, the
+//!    copy gets a new ring with its next root.
 //!
-//! Invariants: the copy is a beginning of the host's log, and never has what the host may lose. What it has of the log fits its root: no
-//! commit is in it that was made on a definition behind that root. A slot whose write may still be on
-//! its way, since its link was lost, is not used again before the next opening, nor are files' blocks. A root that may be there keeps its
-//! pages until a newer one surely is. A step that was begun runs to its end, whoever waits.
+//! Invariants: the copy is a beginning of the host's log, and never has what the host may lose. What it has of the log
+//! fits its root: no commit is in it that was made on a definition behind that root. A slot whose write may still be on
+//! its way, since its link was lost, is not used again before the next opening, nor are files' blocks. A root that may
+//! be there keeps its pages until a newer one surely is. A step that was begun runs to its end, whoever waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -142,8 +143,8 @@ impl Copier {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until the device has the log up to `end`, which is durable on the host, and the root of `generation`. False: it needs more
-    /// space first.
+    /// Waits until the device has the log up to `end`, which is durable on the host, and the root of `generation`.
+    /// False: it needs more space first.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`].
@@ -408,7 +409,8 @@ impl Copier {
                 continue;
             }
             let Some(bytes) = wanted.read(directory) else {
-                // Who has committed meanwhile may have removed it. If not, what needs it is damaged here, and would be there.
+                // Who has committed meanwhile may have removed it. If not, what needs it is damaged here, and would be
+                // there.
                 if database.durable().generation != state.generation {
                     return Err(Stopped::Outdated);
                 }
@@ -594,8 +596,8 @@ impl Shipped {
         }
     }
 
-    /// Goes on from what was found in the space of `asked`. What only another host took space for may be a table's here: such files
-    /// are written again, and so is the log if its ring lies there.
+    /// Goes on from what was found in the space of `asked`. What only another host took space for may be a table's
+    /// here: such files are written again, and so is the log if its ring lies there.
     fn take(&mut self, found: Found, asked: &LogCopy) {
         self.is_astray |= !is_within(asked, found.stamp.ring());
         self.sequence_max = found.sequence_max;
@@ -655,8 +657,8 @@ fn is_within(asked: &LogCopy, extent: Extent) -> bool {
     arenas.any(|arena| arena.start <= extent.start && extent.end() <= arena.end())
 }
 
-/// Whether a host wrote `stamp` that was there before the one that took over the database of `state`: its roots, and the end of its
-/// log, may be none of this one's.
+/// Whether a host wrote `stamp` that was there before the one that took over the database of `state`: its roots, and
+/// the end of its log, may be none of this one's.
 fn is_before_takeover(stamp: &Stamp, state: &CatalogState) -> bool {
     stamp.epoch <= state.upkeep.taken_over_epoch
 }
@@ -692,8 +694,8 @@ fn add_log(
     Ok(items.collect())
 }
 
-/// Whether the ring of `stamp` lacks what the log has behind `position`, or is too small for a log that ends at `end` beside what the stamp
-/// counts on, with a part of it to spare.
+/// Whether the ring of `stamp` lacks what the log has behind `position`, or is too small for a log that ends at `end`
+/// beside what the stamp counts on, with a part of it to spare.
 fn needs_ring(stamp: &Stamp, end: u64, position: u64, part: u64) -> bool {
     let ring = u64::from(stamp.ring_blocks) * BLOCK;
     let spare = if part > 1 { ring / part } else { 0 };

@@ -1,10 +1,11 @@
 //! Finding and reading a copy on a device: an anchor in, the newest stamp that holds out, and behind it files and log.
 //!
-//! A stamp holds if all that it was written together with is there as it was written: the blocks of the log, the list, and the
-//! root in it. Where the newest one was torn by a crash, the one before it holds, and nothing that it lacks was acknowledged.
+//! A stamp holds if all that it was written together with is there as it was written: the blocks of the log, the list,
+//! and the root in it. Where the newest one was torn by a crash, the one before it holds, and nothing that it lacks was
+//! acknowledged.
 //!
-//! Invariant: what is read is bounded by what the device says that it has, and by [`FILE_BYTES_MAX`]; nothing is believed that
-//! does not match its checksum.
+//! Invariant: what is read is bounded by what the device says that it has, and by [`FILE_BYTES_MAX`]; nothing is
+//! believed that does not match its checksum.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -59,8 +60,8 @@ pub(super) async fn search(device: &Device, database: [u8; 16], block_count: u64
     Err(fault(device, reason))
 }
 
-/// Looks at all places on `device`, of so many blocks, at which a copy of the log of `database` may begin; the newest one that
-/// holds.
+/// Looks at all places on `device`, of so many blocks, at which a copy of the log of `database` may begin; the newest
+/// one that holds.
 ///
 /// # Errors
 /// Those of the device.

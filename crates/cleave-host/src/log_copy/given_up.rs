@@ -1,12 +1,14 @@
-//! Word of a copy that was given up, on the devices that are there: the copy itself may be away, and know nothing of it.
+//! Word of a copy that was given up, on the devices that are there: the copy itself may be away, and know nothing of
+//! it.
 //!
-//! 1. Who gives a copy up asks first who is there ([`answering`]): a host of which a device says that another one has taken the database
-//!    over gives nothing up, or it would acknowledge again what nobody has.
-//! 2. [`tell`] writes it before the root says that the copy is wanted no more: a [`Head`] that names the copy and the epoch, where a
-//!    search looks for copies, with no stamps behind it. In the root it is a [`LogCopy`] that has ended, so that its space is its own.
-//!    Devices that answer later are told then, as long as the copy is not erased ([`end_given_up`](super::end_given_up)).
-//! 3. A takeover from that copy asks the other devices that its root names ([`is_told`]). A stamp of a later epoch is newer than the
-//!    word: somebody took over from the copy in spite of it, or its database was opened anew with it.
+//! 1. Who gives a copy up asks first who is there ([`answering`]): a host of which a device says that another one has
+//!    taken the database over gives nothing up, or it would acknowledge again what nobody has.
+//! 2. [`tell`] writes it before the root says that the copy is wanted no more: a [`Head`] that names the copy and the
+//!    epoch, where a search looks for copies, with no stamps behind it. In the root it is a [`LogCopy`] that has ended,
+//!    so that its space is its own. Devices that answer later are told then, as long as the copy is not erased
+//!    ([`end_given_up`](super::end_given_up)).
+//! 3. A takeover from that copy asks the other devices that its root names ([`is_told`]). A stamp of a later epoch is
+//!    newer than the word: somebody took over from the copy in spite of it, or its database was opened anew with it.
 //! 4. Once the copy is erased, so is the word.
 //!
 //! Invariant: a device that does not answer, or has no room, is not told yet, and the copy is given up all the same.
@@ -28,8 +30,8 @@ use crate::error::{Error, Result};
 /// The devices elsewhere that answer now.
 ///
 /// # Errors
-/// [`StorageError::Copied`](crate::StorageError::Copied) and [`StorageError::Superseded`](crate::StorageError::Superseded): another host
-/// has taken the database over.
+/// [`StorageError::Copied`](crate::StorageError::Copied) and
+/// [`StorageError::Superseded`](crate::StorageError::Superseded): another host has taken the database over.
 pub(super) async fn answering(database: &Arc<Database>) -> Result<Vec<Arc<Device>>> {
     let elsewhere = database.devices().into_iter().filter(|device| !is_own(device));
     let asked = elsewhere.map(|device| async move {
@@ -74,7 +76,8 @@ pub(super) fn untold<'a>(
     devices.iter().filter(move |device| device.id().0 != copy.device && !knows(device))
 }
 
-/// Tells those of `devices` that were not told yet, and that `transaction` still has, that it gives up `copy`; whether any was.
+/// Tells those of `devices` that were not told yet, and that `transaction` still has, that it gives up `copy`; whether
+/// any was.
 ///
 /// # Errors
 /// Those of a device that has answered.

@@ -8,8 +8,8 @@
 //!            └── a stamp: where ring and list lie, how far the log goes, and the bytes behind its last whole block
 //! ```
 //!
-//! Invariant: a block that the newest acknowledged stamp counts on is not written before a newer one is acknowledged. So of
-//! two stamps one always holds, whatever tears.
+//! Invariant: a block that the newest acknowledged stamp counts on is not written before a newer one is acknowledged.
+//! So of two stamps one always holds, whatever tears.
 
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::Format;

@@ -6,17 +6,21 @@
 //!  takeover: stamp ─▶ root, files and log into a new folder ─▶ opened there, in a higher epoch
 //! ```
 //!
-//! 1. `ALTER SYSTEM SET log_copy` names the devices; [`set`] puts them into the root, with the space that each reserves.
-//! 2. [`Copies::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the device lacks.
+//! 1. `ALTER SYSTEM SET log_copy` names the devices; [`set`] puts them into the root, with the space that each
+//!    reserves.
+//! 2. [`Copies::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the device
+//!    lacks.
 //! 3. [`prepare`] sees to it, before a root is written, that the copy has room for it.
-//!    Who gives a copy up tells the other devices ([`given_up`]), and it is erased when its device answers ([`end_given_up`]).
-//! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies there.
+//!    Who gives a copy up tells the other devices ([`given_up`]), and it is erased when its device answers
+//!    ([`end_given_up`]).
+//! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies
+//!    there.
 //!
-//! A copy is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was taken over can
-//! acknowledge nothing any more, since the device refuses it.
+//! A copy is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was
+//! taken over can acknowledge nothing any more, since the device refuses it.
 //!
-//! Invariant: while a copy is asked for, nothing is acknowledged that it does not have. Source: issue 5, part 4; rules 25, 27 and 29;
-//! decision 0074.
+//! Invariant: while a copy is asked for, nothing is acknowledged that it does not have. Source: issue 5, part 4; rules
+//! 25, 27 and 29; decision 0074.
 
 mod copier;
 mod found;
@@ -82,7 +86,8 @@ impl Copies {
         self.is_on.store(source::asked(state).next().is_some(), Ordering::Release);
     }
 
-    /// Begins with `state`, which an opening has found: the copies may have it, or any before it, and lack what it defines.
+    /// Begins with `state`, which an opening has found: the copies may have it, or any before it, and lack what it
+    /// defines.
     pub(crate) fn open(&self, database: &Database, state: &Arc<CatalogState>) -> Result<()> {
         let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
         for asked in source::asked(state) {
@@ -110,7 +115,8 @@ impl Copies {
         self.wanted_end.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Asks likewise for the root of `generation`. Before a commit may be made on it, so that the copies have it before that.
+    /// Asks likewise for the root of `generation`. Before a commit may be made on it, so that the copies have it before
+    /// that.
     pub(crate) fn want_root(&self, generation: u64) {
         self.wanted_generation.fetch_max(generation, Ordering::AcqRel);
     }
@@ -120,8 +126,8 @@ impl Copies {
         self.wanted_generation.load(Ordering::Acquire) > generation
     }
 
-    /// Waits until all copies have the log up to `end`, which is durable here, and what else is asked for. The turn to write must be
-    /// free.
+    /// Waits until all copies have the log up to `end`, which is durable here, and what else is asked for. The turn to
+    /// write must be free.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`].
@@ -188,8 +194,8 @@ impl Copies {
         Ok(copier)
     }
 
-    /// What is to be kept beside `next`, the next root: what that does not name of all roots that a copy may have when `next` is
-    /// read at an opening.
+    /// What is to be kept beside `next`, the next root: what that does not name of all roots that a copy may have when
+    /// `next` is read at an opening.
     fn kept_beside(&self, database: &Database, next: &CatalogState) -> KeptSpace {
         // The last root may be sent to a copy until there is another.
         let mut roots = vec![database.durable()];
@@ -218,8 +224,8 @@ impl Copies {
         kept
     }
 
-    /// Lets go of what copies may have that are wanted no more, and of what was kept from before the opening if all others surely have
-    /// a root of this opening.
+    /// Lets go of what copies may have that are wanted no more, and of what was kept from before the opening if all
+    /// others surely have a root of this opening.
     pub(crate) fn let_go(&self, database: &Database) {
         let durable = database.durable();
         let wanted: BTreeSet<[u8; 16]> = source::asked(&durable).map(|asked| asked.id).collect();
@@ -363,8 +369,8 @@ async fn aligned(claim: &Claim, block_count: u32) -> Result<Extent> {
 /// Keeps copies on the devices called so, and on no others.
 ///
 /// # Errors
-/// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a copy is given up and
-/// another host has taken the database over; those of the devices and of a commit.
+/// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a copy is
+/// given up and another host has taken the database over; those of the devices and of a commit.
 pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()> {
     let mut wanted = Vec::new();
     for name in names {
@@ -409,9 +415,9 @@ fn drawn_id() -> Result<[u8; 16]> {
     })
 }
 
-/// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets go of their space.
-/// Of a copy that is not known any more, since its device was removed while it was away, they know until the next opening, whose epoch
-/// says as much.
+/// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets
+/// go of their space. Of a copy that is not known any more, since its device was removed while it was away, they know
+/// until the next opening, whose epoch says as much.
 ///
 /// # Errors
 /// Those of a commit.
@@ -447,7 +453,8 @@ async fn erase_ended(database: &Arc<Database>, is_opening: bool) -> Result<()> {
     Ok(())
 }
 
-/// Does what could not be done while devices were away: brings copies to where the log is, and [ends](end_given_up) others.
+/// Does what could not be done while devices were away: brings copies to where the log is, and [ends](end_given_up)
+/// others.
 ///
 /// # Errors
 /// As [`end_given_up`].
@@ -459,10 +466,12 @@ async fn look_after(database: &Arc<Database>) -> Result<()> {
     end_given_up(database, false).await
 }
 
-/// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot be erased yet.
+/// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot be
+/// erased yet.
 ///
 /// # Errors
-/// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the database over.
+/// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the
+/// database over.
 async fn end_given_up(database: &Arc<Database>, is_opening: bool) -> Result<()> {
     if !database.durable().upkeep.log_copies.iter().any(|copy| copy.is_ended) {
         return Ok(());
@@ -489,8 +498,8 @@ async fn end_given_up(database: &Arc<Database>, is_opening: bool) -> Result<()> 
     Ok(())
 }
 
-/// Erases what a device that is being attached has of copies of the log of `database`: it was removed while it was away, and no root
-/// names them.
+/// Erases what a device that is being attached has of copies of the log of `database`: it was removed while it was
+/// away, and no root names them.
 ///
 /// # Errors
 /// Those of the device.
@@ -502,7 +511,8 @@ pub(crate) async fn erase_unnamed(device: &Device, database: [u8; 16]) -> Result
     Ok(())
 }
 
-/// [`end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a device is away.
+/// [`end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a device is
+/// away.
 pub(crate) async fn end_what_answers(database: &Arc<Database>) {
     let ending = waiting::timeout(OPENING_WAIT, Box::pin(end_given_up(database, false)));
     drop(ending.await);

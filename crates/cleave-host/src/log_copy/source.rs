@@ -153,7 +153,8 @@ fn small(state: &CatalogState) -> impl Iterator<Item = String> {
     std::iter::once(super::USERS.to_owned()).chain(openings).chain(statistics)
 }
 
-/// Bytes that the files of `next`, which is not committed yet, will have at most, one by one, but for segments' files that `kept` has.
+/// Bytes that the files of `next`, which is not committed yet, will have at most, one by one, but for segments' files
+/// that `kept` has.
 pub(super) fn sizes(
     database: &Path,
     next: &CatalogState,

@@ -1,15 +1,18 @@
 //! Takeover: a device that keeps a copy of the log in, a database in a new folder out.
 //!
-//! 1. The copy is looked for and read, which changes nothing: where it is torn, damaged, stale or another's, all stays as it is. So are the other
-//!    devices that its root names: where one of them shows that the database went on without this copy, the host that has them keeps them.
-//!    Who was asked, and who was silent, is told with what was taken over ([`Witnesses`]).
+//! 1. The copy is looked for and read, which changes nothing: where it is torn, damaged, stale or another's, all stays
+//!    as it is. So are the other devices that its root names: where one of them shows that the database went on without
+//!    this copy, the host that has them keeps them. Who was asked, and who was silent, is told with what was taken over
+//!    ([`Witnesses`]).
 //! 2. The device is claimed in a higher epoch. From here on the host that had it can acknowledge nothing.
-//! 3. The copy is read again, since that host may have gone on until then; so are the devices claimed that its root names.
-//! 4. Files, root and log are written into the folder, which is marked until it is whole; then it is opened as after a crash.
+//! 3. The copy is read again, since that host may have gone on until then; so are the devices claimed that its root
+//!    names.
+//! 4. Files, root and log are written into the folder, which is marked until it is whole; then it is opened as after a
+//!    crash.
 //!
-//! Tables of the lost host's own device are lost with it, unless its media can be served again: the root names it as a device that
-//! is away ([`LOST_DEVICE`]), so those tables are [held](crate::catalog::held), or named by the error of whoever reads them, and all
-//! others work.
+//! Tables of the lost host's own device are lost with it, unless its media can be served again: the root names it as a
+//! device that is away ([`LOST_DEVICE`]), so those tables are [held](crate::catalog::held), or named by the error of
+//! whoever reads them, and all others work.
 //!
 //! Invariant: nothing is written into a folder that holds anything else; what was interrupted can be begun again there.
 
@@ -74,8 +77,8 @@ pub struct TakenOver {
     pub witnesses: Option<Witnesses>,
 }
 
-/// The other devices that the root of a copy names. One that was there when the copy was given up, or came back later while the host
-/// ran, knows of that.
+/// The other devices that the root of a copy names. One that was there when the copy was given up, or came back later
+/// while the host ran, knows of that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Witnesses {
     /// Names of those that know nothing against it.
@@ -84,12 +87,12 @@ pub struct Witnesses {
     pub silent: Vec<String>,
 }
 
-/// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old host. See the
-/// module's description.
+/// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old
+/// host. See the module's description.
 ///
 /// # Errors
-/// [`StorageError::LogCopy`] where the device has no copy that will do; [`StorageError::BackupPlace`]; those of the device;
-/// [`Error::Io`].
+/// [`StorageError::LogCopy`] where the device has no copy that will do; [`StorageError::BackupPlace`]; those of the
+/// device; [`Error::Io`].
 pub async fn take_over(
     directory: &Path,
     from: &TakeOver,
@@ -193,7 +196,8 @@ impl<'a> Taking<'a> {
         Ok(taking)
     }
 
-    /// Refuses the copy `found` with this `root` where it is damaged, and, unless a stale one will do, where the database went on without it.
+    /// Refuses the copy `found` with this `root` where it is damaged, and, unless a stale one will do, where the
+    /// database went on without it.
     async fn judge(&mut self, mut found: Found, mut root: proto::Root) -> Result<()> {
         let last = loop {
             match self.check(&found, &root).await {
@@ -235,8 +239,9 @@ impl<'a> Taking<'a> {
         Ok(is_newer && !device::knows_opening(self.directory, self.entry.id, self.owner.opening)?)
     }
 
-    /// Reads all that a host needs of the copy `found` with this `root`, before it is taken from the host that has it: the last commit, and
-    /// when it was made, if the log says so. The log is in the folder then, as where a takeover is interrupted.
+    /// Reads all that a host needs of the copy `found` with this `root`, before it is taken from the host that has it:
+    /// the last commit, and when it was made, if the log says so. The log is in the folder then, as where a takeover is
+    /// interrupted.
     ///
     /// # Errors
     /// What is damaged; those of the device; [`Error::Io`].
@@ -275,8 +280,8 @@ impl<'a> Taking<'a> {
         Ok(bytes)
     }
 
-    /// Asks the other devices that `root` names whether the database went on without the copy `found`: why it is so, or who was asked.
-    /// One that does not answer says nothing: the copy may be all that is left.
+    /// Asks the other devices that `root` names whether the database went on without the copy `found`: why it is so, or
+    /// who was asked. One that does not answer says nothing: the copy may be all that is left.
     async fn ask_others(
         &self,
         found: &Found,
@@ -345,7 +350,8 @@ impl<'a> Taking<'a> {
         }))
     }
 
-    /// The copy on `other`, of so many blocks, if it is newer than `found` and may have what that lacks and somebody was told of.
+    /// The copy on `other`, of so many blocks, if it is newer than `found` and may have what that lacks and somebody
+    /// was told of.
     ///
     /// # Errors
     /// Those of the device.
@@ -531,7 +537,8 @@ async fn root_of(device: &Device, found: &Found) -> Result<proto::Root> {
         .map_err(|error| fault(&format!("its copy of the root cannot be read: {error}")))
 }
 
-/// Gives the tables of the own device, which is lost, to one that is away; their names. The database gets the own device `embedded`.
+/// Gives the tables of the own device, which is lost, to one that is away; their names. The database gets the own
+/// device `embedded`.
 fn give_up_own_device(
     root: &mut proto::Root,
     embedded: &DeviceEntry,
@@ -579,8 +586,8 @@ fn proto_way(way: &DeviceKind) -> (Option<proto::Remote>, Option<proto::Local>) 
     (message.remote, message.local)
 }
 
-/// Writes the files of the log that `stamp` has, of which `log` begins with the block of its first place. The first one begins just
-/// before that place: what was before it is in the root.
+/// Writes the files of the log that `stamp` has, of which `log` begins with the block of its first place. The first one
+/// begins just before that place: what was before it is in the root.
 fn write_log(
     directory: &Path,
     stamp: &Stamp,
@@ -638,7 +645,8 @@ fn is_wanted(name: &str) -> bool {
     name == USERS || is_of(SEGMENTS) || is_of(STATISTICS)
 }
 
-/// How far the copy with this stamp goes, whose `last` commit that is, in words, for those who are to decide whether it will do.
+/// How far the copy with this stamp goes, whose `last` commit that is, in words, for those who are to decide whether it
+/// will do.
 fn reach(stamp: &Stamp, last: (u64, Option<i64>)) -> String {
     let (commit, time_us) = last;
     let of = time_us.map(|time_us| format!(" of {}", moment(time_us))).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A point query without its constants: a syntax tree in, what to look up for any constants out. A parameter is a constant
-//! that comes later.
+//! A point query without its constants: a syntax tree in, what to look up for any constants out. A parameter is a
+//! constant that comes later.
 //!
 //! [`PointTemplate::of`] recognises the shape of a query, or leaves it to the planner. [`PointTemplate::bind`] makes
 //! the key of constants, and [`Remembered`] spares the parser queries that differ from one before by nothing but these.
@@ -43,8 +43,8 @@ pub(super) struct PointTemplate {
     pub(super) result: SchemaRef,
     /// Their places in the table.
     pub(super) places: Vec<usize>,
-    /// The columns of the result, then those of the key that are not among them; if there are none of these, its schema is that of the
-    /// result.
+    /// The columns of the result, then those of the key that are not among them; if there are none of these, its schema
+    /// is that of the result.
     pub(super) projection: Projection,
     /// Where in it those of the key are.
     pub(super) key_columns: Vec<usize>,

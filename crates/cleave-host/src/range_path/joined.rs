@@ -106,8 +106,8 @@ impl Joined {
     }
 }
 
-/// The columns that are wanted of the rows `found` of the first table, whose first column is at `first`, each beside those of the
-/// `joined` tables, and how many rows that are; None: too many, or the planner knows what a value means.
+/// The columns that are wanted of the rows `found` of the first table, whose first column is at `first`, each beside
+/// those of the `joined` tables, and how many rows that are; None: too many, or the planner knows what a value means.
 ///
 /// # Errors
 /// Those of the device and of pages.
@@ -229,8 +229,8 @@ impl Joined {
     }
 }
 
-/// For each row so far what the entries of the rows of the next table begin with; None: no row is equal to NULL. An outer None: the
-/// planner knows what a constant means.
+/// For each row so far what the entries of the rows of the next table begin with; None: no row is equal to NULL. An
+/// outer None: the planner knows what a constant means.
 fn keys(
     joined: &Joined,
     all: &[Beside],

@@ -1,4 +1,5 @@
-//! Rows by ranges of keys, from everywhere where rows are: pages, by memtables and runs; the delta; own rows of the transaction.
+//! Rows by ranges of keys, from everywhere where rows are: pages, by memtables and runs; the delta; own rows of the
+//! transaction.
 
 use std::sync::Arc;
 
@@ -47,8 +48,8 @@ impl RangeRead<'_> {
         entries > count as u64
     }
 
-    /// Rows whose entries lie in `ranges`, in the order of these and of their keys: `limit` of them at least, if there are as
-    /// many; None: what is to be read for that is too much.
+    /// Rows whose entries lie in `ranges`, in the order of these and of their keys: `limit` of them at least, if there
+    /// are as many; None: what is to be read for that is too much.
     pub(crate) async fn walk(
         &self,
         ranges: &[KeyRange],

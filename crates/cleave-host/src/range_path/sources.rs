@@ -1,5 +1,5 @@
-//! The tables of FROM, where these are tables and nothing else, joined by `,`, JOIN or LEFT JOIN: what each is called, and which
-//! column a name means.
+//! The tables of FROM, where these are tables and nothing else, joined by `,`, JOIN or LEFT JOIN: what each is called,
+//! and which column a name means.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

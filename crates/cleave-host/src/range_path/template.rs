@@ -1,12 +1,13 @@
-//! A statement over a range of keys, without values: a syntax tree in; out, which index, what its keys begin with, in which order,
-//! how many rows, and the query that is run over them.
+//! A statement over a range of keys, without values: a syntax tree in; out, which index, what its keys begin with, in
+//! which order, how many rows, and the query that is run over them.
 //!
-//! 1. [`RangeTemplate::of`] takes the conditions of WHERE apart, chooses the index whose keys they say most about, and sees whether
-//!    its order is that of ORDER BY.
+//! 1. [`RangeTemplate::of`] takes the conditions of WHERE apart, chooses the index whose keys they say most about, and
+//!    sees whether its order is that of ORDER BY.
 //! 2. [`RangeTemplate::bind`] makes ranges of keys of values, [`RangeTemplate::window`] LIMIT and OFFSET.
 //! 3. [`RangeTemplate::kept`] is the plan for these types of values, made when it is first needed.
 //!
-//! What a statement may have in it is that which gives the same for the same values ([`plain`]): what is folded once must not be kept.
+//! What a statement may have in it is that which gives the same for the same values ([`plain`]): what is folded once
+//! must not be kept.
 
 mod joins;
 mod plain;
@@ -205,8 +206,8 @@ fn item_value(part: &KeyPart, text: &str) -> Option<ArrayRef> {
 }
 
 impl RangeTemplate {
-    /// The template of `query` on `state`, whose parameters have these types; `numbered`: the numbers of the rows are to come
-    /// behind its columns. None: it needs a plan.
+    /// The template of `query` on `state`, whose parameters have these types; `numbered`: the numbers of the rows are
+    /// to come behind its columns. None: it needs a plan.
     pub(crate) fn of(
         query: &ast::Query,
         types: &[ColumnType],
@@ -369,7 +370,8 @@ impl RangeTemplate {
         )
     }
 
-    /// The ranges of keys for these values, in the order in which rows are to come; None: the planner knows what one of them means.
+    /// The ranges of keys for these values, in the order in which rows are to come; None: the planner knows what one of
+    /// them means.
     pub(crate) fn bind(&self, parameters: &Parameters) -> Option<Vec<KeyRange>> {
         let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::new()];
         let mut last = None;
@@ -519,8 +521,8 @@ impl Kept {
     }
 }
 
-/// Whether the ranges that `parts` make have no other rows in them than those of which all conditions hold that they were made of: a
-/// range that is open on one side has NULLs in it, and some values that are equal have other keys.
+/// Whether the ranges that `parts` make have no other rows in them than those of which all conditions hold that they
+/// were made of: a range that is open on one side has NULLs in it, and some values that are equal have other keys.
 fn says_all(parts: &[Part], shape: &IndexShape, schema: &TableSchema) -> bool {
     parts.iter().zip(&shape.columns).all(|(part, place)| {
         schema.columns.get(*place).is_some_and(|column| {
@@ -558,8 +560,8 @@ pub(crate) fn with_no_columns() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new(VID, DataType::UInt64, false)]))
 }
 
-/// How few rows a match is likely to have: whether it is a whole unique key; columns that are given, and those with a range; whether
-/// entries come in the order of ORDER BY.
+/// How few rows a match is likely to have: whether it is a whole unique key; columns that are given, and those with a
+/// range; whether entries come in the order of ORDER BY.
 type Worth = (bool, usize, usize, bool);
 
 /// The columns of ORDER BY, and whether the query has one.

@@ -1,15 +1,16 @@
 //! ALTER TABLE and ALTER INDEX: a table as it is in, the same rows under another schema out.
 //!
-//! 1. Each action makes another [`TableState`] of the one before. The schema's version rises, the hot segments are sealed, and new
-//!    rows go to pages of the new version. Pages of older ones stay: in a column that they do not have, their rows have the value
-//!    that its default had when it was added ([`Column::absent`]), or NULL, and one that the table does not have any more is not
-//!    asked for.
-//! 2. A column whose default gives each row another value (the numbers of a sequence) or is long, and another type, write the
-//!    rows anew ([`Session::rewrite`]).
-//! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows that are there.
+//! 1. Each action makes another [`TableState`] of the one before. The schema's version rises, the hot segments are
+//!    sealed, and new rows go to pages of the new version. Pages of older ones stay: in a column that they do not have,
+//!    their rows have the value that its default had when it was added ([`Column::absent`]), or NULL, and one that the
+//!    table does not have any more is not asked for.
+//! 2. A column whose default gives each row another value (the numbers of a sequence) or is long, and another type,
+//!    write the rows anew ([`Session::rewrite`]).
+//! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows
+//!    that are there.
 //!
-//! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added columns
-//! have the version that added them in their upper bits.
+//! Invariant: a column's id is never another one's, so no page has what a new column seems to ask for. The ids of added
+//! columns have the version that added them in their upper bits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -477,8 +478,8 @@ impl Session {
         Ok(rows.boxed())
     }
 
-    /// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives nothing.
-    /// No page of `changed` lacks a column, so none of these has a value for such pages.
+    /// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives
+    /// nothing. No page of `changed` lacks a column, so none of these has a value for such pages.
     async fn rewrite(
         &self,
         mut definition: Definition,
@@ -501,7 +502,8 @@ impl Session {
     }
 }
 
-/// `table` with another schema, of a version of its own, and those of its indexes that `indexes` has, as they are there.
+/// `table` with another schema, of a version of its own, and those of its indexes that `indexes` has, as they are
+/// there.
 pub(super) fn reshaped(
     table: &TableState,
     mut schema: TableSchema,

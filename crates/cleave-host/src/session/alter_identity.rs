@@ -1,6 +1,7 @@
 //! ALTER TABLE … ALTER COLUMN … ADD GENERATED, SET GENERATED and options, RESTART, DROP IDENTITY.
 //!
-//! An identity is a sequence that the column owns and that its default takes numbers of. Rows that are there stay as they are.
+//! An identity is a sequence that the column owns and that its default takes numbers of. Rows that are there stay as
+//! they are.
 
 use std::sync::Arc;
 

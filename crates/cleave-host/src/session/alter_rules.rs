@@ -1,7 +1,7 @@
 //! Checks under ALTER TABLE: what is added, renamed or dropped in, the table with its other rules out.
 //!
-//! A check is kept as SQL text, which names columns: those of other names are put in their place. Names of tables before them
-//! are left out there, as tables get other names too.
+//! A check is kept as SQL text, which names columns: those of other names are put in their place. Names of tables
+//! before them are left out there, as tables get other names too.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

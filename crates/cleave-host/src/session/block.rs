@@ -6,14 +6,15 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So own changes are seen
-//!    by every statement and every operator, on either side of a link, without any of them knowing (rule 21).
-//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check) whether
-//!    the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits the change then, in
-//!    one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again on a newer view, with
-//!    its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE notes what is read and written
-//!    ([`super::serializable`]).
-//!    What defines tables is [`super::definitions`]' matter, and changes of tables that the block has defined itself.
+//!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So
+//!    own changes are seen by every statement and every operator, on either side of a link, without any of them knowing
+//!    (rule 21).
+//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
+//!    [looks](check) whether the rows are still there, and the keys not, in what is committed by then. Outside of a
+//!    block it commits the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the
+//!    statement again on a newer view, with its locks kept, and the other levels fail: the first who changes a row
+//!    wins. SERIALIZABLE notes what is read and written ([`super::serializable`]). What defines tables is
+//!    [`super::definitions`]' matter, and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
 //!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
@@ -153,9 +154,9 @@ impl Session {
         }
     }
 
-    /// Makes one transaction of the statements up to [`Session::end_implicit`], as a server does of those that come together:
-    /// the first that fails undoes those before it. BEGIN among them makes a block of it, and what needs a block is still
-    /// refused. Nothing in a block.
+    /// Makes one transaction of the statements up to [`Session::end_implicit`], as a server does of those that come
+    /// together: the first that fails undoes those before it. BEGIN among them makes a block of it, and what needs a
+    /// block is still refused. Nothing in a block.
     pub fn begin_implicit(&mut self) {
         if self.block.is_none() {
             let modes = self.modes_with(Modes::default());
@@ -336,8 +337,8 @@ impl Session {
         }
     }
 
-    /// Says that a statement was given up, or that its rows failed on their way: what it has locked is free outside of a block, and a
-    /// block has failed.
+    /// Says that a statement was given up, or that its rows failed on their way: what it has locked is free outside of
+    /// a block, and a block has failed.
     pub fn fail_block(&mut self) {
         self.statement_locks = None;
         self.statement_tracked = None;
@@ -372,7 +373,7 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
-    /// Whether a statement that runs now may commit by itself: nothing was done before it that would have to wait for its end.
+    /// Whether a statement that runs now may commit by itself: nothing before it has to wait for its end.
     pub(super) fn is_alone(&self) -> bool {
         let has_done = |block: &Block| {
             !block.implicit
@@ -393,7 +394,7 @@ impl Session {
         }
     }
 
-    /// Refuses a statement that commits by itself. Before anything was changed, it may be one of several that came together.
+    /// Refuses a statement that commits by itself, except as the first change of several that came together.
     pub(super) fn check_outside_block(&self, what: &str) -> Result<()> {
         if self.is_alone() {
             return self.check_may_write(what);
@@ -562,7 +563,8 @@ impl Session {
         Ok(ReadView { state, target: None, reads })
     }
 
-    /// Takes a change of rows, of which those that end are committed, and the end of own ones, whatever foreign keys say.
+    /// Takes a change of rows, of which those that end are committed, and the end of own ones, whatever foreign keys
+    /// say.
     pub(super) async fn take_plain(
         &mut self,
         change: TableChange,
@@ -682,7 +684,8 @@ impl Session {
         Held::new(&self.database, &self.settings.client.advisory)
     }
 
-    /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run again.
+    /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run
+    /// again.
     pub(super) fn locks(&mut self) -> &Held {
         match &self.block {
             Some(block) => &block.locks,
@@ -731,8 +734,8 @@ impl Session {
         self.note_seen(log_end);
     }
 
-    /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log that is to
-    /// be durable before anyone is told.
+    /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log
+    /// that is to be durable before anyone is told.
     async fn commit_changes(
         &self,
         changes: &[&TableChange],
@@ -773,7 +776,7 @@ impl Session {
             }
             match live.delta.take_room(database, &live.state, changes).await {
                 Ok(()) => break live,
-                // Once what is there is pages, more of the room is left, and whoever wrote them beside has given back what it took.
+                // Once the delta is pages, more of the room is left, and concurrent writers have given theirs back.
                 Err(error) if error.sqlstate() == DISK_FULL && !is_settled => {
                     is_settled = true;
                     turn = match Box::pin(Transaction::settle(database, turn)).await? {

@@ -1,15 +1,17 @@
-//! Statements behind WITH whose queries change rows ([`ChangingWith`]): parts that run one after the other, in one transaction and on one view.
+//! Statements behind WITH whose queries change rows ([`ChangingWith`]): parts that run one after the other, in one
+//! transaction and on one view.
 //!
-//! 1. All tables that rows of change are locked, then the statement takes its view, and keeps it: [`Session::view`] gives that one until all
-//!    parts are done, so none sees what another one does but by the rows that it returns.
-//! 2. Each part has the transaction take its change. A row that an earlier part has ended no later one changes; it is not counted, and
-//!    not returned.
+//! 1. All tables that rows of change are locked, then the statement takes its view, and keeps it: [`Session::view`]
+//!    gives that one until all parts are done, so none sees what another one does but by the rows that it returns.
+//! 2. Each part has the transaction take its change. A row that an earlier part has ended no later one changes; it is
+//!    not counted, and not returned.
 //! 3. What foreign keys ask of the change is asked when all parts are done.
-//! 4. Where another transaction was faster with a row, READ COMMITTED undoes what the parts did, and runs all of them again on a later view,
-//!    with their locks.
+//! 4. Where another transaction was faster with a row, READ COMMITTED undoes what the parts did, and runs all of them
+//!    again on a later view, with their locks.
 //!
-//! Refused, for the rows would be other ones than PostgreSQL's: DO UPDATE of a table, and locking clauses, behind a part that has changed rows of
-//! it; and a second part that changes rows which the block has begun, of a table of which an earlier part ended such.
+//! Refused, for the rows would be other ones than PostgreSQL's: DO UPDATE of a table, and locking clauses, behind a
+//! part that has changed rows of it; and a second part that changes rows which the block has begun, of a table of which
+//! an earlier part ended such.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -205,7 +207,8 @@ impl Session {
         }
     }
 
-    /// What is known of such a statement without values: of its parts one after the other, and the columns of the last one.
+    /// What is known of such a statement without values: of its parts one after the other, and the columns of the last
+    /// one.
     pub(super) async fn describe_changing_with(
         &self,
         with: &ChangingWith,
@@ -244,7 +247,8 @@ impl Session {
         Ok(PreparedStatement::planned(source.clone(), (types, lists, columns), tables))
     }
 
-    /// EXPLAIN of such a statement, which changes nothing: each part in the order in which they run, over no rows of the others.
+    /// EXPLAIN of such a statement, which changes nothing: each part in the order in which they run, over no rows of
+    /// the others.
     pub(super) async fn explain_changing_with(
         &mut self,
         with: &ChangingWith,

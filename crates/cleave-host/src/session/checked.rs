@@ -1,7 +1,8 @@
 //! Whether a change can be made of what is committed: found out row by row and key by key, without making pages of it.
 //!
-//! Who asks has locked the rows and the keys ([`super::held`]), so what holds now holds until its transaction ends, unless
-//! something else than a small commit comes between, which locks no keys ([`Database::rewritten_count`]): then it is asked again.
+//! Who asks has locked the rows and the keys ([`super::held`]), so what holds now holds until its transaction ends,
+//! unless something else than a small commit comes between, which locks no keys ([`Database::rewritten_count`]): then
+//! it is asked again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::settings::Stack;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
 
-/// Refuses `change`, the last part of `whole`, where a row that it ends has ended, or a key that it begins is there. Returns how
-/// often something else than small commits had changed rows when it began.
+/// Refuses `change`, the last part of `whole`, where a row that it ends has ended, or a key that it begins is there.
+/// Returns how often something else than small commits had changed rows when it began.
 ///
 /// # Errors
 /// [`Error::Conflict`], [`Error::DuplicateKey`]; of a table that is another one by now; those of the device.
@@ -62,7 +63,8 @@ pub(super) fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
     Ok(())
 }
 
-/// Those of `keys`, search keys of a unique index in their order, that no row has: of committed ones those that `is_kept` says count.
+/// Those of `keys`, search keys of a unique index in their order, that no row has: of committed ones those that
+/// `is_kept` says count.
 ///
 /// # Errors
 /// Those of the device.

@@ -5,8 +5,8 @@
 //!                                       └─ FETCH ALL ─▶ ResultRows of the rest, as they come
 //! ```
 //!
-//! The rows are those of the moment of DECLARE, whatever the transaction does afterwards. A cursor ends with its transaction,
-//! or, WITH HOLD, with its session; one whose transaction or savepoint is undone was never there.
+//! The rows are those of the moment of DECLARE, whatever the transaction does afterwards. A cursor ends with its
+//! transaction, or, WITH HOLD, with its session; one whose transaction or savepoint is undone was never there.
 //!
 //! Invariant: of a cursor no more is in memory than what its query makes ahead, and the rest of one batch.
 //!

@@ -6,18 +6,19 @@
 //!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
 //! ```
 //!
-//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it a transaction on what the session
-//!    sees. Rows that the block has changed in such a table before are applied there first.
-//! 2. The statement changes the transaction's state as it likes. [`Session::end_definition`] compares it with the one before:
-//!    tables that are others now are [`Defined`], with the space that they take.
-//! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever applied again.
+//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it a transaction on
+//!    what the session sees. Rows that the block has changed in such a table before are applied there first.
+//! 2. The statement changes the transaction's state as it likes. [`Session::end_definition`] compares it with the one
+//!    before: tables that are others now are [`Defined`], with the space that they take.
+//! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever
+//!    applied again.
 //! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
 //!
-//! Outside of a block a statement is a block of its own. Temporary tables are defined in the same way, and stay with the session
-//! when its block commits: no state that others see ever has them.
+//! Outside of a block a statement is a block of its own. Temporary tables are defined in the same way, and stay with
+//! the session when its block commits: no state that others see ever has them.
 //!
-//! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was locked; ids of
-//! tables and segments are the database's, so that blocks side by side never have the same ones.
+//! Invariant: a table that is defined is locked ACCESS EXCLUSIVE, so the newest state has of it what it had when it was
+//! locked; ids of tables and segments are the database's, so that blocks side by side never have the same ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -437,7 +438,8 @@ impl Session {
         }
     }
 
-    /// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins to define.
+    /// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins
+    /// to define.
     ///
     /// # Errors
     /// In a read-only transaction; [`Error::Conflict`] of a lock; those of applying rows that were changed before.
@@ -535,7 +537,8 @@ impl Session {
         }
     }
 
-    /// Makes what there is now and was not before that of the role as which the session acts, with what is granted on such things.
+    /// Makes what there is now and was not before that of the role as which the session acts, with what is granted on
+    /// such things.
     fn own_what_is_new(
         &self,
         before: &CatalogState,

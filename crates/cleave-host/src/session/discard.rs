@@ -1,4 +1,5 @@
-//! DISCARD: a session forgets what its client has made of it, as poolers of connections want before they give it to another.
+//! DISCARD: a session forgets what its client has made of it, as poolers of connections want before they give it to
+//! another.
 //!
 //! Source: PostgreSQL's manual, "DISCARD".
 

@@ -1,4 +1,5 @@
-//! EXPLAIN: what a statement does, without doing it; and with ANALYZE what it did, which for one that changes rows is a change as any other.
+//! EXPLAIN: what a statement does, without doing it; and with ANALYZE what it did, which for one that changes rows is a
+//! change as any other.
 //!
 //! What runs such a statement hands its query, when it has run, to [`Measuring`].
 

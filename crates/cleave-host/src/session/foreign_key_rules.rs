@@ -1,8 +1,9 @@
-//! Foreign keys under CREATE, ALTER, DROP and TRUNCATE: what a statement says by names in, [`ForeignKey`]s by ids out, and what may
-//! not go, or goes with it, because one refers to it.
+//! Foreign keys under CREATE, ALTER, DROP and TRUNCATE: what a statement says by names in, [`ForeignKey`]s by ids out,
+//! and what may not go, or goes with it, because one refers to it.
 //!
-//! Whoever adds a key holds the other table still (SHARE ROW EXCLUSIVE) before it takes the state in which it asks the rows that are
-//! there. A key belongs to the table that has it; the other table knows nothing of it, and is looked for by its id.
+//! Whoever adds a key holds the other table still (SHARE ROW EXCLUSIVE) before it takes the state in which it asks the
+//! rows that are there. A key belongs to the table that has it; the other table knows nothing of it, and is looked for
+//! by its id.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -53,8 +54,8 @@ impl Session {
         Ok(())
     }
 
-    /// Holds what ALTER TABLE needs beside its table: tables that a new foreign key refers to. Returns those that are to be locked as the table
-    /// itself is: of keys that may go with it, or that are asked of all rows.
+    /// Holds what ALTER TABLE needs beside its table: tables that a new foreign key refers to. Returns those that are
+    /// to be locked as the table itself is: of keys that may go with it, or that are asked of all rows.
     pub(super) async fn held_for(&mut self, alter: &AlterTable) -> Result<Vec<String>> {
         let (mut locked, own) = (Vec::new(), std::slice::from_ref(&alter.table));
         let mut given = Vec::new();
@@ -270,8 +271,8 @@ impl Session {
     }
 }
 
-/// Drops the foreign keys that refer to one of the tables `gone`, and are those that `is_about` says, of tables that are `locked`; refuses to
-/// without `cascade`.
+/// Drops the foreign keys that refer to one of the tables `gone`, and are those that `is_about` says, of tables that
+/// are `locked`; refuses to without `cascade`.
 ///
 /// # Errors
 /// [`Error::Invalid`] (2BP01).
@@ -463,7 +464,8 @@ fn check_types(name: &str, own: &Column, other: &Column) -> Result<()> {
     Err(refused(Fault::Type, message))
 }
 
-/// Whether a value of type `own` can refer to one of type `other`: as they are, or by a cast that PostgreSQL makes by itself.
+/// Whether a value of type `own` can refer to one of type `other`: as they are, or by a cast that PostgreSQL makes by
+/// itself.
 fn is_comparable(own: ColumnType, other: ColumnType) -> bool {
     use ColumnType as T;
     let is_whole = |known| matches!(known, T::SmallInt | T::Int | T::BigInt);

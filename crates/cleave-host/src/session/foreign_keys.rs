@@ -1,5 +1,5 @@
-//! Foreign keys: what a statement makes of rows in; out, whether each of them refers to a row that is there, and what becomes of
-//! the rows that referred to one that is not there any more.
+//! Foreign keys: what a statement makes of rows in; out, whether each of them refers to a row that is there, and what
+//! becomes of the rows that referred to one that is not there any more.
 //!
 //! ```text
 //!  rows that begin    FOR KEY SHARE on each key that they refer to ─▶ is it there, committed or own?
@@ -9,14 +9,15 @@
 //!
 //! 1. [`Session::take_referring`] has the keys of what ends and begins, and looks at each of them where a statement
 //!    only adds rows; such a statement commits as any other.
-//! 2. Where a key that rows may refer to goes, the statement is a block of its own, if it is in none. What follows from it is
-//!    done one table after the other, in [`act`], and adds to the keys that go and come.
-//! 3. What is left is asked once all that is done, or, of a deferred key, at COMMIT: is there a row with the key, and if not, does one
-//!    refer to it? So NO ACTION, and rows that others have made, are the same question.
+//! 2. Where a key that rows may refer to goes, the statement is a block of its own, if it is in none. What follows from
+//!    it is done one table after the other, in [`act`], and adds to the keys that go and come.
+//! 3. What is left is asked once all that is done, or, of a deferred key, at COMMIT: is there a row with the key, and
+//!    if not, does one refer to it? So NO ACTION, and rows that others have made, are the same question.
 //! 4. Loads ask it as a join over all of a table, in [`load`], and hold the other table still meanwhile.
 //!
-//! Invariant: whoever holds a key's lock as it looks for rows knows that none of other transactions comes or goes before its own
-//! end; both sides look at the newest state, whatever the snapshot is. So of two that cross, the later one sees the earlier, or waits for it.
+//! Invariant: whoever holds a key's lock as it looks for rows knows that none of other transactions comes or goes
+//! before its own end; both sides look at the newest state, whatever the snapshot is. So of two that cross, the later
+//! one sees the earlier, or waits for it.
 //!
 //! Source: PostgreSQL's manual, "Foreign Keys"; rule 23; decision 0068.
 
@@ -182,7 +183,8 @@ impl Session {
         needed
     }
 
-    /// The rows of `ending`, which are those of `table` in what the statement has read; None: there are none, or nobody asks.
+    /// The rows of `ending`, which are those of `table` in what the statement has read; None: there are none, or nobody
+    /// asks.
     pub(super) async fn replaced(
         &self,
         table: &TableState,
@@ -265,8 +267,8 @@ impl Session {
         self.end_own(is_own, taken).await
     }
 
-    /// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that one.
-    /// Foreign keys are asked last, once the rows are there.
+    /// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that
+    /// one. Foreign keys are asked last, once the rows are there.
     async fn first_fault(
         &mut self,
         change: &TableChange,
@@ -371,8 +373,8 @@ impl Session {
         Ok(())
     }
 
-    /// Those of `keys` of which there is no row, in what is committed and what the transaction has done; and will do with `change`
-    /// where that is of the same table.
+    /// Those of `keys` of which there is no row, in what is committed and what the transaction has done; and will do
+    /// with `change` where that is of the same table.
     async fn absent(
         &mut self,
         reference: &Reference,
@@ -438,7 +440,8 @@ impl Session {
         }
     }
 
-    /// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that state without it.
+    /// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that
+    /// state without it.
     async fn newest_view(&mut self) -> Result<(ReadView, Arc<CatalogState>)> {
         if !self.reads_snapshot() {
             let view = self.view_now().await?;

@@ -1,8 +1,8 @@
 //! GRANT and REVOKE of privileges, and whose things are.
 //!
-//! Who grants must own the thing or have the option to grant; what it grants counts as its owner's where it owns it. A privilege
-//! that was passed on lasts as long as the option by which it was: REVOKE refuses to take the one without the other, or takes
-//! both (CASCADE).
+//! Who grants must own the thing or have the option to grant; what it grants counts as its owner's where it owns it. A
+//! privilege that was passed on lasts as long as the option by which it was: REVOKE refuses to take the one without the
+//! other, or takes both (CASCADE).
 
 use cleave_store::TableSchema;
 
@@ -396,8 +396,8 @@ fn take_dependents(rights: &mut Rights, object: Object, cascade: bool) -> Result
     Ok(())
 }
 
-/// What of each of `items` follows, step by step, from what the owner has granted: who has granted to each other has nothing
-/// of it.
+/// What of each of `items` follows, step by step, from what the owner has granted: who has granted to each other has
+/// nothing of it.
 fn lasting(rights: &Rights, object: Object, items: &[GrantItem]) -> Vec<Privileges> {
     let mut lasting = vec![Privileges::default(); items.len()];
     loop {

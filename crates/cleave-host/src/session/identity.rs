@@ -6,8 +6,8 @@ use crate::statement::modify::Assignment;
 use crate::statement::parse::Overriding;
 use crate::write::conform::Conform;
 
-/// Refuses values for columns that are GENERATED ALWAYS, but for those of which `is_default` says, by their place in the input,
-/// that they are DEFAULT; under OVERRIDING USER VALUE no identity column has any.
+/// Refuses values for columns that are GENERATED ALWAYS, but for those of which `is_default` says, by their place in
+/// the input, that they are DEFAULT; under OVERRIDING USER VALUE no identity column has any.
 ///
 /// # Errors
 /// [`Error::Invalid`].

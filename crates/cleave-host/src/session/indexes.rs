@@ -290,7 +290,8 @@ fn constraint_indexes(state: &CatalogState, create: &CreateTable) -> Result<Vec<
     Ok(indexes)
 }
 
-/// What divides a table to be created: its primary key, where it does not say, so that looking a row up asks one tablet.
+/// What divides a table to be created: its primary key, where it does not say, so that looking a row up asks one
+/// tablet.
 fn division(create: &CreateTable, tablet_count: usize) -> Division {
     match &create.placement.division {
         Some(division) => division.clone(),

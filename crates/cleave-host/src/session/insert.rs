@@ -136,8 +136,8 @@ impl Session {
         self.inserted(insert, (&schema, &rows), returning, with).await
     }
 
-    /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of them
-    /// are loaded.
+    /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of
+    /// them are loaded.
     pub(super) async fn put_rows(
         &mut self,
         schema: &Arc<TableSchema>,
@@ -202,8 +202,8 @@ impl Session {
         Ok(Arc::clone(&table.schema))
     }
 
-    /// What is known of an INSERT without values: the types of its parameters, of which `types` are known, and the tables
-    /// that it names. A parameter that fills a column takes its type.
+    /// What is known of an INSERT without values: the types of its parameters, of which `types` are known, and the
+    /// tables that it names. A parameter that fills a column takes its type.
     ///
     /// # Errors
     /// Those of the INSERT that have nothing to do with values.
@@ -480,7 +480,8 @@ fn read_rows<'a>(schema: &TableSchema, insert: &'a Insert) -> Option<Vec<Vec<Con
     constant_rows(insert.source.as_ref()?).filter(|rows| are_read(schema, insert, rows))
 }
 
-/// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in time.
+/// Whether constants stand only where they are read as the engine would read them: the time, in columns of points in
+/// time.
 fn are_read(schema: &TableSchema, insert: &Insert, rows: &[Vec<Constant<'_>>]) -> bool {
     let takes_time = |place: usize| {
         let column = match insert.columns.get(place) {

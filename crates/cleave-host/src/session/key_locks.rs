@@ -1,8 +1,9 @@
-//! How much of a row's keys a change needs: an UPDATE that leaves all unique keys as they are locks them `FOR NO KEY UPDATE`; any other
-//! change, and DELETE, locks those that go for good.
+//! How much of a row's keys a change needs: an UPDATE that leaves all unique keys as they are locks them `FOR NO KEY
+//! UPDATE`; any other change, and DELETE, locks those that go for good.
 //!
-//! The keys, and not the row, are what whoever holds `FOR KEY SHARE` holds on to: after an UPDATE the row is another one, with
-//! another VID, and has its keys still. So only a table all rows of which have a unique key has the weaker lock.
+//! The keys, and not the row, are what whoever holds `FOR KEY SHARE` holds on to: after an UPDATE the row is another
+//! one, with another VID, and has its keys still. So only a table all rows of which have a unique key has the weaker
+//! lock.
 //!
 //! Source: PostgreSQL's manual, "Row-Level Locks".
 

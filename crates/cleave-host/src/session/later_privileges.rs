@@ -1,7 +1,7 @@
 //! ALTER DEFAULT PRIVILEGES: what is granted on tables and sequences that are made later.
 //!
-//! Who makes something grants it as its owner; so it is about things of a role, and needs who is in that role. What is said of
-//! the schema adds to what is said of all, as PostgreSQL has it, though there is one schema alone.
+//! Who makes something grants it as its owner; so it is about things of a role, and needs who is in that role. What is
+//! said of the schema adds to what is said of all, as PostgreSQL has it, though there is one schema alone.
 //!
 //! Deliberately absent: taking away what an owner has of its own, which nothing here can.
 //!

@@ -1,5 +1,5 @@
-//! Statements with parameters in the places of their constants, so that those that differ in nothing else are one: what a session
-//! knows of them it keeps.
+//! Statements with parameters in the places of their constants, so that those that differ in nothing else are one: what
+//! a session knows of them it keeps.
 
 use std::sync::Arc;
 

@@ -33,7 +33,8 @@ struct Lockable {
 }
 
 impl Session {
-    /// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a plan.
+    /// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a
+    /// plan.
     pub(super) async fn lock_range(
         &mut self,
         locking: &Locking,
@@ -95,7 +96,8 @@ impl Session {
         }
     }
 
-    /// Locks all `rows`: their keys first, then they, each in order; the numbers of all, or None: one of them has changed.
+    /// Locks all `rows`: their keys first, then they, each in order; the numbers of all, or None: one of them has
+    /// changed.
     async fn lock_them(
         &mut self,
         table: &TableState,
@@ -113,8 +115,8 @@ impl Session {
         Ok(is_there.then(|| (0..).take(rows.len()).collect()))
     }
 
-    /// Locks those of `rows` that are free, in their order, up to as many as are `wanted`; their numbers, or None: one of them has
-    /// changed.
+    /// Locks those of `rows` that are free, in their order, up to as many as are `wanted`; their numbers, or None: one
+    /// of them has changed.
     async fn lock_free_ones(
         &mut self,
         table: &TableState,

@@ -1,8 +1,8 @@
-//! Statements with locking clauses in subqueries: each subquery runs as a query that locks rows does, then the statement over what they
-//! gave ([`LockedParts`]).
+//! Statements with locking clauses in subqueries: each subquery runs as a query that locks rows does, then the
+//! statement over what they gave ([`LockedParts`]).
 //!
-//! The statement's own view begins when the rows are locked, so it has them as they were locked: what PostgreSQL reaches by evaluating
-//! their conditions anew.
+//! The statement's own view begins when the rows are locked, so it has them as they were locked: what PostgreSQL
+//! reaches by evaluating their conditions anew.
 
 use arrow::compute::concat_batches;
 use datafusion::sql::sqlparser::ast;
@@ -17,8 +17,8 @@ use crate::statement::select::Asked;
 use crate::statement::{Parameters, Statement};
 
 impl Session {
-    /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until the end of its
-    /// transaction, outside of a block it is one.
+    /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
+    /// the end of its transaction, outside of a block it is one.
     pub(super) async fn run_locked_parts(
         &mut self,
         parts: &LockedParts,

@@ -1,14 +1,14 @@
 //! `SELECT … FOR UPDATE` and its like, and LOCK TABLE: what a transaction locks without changing it.
 //!
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
-//! 2. Rows in a range of keys, or of one key, are found [without a plan](Session::lock_range); any other query runs with tablet and VID of each locked row behind
-//!    its columns ([`Locking::row_query`]).
-//! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]). So a
-//!    block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in hand. `NOWAIT`
-//!    fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query, and takes those that are free,
-//!    up to LIMIT; where it has looked at too few of them, it runs again and looks at more.
-//! 4. A row that has changed since the view is another one: READ COMMITTED runs the query again on a newer view, so a row
-//!    that does not match any more drops out; with one snapshot the statement fails (40001).
+//! 2. Rows in a range of keys, or of one key, are found [without a plan](Session::lock_range); any other query runs
+//!    with tablet and VID of each locked row behind its columns ([`Locking::row_query`]).
+//! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]).
+//!    So a block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in
+//!    hand. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query, and takes
+//!    those that are free, up to LIMIT; where it has looked at too few of them, it runs again and looks at more.
+//! 4. A row that has changed since the view is another one: READ COMMITTED runs the query again on a newer view, so a
+//!    row that does not match any more drops out; with one snapshot the statement fails (40001).
 //!
 //! Outside of a block the locks are free at the statement's end. Source: PostgreSQL's manual, "Explicit Locking"; rule 24.
 
@@ -144,7 +144,8 @@ impl Session {
         }
     }
 
-    /// Waits for those who hold a table of `query` in `ACCESS EXCLUSIVE`: where nobody can, this is one look at a counter.
+    /// Waits for those who hold a table of `query` in `ACCESS EXCLUSIVE`: where nobody can, this is one look at a
+    /// counter.
     pub(super) async fn wait_for_tables(&mut self, query: &ast::Query) -> Result<()> {
         if !self.database.readers_held_back() {
             return Ok(());
@@ -228,7 +229,8 @@ impl Session {
         }
     }
 
-    /// The row of a look-up by a unique key, and where it is; an inner None: there is none; None: it is no such look-up.
+    /// The row of a look-up by a unique key, and where it is; an inner None: there is none; None: it is no such
+    /// look-up.
     async fn looked_up_row(
         &self,
         view: &ReadView,
@@ -327,7 +329,8 @@ impl Session {
         Ok(Some((0..).take(candidates.rows.num_rows()).collect()))
     }
 
-    /// Locks rows that are free, in their order, up to as many as are `wanted`; None: one of them has changed since `view`.
+    /// Locks rows that are free, in their order, up to as many as are `wanted`; None: one of them has changed since
+    /// `view`.
     async fn lock_free(
         &mut self,
         view: &ReadView,

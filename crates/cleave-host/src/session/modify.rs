@@ -1,7 +1,7 @@
 //! UPDATE and DELETE, and what every statement that changes rows gives back.
 //!
-//! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does: on the
-//!    host, or cut, on the statement's own view.
+//! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does:
+//!    on the host, or cut, on the statement's own view.
 //! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
 //! 3. [`Session::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
 //!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
@@ -139,8 +139,8 @@ impl Session {
         }
     }
 
-    /// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and what RETURNING lists, with no
-    /// rows of what it lists that of.
+    /// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and what
+    /// RETURNING lists, with no rows of what it lists that of.
     pub(super) async fn describe_modify(
         &self,
         modify: &Modify,
@@ -316,7 +316,8 @@ impl Session {
         Ok(Some(count))
     }
 
-    /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows, and of `view`.
+    /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows,
+    /// and of `view`.
     pub(super) async fn outcome(
         &self,
         (name, row_count): (&str, usize),
@@ -334,7 +335,8 @@ impl Session {
     }
 }
 
-/// Which of `count` columns that the query of `modify` gives behind the VIDs are of other tables than its own; None: RETURNING names none.
+/// Which of `count` columns that the query of `modify` gives behind the VIDs are of other tables than its own; None:
+/// RETURNING names none.
 pub(super) fn beside_columns(
     modify: &Modify,
     schema: &TableSchema,

@@ -1,17 +1,17 @@
-//! UPDATE and DELETE of one row by its key, without a plan: found as a look-up finds it, changed by expressions that are
-//! compiled once.
+//! UPDATE and DELETE of one row by its key, without a plan: found as a look-up finds it, changed by expressions that
+//! are compiled once.
 //!
-//! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it but columns,
-//!    constants, parameters and operators; or leaves it to the planner.
-//!    Of more rows, it may be a [`RangeChange`].
-//! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
-//!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
+//! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it
+//!    but columns, constants, parameters and operators; or leaves it to the planner. Of more rows, it may be a
+//!    [`RangeChange`].
+//! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has
+//!    the transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
-//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`]. One with subqueries may be one
-//! with their values ([`super::subqueries`]).
+//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`]. One with
+//! subqueries may be one with their values ([`super::subqueries`]).
 //!
-//! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and rewritten by the
-//! same rules ([`compile`]), a parameter being a column of its type.
+//! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and
+//! rewritten by the same rules ([`compile`]), a parameter being a column of its type.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -135,7 +135,8 @@ impl Lifted {
             for set in assignments {
                 set.position = None;
                 let Some(value) = &mut set.value else { continue };
-                // A string that is a value by itself; of one beside an operator the type follows from what stands there.
+                // A string that is a value by itself; of one beside an operator the type follows from what stands
+                // there.
                 if !constants.put_string(value) {
                     lift(value, &mut constants)?;
                 }

@@ -1,4 +1,5 @@
-//! Prepared statements: a statement with parameters in, once; values in, as often as one likes, and what it does with them.
+//! Prepared statements: a statement with parameters in, once; values in, as often as one likes, and what it does with
+//! them.
 //!
 //! 1. [`Session::prepare`] (PREPARE) reads and describes the statement: the types of its parameters, the columns of its
 //!    result ([`Session::describe`]).
@@ -9,8 +10,9 @@
 //! A statement belongs to its session. It is described anew when a table that it names has changed since, so
 //! one whose table is gone says so, and one whose table came back otherwise takes the new types.
 //!
-//! Deliberately absent: plans that are kept. A plan holds the pages that its values leave, and a split that is right for one
-//! value is wrong for another (decision 0044). What depends on no rows is kept with the database, of any query (0088).
+//! Deliberately absent: plans that are kept. A plan holds the pages that its values leave, and a split that is right
+//! for one value is wrong for another (decision 0044). What depends on no rows is kept with the database, of any query
+//! (0088).
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 
@@ -210,8 +212,8 @@ impl PreparedStatement {
 }
 
 impl Session {
-    /// Prepares the statement of `sql` as `name`, as PREPARE does; `types` are those of its first parameters, None where one is to
-    /// be inferred. The statement without a name, `""`, takes the place of the one before.
+    /// Prepares the statement of `sql` as `name`, as PREPARE does; `types` are those of its first parameters, None
+    /// where one is to be inferred. The statement without a name, `""`, takes the place of the one before.
     ///
     /// # Errors
     /// [`Error::NameTaken`]; what the text gives, and what describing it gives; [`Error::Unsupported`] for what is no
@@ -269,7 +271,8 @@ impl Session {
     /// Runs the prepared statement `name` with `values`, `$1` first, as text by PostgreSQL's input rules; None: NULL.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the statement gives.
+    /// [`Error::UnknownName`]; [`Error::Invalid`] for more or fewer values; [`Error::Parameter`]; and what the
+    /// statement gives.
     pub async fn execute(&mut self, name: &str, values: &[Option<&str>]) -> Result<Outcome> {
         if let Some(started) = self.start_look_up(name, values) {
             return Box::pin(started.collect()).await;

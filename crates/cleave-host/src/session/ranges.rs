@@ -1,12 +1,14 @@
-//! Statements over few rows by a range of keys, without a plan ([`range_path`]): SELECT, UPDATE, DELETE and SELECT … FOR UPDATE.
+//! Statements over few rows by a range of keys, without a plan ([`range_path`]): SELECT, UPDATE, DELETE and SELECT …
+//! FOR UPDATE.
 //!
-//! 1. [`Session::run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the session's
-//!    [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
-//! 2. [`Session::modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows gives.
+//! 1. [`Session::run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the
+//!    session's [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
+//! 2. [`Session::modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows
+//!    gives.
 //! 3. [`Session::lock_range`](super::lock_range) locks such rows.
 //!
-//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`, `join_method`) have
-//! it planned.
+//! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`,
+//! `join_method`) have it planned.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -44,7 +46,8 @@ use crate::write::assigned::check_set;
 use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
-/// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its columns.
+/// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its
+/// columns.
 pub(super) type RangeQueries = Seen<(ast::Query, bool, Vec<ColumnType>), RangeTemplate>;
 
 /// An UPDATE or DELETE of the rows in a range.
@@ -94,7 +97,8 @@ impl Lifted {
     }
 }
 
-/// Puts parameters in the places of constants of `query`, and of its subqueries; None: it is over something else than tables.
+/// Puts parameters in the places of constants of `query`, and of its subqueries; None: it is over something else than
+/// tables.
 fn lift(query: &mut ast::Query, state: &CatalogState, constants: &mut Constants) -> Option<()> {
     let ast::SetExpr::Select(select) = query.body.as_mut() else { return None };
     let from = select.from.clone();
@@ -242,8 +246,8 @@ impl Session {
             && settings.ndp
     }
 
-    /// The template of a query without parameters, and its values; `numbered`: the numbers of rows are to come behind its columns.
-    /// None: it needs a plan.
+    /// The template of a query without parameters, and its values; `numbered`: the numbers of rows are to come behind
+    /// its columns. None: it needs a plan.
     pub(super) fn range_of(
         &mut self,
         query: &ast::Query,
@@ -306,8 +310,8 @@ impl Session {
         Ok(ranges)
     }
 
-    /// What `template` gives in these ranges: of its rows those in the window that LIMIT and OFFSET say, or in `window`; None: it
-    /// needs a plan.
+    /// What `template` gives in these ranges: of its rows those in the window that LIMIT and OFFSET say, or in
+    /// `window`; None: it needs a plan.
     pub(super) async fn ranged(
         &self,
         sight: &Sight<'_>,
@@ -339,7 +343,8 @@ impl Session {
         Ok(found)
     }
 
-    /// EXPLAIN of a query that is `template`, with what it found and how long that took where it is to run; None: it needs a plan.
+    /// EXPLAIN of a query that is `template`, with what it found and how long that took where it is to run; None: it
+    /// needs a plan.
     pub(super) async fn explain_range(
         &self,
         analyze: bool,
@@ -399,8 +404,8 @@ impl Session {
         }
     }
 
-    /// Changes the rows that `live` and the transaction have in the ranges of `change`; those that RETURNING is about. None: it
-    /// needs a plan.
+    /// Changes the rows that `live` and the transaction have in the ranges of `change`; those that RETURNING is about.
+    /// None: it needs a plan.
     pub(super) async fn change_range(
         &mut self,
         live: Live,

@@ -1,5 +1,5 @@
-//! What RETURNING lists of the rows that a statement has changed, by a plan that is kept: with the statement where that is kept
-//! itself, else by the session, for all statements that return the same of the same table.
+//! What RETURNING lists of the rows that a statement has changed, by a plan that is kept: with the statement where that
+//! is kept itself, else by the session, for all statements that return the same of the same table.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ pub(super) struct Returning {
 }
 
 impl Returning {
-    /// What a statement that calls the table `name` returns of its rows; None: nothing, or something that is planned each time.
+    /// What a statement that calls the table `name` returns of its rows; None: nothing, or something that is planned
+    /// each time.
     pub(super) fn of(
         schema: &Arc<TableSchema>,
         name: &ast::Ident,
@@ -48,8 +49,8 @@ impl Returning {
 }
 
 impl Session {
-    /// Outside of a block, begins one for `statement` alone if it has RETURNING: what it has done is undone where that fails. Whether it
-    /// did.
+    /// Outside of a block, begins one for `statement` alone if it has RETURNING: what it has done is undone where that
+    /// fails. Whether it did.
     pub(super) fn begin_returning(&mut self, statement: &Statement) -> bool {
         if self.block.is_none() && self.has_returning(statement) {
             self.begin_implicit();
@@ -102,7 +103,8 @@ impl Session {
         Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
     }
 
-    /// What an INSERT gives that has inserted or updated `rows`, where its subqueries read `view`; `query` is that for what it returns, if it returns anything.
+    /// What an INSERT gives that has inserted or updated `rows`, where its subqueries read `view`; `query` is that for
+    /// what it returns, if it returns anything.
     pub(super) async fn inserted(
         &mut self,
         insert: &Insert,

@@ -1,17 +1,18 @@
-//! Whether a session may do what a statement says: asked of every statement before it does anything, and of a prepared one
-//! whenever roles, rights or what its names stand for are others than when it was asked last.
+//! Whether a session may do what a statement says: asked of every statement before it does anything, and of a prepared
+//! one whenever roles, rights or what its names stand for are others than when it was asked last.
 //!
 //! 1. [`Session::check_rights`] takes a statement. A session that acts as a superuser is not asked.
 //! 2. [`Check`] finds the tables, views and sequences that it [names](named) and asks [`Rights`] for each.
 //! 3. Of a view it asks further, what its query reads, as the view's owner; functions there are the caller's.
-//! 4. A name stands for an id: that which it has in the state that the statement reads, be that a snapshot or of the past. The
-//!    rights of this id count as they are now. What a name was [found](Found) to be is remembered, and [`Session::check_on`]
-//!    looks, when the statement gets the state that it reads or locks the table that it changes, whether that is still so;
-//!    where it is not, the statement is asked about once more.
+//! 4. A name stands for an id: that which it has in the state that the statement reads, be that a snapshot or of the
+//!    past. The rights of this id count as they are now. What a name was [found](Found) to be is remembered, and
+//!    [`Session::check_on`] looks, when the statement gets the state that it reads or locks the table that it changes,
+//!    whether that is still so; where it is not, the statement is asked about once more.
 //!
-//! Where a role has privileges on some columns of a table alone, each column of a name that stands anywhere in the statement
-//! counts as used, and all of them do where it says `*`. So a statement may be refused that PostgreSQL lets through; none is let
-//! through that PostgreSQL refuses. For the same reason a name counts as a table's also where WITH gives it to a query.
+//! Where a role has privileges on some columns of a table alone, each column of a name that stands anywhere in the
+//! statement counts as used, and all of them do where it says `*`. So a statement may be refused that PostgreSQL lets
+//! through; none is let through that PostgreSQL refuses. For the same reason a name counts as a table's also where WITH
+//! gives it to a query.
 //!
 //! Source: PostgreSQL's manual, "Privileges" and "Rules and Privileges"; decisions 0070 and 0090.
 
@@ -145,8 +146,8 @@ impl Session {
         Ok(Some(Allowed { rights: Arc::clone(&newest.rights), role, asked }))
     }
 
-    /// Refuses the statement that runs where its names stand for something in `state` that they did not stand for when it was
-    /// asked about, and that it may not use.
+    /// Refuses the statement that runs where its names stand for something in `state` that they did not stand for when
+    /// it was asked about, and that it may not use.
     ///
     /// # Errors
     /// As [`Session::check_rights`].
@@ -164,7 +165,8 @@ impl Session {
         Ok(view)
     }
 
-    /// As [`Session::check_on`], of a definition, which `state` is before it: what it is about beside its names may be more by now.
+    /// As [`Session::check_on`], of a definition, which `state` is before it: what it is about beside its names may be
+    /// more by now.
     ///
     /// # Errors
     /// As [`Session::check_rights`].
@@ -272,7 +274,8 @@ impl Session {
     }
 }
 
-/// Whether a statement ends a transaction, or says as whom the session acts, or how: also one whose role is gone may do that.
+/// Whether a statement ends a transaction, or says as whom the session acts, or how: also one whose role is gone may do
+/// that.
 fn is_about_the_session(statement: &Statement) -> bool {
     match statement {
         Statement::Role(role) => {

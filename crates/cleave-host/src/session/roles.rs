@@ -1,8 +1,8 @@
 //! Statements about roles: who there is, who is in whom, and as whom a session acts. What roles may do is
 //! [`super::grants`]' matter.
 //!
-//! Rights are definitions as tables are ([`super::definitions`]): a block sees what it has made of them, others see it once it
-//! commits. Statements of two blocks wait for each other by a name that nothing else has.
+//! Rights are definitions as tables are ([`super::definitions`]): a block sees what it has made of them, others see it
+//! once it commits. Statements of two blocks wait for each other by a name that nothing else has.
 
 use std::path::Path;
 
@@ -425,7 +425,8 @@ impl Session {
         Ok(())
     }
 
-    /// Makes the session that of `user`, who may do everything: whoever runs the server has said so, and not the catalog.
+    /// Makes the session that of `user`, who may do everything: whoever runs the server has said so, and not the
+    /// catalog.
     pub fn log_in_as_superuser(&mut self, user: &str) {
         let client = &mut self.settings.client;
         user.clone_into(&mut client.user);

@@ -1,4 +1,5 @@
-//! Rules of a table that is to be created: what the statement says in, named and compiled once to see that it can be, out.
+//! Rules of a table that is to be created: what the statement says in, named and compiled once to see that it can be,
+//! out.
 
 use crate::catalog::index_definition::{IndexDefinition, chosen_name};
 use crate::catalog::rules::{Check, TableRules};

@@ -134,8 +134,8 @@ impl Session {
         }
     }
 
-    /// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these numbers, and
-    /// ROLLBACK leaves those of the one before as they were.
+    /// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these
+    /// numbers, and ROLLBACK leaves those of the one before as they were.
     fn restart_sequence(
         &self,
         definition: &mut Definition,

@@ -1,19 +1,20 @@
-//! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a statement or a
-//! commit that has no place in their order fails.
+//! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a
+//! statement or a commit that has no place in their order fails.
 //!
-//! 1. [`Session::block_snapshot`] begins the transaction before its state is taken; [`Session::track_alone`] does for a statement
-//!    outside of a block, which is a transaction of its own.
-//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`Session::note_look_up`]; a scan, wherever it will
-//!    run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its conditions give some,
-//!    otherwise as its table.
+//! 1. [`Session::block_snapshot`] begins the transaction before its state is taken; [`Session::track_alone`] does for a
+//!    statement outside of a block, which is a transaction of its own.
+//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`Session::note_look_up`]; a
+//!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
+//!    conditions give some, otherwise as its table.
 //! 3. [`Session::note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
 //! 4. A commit is prepared while it has the turn to write.
 //!
-//! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others do, and is noted nowhere.
+//! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others
+//!    do, and is noted nowhere.
 //!
-//! So a device needs to know nothing of it: what its fragment may read has been noted by then, and what commits meanwhile is checked
-//! against that on the host (rule 28). A commit that the state does not have, and that came before the note, is remembered for
-//! as long as the transaction runs, and found by the note.
+//! So a device needs to know nothing of it: what its fragment may read has been noted by then, and what commits
+//! meanwhile is checked against that on the host (rule 28). A commit that the state does not have, and that came before
+//! the note, is remembered for as long as the transaction runs, and found by the note.
 //!
 //! [`ReadView::reads`]: crate::statement::select::ReadView
 
@@ -137,8 +138,8 @@ impl Session {
     }
 }
 
-/// A state that no transaction which only reads can spoil: whoever might have, and ran beside it, has ended without doing so. Others
-/// need not know of who reads it.
+/// A state that no transaction which only reads can spoil: whoever might have, and ran beside it, has ended without
+/// doing so. Others need not know of who reads it.
 pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogState>> {
     loop {
         let tracked = database.dependencies().begin(true);

@@ -1,4 +1,5 @@
-//! SET and RESET: settings in a transaction, which stay where it commits and go back where it, or a savepoint of it, is undone.
+//! SET and RESET: settings in a transaction, which stay where it commits and go back where it, or a savepoint of it, is
+//! undone.
 //!
 //! ```text
 //!            ┌─ settings: what holds now ──────── SET, SET LOCAL
@@ -6,8 +7,8 @@
 //!            └─ before:   what held at BEGIN, and at each savepoint behind which something was set
 //! ```
 //!
-//! Nothing is copied before the first SET of a block, or behind a savepoint. As whom the session acts belongs to what is set; what it has
-//! locked, and taken of sequences, all copies share.
+//! Nothing is copied before the first SET of a block, or behind a savepoint. As whom the session acts belongs to what
+//! is set; what it has locked, and taken of sequences, all copies share.
 //!
 //! Source: PostgreSQL's manual, "SET".
 

@@ -1,14 +1,16 @@
 //! Statements whose rows come as they are asked for: what a server sends on, without ever holding all of it.
 //!
-//! 1. [`Session::start`] runs a statement up to where there is something to say: rows ([`ResultRows`]) or what was done.
-//!    [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text, and
+//! 1. [`Session::start`] runs a statement up to where there is something to say: rows ([`ResultRows`]) or what was
+//!    done. [`Session::start_seen`] does the same for a look-up that was seen before, without reading its text, and
 //!    [`Session::start_look_up`] for one that is prepared.
 //! 2. [`ResultRows::next`] gives the rows, batch by batch. They hold the tablets and pages of the moment at which the
 //!    statement began, whatever the session does meanwhile; dropping them stops the query on both sides.
 //!
-//! Rows that fail on their way fail the block in which their statement began: whoever takes them says so ([`Session::fail_block`]).
+//! Rows that fail on their way fail the block in which their statement began: whoever takes them says so
+//! ([`Session::fail_block`]).
 //!
-//! A server's threads must not be busy with one client's rows while others wait: [`ResultRows::on`] has them computed by others.
+//! A server's threads must not be busy with one client's rows while others wait: [`ResultRows::on`] has them computed
+//! by others.
 //!
 //! [`Session::columns`] tells the columns of a statement's rows before it runs, as a server must.
 
@@ -58,8 +60,8 @@ enum Source {
     Running(Box<RunningQuery>),
     Elsewhere {
         batches: mpsc::Receiver<Result<RecordBatch>>,
-        /// Stops the query when it is dropped. The task is dropped by who computes: until there is a thread for that, this stops
-        /// those that keep the threads busy.
+        /// Stops the query when it is dropped. The task is dropped by who computes: until there is a thread for that,
+        /// this stops those that keep the threads busy.
         _stop: StopOnDrop,
         _task: JoinSet<()>,
     },
@@ -119,8 +121,8 @@ impl Session {
         Some(outcome.into())
     }
 
-    /// What the prepared statement `name` gives, if it is a look-up by key for which nobody has to wait. None also where it fails:
-    /// it then comes as any other, and its error knows its place.
+    /// What the prepared statement `name` gives, if it is a look-up by key for which nobody has to wait. None also
+    /// where it fails: it then comes as any other, and its error knows its place.
     pub fn start_look_up(&mut self, name: &str, values: &[Option<&str>]) -> Option<Started> {
         if !self.reads_newest() {
             return None;
@@ -324,8 +326,8 @@ impl ResultRows {
         Self { schema, source: Source::Cursor { cursor, left } }
     }
 
-    /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait. What is
-    /// computed already stays here.
+    /// The same, computed by the threads of `runtime`: who waits for them does nothing else meanwhile than to wait.
+    /// What is computed already stays here.
     #[must_use]
     pub fn on(self, runtime: &Handle) -> Self {
         let Source::Running(mut running) = self.source else { return self };

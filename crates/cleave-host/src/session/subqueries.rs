@@ -1,5 +1,5 @@
-//! Subqueries over few rows in statements over few rows, without a plan: what each gives becomes the value of a parameter of the
-//! statement around it.
+//! Subqueries over few rows in statements over few rows, without a plan: what each gives becomes the value of a
+//! parameter of the statement around it.
 //!
 //! ```text
 //!  UPDATE t SET a = (SELECT max(x) FROM u WHERE id = $1) WHERE id IN (SELECT tid FROM v WHERE id = $1)
@@ -7,13 +7,14 @@
 //!    ─▶ UPDATE t SET a = $2 WHERE id = ANY ($3)
 //! ```
 //!
-//! 1. [`Nested`] is made of a statement whose subqueries are ranges of keys each ([`RangeTemplate`]); [`taken_out`] says which
-//!    subqueries may be taken out of it.
-//! 2. When it runs, the types that they give tell what the statement around them is: a range of keys too, or a single row without a table.
+//! 1. [`Nested`] is made of a statement whose subqueries are ranges of keys each ([`RangeTemplate`]); [`taken_out`]
+//!    says which subqueries may be taken out of it.
+//! 2. When it runs, the types that they give tell what the statement around them is: a range of keys too, or a single
+//!    row without a table.
 //! 3. The subqueries run, then that statement, on one and the same [`Live`].
 //!
-//! A subquery that speaks of the rows around it finds no such column, one that gives several rows where one is wanted is none of this
-//! way's either: the planner says what is wrong, or how it is done.
+//! A subquery that speaks of the rows around it finds no such column, one that gives several rows where one is wanted
+//! is none of this way's either: the planner says what is wrong, or how it is done.
 
 mod taken_out;
 
@@ -341,7 +342,8 @@ impl Session {
         Ok(Some(types))
     }
 
-    /// The values of `parameters`, and behind them what the subqueries give, which has these types; None: one needs a plan.
+    /// The values of `parameters`, and behind them what the subqueries give, which has these types; None: one needs a
+    /// plan.
     async fn with_subqueries<S, O>(
         &self,
         (reader, live): (&dyn Reader, &Live),
@@ -366,7 +368,8 @@ impl Session {
         Ok(Some(Parameters::new(values)))
     }
 
-    /// EXPLAIN of a query that is `nested`, with what it found and how long that took where it is to run; None: it needs a plan.
+    /// EXPLAIN of a query that is `nested`, with what it found and how long that took where it is to run; None: it
+    /// needs a plan.
     pub(super) async fn explain_nested(
         &self,
         analyze: bool,

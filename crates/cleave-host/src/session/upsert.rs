@@ -1,17 +1,18 @@
-//! INSERT … ON CONFLICT: rows that were to be inserted in; some of them are, some update the row that has their key, the others
-//! are left out.
+//! INSERT … ON CONFLICT: rows that were to be inserted in; some of them are, some update the row that has their key,
+//! the others are left out.
 //!
 //! 1. The unique keys of all rows are [locked](super::held), so that nobody else begins a row with one of them.
-//! 2. Then, and not before, the statement takes what it [reads](Session::live), and looks the keys up in it, in pages, in the delta
-//!    and among own rows: what was committed before the locks were granted is there. In a block with one snapshot a row that
-//!    only the newest state has cannot be seen, and fails the statement (40001).
-//! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a query that is
-//!    planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an error (21000).
-//! 4. The transaction [takes](Session::take_rows) rows that end and rows that begin as one change. Where a row has changed since,
-//!    it all begins anew with the locks kept, but for the rows to insert, which are computed once.
+//! 2. Then, and not before, the statement takes what it [reads](Session::live), and looks the keys up in it, in pages,
+//!    in the delta and among own rows: what was committed before the locks were granted is there. In a block with one
+//!    snapshot a row that only the newest state has cannot be seen, and fails the statement (40001).
+//! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a
+//!    query that is planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an
+//!    error (21000).
+//! 4. The transaction [takes](Session::take_rows) rows that end and rows that begin as one change. Where a row has
+//!    changed since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
-//! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to exist
-//! already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
+//! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to
+//! exist already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
 
 pub(super) mod pairs;
 mod simple;
@@ -76,7 +77,8 @@ struct Updated {
     pairs: Vec<usize>,
 }
 
-/// DO UPDATE: the query over pairs of rows, what it is of, what the statement calls the table, and its plan where it is kept.
+/// DO UPDATE: the query over pairs of rows, what it is of, what the statement calls the table, and its plan where it is
+/// kept.
 type Update<'a> = (&'a ast::Query, &'a OnConflict, &'a ast::Ident, Option<&'a PairsPlan>);
 
 impl Updated {
@@ -96,8 +98,8 @@ impl Insert {
 }
 
 impl Session {
-    /// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were inserted
-    /// or updated, as they are then, in their order.
+    /// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were
+    /// inserted or updated, as they are then, in their order.
     pub(super) async fn upsert(
         &mut self,
         schema: &Arc<TableSchema>,
@@ -506,8 +508,8 @@ fn twice() -> Error {
     }
 }
 
-/// What the statement does to `table`, the own rows that end, and the rows that it inserts or updates, in the order in which they
-/// came.
+/// What the statement does to `table`, the own rows that end, and the rows that it inserts or updates, in the order in
+/// which they came.
 fn change_of(
     table: &TableState,
     rows: &RecordBatch,

@@ -1,10 +1,11 @@
 //! CREATE VIEW, DROP VIEW, and what keeps views whole: a query in, a name for it in the catalog out.
 //!
-//! A query that names a view has the view's plan in its place before anything is optimised, so conditions, joins and cuts go through
-//! it.
+//! A query that names a view has the view's plan in its place before anything is optimised, so conditions, joins and
+//! cuts go through it.
 //!
-//! What a view is made of is kept by id. A table or view that others are made of is dropped with them only (CASCADE), and keeps its
-//! name and those of its columns. A column of which no view's query speaks can go, and be of another type.
+//! What a view is made of is kept by id. A table or view that others are made of is dropped with them only (CASCADE),
+//! and keeps its name and those of its columns. A column of which no view's query speaks can go, and be of another
+//! type.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -186,7 +187,8 @@ impl Session {
         Ok(found)
     }
 
-    /// Refuses to go on without `column` where a view that is left cannot do without it, or drops these views (`cascade`).
+    /// Refuses to go on without `column` where a view that is left cannot do without it, or drops these views
+    /// (`cascade`).
     pub(super) async fn drop_views_with(
         &self,
         state: &mut CatalogState,

@@ -2,18 +2,21 @@
 //!
 //! [`lower`] leaves every query alone that does not name the catalog. In the others:
 //!
-//! 1. `pg_class` is `pg_catalog.pg_class`, `pg_catalog.format_type(…)` is `format_type(…)`, `OPERATOR(pg_catalog.~)` is `~`;
-//!    there is one collation.
-//! 2. `'t'::regclass` is the number of a table, `x::regclass` the name of the one with that number; `oid` is bigint; `name` and
-//!    `"char"` are text.
+//! 1. `pg_class` is `pg_catalog.pg_class`, `pg_catalog.format_type(…)` is `format_type(…)`, `OPERATOR(pg_catalog.~)` is
+//!    `~`; there is one collation.
+//! 2. `'t'::regclass` is the number of a table, `x::regclass` the name of the one with that number; `oid` is bigint;
+//!    `name` and `"char"` are text.
 //! 3. `x = ANY (ARRAY[a, b])` is `x IN (a, b)`.
-//! 4. `c.tableoid` is the number of the table that `c` is; `'{1,2}'::oid[]` is `ARRAY[1, 2]`; a vector of numbers that is shown is
-//!    written as one.
-//! 5. A SELECT from a table that never has a row gives no row, whatever it computes; as a value it is NULL, under EXISTS false.
-//! 6. A subquery that is a value and finds at most one row is the greatest of its rows, which the engine can turn into a join.
+//! 4. `c.tableoid` is the number of the table that `c` is; `'{1,2}'::oid[]` is `ARRAY[1, 2]`; a vector of numbers that
+//!    is shown is written as one.
+//! 5. A SELECT from a table that never has a row gives no row, whatever it computes; as a value it is NULL, under
+//!    EXISTS false.
+//! 6. A subquery that is a value and finds at most one row is the greatest of its rows, which the engine can turn into
+//!    a join.
 //!
-//! Only 5 and 6 need care, and are for subqueries of the catalog alone. 5 holds for inner joins without aggregates, and keeps the names of columns, which are text then. 6 would
-//! hide that a subquery finds several rows: the catalog's own keys are what clients look for.
+//! Only 5 and 6 need care, and are for subqueries of the catalog alone. 5 holds for inner joins without aggregates, and
+//! keeps the names of columns, which are text then. 6 would hide that a subquery finds several rows: the catalog's own
+//! keys are what clients look for.
 
 use std::ops::ControlFlow;
 
@@ -427,8 +430,8 @@ fn items(list: &Expr) -> Option<Vec<Expr>> {
     }
 }
 
-/// `generate_subscripts(list, 1)`, of the lists that the catalog has: their numbers from 0. And `_pg_expandarray(list)`, whose
-/// rows of an item and its number are only their item here.
+/// `generate_subscripts(list, 1)`, of the lists that the catalog has: their numbers from 0. And
+/// `_pg_expandarray(list)`, whose rows of an item and its number are only their item here.
 fn subscripts(function: ast::Function) -> Expr {
     match function.name.to_string().to_lowercase().as_str() {
         "generate_subscripts" => {

@@ -1,5 +1,5 @@
-//! WITH whose queries change rows: a statement in; out, these queries as statements of their own, and the statement over the rows that they
-//! give.
+//! WITH whose queries change rows: a statement in; out, these queries as statements of their own, and the statement
+//! over the rows that they give.
 //!
 //! ```text
 //!  WITH gone AS (DELETE FROM t WHERE a < 5 RETURNING *) INSERT INTO u SELECT * FROM gone
@@ -7,8 +7,8 @@
 //!       WITH gone AS (SELECT * FROM part0) INSERT INTO u SELECT * FROM gone
 //! ```
 //!
-//! 1. What changes rows is a part, and so is a query that locks rows, or that several of these statements name: it runs once for all of them.
-//!    Other queries go into the WITH of the one statement that names them.
+//! 1. What changes rows is a part, and so is a query that locks rows, or that several of these statements name: it runs
+//!    once for all of them. Other queries go into the WITH of the one statement that names them.
 //! 2. Parts that the statement needs run before it, the others behind it, the last one first, as PostgreSQL has it.
 //! 3. Their rows are tables of the statements that name them ([`GivenRows`](super::locked_parts::GivenRows)).
 //!
@@ -176,8 +176,8 @@ fn number_parts(listed: &mut [Listed], needed: &BTreeSet<usize>) {
     }
 }
 
-/// WITH of a statement that names `needed`: rows of parts, and queries that are none, with what these name. `own`: the statement is that one
-/// itself.
+/// WITH of a statement that names `needed`: rows of parts, and queries that are none, with what these name. `own`: the
+/// statement is that one itself.
 fn with_of(
     with: &ast::With,
     listed: &[Listed],

@@ -4,8 +4,8 @@
 //! `COPY t FROM 'f' CSV HEADER`. Without a format, the file's name decides (`.csv`, `.parquet`), and else
 //! PostgreSQL's text format holds, as there.
 //!
-//! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, other encodings than UTF-8; each is refused
-//! by name.
+//! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, other encodings than UTF-8; each is
+//! refused by name.
 //!
 //! Source: PostgreSQL's manual, COPY; issue 2, part 4.
 

@@ -2,7 +2,8 @@
 //!
 //! 1. [`create_table`] refuses every clause that Cleave does not have, by name.
 //! 2. [`column_type`] maps PostgreSQL's type names to [`ColumnType`].
-//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key, unique constraints and [`rules`].
+//! 3. Column constraints, then table constraints, fill NOT NULL, DEFAULT, the primary key, unique constraints and
+//!    [`rules`].
 //! 4. [`index::create_index`] reads CREATE INDEX.
 //!
 //! Invariant: a schema that leaves here passed [`TableSchema::validate`], its column ids rise from 1 in declared

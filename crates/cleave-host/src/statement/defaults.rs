@@ -3,8 +3,8 @@
 //! A default is a constant (a number, a string, TRUE, FALSE, NULL, also cast to the column's own type or
 //! written as `DATE '...'`) or the time of the statement (`now()`, CURRENT_TIMESTAMP, LOCALTIMESTAMP,
 //! CURRENT_DATE, LOCALTIME), of which every row of a statement gets the same, as in PostgreSQL; or the next number of a
-//! sequence, or a random uuid. So it needs no planner. Neither the clock nor the catalog is read here: the caller passes the statement's
-//! [`Moment`].
+//! sequence, or a random uuid. So it needs no planner. Neither the clock nor the catalog is read here: the caller
+//! passes the statement's [`Moment`].
 //!
 //! Source: PostgreSQL's manual, "Default Values"; issue 2, part 4.
 

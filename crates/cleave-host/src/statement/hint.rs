@@ -1,8 +1,8 @@
 //! Hints: a comment that begins with a plus, as `/*+ split(h2) index_scan(off) */`, in; settings for one statement out.
 //!
-//! A hint is a setting that holds for its statement and no longer, so every setting can be one, and whatever SET refuses is
-//! refused here, in the same words. Several hints may stand in one comment, and several such comments in one statement;
-//! of two for one setting the later counts.
+//! A hint is a setting that holds for its statement and no longer, so every setting can be one, and whatever SET
+//! refuses is refused here, in the same words. Several hints may stand in one comment, and several such comments in one
+//! statement; of two for one setting the later counts.
 
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace};
 

@@ -1,4 +1,5 @@
-//! Locking clauses in subqueries: a statement in; out, the subqueries that lock rows, and the statement over the rows that they give.
+//! Locking clauses in subqueries: a statement in; out, the subqueries that lock rows, and the statement over the rows
+//! that they give.
 //!
 //! ```text
 //!  DELETE FROM q WHERE id = (SELECT id FROM q ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)
@@ -6,13 +7,13 @@
 //!       DELETE FROM q WHERE id = (SELECT * FROM rows0)   ─▶   … WHERE id = 7        (with its rows known)
 //! ```
 //!
-//! 1. `taken` puts the name of a table in the place of each such subquery, those inside others first; the queries of WITH that it can
-//!    name come with it.
+//! 1. `taken` puts the name of a table in the place of each such subquery, those inside others first; the queries of
+//!    WITH that it can name come with it.
 //! 2. [`GivenRows`] are the rows of those that have run, by these names: tables of the statement. Where one value or
 //!    a list is wanted, `put_values` writes it out, so that rows are looked up by it as by any constant.
 //!
-//! Deliberately absent: locking subqueries that name columns of the query around them, which would run once for each of its rows; they are
-//! refused.
+//! Deliberately absent: locking subqueries that name columns of the query around them, which would run once for each of
+//! its rows; they are refused.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause".
 
@@ -113,7 +114,8 @@ pub(super) fn is_rows(name: &str) -> bool {
     number_of(name, ROWS).or_else(|| number_of(name, PART)).is_some()
 }
 
-/// Takes the subqueries with locking clauses out of a statement of the parser's; these, and what it was before. None: it has none.
+/// Takes the subqueries with locking clauses out of a statement of the parser's; these, and what it was before. None:
+/// it has none.
 ///
 /// # Errors
 /// As [`locking`].
@@ -290,8 +292,8 @@ impl VisitorMut for Take {
     }
 }
 
-/// Writes out the rows that stand where one value or a list of values is wanted. With `bare_numbers` a whole number gets no type: a
-/// condition has no need of it.
+/// Writes out the rows that stand where one value or a list of values is wanted. With `bare_numbers` a whole number
+/// gets no type: a condition has no need of it.
 ///
 /// # Errors
 /// [`Error::Invalid`] for several rows where one value is wanted.

@@ -1,5 +1,5 @@
-//! `SELECT … FOR UPDATE` and its like: a query with locking clauses in; out, the tables whose rows it locks, and the query that
-//! tells which rows these are.
+//! `SELECT … FOR UPDATE` and its like: a query with locking clauses in; out, the tables whose rows it locks, and the
+//! query that tells which rows these are.
 //!
 //! ```text
 //!  SELECT a FROM t, u WHERE t.k = u.k ORDER BY b LIMIT 1 FOR UPDATE OF t SKIP LOCKED
@@ -8,7 +8,8 @@
 //!       WHERE t.k = u.k ORDER BY b LIMIT (as many as are looked at)
 //! ```
 //!
-//! A row is known by its tablet and its VID there; [`target_name`] is how a query names the rows of one tablet with their VIDs.
+//! A row is known by its tablet and its VID there; [`target_name`] is how a query names the rows of one tablet with
+//! their VIDs.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause".
 
@@ -110,8 +111,8 @@ impl Locking {
     /// The tables of `state` whose rows are locked, in the order of FROM.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] for a table that there is not; [`Error::Unsupported`] for a subquery, and for the side of an
-    /// outer join that may have no row.
+    /// [`Error::UnknownName`] for a table that there is not; [`Error::Unsupported`] for a subquery, and for the side of
+    /// an outer join that may have no row.
     pub fn tables(&self, state: &CatalogState) -> Result<Vec<LockedTable>> {
         let mut found = Vec::new();
         let ast::SetExpr::Select(select) = self.query.body.as_ref() else { return Ok(found) };
@@ -175,7 +176,8 @@ impl Locking {
         Ok(found)
     }
 
-    /// The query for the first `row_count` rows, with tablet and VID of each row of `tables` that they are made of behind them.
+    /// The query for the first `row_count` rows, with tablet and VID of each row of `tables` that they are made of
+    /// behind them.
     ///
     /// # Errors
     /// What a query cannot have.

@@ -4,10 +4,10 @@
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
 //! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
-//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE locks,
-//!    [`locked_parts`] takes subqueries with it out of their statement, [`changing_with`]
-//!    those of WITH that change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have.
-//!    [`alter`] says what ALTER TABLE does.
+//! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE
+//!    locks, [`locked_parts`] takes subqueries with it out of their statement, [`changing_with`] those of WITH that
+//!    change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have. [`alter`] says
+//!    what ALTER TABLE does.
 //! 5. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.

@@ -7,8 +7,8 @@
 //!    ─▶ SELECT t.VID, t.a, t.b, t.c FROM target AS t, u WHERE t.a = u.a
 //! ```
 //!
-//! So a statement that changes rows is planned, cut and run as any query is. [`TARGET`] names the table itself, with one column
-//! more, [`VID`]: what it is called, and the tablet whose rows are meant, are the statement's matter
+//! So a statement that changes rows is planned, cut and run as any query is. [`TARGET`] names the table itself, with
+//! one column more, [`VID`]: what it is called, and the tablet whose rows are meant, are the statement's matter
 //! ([`Target`](super::select::Target)). A row that comes twice is changed once, by the first of its matches (rule 22).
 
 mod beside;
@@ -91,8 +91,8 @@ impl Modify {
         }
     }
 
-    /// The query for the rows of the table that `schema` describes: VIDs, then all columns as they shall be, but for those whose values
-    /// are in the rows behind them, then what RETURNING names of other tables.
+    /// The query for the rows of the table that `schema` describes: VIDs, then all columns as they shall be, but for
+    /// those whose values are in the rows behind them, then what RETURNING names of other tables.
     ///
     /// # Errors
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
@@ -136,8 +136,8 @@ impl Modify {
         Ok(query)
     }
 
-    /// The query for what RETURNING lists of `rows` of the table that `schema` describes, and the rows that it is over; `beside` are the
-    /// columns of other tables that [`Modify::query`] lists.
+    /// The query for what RETURNING lists of `rows` of the table that `schema` describes, and the rows that it is over;
+    /// `beside` are the columns of other tables that [`Modify::query`] lists.
     ///
     /// # Errors
     /// What a query cannot have.
@@ -356,8 +356,8 @@ pub(super) fn with_changes(
 /// The columns and values of SET.
 ///
 /// # Errors
-/// [`Error::Invalid`] for a column that is assigned twice, and for lists of different lengths; [`Error::Unsupported`] for a list
-/// of columns that gets something else than a row or a query.
+/// [`Error::Invalid`] for a column that is assigned twice, and for lists of different lengths; [`Error::Unsupported`]
+/// for a list of columns that gets something else than a row or a query.
 pub(crate) fn assignments(set: Vec<ast::Assignment>) -> Result<Vec<Assignment>> {
     let mut list: Vec<Assignment> = Vec::with_capacity(set.len());
     for assignment in set {

@@ -90,8 +90,8 @@ impl Moment {
     /// The next `count` numbers of the sequence that `name` names, as values of `column`.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; where the taker may not use the sequence; those of the sequence; [`Error::Value`] for one that the
-    /// column does not take.
+    /// [`Error::UnknownName`]; where the taker may not use the sequence; those of the sequence; [`Error::Value`] for
+    /// one that the column does not take.
     pub(crate) fn numbers(&self, column: &Column, name: &str, count: usize) -> Result<ArrayRef> {
         let source = match &self.numbers {
             Numbers::Now(source) => source,
@@ -120,8 +120,8 @@ impl Moment {
         converted(column, &numbers)
     }
 
-    /// `rows` of the table that `schema` describes, whose columns but those at `given` were made [later](Self::later), with their
-    /// numbers.
+    /// `rows` of the table that `schema` describes, whose columns but those at `given` were made [later](Self::later),
+    /// with their numbers.
     ///
     /// # Errors
     /// As [`Self::numbers`].
@@ -149,8 +149,9 @@ impl Moment {
 }
 
 impl Source {
-    /// Whether the taker may have numbers of `sequence` for a column of a table. The sequence that goes with the column, as those of
-    /// SERIAL and identities do, is for whoever may write there; any other needs a right of its own.
+    /// Whether the taker may have numbers of `sequence` for a column of a table. The sequence that goes with the
+    /// column, as those of SERIAL and identities do, is for whoever may write there; any other needs a right of its
+    /// own.
     fn may_take(&self, sequence: &Sequence, (table, column): (Option<u32>, u32)) -> bool {
         let is_columns = |table| {
             sequence.owner.is_some_and(|owner| (owner.table, owner.column) == (table, column))

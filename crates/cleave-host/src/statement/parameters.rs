@@ -1,13 +1,13 @@
 //! Parameters of statements: `$1`, `$2`, … in a syntax tree in, the same tree with typed values in their places out.
 //!
-//! 1. [`count`] says how many there are; [`written_types`] what the text itself says of their types: `$1::date` is a date,
-//!    and LIMIT takes a bigint.
+//! 1. [`count`] says how many there are; [`written_types`] what the text itself says of their types: `$1::date` is a
+//!    date, and LIMIT takes a bigint.
 //! 2. [`Parameter::read`] reads a value as a client sends it, by PostgreSQL's input rules.
 //! 3. [`Parameters::put_into`] puts values into a query, [`StatementText`] into its text.
 //!
 //! A value stands in the tree as a literal in quotes with a cast, so it means what the same words mean in a statement
-//! without parameters, and every rule of the planner sees a constant. Of a `numeric`, the digits that were given count, as of a
-//! number that is written in a statement.
+//! without parameters, and every rule of the planner sees a constant. Of a `numeric`, the digits that were given count,
+//! as of a number that is written in a statement.
 //!
 //! A parameter that `= ANY` or `<> ALL` compares with is a list ([`any_list`]).
 //!
@@ -58,7 +58,8 @@ pub struct Parameters {
     pub(crate) rows: GivenRows,
 }
 
-/// The type that a parameter has whose declared or inferred type is `column_type`: lengths and digits are not a parameter's.
+/// The type that a parameter has whose declared or inferred type is `column_type`: lengths and digits are not a
+/// parameter's.
 #[must_use]
 pub fn parameter_type(column_type: ColumnType) -> ColumnType {
     match column_type {

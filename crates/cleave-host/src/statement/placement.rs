@@ -1,8 +1,9 @@
 //! Where CREATE TABLE puts a table: `WITH (devices = (nas, san), tablets = 4, tablet_by = hash (id))`.
 //!
 //! PostgreSQL's form for storage parameters, because a table lies on any number of devices and a tablespace is one
-//! name. PostgreSQL's own parameters are about pages that are changed in place, and about its vacuum: what tools send of them
-//! (`fillfactor`, `autovacuum_…`, `parallel_workers`) changes no row, and is taken and forgotten; any other is refused by name.
+//! name. PostgreSQL's own parameters are about pages that are changed in place, and about its vacuum: what tools send
+//! of them (`fillfactor`, `autovacuum_…`, `parallel_workers`) changes no row, and is taken and forgotten; any other is
+//! refused by name.
 
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;

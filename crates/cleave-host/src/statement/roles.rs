@@ -1,6 +1,7 @@
 //! Statements about roles and rights, as [`parse`](super::parse) reads them.
 //!
-//! Source: PostgreSQL's manual, "CREATE ROLE", "GRANT", "REVOKE", "ALTER DEFAULT PRIVILEGES", "SET ROLE", "REASSIGN OWNED", "DROP OWNED".
+//! Source: PostgreSQL's manual, "CREATE ROLE", "GRANT", "REVOKE", "ALTER DEFAULT PRIVILEGES", "SET ROLE", "REASSIGN
+//! OWNED", "DROP OWNED".
 
 use std::fmt;
 

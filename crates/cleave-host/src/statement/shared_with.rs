@@ -1,17 +1,18 @@
-//! Queries of WITH that run once, however often they are used: a query in, the same with marks out, by which its binding knows them.
+//! Queries of WITH that run once, however often they are used: a query in, the same with marks out, by which its
+//! binding knows them.
 //!
 //! ```text
 //!  WITH x AS (SELECT a FROM t) SELECT … FROM x JOIN x AS y …
 //!    ─▶ WITH x AS (SELECT * FROM (SELECT a FROM t) AS mark) SELECT … FROM x JOIN x AS y …
 //! ```
 //!
-//! As in PostgreSQL 12 and later, a query of WITH is run by itself, and its rows are kept, where it is used more than once, has functions
-//! that give something else each time, or says `MATERIALIZED`; with `NOT MATERIALIZED`, or used once, it is a part of the query
-//! that uses it. Whether a function is one of those, and whether a query names columns of one around it, is known when it is
-//! bound; [`Mark`] says what is to be asked then.
+//! As in PostgreSQL 12 and later, a query of WITH is run by itself, and its rows are kept, where it is used more than
+//! once, has functions that give something else each time, or says `MATERIALIZED`; with `NOT MATERIALIZED`, or used
+//! once, it is a part of the query that uses it. Whether a function is one of those, and whether a query names columns
+//! of one around it, is known when it is bound; [`Mark`] says what is to be asked then.
 //!
-//! Uses are counted by names. A table, or a query of WITH further in, that has the same name is counted too: then a query is run by
-//! itself that need not be, which gives the same rows.
+//! Uses are counted by names. A table, or a query of WITH further in, that has the same name is counted too: then a
+//! query is run by itself that need not be, which gives the same rows.
 //!
 //! Source: PostgreSQL's manual, "WITH Queries", "Common Table Expression Materialization".
 

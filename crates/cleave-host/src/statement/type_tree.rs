@@ -1,7 +1,9 @@
-//! The query by which asyncpg looks the types of values up that it does not know: a recursion over what a type is made of.
+//! The query by which asyncpg looks the types of values up that it does not know: a recursion over what a type is made
+//! of.
 //!
-//! Here a type is a base type or a list of one, so one step of it says all. The recursion itself compares with lists in columns, which
-//! the engine does not read; the query is recognised by the name that it gives to its recursion, and said otherwise.
+//! Here a type is a base type or a list of one, so one step of it says all. The recursion itself compares with lists in
+//! columns, which the engine does not read; the query is recognised by the name that it gives to its recursion, and
+//! said otherwise.
 
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -37,7 +39,8 @@ pub(super) fn lower(query: &mut ast::Query) {
     }
 }
 
-/// Whether the text of a statement is that query: its parameter is a list of numbers of types, which it says nowhere else.
+/// Whether the text of a statement is that query: its parameter is a list of numbers of types, which it says nowhere
+/// else.
 #[must_use]
 pub fn asks_for_types(sql: &str) -> bool {
     sql.starts_with("WITH RECURSIVE typeinfo_tree(") && sql.contains("any($1::oid[])")

@@ -1,4 +1,5 @@
-//! ON CONFLICT of INSERT: a parsed clause in; out, the unique indexes that it is about, and the query for the rows that it updates.
+//! ON CONFLICT of INSERT: a parsed clause in; out, the unique indexes that it is about, and the query for the rows that
+//! it updates.
 //!
 //! ```text
 //!  INSERT INTO t AS x … ON CONFLICT (a) DO UPDATE SET b = x.b + excluded.b WHERE x.b < 9
@@ -6,7 +7,8 @@
 //!       WHERE x.VID = excluded.VID AND (x.b < 9)
 //! ```
 //!
-//! Here [`VID`] numbers the pairs of a row that is there and the one that was to be inserted; both tables are in memory.
+//! Here [`VID`] numbers the pairs of a row that is there and the one that was to be inserted; both tables are in
+//! memory.
 //!
 //! Source: PostgreSQL's manual, "ON CONFLICT Clause".
 
@@ -64,8 +66,8 @@ impl OnConflict {
     /// The unique indexes of `table` that it is about.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] for a column or constraint that the table does not have; [`Error::Invalid`] where no unique index
-    /// is meant.
+    /// [`Error::UnknownName`] for a column or constraint that the table does not have; [`Error::Invalid`] where no
+    /// unique index is meant.
     pub fn arbiters(&self, table: &TableState) -> Result<Vec<Arc<IndexDefinition>>> {
         let schema = &table.schema;
         let unique = table.indexes.iter().filter(|index| index.unique);
@@ -117,7 +119,8 @@ impl OnConflict {
         Ok(found)
     }
 
-    /// The query for the rows as DO UPDATE makes them, over pairs of rows in [`TARGET`](super::modify::TARGET) and `excluded`; None: DO NOTHING.
+    /// The query for the rows as DO UPDATE makes them, over pairs of rows in [`TARGET`](super::modify::TARGET) and
+    /// `excluded`; None: DO NOTHING.
     ///
     /// # Errors
     /// [`Error::UnknownName`] for a column that the table does not have; what a query cannot have.
@@ -165,7 +168,8 @@ fn equal(left: ast::Expr, right: ast::Expr) -> ast::Expr {
 /// An ON CONFLICT of the parser's.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for ON DUPLICATE KEY, and for subqueries in DO UPDATE; [`Error::Invalid`] for DO UPDATE without a target.
+/// [`Error::Unsupported`] for ON DUPLICATE KEY, and for subqueries in DO UPDATE; [`Error::Invalid`] for DO UPDATE
+/// without a target.
 pub(crate) fn on_conflict(on: ast::OnInsert, position: Option<Position>) -> Result<OnConflict> {
     let ast::OnInsert::OnConflict(clause) = on else {
         return Err(Error::Unsupported {

@@ -2,8 +2,8 @@
 //!
 //! The rows are read by a query like any other, `SELECT table_sketch(columns) FROM table`: on the device where the
 //! session's settings and the link have it so, in copies, within the device's memory; what crosses the link are
-//! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. How columns lie on pages,
-//! the headers of some of them tell ([`stored_columns`]).
+//! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. How columns lie on
+//! pages, the headers of some of them tell ([`stored_columns`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ fn joins_by(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::FixedSizeBinary(_))
 }
 
-/// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds. Rows are
-/// kept whole: those of an earlier ANALYZE of more columns stay.
+/// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds. Rows
+/// are kept whole: those of an earlier ANALYZE of more columns stay.
 fn with_others(mut found: TableStatistics, before: Option<&TableStatistics>) -> TableStatistics {
     if let Some(before) = before.filter(|_| found.row_count > 0) {
         for (id, column) in &before.columns {

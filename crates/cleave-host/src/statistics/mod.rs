@@ -6,8 +6,8 @@
 //!    to whoever plans. [`stored`] is what stands in the file.
 //! 3. [`listing`] shows them.
 //!
-//! Statistics are estimates and no part of a commit: the root does not name them, a file that is missing or damaged loses
-//! them and nothing else, and a transaction never waits for one. `check` tells of a damaged file.
+//! Statistics are estimates and no part of a commit: the root does not name them, a file that is missing or damaged
+//! loses them and nothing else, and a transaction never waits for one. `check` tells of a damaged file.
 //!
 //! Invariant: the file of a table that is gone goes with it, at the latest when the database opens again.
 

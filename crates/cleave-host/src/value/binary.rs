@@ -1,9 +1,9 @@
-//! Values in PostgreSQL's binary form: those of an array out ([`BinaryWriter`]), those of a client or file in, as their text
-//! ([`binary_text`]).
+//! Values in PostgreSQL's binary form: those of an array out ([`BinaryWriter`]), those of a client or file in, as their
+//! text ([`binary_text`]).
 //!
-//! It is what PostgreSQL's `send` functions write: numbers in network order, dates and times from 2000-01-01, `numeric` as
-//! digits of base 10,000, lists with their dimension and type before their items. Nothing that comes in is believed: what has
-//! not the length or the digits of its type is none.
+//! It is what PostgreSQL's `send` functions write: numbers in network order, dates and times from 2000-01-01, `numeric`
+//! as digits of base 10,000, lists with their dimension and type before their items. Nothing that comes in is believed:
+//! what has not the length or the digits of its type is none.
 //!
 //! Source: PostgreSQL's `src/backend/utils/adt`, functions `…_send` and `…_recv`, and its `pg_type.dat`.
 

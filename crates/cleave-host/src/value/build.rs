@@ -90,8 +90,8 @@ impl ColumnBuilder {
         self.append(text).map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
     }
 
-    /// Appends the number that `text` writes without quotes: to a column of whole numbers rounded half away from zero, to
-    /// one of text in plain digits. The column must be one that takes numbers.
+    /// Appends the number that `text` writes without quotes: to a column of whole numbers rounded half away from zero,
+    /// to one of text in plain digits. The column must be one that takes numbers.
     ///
     /// # Errors
     /// As [`ColumnBuilder::append_text`].
@@ -199,8 +199,8 @@ impl ColumnBuilder {
     }
 }
 
-/// Values of one width. Arrow's own builder makes its array by way of a general description, which costs more than an array of one
-/// value, of which there is one for each parameter and each column of a small statement.
+/// Values of one width. Arrow's own builder makes its array by way of a general description, which costs more than an
+/// array of one value, of which there is one for each parameter and each column of a small statement.
 #[derive(Debug)]
 struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,

@@ -1,7 +1,8 @@
 //! Values of SQL types as text, both ways, as PostgreSQL reads and writes them.
 //!
 //! 1. [`build`] appends text to a typed Arrow column ([`ColumnBuilder`]): CSV, INSERT's strings, defaults.
-//! 2. [`parse`] and [`interval`] read single values; [`calendar`] counts days; [`literal`] says which columns take a number.
+//! 2. [`parse`] and [`interval`] read single values; [`calendar`] counts days; [`literal`] says which columns take a
+//!    number.
 //! 3. [`text`] writes any value of an Arrow array ([`ValueText`]): CSV, the shell, messages.
 //! 4. [`binary`] is PostgreSQL's other form of values; `list` the text of lists that clients send.
 //!

@@ -1,7 +1,8 @@
-//! Expressions of types that a column does not take by itself: PostgreSQL's rules of assignment, asked before there is a row.
+//! Expressions of types that a column does not take by itself: PostgreSQL's rules of assignment, asked before there is
+//! a row.
 //!
-//! A literal in quotes, NULL and a parameter have no type of their own, and are read as the column's. Whatever else is text
-//! goes into text only; numbers become numbers, and times times; anything becomes text.
+//! A literal in quotes, NULL and a parameter have no type of their own, and are read as the column's. Whatever else is
+//! text goes into text only; numbers become numbers, and times times; anything becomes text.
 //!
 //! Source: PostgreSQL's manual, "Value Storage"; `transformAssignedExpr` (parse_target.c) and `pg_cast`.
 

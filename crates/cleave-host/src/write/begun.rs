@@ -1,8 +1,8 @@
-//! Rows that begin in one tablet, in the batches in which statements made them: to join them anew with each statement of a block would
-//! take the longer the more there are.
+//! Rows that begin in one tablet, in the batches in which statements made them: to join them anew with each statement
+//! of a block would take the longer the more there are.
 //!
-//! Invariant: places count through all batches, in their order; there are few batches, since [`Begun::push`] joins [`FEW`] of about
-//! one size, and so each row a few times at most.
+//! Invariant: places count through all batches, in their order; there are few batches, since [`Begun::push`] joins
+//! [`FEW`] of about one size, and so each row a few times at most.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

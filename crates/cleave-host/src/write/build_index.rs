@@ -5,11 +5,11 @@
 //!  (a commit)                                                └─▶ one run ─────────────────────▶ (a commit)
 //! ```
 //!
-//! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. Its state is what
-//!    the build reads.
-//! 2. Without the turn to write, workers share the pages of that state, those of all tablets [side by side](side_by_side).
-//!    Each sorts the keys of its pages within its share of memory, and writes what does not fit as runs, on the device where
-//!    the tablet lies, which makes them one.
+//! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. Its state is
+//!    what the build reads.
+//! 2. Without the turn to write, workers share the pages of that state, those of all tablets [side by
+//!    side](side_by_side). Each sorts the keys of its pages within its share of memory, and writes what does not fit as
+//!    runs, on the device where the tablet lies, which makes them one.
 //! 3. With the turn, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
 //! A block that has the table to itself builds it in one go ([`build_index_within`]).

@@ -1,8 +1,9 @@
 //! CHECK: rows as a table would store them in; the first that breaks a check out, as an error.
 //!
-//! All checks of a table are compiled together, to expressions over its columns, when rows first come, and kept with its
-//! [rules](crate::catalog::rules); those that speak of the present time are compiled for each statement. They are asked of whole
-//! batches: of what a statement has made before it locks anything, and of what a load takes. NULL is no violation.
+//! All checks of a table are compiled together, to expressions over its columns, when rows first come, and kept with
+//! its [rules](crate::catalog::rules); those that speak of the present time are compiled for each statement. They are
+//! asked of whole batches: of what a statement has made before it locks anything, and of what a load takes. NULL is no
+//! violation.
 //!
 //! Source: PostgreSQL's manual, "Check Constraints".
 

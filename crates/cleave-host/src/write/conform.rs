@@ -186,8 +186,8 @@ impl Conform {
     }
 }
 
-/// Puts into `columns`, those of one row that the table `schema` has, what an UPDATE makes of it: at each place of `values` that value;
-/// None: the column's default. All other columns are as they were, and conform.
+/// Puts into `columns`, those of one row that the table `schema` has, what an UPDATE makes of it: at each place of
+/// `values` that value; None: the column's default. All other columns are as they were, and conform.
 ///
 /// # Errors
 /// As [`Conform::rows`]: of the first column that cannot take its value.

@@ -1,8 +1,8 @@
 //! What writes rows: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
 //!
 //! 1. Rows of an INSERT are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
-//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it ends are marked in
-//!    their version maps: their keys are free then.
+//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it ends are
+//!    marked in their version maps: their keys are free then.
 //! 2. Rows are [routed](Router) to tablets. Their keys are looked up, among themselves and in the index of their
 //!    tablet, or of every tablet where equal keys may lie in another one.
 //! 3. In each of them, side by side, the tail page of the hot segment is written anew with the rows that it has
@@ -199,7 +199,8 @@ pub(crate) fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<us
 /// `transaction` with `change`.
 ///
 /// # Errors
-/// [`Error::Conflict`] where a row that is to end has ended; [`Error::DuplicateKey`]; as [`target`]; those of the device.
+/// [`Error::Conflict`] where a row that is to end has ended; [`Error::DuplicateKey`]; as [`target`]; those of the
+/// device.
 pub(crate) async fn apply(
     mut transaction: Transaction,
     settings: &Arc<Settings>,
@@ -459,8 +460,8 @@ impl Part {
         }
     }
 
-    /// `index` with a run of its memtable and `keys`. What is published has the run in a claim of its own: where there is too
-    /// little room, nothing of it is left taken.
+    /// `index` with a run of its memtable and `keys`. What is published has the run in a claim of its own: where there
+    /// is too little room, nothing of it is left taken.
     async fn flush(
         &self,
         transaction: &mut Transaction,

@@ -353,8 +353,8 @@ async fn with_run(
 /// The table that `schema` describes, which has at least one tablet.
 ///
 /// # Errors
-/// As [`CatalogState::find_writable_table`](crate::CatalogState::find_writable_table); [`Error::Invalid`] where the table
-/// is another one by now.
+/// As [`CatalogState::find_writable_table`](crate::CatalogState::find_writable_table); [`Error::Invalid`] where the
+/// table is another one by now.
 pub(crate) fn target(transaction: &Transaction, schema: &TableSchema) -> Result<Arc<TableState>> {
     let table = Arc::clone(transaction.next.find_writable_table(&schema.name)?);
     let same = table.schema.table_id == schema.table_id && table.schema.version == schema.version;

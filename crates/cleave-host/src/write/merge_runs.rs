@@ -5,10 +5,11 @@
 //!           └ MergeRunsExec └─▶ host: pages over the link, both ways ──┘
 //! ```
 //!
-//! 1. [`RunMerger::merge`] takes space for the new run, somewhat more than the old ones have, and [sends](super::writing_fragment)
-//!    the fragment with it; where that may not be, or the device refuses it, the same plan runs here.
-//! 2. What comes back is checked: as many entries as went in, keys in order, every page inside of what was reserved. What
-//!    is left of the space is given back.
+//! 1. [`RunMerger::merge`] takes space for the new run, somewhat more than the old ones have, and
+//!    [sends](super::writing_fragment) the fragment with it; where that may not be, or the device refuses it, the same
+//!    plan runs here.
+//! 2. What comes back is checked: as many entries as went in, keys in order, every page inside of what was reserved.
+//!    What is left of the space is given back.
 //!
 //! Invariant: nothing names the new run before the statement commits, which syncs the device first; whatever ends the
 //! statement before leaves the old runs, and the space free. Source: `design.md`, "The one idea" (a compaction is a
@@ -69,8 +70,8 @@ impl RunMerger {
         Ok(Self { sides: Sides::new(database, device, settings)?, is_patient: false })
     }
 
-    /// The same, whose merges on the host wait until few others are under way: for statements that merge several runs at
-    /// once, and hold nobody up while they wait.
+    /// The same, whose merges on the host wait until few others are under way: for statements that merge several runs
+    /// at once, and hold nobody up while they wait.
     pub(crate) fn patient(self) -> Self {
         Self { is_patient: true, ..self }
     }
@@ -88,8 +89,8 @@ impl RunMerger {
         self.merge_without(claim, new, runs, Arc::default()).await
     }
 
-    /// As [`RunMerger::merge`], without the entries of rows in `gone`: stretches of VIDs, each with the one behind its last. Where no
-    /// entry is left, a run without pages.
+    /// As [`RunMerger::merge`], without the entries of rows in `gone`: stretches of VIDs, each with the one behind its
+    /// last. Where no entry is left, a run without pages.
     ///
     /// # Errors
     /// As there.

@@ -9,9 +9,9 @@
 //! 1. [`conform`] makes rows fit the table's columns and refuses NULLs; [`checks`] asks what CHECK says of them.
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
 //! 3. [`route`] says which tablet each row goes to, [`unique`] checks keys of which no tablet knows all.
-//! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are merged by
-//!    [`merge_runs`], on the device where they lie, and rows that have ended are left out of their segments by [`vacuum`]: both are
-//!    fragments that write ([`writing_fragment`]).
+//! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are
+//!    merged by [`merge_runs`], on the device where they lie, and rows that have ended are left out of their segments
+//!    by [`vacuum`]: both are fragments that write ([`writing_fragment`]).
 //! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
 pub(crate) mod assigned;

@@ -3,8 +3,8 @@
 //! One commit is made at a time, so what is checked here holds until the statement's commit. Where a table is divided
 //! by some of an index's columns, equal keys share a tablet, and each tablet's own check is enough.
 //!
-//! A VID is a row's within its tablet, and a merge does not tell of which tablet an entry is: keys that come twice are looked
-//! up once more, each in its place, as the rows of all entries but one may have ended.
+//! A VID is a row's within its tablet, and a merge does not tell of which tablet an entry is: keys that come twice are
+//! looked up once more, each in its place, as the rows of all entries but one may have ended.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::host_pages::RoutedPages;
 use crate::index::IndexShape;
 use crate::settings::Stack;
 
-/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the index
-/// of this `shape`, if it has that already.
+/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the
+/// index of this `shape`, if it has that already.
 ///
 /// # Errors
 /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey), and those of reading.

@@ -5,17 +5,19 @@
 //!               (neighbours, a class)  └ TableScanExec └─▶ host ──┘
 //! ```
 //!
-//! 1. [`vacuum`] seals the hot segment where it has rows to prune, and chooses [`groups`]: neighbours of which enough rows have ended.
+//! 1. [`vacuum`] seals the hot segment where it has rows to prune, and chooses [`groups`]: neighbours of which enough
+//!    rows have ended.
 //! 2. Without the turn to write, the rows of each group that have not ended are written to a segment of their own, as a
-//!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index, no lock and no
-//!    log record has to know.
-//! 3. Indexes of which enough entries are those of rows that have ended have their runs merged into one without these, in the same way.
-//! 4. One commit puts the new segments into the places of the old ones. What has ended since is marked in the version map, as
-//!    before; the old pages are free when the last state that names them is gone.
+//!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index,
+//!    no lock and no log record has to know.
+//! 3. Indexes of which enough entries are those of rows that have ended have their runs merged into one without these,
+//!    in the same way.
+//! 4. One commit puts the new segments into the places of the old ones. What has ended since is marked in the version
+//!    map, as before; the old pages are free when the last state that names them is gone.
 //!
-//! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with those. A group
-//! that cannot be read or written is left as it is, the others are done. Whoever calls holds the table's lock against definitions,
-//! indexes and other vacuums. Source: `design.md`, "Transactions"; decision 0069.
+//! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with
+//! those. A group that cannot be read or written is left as it is, the others are done. Whoever calls holds the table's
+//! lock against definitions, indexes and other vacuums. Source: `design.md`, "Transactions"; decision 0069.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -46,7 +48,8 @@ use crate::settings::Settings;
 const INPUT: u32 = 0;
 /// Of the rows on the pages of a segment, the part that must have ended before it is written anew: one in so many.
 const ENDED_SHARE: u64 = 50;
-/// Of the entries in the runs of an index, the part that must be those of ended rows before they are merged: one in so many.
+/// Of the entries in the runs of an index, the part that must be those of ended rows before they are merged: one in so
+/// many.
 const ENTRIES_SHARE: u64 = 5;
 /// Pages of a segment below which it is written anew with a neighbour that is.
 const SMALL_PAGES: usize = 64;
@@ -245,8 +248,8 @@ async fn commit(
     last.checkpoint().await.map(drop)
 }
 
-/// Replaces the segments of `group` by `new`; how many rows that leaves out. Where one of them is gone, nothing is done: the table was
-/// emptied or made anew.
+/// Replaces the segments of `group` by `new`; how many rows that leaves out. Where one of them is gone, nothing is
+/// done: the table was emptied or made anew.
 fn replace(
     tablet: &mut TabletState,
     group: &Group,
@@ -272,8 +275,8 @@ fn replace(
     rows.saturating_sub(group.live_count)
 }
 
-/// Replaces the runs that `merge` has read by `run`, beside those that have come since. Where one of them is gone, nothing is done: the
-/// index was dropped, or a commit has merged them.
+/// Replaces the runs that `merge` has read by `run`, beside those that have come since. Where one of them is gone,
+/// nothing is done: the index was dropped, or a commit has merged them.
 fn replace_runs(tablet: &mut TabletState, merge: &Merge, run: SegmentDirectory) -> Result<()> {
     let id = merge.index.definition().id;
     let Some(index) = tablet.indexes.iter_mut().find(|index| index.definition().id == id) else {

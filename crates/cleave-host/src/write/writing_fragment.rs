@@ -1,12 +1,12 @@
 //! Fragments that write pages, as they are run: where their pages lie, else here, by the same operators.
 //!
-//! 1. [`WritingFragment::on_device`] takes space, somewhat more than will be needed, and sends the fragment with it. A device that
-//!    has filled it says so, and gets twice as much, a few times.
-//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan here: its pages come
-//!    through the link, and go back through a [`SegmentSink`].
+//! 1. [`WritingFragment::on_device`] takes space, somewhat more than will be needed, and sends the fragment with it. A
+//!    device that has filled it says so, and gets twice as much, a few times.
+//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan here:
+//!    its pages come through the link, and go back through a [`SegmentSink`].
 //!
-//! What comes back is whoever asked's to check. Invariant: nothing names the new pages before a statement commits, which syncs the
-//! device first. Source: `design.md`, "The one idea" (a compaction is a fragment) and "Native storage".
+//! What comes back is whoever asked's to check. Invariant: nothing names the new pages before a statement commits,
+//! which syncs the device first. Source: `design.md`, "The one idea" (a compaction is a fragment) and "Native storage".
 
 use std::fmt;
 use std::sync::Arc;
@@ -93,7 +93,8 @@ impl Sides {
 }
 
 impl WritingFragment {
-    /// What the device has answered, and the space of `claim` that it had; None: it will not, and the space is given back.
+    /// What the device has answered, and the space of `claim` that it had; None: it will not, and the space is given
+    /// back.
     ///
     /// # Errors
     /// Those of the link and of the device's media.

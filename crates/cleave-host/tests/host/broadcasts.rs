@@ -1,5 +1,5 @@
-//! Joins over several devices: what they collect is made by the host and sent to where the other side lies. The same rows, wherever
-//! they run.
+//! Joins over several devices: what they collect is made by the host and sent to where the other side lies. The same
+//! rows, wherever they run.
 
 use std::path::Path;
 use std::sync::Arc;

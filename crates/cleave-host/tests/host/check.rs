@@ -554,7 +554,8 @@ async fn rows_in_another_tablet_than_their_values_say_are_found() {
     assert!(said.iter().any(|said| said.contains("are not numbered from 0")), "{said:#?}");
 }
 
-/// A table of four tablets by hash of `c`, with a unique index of `a`; all 20,000 rows are in one tablet, and have a = b.
+/// A table of four tablets by hash of `c`, with a unique index of `a`; all 20,000 rows are in one tablet, and have a =
+/// b.
 async fn divided(directory: &Path) {
     let database = open(directory).await;
     let mut session = database.session();

@@ -4,8 +4,8 @@
 //! output what it has finished; the test kills it a random moment after a random line, opens the database,
 //! and checks that every statement is there whole or not at all, that everything acknowledged is there, and
 //! that the space in use is the space that is named. What the killed process wrote to its media and did not sync is
-//! lost with it, though a kill alone would leave it in the page cache. Rounds continue one database, so that recovery is
-//! followed by recovery.
+//! lost with it, though a kill alone would leave it in the page cache. Rounds continue one database, so that recovery
+//! is followed by recovery.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Segment files that are missing or damaged: the database opens, what they belong to is refused by name, all else works,
-//! and nothing is lost that a copy of the file would bring back.
+//! Segment files that are missing or damaged: the database opens, what they belong to is refused by name, all else
+//! works, and nothing is lost that a copy of the file would bring back.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -205,7 +205,8 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
     assert_no_leak(&database);
 }
 
-/// Pages that a reader has written of what is committed are room that comes back: who commits beside it does not fail for that.
+/// Pages that a reader has written of what is committed are room that comes back: who commits beside it does not fail
+/// for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     let (directory, media, slot, database) = bounded(u64::MAX).await;
@@ -239,7 +240,8 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     opening.join().await.unwrap();
     assert_eq!(reading.join().await.unwrap(), "1,40000");
     assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE id IN (1, 2)").await, "2");
-    // And the other way round: who has the turn waits for the pages that are being written, and does not write them again.
+    // And the other way round: who has the turn waits for the pages that are being written, and does not write them
+    // again.
     media.limit(u64::MAX);
     run(&mut session, &third).await;
     media.set_gate(Gate::Shut);
@@ -270,7 +272,8 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     assert_no_leak(&database);
 }
 
-/// Who settles waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself from giving up.
+/// Who settles waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself
+/// from giving up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_pages() {
     let (directory, media, slot, database) = bounded(u64::MAX).await;

@@ -1,4 +1,5 @@
-//! Copies of the log that were given up while their devices were away: who is told, when they end, and what a takeover says of them.
+//! Copies of the log that were given up while their devices were away: who is told, when they end, and what a takeover
+//! says of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -46,7 +47,8 @@ async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
     assert_no_leak(&database);
 }
 
-/// A copy on "nas", which was away when it was given up with nothing in its place, and is back; "other" was there all the time.
+/// A copy on "nas", which was away when it was given up with nothing in its place, and is back; "other" was there all
+/// the time.
 async fn given_up_for_none(
     outside: &Path,
 ) -> (tempfile::TempDir, Arc<Database>, [Served; 2], RemoteDevice) {

@@ -1,8 +1,9 @@
-//! Random histories of transactions that append to lists and read them, recorded and then checked by one who knows nothing of how
-//! they came about ([`check`]): what each level forbids must not be there, with reads forced to the host and to the device.
+//! Random histories of transactions that append to lists and read them, recorded and then checked by one who knows
+//! nothing of how they came about ([`check`]): what each level forbids must not be there, with reads forced to the host
+//! and to the device.
 //!
-//! `CLEAVE_HISTORIES=500` runs so many transactions a session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed gives the same
-//! choices again; how sessions meet is up to the machine.
+//! `CLEAVE_HISTORIES=500` runs so many transactions a session, `CLEAVE_HISTORIES_SEED` chooses what they do. A seed
+//! gives the same choices again; how sessions meet is up to the machine.
 //!
 //! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations".
 

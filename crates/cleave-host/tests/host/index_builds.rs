@@ -1,4 +1,5 @@
-//! Index builds that end early, for want of space or of power: the index is there whole, or not at all and its space free.
+//! Index builds that end early, for want of space or of power: the index is there whole, or not at all and its space
+//! free.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Joins whose keys are looked up in an index by the scan of the other side: the same rows as without in every attach mode
-//! and split, and fewer pages.
+//! Joins whose keys are looked up in an index by the scan of the other side: the same rows as without in every attach
+//! mode and split, and fewer pages.
 
 use cleave_host::Session;
 use cleave_media::SplitMix64;

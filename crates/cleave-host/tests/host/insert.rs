@@ -230,7 +230,8 @@ async fn concurrent_sessions_insert_each_key_once() {
     assert_eq!(found, "25,25");
 }
 
-/// A literal, the type of the column that it goes to, and what is found there or the code of the error; as in PostgreSQL.
+/// A literal, the type of the column that it goes to, and what is found there or the code of the error; as in
+/// PostgreSQL.
 const LITERALS: [(&str, &str, Result<&str, &str>); 50] = [
     ("1.5", "int", Ok("2")),
     ("2.5", "int", Ok("3")),

@@ -1,5 +1,6 @@
-//! The known anomalies, one script a case (`tests/data/isolation`): steps of several sessions, and what each gives at each level, as
-//! PostgreSQL has it. Every script runs over each kind of device, with reads forced to the host and to the device.
+//! The known anomalies, one script a case (`tests/data/isolation`): steps of several sessions, and what each gives at
+//! each level, as PostgreSQL has it. Every script runs over each kind of device, with reads forced to the host and to
+//! the device.
 //!
 //! ```text
 //!  # what the case is

@@ -1,4 +1,5 @@
-//! Optimised plans that are kept: used again where the query is the same, and never for another state, definition or moment.
+//! Optimised plans that are kept: used again where the query is the same, and never for another state, definition or
+//! moment.
 
 use std::sync::Arc;
 

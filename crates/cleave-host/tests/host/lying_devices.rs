@@ -1,5 +1,5 @@
-//! Devices that serve pages as they should and lie about the rows of fragments: the statement fails with an error that names the device, and
-//! the next statement is served.
+//! Devices that serve pages as they should and lie about the rows of fragments: the statement fails with an error that
+//! names the device, and the next statement is served.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Indexes that a scan reads where it runs: the same rows in every attach mode and split, and index pages that stay where
-//! they are.
+//! Indexes that a scan reads where it runs: the same rows in every attach mode and split, and index pages that stay
+//! where they are.
 
 use std::sync::Arc;
 

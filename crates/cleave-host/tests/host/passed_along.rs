@@ -1,5 +1,5 @@
-//! What was committed last is passed along with a query as pages in memory: under every cut its rows are those that they will be once
-//! they are in pages of devices, and nothing is written for it.
+//! What was committed last is passed along with a query as pages in memory: under every cut its rows are those that
+//! they will be once they are in pages of devices, and nothing is written for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -54,7 +54,8 @@ async fn tables(session: &mut Session, placement: &str) {
     run(session, kinds).await;
 }
 
-/// Small commits: rows that begin, end, are replaced, and end again before any page has them; some with values too long for one.
+/// Small commits: rows that begin, end, are replaced, and end again before any page has them; some with values too long
+/// for one.
 async fn change(session: &mut Session, random: &mut SplitMix64, step: i32) {
     let mut any = |below: u64| i32::try_from(random.next_u64() % below).unwrap();
     let (old, first) = (any(9000), 20_000 + step * 10);

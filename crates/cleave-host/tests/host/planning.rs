@@ -1,4 +1,5 @@
-//! Planning has bounds, can be stopped, and keeps nobody else waiting; queries of WITH that are used more than once run once.
+//! Planning has bounds, can be stopped, and keeps nobody else waiting; queries of WITH that are used more than once run
+//! once.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -17,8 +17,8 @@ fn chosen(plan: &[String]) -> String {
     line.trim().split([':', ' ']).next().unwrap().to_owned()
 }
 
-/// A table on a device behind a link of 2 MB a second: few rows of it cross sooner than its pages, which are packed, and its pages
-/// sooner than all of its rows.
+/// A table on a device behind a link of 2 MB a second: few rows of it cross sooner than its pages, which are packed,
+/// and its pages sooner than all of its rows.
 pub(crate) async fn behind_a_slow_link(
     outside: &Path,
 ) -> (tempfile::TempDir, Arc<Database>, Served) {
@@ -155,8 +155,8 @@ async fn keys_are_looked_up_and_others_logged_with_their_values() {
     assert_no_leak(&database);
 }
 
-/// A statement that nobody waits for any more has begun to change rows, and has locks: look-ups that come after it see nothing of it,
-/// and take its locks away.
+/// A statement that nobody waits for any more has begun to change rows, and has locks: look-ups that come after it see
+/// nothing of it, and take its locks away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_up_sees_nothing_of_a_statement_that_was_given_up() {
     let (_directory, database) = fresh().await;

@@ -1,4 +1,5 @@
-//! The profile of a device: measured when it is asked for, kept in a file, and measured anew where the file cannot be used.
+//! The profile of a device: measured when it is asked for, kept in a file, and measured anew where the file cannot be
+//! used.
 
 use cleave_host::device::profile::{Figure, Origin};
 

@@ -1,4 +1,5 @@
-//! What a fragment writes that prunes: pages with gaps in their VIDs, which scans, narrowings and look-ups read as the rows that were left.
+//! What a fragment writes that prunes: pages with gaps in their VIDs, which scans, narrowings and look-ups read as the
+//! rows that were left.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
-//! Random blocks of two sessions, committed, undone and lost, between openings: what is committed changes at COMMIT and nowhere
-//! else, keys hold, and every way to a row finds what a scan finds, whoever is the first to use an index after an opening.
+//! Random blocks of two sessions, committed, undone and lost, between openings: what is committed changes at COMMIT and
+//! nowhere else, keys hold, and every way to a row finds what a scan finds, whoever is the first to use an index after
+//! an opening.
 
 use std::path::Path;
 use std::sync::Arc;

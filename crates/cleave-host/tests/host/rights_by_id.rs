@@ -1,5 +1,5 @@
-//! What a name stands for where a statement reads: attacks by snapshots, by the past, by names that others have by now, and by
-//! names that hide others. Bob may read `pub` and nothing else; alice owns `hers`; the owner is a superuser.
+//! What a name stands for where a statement reads: attacks by snapshots, by the past, by names that others have by now,
+//! and by names that hide others. Bob may read `pub` and nothing else; alice owns `hers`; the owner is a superuser.
 
 use std::sync::Arc;
 use std::time::Duration;

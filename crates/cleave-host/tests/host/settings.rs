@@ -1,4 +1,5 @@
-//! SET and SET LOCAL in transactions, the words that PostgreSQL has for who and where one is, and what waits for a safe state.
+//! SET and SET LOCAL in transactions, the words that PostgreSQL has for who and where one is, and what waits for a safe
+//! state.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Readers make pages of what is committed beside those who commit: each sees all that was acknowledged before it, and no half of a
-//! commit.
+//! Readers make pages of what is committed beside those who commit: each sees all that was acknowledged before it, and
+//! no half of a commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};

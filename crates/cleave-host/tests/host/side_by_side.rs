@@ -21,8 +21,8 @@ use crate::tablets::settled;
 /// Longer than any statement here takes, and shorter than the pause after which a link asks a silent device how it is.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Stands before two devices. While it is armed, what the host sends to one of them waits until it has sent something to
-/// the other one too.
+/// Stands before two devices. While it is armed, what the host sends to one of them waits until it has sent something
+/// to the other one too.
 struct Gate {
     /// Which devices were asked since it was armed; None: it is open.
     asked: watch::Sender<Option<[bool; 2]>>,
@@ -127,8 +127,8 @@ impl Place {
     }
 }
 
-/// 140,000 rows, of which the first 65,536 lie on "nas" and as many more on "san". A word is that of one row, or of two,
-/// one on each of them.
+/// 140,000 rows, of which the first 65,536 lie on "nas" and as many more on "san". A word is that of one row, or of
+/// two, one on each of them.
 async fn fill(session: &mut Session) {
     run(
         session,

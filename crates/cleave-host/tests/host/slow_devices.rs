@@ -17,7 +17,8 @@ use crate::support::{
 const FAR: &str = "SELECT count(*), sum(id) FROM far";
 /// How long a device is waited for here.
 const TIMEOUT: Duration = Duration::from_secs(4);
-/// More than any statement may take on other tables: whoever has the turn to write waits two seconds for a device, at most three times.
+/// More than any statement may take on other tables: whoever has the turn to write waits two seconds for a device, at
+/// most three times.
 const LONG: Duration = Duration::from_secs(30);
 
 /// Memory that syncs when it is let.

@@ -142,8 +142,8 @@ pub(crate) fn batches(batches: Vec<RecordBatch>) -> BoxStream<'static, Result<Re
     stream::iter(batches.into_iter().map(Ok)).boxed()
 }
 
-/// Checks that what the devices have in use is what the catalog names, and waits for no one: settles first, since room is held
-/// until then for what has been committed.
+/// Checks that what the devices have in use is what the catalog names, and waits for no one: settles first, since room
+/// is held until then for what has been committed.
 pub(crate) fn assert_no_leak(database: &Arc<Database>) {
     let settled = tokio::task::block_in_place(|| {
         tokio::runtime::Handle::current().block_on(database.settled())

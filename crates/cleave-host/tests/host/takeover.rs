@@ -437,7 +437,8 @@ async fn a_device_that_is_too_full_for_a_copy_refuses_it_and_nothing_is_lost() {
     assert_no_leak(&database);
 }
 
-/// A definition is in the copy before a commit that was made on it may be, and settings are acknowledged when they are there.
+/// A definition is in the copy before a commit that was made on it may be, and settings are acknowledged when they are
+/// there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn settings_and_devices_are_copied_before_they_are_acknowledged() {
     let outside = tempfile::tempdir().unwrap();
@@ -544,8 +545,8 @@ enum Longer {
     WasAway,
 }
 
-/// One of two copies gets ahead of the other with what nobody is told of, and the host goes on from the other one: what the first one
-/// has more goes, and it then has the log of the new host.
+/// One of two copies gets ahead of the other with what nobody is told of, and the host goes on from the other one: what
+/// the first one has more goes, and it then has the log of the new host.
 async fn the_host_goes_on_from_the_shorter_copy(longer: Longer, has_root: bool) {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, served, nas) = with_nas(outside.path()).await;
@@ -638,8 +639,8 @@ async fn a_longer_copy_with_a_newer_root_has_nothing_of_the_host_before() {
     Box::pin(the_host_goes_on_from_the_shorter_copy(Longer::WasAway, true)).await;
 }
 
-/// The host before put the file where the root of the shorter copy knows of no space: the next host has the same file, and gives that
-/// place to a table.
+/// The host before put the file where the root of the shorter copy knows of no space: the next host has the same file,
+/// and gives that place to a table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_outside_of_the_copys_space_is_copied_again() {
     let outside = tempfile::tempdir().unwrap();

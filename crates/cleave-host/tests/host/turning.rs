@@ -1,4 +1,5 @@
-//! Pieces of a plan that turn to the other side when the keys of the joins above are known, and give the same rows there.
+//! Pieces of a plan that turn to the other side when the keys of the joins above are known, and give the same rows
+//! there.
 
 use crate::prepared::behind_a_slow_link;
 use crate::support::{assert_no_leak, row, rows, run};

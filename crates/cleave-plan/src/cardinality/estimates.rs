@@ -1,8 +1,8 @@
 //! What was expected while joins were ordered, for whoever looks at the physical plan.
 //!
-//! A leaf is known by its table and its conditions, whatever alias it had, a join of leaves by them together. So a part of a
-//! physical plan is found again however the engine has put it together. Two parts that join the same leaves along other
-//! edges (a table twice, without conditions) have one key, and the first of them counts.
+//! A leaf is known by its table and its conditions, whatever alias it had, a join of leaves by them together. So a part
+//! of a physical plan is found again however the engine has put it together. Two parts that join the same leaves along
+//! other edges (a table twice, without conditions) have one key, and the first of them counts.
 
 use std::collections::BTreeMap;
 

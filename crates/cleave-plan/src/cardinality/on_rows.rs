@@ -1,7 +1,7 @@
 //! Conditions tried on the rows that ANALYZE kept: which of them go together is seen, not assumed.
 //!
-//! Where no row of the sample matches, fewer than one in so many do, and what is known of the single columns tells how many
-//! fewer.
+//! Where no row of the sample matches, fewer than one in so many do, and what is known of the single columns tells how
+//! many fewer.
 
 use datafusion_common::arrow::buffer::BooleanBuffer;
 use datafusion_expr::Expr;
@@ -30,8 +30,8 @@ pub(super) fn share(
     }
 }
 
-/// Share of a table's rows for which all of `conditions` are true, of which each alone, or with the other end of a range, is
-/// true for one of `shares`; None: nothing to try them on.
+/// Share of a table's rows for which all of `conditions` are true, of which each alone, or with the other end of a
+/// range, is true for one of `shares`; None: nothing to try them on.
 pub(super) fn share_of_all(
     conditions: &[&Expr],
     mut shares: Vec<f64>,

@@ -20,7 +20,8 @@ use crate::{ColumnStatistics, TableFacts};
 /// A histogram of fewer bounds is no sample.
 const BOUNDS_MIN: usize = 10;
 
-/// Share of rows for which `predicate`, which asks for one column only, is true; None: no values, or it cannot be tried.
+/// Share of rows for which `predicate`, which asks for one column only, is true; None: no values, or it cannot be
+/// tried.
 pub(super) fn share(predicate: &Expr, table: &str, facts: &dyn TableFacts) -> Option<f64> {
     let columns = predicate.column_refs();
     let mut columns = columns.iter();

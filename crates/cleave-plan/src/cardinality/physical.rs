@@ -1,10 +1,11 @@
 //! Rows of every node of a physical plan, as expected when the joins were ordered.
 //!
-//! A node is followed down to its leaves: what joins the same leaves as a part of the join tree did is expected to give the
-//! same rows ([`PlanEstimates`]). Everything else follows from its inputs: joins by the different values of their keys, of
-//! which the larger number counts, aggregates by those of their groups.
+//! A node is followed down to its leaves: what joins the same leaves as a part of the join tree did is expected to give
+//! the same rows ([`PlanEstimates`]). Everything else follows from its inputs: joins by the different values of their
+//! keys, of which the larger number counts, aggregates by those of their groups.
 //!
-//! What a join's keys leave out of a scan below it while it runs is not seen: a scan's rows are those of its own conditions.
+//! What a join's keys leave out of a scan below it while it runs is not seen: a scan's rows are those of its own
+//! conditions.
 
 use std::sync::Arc;
 
@@ -37,8 +38,8 @@ pub fn estimate_rows(plan: &Arc<dyn ExecutionPlan>, known: &PlanEstimates) -> Ve
     estimate_rows_with(plan, known, &|_| None)
 }
 
-/// As [`estimate_rows`]; the nodes that `below` finds below one, such as those of a fragment, come behind it in the place of
-/// its inputs.
+/// As [`estimate_rows`]; the nodes that `below` finds below one, such as those of a fragment, come behind it in the
+/// place of its inputs.
 pub fn estimate_rows_with(
     plan: &Arc<dyn ExecutionPlan>,
     known: &PlanEstimates,

@@ -61,7 +61,8 @@ pub struct Prediction {
     pub why: Option<String>,
 }
 
-/// What each side takes for the same fragment, in seconds: before its stream, which both may share, and for all of that.
+/// What each side takes for the same fragment, in seconds: before its stream, which both may share, and for all of
+/// that.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sharing {
     /// The host, until it has what joins collect.
@@ -81,8 +82,8 @@ pub struct Sharing {
 }
 
 impl Sharing {
-    /// Share of the stream that the host does where both are to be done with it at the same time, and the link, over which
-    /// the rows of one and the pages of the other come, is not what they wait for.
+    /// Share of the stream that the host does where both are to be done with it at the same time, and the link, over
+    /// which the rows of one and the pages of the other come, is not what they wait for.
     pub fn host_share(&self) -> f64 {
         let ahead_s = self.device_before_s + self.device_s - self.host_before_s;
         let in_time = ahead_s / (self.device_s + self.host_s);

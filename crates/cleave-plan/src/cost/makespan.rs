@@ -1,14 +1,16 @@
 //! When a split is done: host, link and device as a pipeline, the cost strategy `makespan`.
 //!
-//! 1. [`predict`] walks the plan as it runs: the host pulls, a join first takes in its first input, then its second streams.
-//! 2. Operators through which rows stream together are one [`Stream`]: what each of host, link and device has to do for it.
-//!    [`Walk::close`] turns it into time: the three overlap, slot by slot, as far as the slots reach.
-//! 3. A fragment ([`Walk::fragment`]) starts when its first row is asked for. What stops its stream (a build side, an aggregate, a sort)
-//!    is done before its first slot, and nobody else works meanwhile.
-//! 4. Where the host takes morsels of a fragment ([`sharing`]), both work on its stream at their own pace, and are done with it at the
-//!    same time.
+//! 1. [`predict`] walks the plan as it runs: the host pulls, a join first takes in its first input, then its second
+//!    streams.
+//! 2. Operators through which rows stream together are one [`Stream`]: what each of host, link and device has to do for
+//!    it. [`Walk::close`] turns it into time: the three overlap, slot by slot, as far as the slots reach.
+//! 3. A fragment ([`Walk::fragment`]) starts when its first row is asked for. What stops its stream (a build side, an
+//!    aggregate, a sort) is done before its first slot, and nobody else works meanwhile.
+//! 4. Where the host takes morsels of a fragment ([`sharing`]), both work on its stream at their own pace, and are done
+//!    with it at the same time.
 //! 5. A fragment that needs more memory than the device gives is refused: the attempt, and then all of it on the host.
-//! 6. What is broadcast to a fragment, the host makes and sends to each of its devices before it begins ([`Walk::send`]).
+//! 6. What is broadcast to a fragment, the host makes and sends to each of its devices before it begins
+//!    ([`Walk::send`]).
 //! 7. Several devices work on their parts of a scan at the same time: the largest part counts. They share one link.
 //!
 //! ```text
@@ -17,8 +19,8 @@
 //!  host             ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒       and the slowest sets the pace
 //! ```
 //!
-//! Invariants: no time falls where a round trip, a byte or a row takes longer; nobody is busy for longer than the statement takes.
-//! Deliberately absent: anything that a profile does not say, and chance.
+//! Invariants: no time falls where a round trip, a byte or a row takes longer; nobody is busy for longer than the
+//! statement takes. Deliberately absent: anything that a profile does not say, and chance.
 
 use crate::profile::Profile;
 
@@ -28,8 +30,8 @@ use super::{Limits, Placement, PlanShape, Prediction, ScanWork, ShapeNode, Shari
 
 /// Requests for pages that the host has on their way.
 const REQUESTS_AHEAD: f64 = 4.0;
-/// Seconds of a device's core for each fragment, beside its rows: decoding, starting, reporting, the network's part. Without limits a
-/// fragment takes 0.8 to 2 ms of the device's process beside its operators (`docs/benchmarks.md`).
+/// Seconds of a device's core for each fragment, beside its rows: decoding, starting, reporting, the network's part.
+/// Without limits a fragment takes 0.8 to 2 ms of the device's process beside its operators (`docs/benchmarks.md`).
 const FRAGMENT_CORE_S: f64 = 0.0012;
 /// The same for each of its scans, which is opened and has a morsel list of its own.
 const SCAN_CORE_S: f64 = 0.0006;

@@ -1,14 +1,16 @@
 //! The cost strategy `paper`: hybridNDP's equations (1) to (12) over its Tables 1 and 2, sections 3.1 to 3.4.
 //!
-//! 1. [`HardwareModel`] is Table 2. Where hardware was published, its figures can be given; else they follow from a profile.
-//! 2. [`TableCosts`] are equations (1) to (6) of one table on one side; [`plan_costs`] sums them over a plan, (7) and (8).
+//! 1. [`HardwareModel`] is Table 2. Where hardware was published, its figures can be given; else they follow from a
+//!    profile.
+//! 2. [`TableCosts`] are equations (1) to (6) of one table on one side; [`plan_costs`] sums them over a plan, (7) and
+//!    (8).
 //! 3. [`PlanCosts::target`] is (9) to (12), and [`choose`] takes host, ndp, or the split that lies closest to it.
 //!
 //! Unit: costs. One page read over the host's flash interface costs 1, as in MySQL; one row evaluated costs
 //! [`HardwareModel::row_evaluation`].
 //!
-//! The paper leaves room in places; each reading is marked `Reading` here and argued in decision 0033. Deliberately not improved:
-//! the model knows no overlap, no buffer pool and no spilling. That is what [`super::makespan`] is for.
+//! The paper leaves room in places; each reading is marked `Reading` here and argued in decision 0033. Deliberately not
+//! improved: the model knows no overlap, no buffer pool and no spilling. That is what [`super::makespan`] is for.
 
 use crate::profile::{Figure, Profile};
 
@@ -145,14 +147,15 @@ pub struct TableCosts {
 impl TableCosts {
     /// The costs of a table on `side`.
     pub fn of(table: &TableVariables, side: Side, hardware: &HardwareModel) -> Self {
-        // (2). Reading: tbl_sea is MySQL's scan_time, a cost of 1 for each page; calc_frt the same pages at the side's flash clock.
+        // (2). Reading: tbl_sea is MySQL's scan_time, a cost of 1 for each page; calc_frt the same pages at the side's
+        // flash clock.
         let flash = match side {
             Side::Host => 1.0,
             Side::Device => hardware.flash_host / hardware.flash_device,
         };
         let scan = table.access + table.pages * flash;
-        // (3). Reading: calc_pcf norms node_pbn with the bytes and the fields of the table ("each is normed"), and with how
-        // well the side copies.
+        // (3). Reading: calc_pcf norms node_pbn with the bytes and the fields of the table ("each is normed"), and with
+        // how well the side copies.
         let copies = match side {
             Side::Host => 1.0,
             Side::Device => hardware.copy_device,
@@ -161,9 +164,9 @@ impl TableCosts {
         let factor = fields / table.row_bytes.max(1.0) / copies;
         let rows = table.rows * table.selectivity;
         let cpu = rows * hardware.row_evaluation * table.projected_bytes * factor;
-        // (4) with (5) and (6). Reading: the text has (5) for the host and (6) for the device, and that the latter may be
-        // lower; as printed it is the other way round, so they are swapped: whole rows cross to the host, projected ones from
-        // the device.
+        // (4) with (5) and (6). Reading: the text has (5) for the host and (6) for the device, and that the latter may
+        // be lower; as printed it is the other way round, so they are swapped: whole rows cross to the host, projected
+        // ones from the device.
         let row_bytes = match side {
             Side::Host => table.row_bytes,
             Side::Device => table.projected_bytes,
@@ -182,8 +185,8 @@ impl TableCosts {
 /// Table 1 of one table.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TableVariables {
-    /// Rows of the table. Reading: Table 1's `tbl_ren` are those that match, and (4) to (6) multiply it by the selectivity once
-    /// more; here `tbl_ren` is `rows` times `selectivity` in all of them.
+    /// Rows of the table. Reading: Table 1's `tbl_ren` are those that match, and (4) to (6) multiply it by the
+    /// selectivity once more; here `tbl_ren` is `rows` times `selectivity` in all of them.
     pub rows: f64,
     /// `calc_sel`, 0 to 1.
     pub selectivity: f64,
@@ -260,8 +263,8 @@ pub fn plan_costs(shape: &PlanShape, splits: &[Placement], hardware: &HardwareMo
     let ndp = total(shape, Side::Device, hardware);
     let scans = || shape.nodes.iter().filter_map(|node| as_scan(node));
     let tables = scans().count();
-    // (9). Reading: the text calls it the ratio of the CPUs, the equation has the flash clocks; it is computed as printed.
-    // The weights cancel, in (11) too.
+    // (9). Reading: the text calls it the ratio of the CPUs, the equation has the flash clocks; it is computed as
+    // printed. The weights cancel, in (11) too.
     let split_cpu = 100.0 * (hardware.flash_device * hardware.flash_weight)
         / (hardware.flash_host * hardware.flash_weight);
     // (10). Reading: N is the number of tables, N - 1 that of joins.
@@ -278,9 +281,9 @@ pub fn plan_costs(shape: &PlanShape, splits: &[Placement], hardware: &HardwareMo
 
 /// What the model takes.
 ///
-/// Reading: host and ndp are compared first, by their totals; a plan that is better left on the host is not split. Of at least
-/// two tables, and where there is enough to bring back, the split whose `c_node` lies closest to `c_target` is taken, the
-/// smaller one of two.
+/// Reading: host and ndp are compared first, by their totals; a plan that is better left on the host is not split. Of
+/// at least two tables, and where there is enough to bring back, the split whose `c_node` lies closest to `c_target` is
+/// taken, the smaller one of two.
 pub fn choose(costs: &PlanCosts, hardware: &HardwareModel) -> Choice {
     if costs.host <= costs.ndp {
         return Choice::Host;
@@ -308,8 +311,8 @@ fn is_join(node: &ShapeNode) -> bool {
 
 /// `c_node` of a split: what the device does below its cuts, before anything crosses.
 ///
-/// Reading: "starting with the table with the lowest cost", costs are added along the plan's join order, for only its prefixes
-/// can be cut; H0, which joins nothing, is the table of the lowest cost.
+/// Reading: "starting with the table with the lowest cost", costs are added along the plan's join order, for only its
+/// prefixes can be cut; H0, which joins nothing, is the table of the lowest cost.
 fn node_cost(shape: &PlanShape, split: &Placement, hardware: &HardwareModel) -> f64 {
     let table = |place: usize| -> Option<f64> {
         let node = shape.nodes.get(place)?;

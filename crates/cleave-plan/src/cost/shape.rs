@@ -1,4 +1,5 @@
-//! What the cost models see of a plan: its operators with the rows and bytes expected of each, and which side runs them.
+//! What the cost models see of a plan: its operators with the rows and bytes expected of each, and which side runs
+//! them.
 //!
 //! A shape is made once a statement; each candidate split is one [`Placement`] over it. Both are plain figures, so that
 //! equal inputs give equal costs and a test can write them by hand.
@@ -120,8 +121,8 @@ impl Default for AskedColumn {
     }
 }
 
-/// Which operators run on the device, by place in [`PlanShape::nodes`]; the inputs of such an operator do too, but for those that
-/// are broadcast, which may.
+/// Which operators run on the device, by place in [`PlanShape::nodes`]; the inputs of such an operator do too, but for
+/// those that are broadcast, which may.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placement {
     /// True: on the device.

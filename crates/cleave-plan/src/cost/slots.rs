@@ -1,16 +1,18 @@
 //! Bytes of a slot: what a fragment's rows cost on their way in, the size of the pieces in which they cross out.
 //!
-//! A stream of B bytes, of which device, link and host take d, l and h seconds in all, crosses in n = B/s slots of s bytes.
-//! The first slot passes all three, one after the other; from then on the slowest sets the pace. So beside what the slowest
-//! takes, there are W = d + l + h − max(d, l, h) seconds of work of the others, of which one n-th is not hidden behind it, and
-//! each slot costs o = [`SLOT_S`] seconds of its own (a message, a credit, a thread that wakes up):
+//! A stream of B bytes, of which device, link and host take d, l and h seconds in all, crosses in n = B/s slots of s
+//! bytes. The first slot passes all three, one after the other; from then on the slowest sets the pace. So beside what
+//! the slowest takes, there are W = d + l + h − max(d, l, h) seconds of work of the others, of which one n-th is not
+//! hidden behind it, and each slot costs o = [`SLOT_S`] seconds of its own (a message, a credit, a thread that wakes
+//! up):
 //!
 //! ```text
 //!   W/n + n·o   is least for   n = √(W/o),   s = B/n
 //! ```
 //!
-//! A result that is small, or whose making leaves nothing to overlap, comes in one slot; a long stream in large ones. As many bytes
-//! as the link carries in a round trip must fit into the slots that are at work, or it stands still between them.
+//! A result that is small, or whose making leaves nothing to overlap, comes in one slot; a long stream in large ones.
+//! As many bytes as the link carries in a round trip must fit into the slots that are at work, or it stands still
+//! between them.
 //!
 //! Invariant: the size is a power of two from [`SLOT_BYTES_AUTO`].
 

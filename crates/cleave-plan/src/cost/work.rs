@@ -20,7 +20,8 @@ const PAGE_VALUES: f64 = 2000.0;
 const KEY_PROBES: f64 = 0.4;
 /// Reading a byte of a chunk, in copies: it is taken in and its checksum made. From the same runs.
 const READ_COPIES: f64 = 16.0;
-/// Opening a column of text, in decodings of its bytes: its symbols are made text, which is then checked. From the same runs.
+/// Opening a column of text, in decodings of its bytes: its symbols are made text, which is then checked. From the same
+/// runs.
 const OPENED_TEXTS: f64 = 2.5;
 
 /// Seconds for a unit of each kind of work.
@@ -74,8 +75,8 @@ impl Seconds {
         opened + narrowed + self.asked(scan) + scan.rows_kept * row + looked_up
     }
 
-    /// What a scan asks of its rows: first what is worth more, its own conditions or the keys of joins above, then the other of what
-    /// is left. A column of text is opened whole before its first value is asked.
+    /// What a scan asks of its rows: first what is worth more, its own conditions or the keys of joins above, then the
+    /// other of what is left. A column of text is opened whole before its first value is asked.
     fn asked(&self, scan: &ScanWork) -> f64 {
         let own = self.conditions(1.0, &scan.conditions);
         let keys = scan.conditions.key_sets * KEY_PROBES * self.probe;
@@ -149,7 +150,8 @@ pub(super) fn is_breaker(work: &Work) -> bool {
     matches!(work, Work::Aggregate { .. } | Work::Sort { .. })
 }
 
-/// Bytes that a node holds: a join's first input, groups, rows to sort. `copies` of an aggregate or sort hold their own.
+/// Bytes that a node holds: a join's first input, groups, rows to sort. `copies` of an aggregate or sort hold their
+/// own.
 pub(super) fn held_bytes(shape: &PlanShape, node: &ShapeNode, copies: f64) -> f64 {
     let Some(first) = input(shape, node, 0) else { return 0.0 };
     match &node.work {

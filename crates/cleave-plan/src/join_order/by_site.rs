@@ -1,15 +1,17 @@
-//! Orders that a device could prefer: what was searched for the least work, and what reading, joining and crossing cost, in; trees
-//! worth a prediction out.
+//! Orders that a device could prefer: what was searched for the least work, and what reading, joining and crossing
+//! cost, in; trees worth a prediction out.
 //!
-//! The order with the least work counts rows, wherever they are joined. Where a device can run the first joins, another order
-//! may be better: one whose first joins all lie on one device and leave few bytes to cross, although they join more rows.
+//! The order with the least work counts rows, wherever they are joined. Where a device can run the first joins, another
+//! order may be better: one whose first joins all lie on one device and leave few bytes to cross, although they join
+//! more rows.
 //!
-//! 1. The pairs of parts that [`Search`] has weighed are weighed again, and each part keeps *two* trees: the best one whose rows
-//!    are there on the host, and the best one whose rows are there on a device. The site is a property of a part, as a sort order is (after
-//!    Selinger and Adiba, "Access Path Selection in Distributed Database Management Systems", 1980, and Kossmann, "The State of the Art
-//!    in Distributed Query Processing", ACM Computing Surveys 2000).
-//! 2. The host may join what a device has by letting its rows cross. Of the rows that a join looks up, only those cross whose keys the
-//!    other input has, since it hands them down.
+//! 1. The pairs of parts that [`Search`] has weighed are weighed again, and each part keeps *two* trees: the best one
+//!    whose rows are there on the host, and the best one whose rows are there on a device. The site is a property of a
+//!    part, as a sort order is (after Selinger and Adiba, "Access Path Selection in Distributed Database Management
+//!    Systems", 1980, and Kossmann, "The State of the Art in Distributed Query Processing", ACM Computing Surveys
+//!    2000).
+//! 2. The host may join what a device has by letting its rows cross. Of the rows that a join looks up, only those cross
+//!    whose keys the other input has, since it hands them down.
 //! 3. What both sides do at the same time is not a sum. So the device's seconds count in full, in part and hardly
 //!    ([`DEVICE_SHARES`]), and each time the best tree of either site and the next best pairs at the root are taken.
 //!
@@ -38,7 +40,8 @@ pub struct LeafCost {
     pub host_s: f64,
     /// Seconds of a device that reads them where they lie; `None`: none can.
     pub device_s: Option<f64>,
-    /// The only device on which it lies; `None`: of several, each would have to join its part with all of the other input.
+    /// The only device on which it lies; `None`: of several, each would have to join its part with all of the other
+    /// input.
     pub device: Option<usize>,
 }
 
@@ -100,7 +103,8 @@ impl SiteCosts {
     }
 }
 
-/// Bytes of rows: of each leaf what is carried to the end, and of each class its key while there is something left to join by it.
+/// Bytes of rows: of each leaf what is carried to the end, and of each class its key while there is something left to
+/// join by it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct RowBytes {
     /// By leaf, what is no key.

@@ -1,17 +1,18 @@
 //! The join order with the least work: a graph of leaves in, a tree out.
 //!
-//! A hash join reads its build side into a table, looks each row of its probe side up, and hands its result on; the smaller
-//! input builds. The work of a tree is that of its joins.
+//! A hash join reads its build side into a table, looks each row of its probe side up, and hands its result on; the
+//! smaller input builds. The work of a tree is that of its joins.
 //!
-//! 1. All pairs of connected parts that can be joined are enumerated, each once (Moerkotte and Neumann, "Analysis of Two Existing
-//!    and One New Dynamic Programming Algorithm", VLDB 2006: DPccp), and each part keeps its cheapest tree. Trees may be bushy.
-//! 2. Where there are more than [`PAIR_COUNT_MAX`] pairs, linear orders are made instead, one from each leaf on, always to the neighbour
-//!    that keeps the result smallest, and the best tree over the intervals of each is found (after Neumann and Radke, "Adaptive
-//!    Optimization of Very Large Join Queries", SIGMOD 2018).
+//! 1. All pairs of connected parts that can be joined are enumerated, each once (Moerkotte and Neumann, "Analysis of
+//!    Two Existing and One New Dynamic Programming Algorithm", VLDB 2006: DPccp), and each part keeps its cheapest
+//!    tree. Trees may be bushy.
+//! 2. Where there are more than [`PAIR_COUNT_MAX`] pairs, linear orders are made instead, one from each leaf on, always
+//!    to the neighbour that keeps the result smallest, and the best tree over the intervals of each is found (after
+//!    Neumann and Radke, "Adaptive Optimization of Very Large Join Queries", SIGMOD 2018).
 //! 3. Parts without a way between them are joined last, the smallest first.
 //!
-//! Leaves that are to be joined first, one after the other, are one unit of the search: what it joins are units, of which all
-//! others are single leaves.
+//! Leaves that are to be joined first, one after the other, are one unit of the search: what it joins are units, of
+//! which all others are single leaves.
 //!
 //! Pure: ties go to what was found first, so equal graphs give equal trees.
 
@@ -53,8 +54,8 @@ impl JoinTree {
     }
 }
 
-/// The order of `graph` with the least work, of those that join the leaves of `leading` first, one after the other. `None`: no
-/// leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is none.
+/// The order of `graph` with the least work, of those that join the leaves of `leading` first, one after the other.
+/// `None`: no leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is none.
 pub fn cheapest_order(
     graph: &JoinGraph,
     leading: &[usize],
@@ -223,7 +224,8 @@ impl Search {
         Some(JoinTree::Join(Box::new(self.tree(left)?), Box::new(self.tree(right)?)))
     }
 
-    /// The pairs of connected parts of `part` that can be joined, smaller unions first; None: they are more than `limit`.
+    /// The pairs of connected parts of `part` that can be joined, smaller unions first; None: they are more than
+    /// `limit`.
     fn pairs_within(&self, part: LeafSet, limit: usize) -> Option<Vec<(LeafSet, LeafSet)>> {
         let mut pairs = Pairs { search: self, found: Vec::new(), steps: 0, limit };
         let leaves: Vec<usize> = bits(part).collect();

@@ -1,12 +1,13 @@
-//! How many rows a join of some leaves has: sizes of leaves, classes of equal columns and what was sampled in, rows out.
+//! How many rows a join of some leaves has: sizes of leaves, classes of equal columns and what was sampled in, rows
+//! out.
 //!
-//! The estimate is one of a set of leaves, whatever the order in which they are joined: the product of their rows, a factor
-//! for each class, one for each other condition, and one for each part whose size is known better.
+//! The estimate is one of a set of leaves, whatever the order in which they are joined: the product of their rows, a
+//! factor for each class, one for each other condition, and one for each part whose size is known better.
 //!
-//! A class with k of the leaves joins them by k − 1 equalities. Of two columns, the one with more different values has all
-//! those of the other (System R), so the class keeps one combination in the product of all distinct counts but the least.
-//! Where several classes join the same leaves, they are seldom independent: the most selective counts in full, the
-//! others by their square root.
+//! A class with k of the leaves joins them by k − 1 equalities. Of two columns, the one with more different values has
+//! all those of the other (System R), so the class keeps one combination in the product of all distinct counts but the
+//! least. Where several classes join the same leaves, they are seldom independent: the most selective counts in full,
+//! the others by their square root.
 
 /// Leaves by their bits.
 pub type LeafSet = u64;
@@ -74,7 +75,8 @@ impl JoinGraph {
         self.factors.push((set, factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX)));
     }
 
-    /// From now on the join of `set` is expected to have so many times as many rows as its sizes and distinct counts say.
+    /// From now on the join of `set` is expected to have so many times as many rows as its sizes and distinct counts
+    /// say.
     pub fn scale(&mut self, set: LeafSet, factor: f64) {
         let known = self.factors.iter().filter(|part| part.0 & !set == 0);
         let known: f64 = known.map(|(_, factor)| factor).product();

@@ -1,7 +1,8 @@
 //! Joins of samples that were made before: a query that is planned again finds them here.
 //!
-//! Samples change when a table is analysed, and their rows are joined for each order that is looked for. What is known is found by
-//! the columns themselves, which it holds, so that no others have their places, and by which rows of the smaller one match.
+//! Samples change when a table is analysed, and their rows are joined for each order that is looked for. What is known
+//! is found by the columns themselves, which it holds, so that no others have their places, and by which rows of the
+//! smaller one match.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,12 @@
 //! When a join order is expected to be done, with the split that is best for it: a tree and its leaves in, seconds out.
 //!
-//! The tree is made a shape of scans and hash joins, without what lies above it, which is the same for every order; its splits are
-//! placements over that shape, priced by the cost model that prices the cuts of a physical plan. That takes microseconds where a physical plan takes
-//! milliseconds, so many orders can be looked at, and only the best are planned.
+//! The tree is made a shape of scans and hash joins, without what lies above it, which is the same for every order; its
+//! splits are placements over that shape, priced by the cost model that prices the cuts of a physical plan. That takes
+//! microseconds where a physical plan takes milliseconds, so many orders can be looked at, and only the best are
+//! planned.
 //!
-//! What a join hands down to a scan below its probe side is counted as it is there: by the different keys of what builds.
+//! What a join hands down to a scan below its probe side is counted as it is there: by the different keys of what
+//! builds.
 
 use cleave_fragment::expressions::key_filter::expected_false_share;
 use cleave_fragment::fragment::KEY_LIST_COUNT_MAX;
@@ -147,7 +149,8 @@ impl Orders<'_> {
 }
 
 impl Shaped {
-    /// Which operators run on the device: the first `joins` with what lies below them, and with `own_scans` all other scans.
+    /// Which operators run on the device: the first `joins` with what lies below them, and with `own_scans` all other
+    /// scans.
     fn placed(&self, joins: usize, own_scans: bool) -> Vec<bool> {
         let mut on_device = vec![false; self.ends.len()];
         let tops = self

@@ -58,7 +58,8 @@ pub struct Others {
     pub orders: Vec<Ordered>,
 }
 
-/// Reorders every tree of inner joins in `plan`. Inputs that `leading` names are joined first in their tree, in that order.
+/// Reorders every tree of inner joins in `plan`. Inputs that `leading` names are joined first in their tree, in that
+/// order.
 pub fn reorder_joins(
     plan: LogicalPlan,
     leading: &[String],
@@ -79,9 +80,9 @@ impl Reordered {
         self.trees.iter().any(|tree| tree.names.len() > 2)
     }
 
-    /// The same plan in other orders that may be done sooner where devices run the first joins, the most promising first: at most
-    /// [`OTHERS_MAX`]. `leaf` says what reading a leaf costs, `profile` and `limits` what both sides have; each is expected to take at
-    /// most `share_max` of the time.
+    /// The same plan in other orders that may be done sooner where devices run the first joins, the most promising
+    /// first: at most [`OTHERS_MAX`]. `leaf` says what reading a leaf costs, `profile` and `limits` what both sides
+    /// have; each is expected to take at most `share_max` of the time.
     ///
     /// # Errors
     /// Those of putting the plan together.
@@ -138,8 +139,8 @@ struct SearchedTree {
 }
 
 impl SearchedTree {
-    /// Other orders that are predicted to take at most `share_max` of the time of the cheapest, the best first; and of how many
-    /// orders that was predicted, the cheapest included.
+    /// Other orders that are predicted to take at most `share_max` of the time of the cheapest, the best first; and of
+    /// how many orders that was predicted, the cheapest included.
     fn offers(
         &self,
         leaf: impl Fn(&LeafKey) -> Option<LeafCost>,

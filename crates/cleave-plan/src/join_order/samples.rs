@@ -1,12 +1,12 @@
 //! What samples say of joins: what ANALYZE kept of tables and columns in, sizes of joins out.
 //!
-//! [`expect_keys`]: columns of one class have values that come together. Films with many keywords have many roles too; a
-//! table has some of the films only. The rows of some values were counted, of the same ones in every column.
+//! [`expect_keys`]: columns of one class have values that come together. Films with many keywords have many roles too;
+//! a table has some of the films only. The rows of some values were counted, of the same ones in every column.
 //!
 //! [`expect_samples`]: tables whose rows ANALYZE has kept all.
 //! Which kind, role or country a row has is seldom drawn evenly: a condition on a small table keeps one of its hundred
-//! rows and half of the rows that refer to it. The sample of the larger table is joined with all rows of the small ones, each
-//! with its leaf's conditions; what is left of it is the share that the join leaves.
+//! rows and half of the rows that refer to it. The sample of the larger table is joined with all rows of the small
+//! ones, each with its leaf's conditions; what is left of it is the share that the join leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ pub(super) fn expect_keys(graph: &mut JoinGraph, columns: &BTreeMap<usize, &KeyS
     }
 }
 
-/// Tells `graph` what the samples of `leaves` say; `keys` are the columns of each of its classes, and `known` is what was found before.
+/// Tells `graph` what the samples of `leaves` say; `keys` are the columns of each of its classes, and `known` is what
+/// was found before.
 pub(super) fn expect_samples(
     graph: &mut JoinGraph,
     leaves: &[LeafEstimate],
@@ -85,7 +86,8 @@ pub(super) fn expect_samples(
     }
 }
 
-/// Tells of the joins of `large` with some of the `small` leaves, of which each has so many rows for each row of its sample.
+/// Tells of the joins of `large` with some of the `small` leaves, of which each has so many rows for each row of its
+/// sample.
 fn expect_joins(
     graph: &mut JoinGraph,
     large: usize,
@@ -123,7 +125,8 @@ fn expect_joins(
     }
 }
 
-/// For each row of the sample of `large`, how many rows of `small` join it; None: nothing joins them, or not columns alone.
+/// For each row of the sample of `large`, how many rows of `small` join it; None: nothing joins them, or not columns
+/// alone.
 fn matches(
     (large, small): (usize, usize),
     leaves: &[LeafEstimate],

@@ -1,8 +1,8 @@
 //! Hardware that others have published, and any other that somebody describes: what-if, never measured here.
 //!
-//! An [`Accelerator`] is described by what data sheets and papers say: CoreMark scores, memory, rates of flash and link. From the
-//! scores follow the rates of operators, as shares of those of a usual core, which is a rough guess: it says that all work slows
-//! down alike. What nobody published is assumed, and the profile says so in a remark.
+//! An [`Accelerator`] is described by what data sheets and papers say: CoreMark scores, memory, rates of flash and
+//! link. From the scores follow the rates of operators, as shares of those of a usual core, which is a rough guess: it
+//! says that all work slows down alike. What nobody published is assumed, and the profile says so in a remark.
 
 use super::{Figure, LinkProfile, Origin, Profile, SideProfile};
 

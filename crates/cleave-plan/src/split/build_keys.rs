@@ -1,8 +1,9 @@
-//! How many rows a scan keeps once the joins above it know their keys: what is known of their build sides in, a share out.
+//! How many rows a scan keeps once the joins above it know their keys: what is known of their build sides in, a share
+//! out.
 //!
-//! A join whose build side has so many different keys leaves, of a probe side with more of them, that share: each key is
-//! taken to have equally many rows, and all keys of the build side to be among those of the probe side. More of them than cross as
-//! a set go down as a Bloom filter, which lets a share of the other rows through.
+//! A join whose build side has so many different keys leaves, of a probe side with more of them, that share: each key
+//! is taken to have equally many rows, and all keys of the build side to be among those of the probe side. More of them
+//! than cross as a set go down as a Bloom filter, which lets a share of the other rows through.
 
 use std::sync::Arc;
 
@@ -63,8 +64,8 @@ pub(super) fn filters_keep(
     shares.product()
 }
 
-/// Different keys, one at least, that rows of `scan` have in what `filter` asks of them: of several columns as many as of the one that
-/// has most; None: not known.
+/// Different keys, one at least, that rows of `scan` have in what `filter` asks of them: of several columns as many as
+/// of the one that has most; None: not known.
 pub(super) fn distinct_keys(
     filter: &Arc<dyn PhysicalExpr>,
     scan: &TableScanExec,

@@ -8,9 +8,9 @@
 //! | `h1+` … `hn+` | the same, and each of the host's own leaves (rule 8) |
 //! | `ndp` | everything |
 //!
-//! Joins count in the order of [`NumberedPlan::joins`], those that no device can run left out: of a bushy plan the first
-//! so many may be several subtrees, and then there are several cuts. So there are where what a join collects is broadcast: joins
-//! and leaves in there have cuts of their own. Source: hybridNDP, sections 3.3 and 3.4.
+//! Joins count in the order of [`NumberedPlan::joins`], those that no device can run left out: of a bushy plan the
+//! first so many may be several subtrees, and then there are several cuts. So there are where what a join collects is
+//! broadcast: joins and leaves in there have cuts of their own. Source: hybridNDP, sections 3.3 and 3.4.
 
 use std::collections::BTreeSet;
 

@@ -4,8 +4,8 @@
 //! 1. The plan becomes a shape once; each candidate is a placement over it.
 //! 2. Of the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
 //!    pages where it was a fragment. What makes it better stays.
-//! 3. `host` is chosen unless another is better by [`SOONER_THAN_HOST`]: what is predicted is not that exact, and a statement that
-//!    is a little faster at best is not worth one that may be slower.
+//! 3. `host` is chosen unless another is better by [`SOONER_THAN_HOST`]: what is predicted is not that exact, and a
+//!    statement that is a little faster at best is not worth one that may be slower.
 
 use crate::cost::makespan::{predict, sharing, slot_bytes};
 use crate::cost::paper::{self, HardwareModel};
@@ -20,9 +20,9 @@ use super::revisit::{Revisit, Side};
 use super::shape_of::shape_of;
 use super::{CutContext, Leaves, Split};
 
-/// A split must be predicted to take at most this share of the host's time: predictions of single splits are off by 1.6 to 1.9 times,
-/// and the best of many is the one that is underestimated most. Over recorded runs of 37 JOB queries 0.8 makes four of them slower
-/// than host-only and this one of them, at the same gain over all (decision 0055).
+/// A split must be predicted to take at most this share of the host's time: predictions of single splits are off by 1.6
+/// to 1.9 times, and the best of many is the one that is underestimated most. Over recorded runs of 37 JOB queries 0.8
+/// makes four of them slower than host-only and this one of them, at the same gain over all (decision 0055).
 pub(crate) const SOONER_THAN_HOST: f64 = 0.57;
 /// Candidates that are bettered scan by scan.
 const BETTERED_COUNT: usize = 3;
@@ -113,8 +113,8 @@ fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
     }
 }
 
-/// What is predicted of all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known as the
-/// last `hk`.
+/// What is predicted of all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known
+/// as the last `hk`.
 pub(super) fn price(
     pricing: &Pricing<'_>,
     chosen: &Candidate,

@@ -7,12 +7,13 @@
 //!                                               TableScanExec: b [x, row]
 //! ```
 //!
-//! For each scan of a fragment, from the scan upwards through operators that carry rows on (inner hash joins, filters, projections):
+//! For each scan of a fragment, from the scan upwards through operators that carry rows on (inner hash joins, filters,
+//! projections):
 //!
 //! 1. which of its columns no key, condition or computed column looks at ([`Carried`]);
 //! 2. whether fetching them later pays ([`pays`]), by rows and bytes;
-//! 3. the operators without these columns, with a reference in their place ([`reduced`]), and above them a [`FetchColumnsExec`] that puts
-//!    the columns where they were.
+//! 3. the operators without these columns, with a reference in their place ([`reduced`]), and above them a
+//!    [`FetchColumnsExec`] that puts the columns where they were.
 //!
 //! Invariant: what comes out above has the same schema, so that nobody there knows.
 //!
@@ -52,8 +53,9 @@ pub(super) struct Referring {
     pub(super) kept: Vec<usize>,
 }
 
-/// `plan`, of a fragment, with the columns of those scans fetched late for which that pays. `rows` tells those expected of each operator,
-/// in preorder, and is asked only where something could be fetched late; `wanted` says which columns of a scan others look at.
+/// `plan`, of a fragment, with the columns of those scans fetched late for which that pays. `rows` tells those expected
+/// of each operator, in preorder, and is asked only where something could be fetched late; `wanted` says which columns
+/// of a scan others look at.
 pub(super) fn fetch_late(
     plan: Arc<dyn ExecutionPlan>,
     setting: When,
@@ -251,8 +253,8 @@ struct Rewritten {
     kept: Vec<usize>,
 }
 
-/// `top` without columns of the scan of `input` that can be fetched above it, which they are; and the columns that stay. None: there are
-/// none, or it is not worth it.
+/// `top` without columns of the scan of `input` that can be fetched above it, which they are; and the columns that
+/// stay. None: there are none, or it is not worth it.
 fn fetched_above(
     top: &Arc<dyn ExecutionPlan>,
     input: u32,
@@ -427,7 +429,8 @@ fn reduced_join(join: &HashJoinExec, place: usize, below: Reduced) -> Result<Red
     Ok(Reduced { plan, map, reference })
 }
 
-/// Of an output that has these columns in this order, where each is, which come out, and where references are behind them.
+/// Of an output that has these columns in this order, where each is, which come out, and where references are behind
+/// them.
 fn projected(
     places: &[usize],
     map: &[Option<usize>],

@@ -1,5 +1,5 @@
-//! A piece of the plan that is to run on a device, as the planner leaves it: operators, scans with the filters that tighten them,
-//! and what the host makes for it.
+//! A piece of the plan that is to run on a device, as the planner leaves it: operators, scans with the filters that
+//! tighten them, and what the host makes for it.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::cost::Sharing;
 pub struct FragmentPlan {
     /// The operators; their scans name their inputs and have one partition.
     pub plan: Arc<dyn ExecutionPlan>,
-    /// The scans in the order in which they are begun: what joins collect first, and last the one that streams. There is
-    /// at least one.
+    /// The scans in the order in which they are begun: what joins collect first, and last the one that streams. There
+    /// is at least one.
     pub scans: Vec<FragmentScan>,
     /// Partitions that the piece had in the host's plan and that its consumers expect.
     pub partition_count: usize,
@@ -36,8 +36,8 @@ pub struct FragmentPlan {
     pub broadcasts: Vec<PlannedBroadcast>,
     /// Rows expected of it, where something was to be priced.
     pub row_estimate: Option<f64>,
-    /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and the
-    /// statement's limits want that.
+    /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and
+    /// the statement's limits want that.
     pub sharing: Option<Sharing>,
     /// Where actual figures may turn it to the other side: only `auto` does, of one device.
     pub revisit: Option<Revisit>,

@@ -1,9 +1,10 @@
-//! Keys of a join above a cut that may go down as a Bloom filter: which joins collect them, and when they are worth their bytes.
+//! Keys of a join above a cut that may go down as a Bloom filter: which joins collect them, and when they are worth
+//! their bytes.
 //!
 //! An exact set of keys crosses where there are up to 100,000 integers, or somewhat more that lie close together
-//! ([`compact_keys`](cleave_fragment::expressions::key_set::compact_keys)). For more of them, and for keys of other types or of several
-//! columns, the join's build side is read through a [`CollectKeysExec`]. What it has collected is looked at when the
-//! fragment is sent: by then it is known how many keys there are.
+//! ([`compact_keys`](cleave_fragment::expressions::key_set::compact_keys)). For more of them, and for keys of other
+//! types or of several columns, the join's build side is read through a [`CollectKeysExec`]. What it has collected is
+//! looked at when the fragment is sent: by then it is known how many keys there are.
 //!
 //! Invariant: a filter that is not sent changes no rows (rule 4).
 
@@ -43,8 +44,8 @@ pub struct KeysAbove {
 }
 
 impl KeysAbove {
-    /// The keys of `join` for `scan`, which is expected to put out `scan_bytes` and has `filter` of that join; None: they are not worth
-    /// collecting.
+    /// The keys of `join` for `scan`, which is expected to put out `scan_bytes` and has `filter` of that join; None:
+    /// they are not worth collecting.
     pub(super) fn new(
         join: &HashJoinExec,
         filter: &Arc<dyn PhysicalExpr>,
@@ -80,7 +81,8 @@ impl KeysAbove {
         self.operands.len()
     }
 
-    /// The filter of at most so many bytes that the scan is to be asked; None: the keys are not there, or it is not worth it.
+    /// The filter of at most so many bytes that the scan is to be asked; None: the keys are not there, or it is not
+    /// worth it.
     pub fn filter(&self, bytes_max: usize) -> Option<KeyFilterExpr> {
         let filter = self.collected.filter(self.operands.clone(), bytes_max)?;
         let pays = self.pays(filter.key_count(), filter.false_share(), filter.bytes());

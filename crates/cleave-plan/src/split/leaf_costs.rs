@@ -1,7 +1,8 @@
 //! What reading each leaf of a plan costs on either side: a plan and a cost model in, figures by leaf out.
 //!
-//! A leaf is priced as a plan of its own, once with its pages crossing the link and once on the device. So the figures by which join
-//! orders are found ([`Reordered::others`](crate::join_order::Reordered::others)) are those by which their cuts are priced.
+//! A leaf is priced as a plan of its own, once with its pages crossing the link and once on the device. So the figures
+//! by which join orders are found ([`Reordered::others`](crate::join_order::Reordered::others)) are those by which
+//! their cuts are priced.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

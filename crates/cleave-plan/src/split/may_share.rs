@@ -2,9 +2,9 @@
 //! or no out.
 //!
 //! What streams is divided, what joins collect is collected on each side. That gives the same rows where every operator
-//! on the way of the stream treats its rows alone or makes partial results of them that are merged above the cut. It does
-//! not where an operator has to have seen *all* rows that stream: a join that then hands on rows of the side it has
-//! collected, an aggregate that is final, a limit. Source: rule 12.
+//! on the way of the stream treats its rows alone or makes partial results of them that are merged above the cut. It
+//! does not where an operator has to have seen *all* rows that stream: a join that then hands on rows of the side it
+//! has collected, an aggregate that is final, a limit. Source: rule 12.
 
 use cleave_fragment::{DenseAggregateExec, streamed_input};
 use datafusion_common::JoinType;
@@ -32,7 +32,8 @@ pub(super) fn may_share(plan: &dyn ExecutionPlan) -> bool {
     here && streamed_input(plan).is_none_or(|input| may_share(input.as_ref()))
 }
 
-/// Whether the join `plan` gives the same rows where each device joins all that it collects with a part of what streams.
+/// Whether the join `plan` gives the same rows where each device joins all that it collects with a part of what
+/// streams.
 pub(super) fn joins_divided_rows(plan: &dyn ExecutionPlan) -> bool {
     let is_plain = is_exchange(plan) && plan.fetch().is_none() || is_stateless(plan);
     is_plain

@@ -1,4 +1,5 @@
-//! A physical plan with its operators numbered in preorder: which of them a device can run, and how far a cut may climb.
+//! A physical plan with its operators numbered in preorder: which of them a device can run, and how far a cut may
+//! climb.
 //!
 //! ```text
 //!   0 AggregateExec(Final)
@@ -11,10 +12,11 @@
 //!               7 TableScanExec b         ┘ what streams
 //! ```
 //!
-//! The operators of a subtree are consecutive numbers, so that a set of cuts is a set of numbers. Below a cut at one of them
-//! lies its subtree, but for what is *broadcast*: what a join collects that does not lie on the one device on which the rows
-//! lie that stream through it, or that no device can make. The host makes such rows, with cuts of their own, and sends them to
-//! every device on which the join runs. Whether that is so is a matter of the plan, and the same for all splits of it.
+//! The operators of a subtree are consecutive numbers, so that a set of cuts is a set of numbers. Below a cut at one of
+//! them lies its subtree, but for what is *broadcast*: what a join collects that does not lie on the one device on
+//! which the rows lie that stream through it, or that no device can make. The host makes such rows, with cuts of their
+//! own, and sends them to every device on which the join runs. Whether that is so is a matter of the plan, and the same
+//! for all splits of it.
 //!
 //! A join may run on several devices where what streams is treated row by row, and the join hands on rows that it has
 //! collected only with rows that stream: each device joins all of what was sent with its own part.
@@ -54,8 +56,8 @@ pub(super) struct NumberedNode {
     pub(super) shares: Vec<ScanShare>,
     /// Why the subtree cannot run on a device.
     pub(super) obstacle: Option<Obstacle>,
-    /// Of what a join below a cut collects: why the host makes its rows and sends them to where the join runs. None: it is made
-    /// where the join runs.
+    /// Of what a join below a cut collects: why the host makes its rows and sends them to where the join runs. None: it
+    /// is made where the join runs.
     pub(super) broadcast: Option<String>,
 }
 
@@ -138,8 +140,8 @@ impl NumberedPlan {
         None
     }
 
-    /// Why what the join `number` collects is to be sent to where it runs, over what streams, which a device can make; None
-    /// where it need not be. An error says why no device can run the join.
+    /// Why what the join `number` collects is to be sent to where it runs, over what streams, which a device can make;
+    /// None where it need not be. An error says why no device can run the join.
     fn joined_rows(
         &self,
         number: usize,

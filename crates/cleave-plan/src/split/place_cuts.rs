@@ -18,7 +18,8 @@
 //!
 //! A sort or limit that goes down also stays above: several copies of the fragment each keep their
 //! own best rows, and the host's operator merges them. Exchanges never go down (rule 3): what they join again is one
-//! partition there. What is broadcast gives way to a leaf that names it, and stays a plan of the host's, with cuts of its own.
+//! partition there. What is broadcast gives way to a leaf that names it, and stays a plan of the host's, with cuts of
+//! its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -104,7 +105,8 @@ pub fn place_cuts(
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
-    // Once, for the choice, for what is shown of it, for how the two sides share what is chosen and in which pieces it crosses.
+    // Once, for the choice, for what is shown of it, for how the two sides share what is chosen and in which pieces it
+    // crosses.
     let is_priced = price_all
         || match split {
             Split::Host => false,
@@ -365,8 +367,8 @@ impl<'a> Placing<'a> {
         scans.collect()
     }
 
-    /// What lies below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the operators whose
-    /// rows are broadcast to it, in which no cuts are placed yet.
+    /// What lies below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the
+    /// operators whose rows are broadcast to it, in which no cuts are placed yet.
     fn piece(
         &mut self,
         number: usize,
@@ -403,7 +405,8 @@ impl<'a> Placing<'a> {
         Ok((piece, sent))
     }
 
-    /// `plan` with the columns that its joins only carry fetched above them, where that pays; its `scans` then give references.
+    /// `plan` with the columns that its joins only carry fetched above them, where that pays; its `scans` then give
+    /// references.
     fn fetching_late(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -454,8 +457,9 @@ impl<'a> Placing<'a> {
         PlannedBroadcast { input, plan, byte_estimate }
     }
 
-    /// The filters of `scan`, which is the operator `number`, that somebody tightens who runs on the same side of a cut, or
-    /// above it. Those of a join below another cut never reach it: they are handed down anew where that join runs.
+    /// The filters of `scan`, which is the operator `number`, that somebody tightens who runs on the same side of a
+    /// cut, or above it. Those of a join below another cut never reach it: they are handed down anew where that join
+    /// runs.
     fn live_filters(&self, number: usize, scan: &TableScanExec) -> Vec<Arc<dyn PhysicalExpr>> {
         let root_above = |number: usize| self.plan.root_above(&self.chosen.roots, number);
         let own = root_above(number);
@@ -471,8 +475,8 @@ impl<'a> Placing<'a> {
         scan.dynamic_filters().iter().filter(is_live).cloned().collect()
     }
 
-    /// The piece below a cut at `number` as the device runs it: one partition, no exchanges, and no filters that the host's
-    /// operators tighten. What is broadcast is added to `sent`, with the operator that makes it.
+    /// The piece below a cut at `number` as the device runs it: one partition, no exchanges, and no filters that the
+    /// host's operators tighten. What is broadcast is added to `sent`, with the operator that makes it.
     fn for_device(
         &mut self,
         number: usize,

@@ -1,18 +1,18 @@
-//! Which side runs a piece of a plan, decided again when its first row is asked for: what was expected of it, and what is
-//! known by then, in; a side out.
+//! Which side runs a piece of a plan, decided again when its first row is asked for: what was expected of it, and what
+//! is known by then, in; a side out.
 //!
-//! A piece waits for the build sides of the joins above it. When they are there, the host knows how many keys they have, and
-//! how many pages zone maps leave of the piece's scans; estimates of both are where predictions go wrong most. The piece is
-//! priced again with those figures, by the model that made the choice.
+//! A piece waits for the build sides of the joins above it. When they are there, the host knows how many keys they
+//! have, and how many pages zone maps leave of the piece's scans; estimates of both are where predictions go wrong
+//! most. The piece is priced again with those figures, by the model that made the choice.
 //!
-//! 1. A fragment that the plan gave to a device becomes the host's where it turns out to be so small, or so large on the link,
-//!    that the host is done clearly sooner.
+//! 1. A fragment that the plan gave to a device becomes the host's where it turns out to be so small, or so large on
+//!    the link, that the host is done clearly sooner.
 //! 2. A scan that the plan left to the host becomes a fragment where it turns out that few of its rows are wanted.
 //!
 //! Invariants: a piece turns only where figures were off by [`CONTRADICTION`] at least, and only if the model, with the
-//! figures that the plan had, puts the piece where the plan has it: what the plan knew of the rest of the statement outweighs the
-//! piece by itself. No rows depend on it: the same operators run on either side.
-//! Source: the design's re-splitting between pipelines; POP (Markl et al., SIGMOD 2004) for validity ranges.
+//! figures that the plan had, puts the piece where the plan has it: what the plan knew of the rest of the statement
+//! outweighs the piece by itself. No rows depend on it: the same operators run on either side. Source: the design's
+//! re-splitting between pipelines; POP (Markl et al., SIGMOD 2004) for validity ranges.
 
 use std::ops::Range;
 
@@ -83,8 +83,8 @@ pub struct Turn {
 }
 
 impl Revisit {
-    /// For the piece whose root is the operator `root` of `plan`, of which `shape` is, with `scans`; None where nothing can be
-    /// learnt of it, or nothing that could be learnt would turn it.
+    /// For the piece whose root is the operator `root` of `plan`, of which `shape` is, with `scans`; None where nothing
+    /// can be learnt of it, or nothing that could be learnt would turn it.
     pub(super) fn new(
         (plan, root): (&NumberedPlan, usize),
         (shape, profile, limits): (&PlanShape, &Profile, &Limits),

@@ -36,8 +36,8 @@ impl KeySample {
     }
 }
 
-/// How many times as many rows the join of columns has as one would have whose values are drawn independently, with those of
-/// the column with fewest values in all others; None: too few values of theirs are known.
+/// How many times as many rows the join of columns has as one would have whose values are drawn independently, with
+/// those of the column with fewest values in all others; None: too few values of theirs are known.
 pub(crate) fn together(columns: &[&KeySample]) -> Option<f64> {
     let threshold = columns.iter().map(|column| column.threshold).min()?;
     let known: Vec<&[(u64, u64)]> = columns

@@ -1,4 +1,5 @@
-//! What ANALYZE knows of a table: a sample of a column's values in, its distinct count, common values and histogram out.
+//! What ANALYZE knows of a table: a sample of a column's values in, its distinct count, common values and histogram
+//! out.
 //!
 //! 1. [`ColumnStatistics::summarize`] divides the values of a sample: those that come often keep their frequency
 //!    ([`ColumnStatistics::common`]), the others become the bounds of parts with equally many rows
@@ -7,7 +8,8 @@
 //! 3. [`ColumnStatistics::distinct_count_at`] scales to the rows that the table has by now.
 //! 4. [`KeySample`] tells how often values that join come together.
 //! 5. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
-//! 6. [`StoredColumn`] tells what reading a column takes, and [`ColumnStatistics::asked_share`] how often a condition is asked.
+//! 6. [`StoredColumn`] tells what reading a column takes, and [`ColumnStatistics::asked_share`] how often a condition
+//!    is asked.
 //!
 //! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest make one.
 //! Deliberately absent: counts over several columns; the sample of rows stands in for them.
@@ -79,8 +81,8 @@ pub struct ColumnStatistics {
     pub max: Option<ScalarValue>,
     /// Values that come often, with their share of rows, the most common first.
     pub common: Vec<(ScalarValue, f64)>,
-    /// Bounds of parts of the other values, all of equally many rows, ascending; empty: nothing is left, or its type has
-    /// no order.
+    /// Bounds of parts of the other values, all of equally many rows, ascending; empty: nothing is left, or its type
+    /// has no order.
     pub histogram: Vec<ScalarValue>,
     /// Rows of some of its values; None: they were not counted.
     pub keys: Option<Arc<KeySample>>,
@@ -113,8 +115,8 @@ pub struct ColumnCounts {
 }
 
 impl ColumnStatistics {
-    /// The share of rows for which a condition on the column is evaluated: of a page that stores each different value once, it
-    /// is asked of these.
+    /// The share of rows for which a condition on the column is evaluated: of a page that stores each different value
+    /// once, it is asked of these.
     #[must_use]
     pub fn asked_share(&self) -> f64 {
         let Some(stored) = self.stored.filter(|stored| stored.page_rows > 0.0) else { return 1.0 };

@@ -74,8 +74,8 @@ impl RowSample {
         &self.columns
     }
 
-    /// The rows with the columns that `name` still has a name for, of a table that has `row_count` rows by now; None: no
-    /// column is left, or most rows came since.
+    /// The rows with the columns that `name` still has a name for, of a table that has `row_count` rows by now; None:
+    /// no column is left, or most rows came since.
     pub fn named(
         &self,
         row_count: u64,

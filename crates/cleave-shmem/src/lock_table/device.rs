@@ -251,8 +251,8 @@ impl JobLocks {
         }
     }
 
-    /// What has become of a place in line, of which `waker` will be told: for who cannot hold a [`JobWait`]. Whoever has what they
-    /// wanted, or wants it no more, says so by [`JobLocks::forget`] or [`JobLocks::leave_line`].
+    /// What has become of a place in line, of which `waker` will be told: for who cannot hold a [`JobWait`]. Whoever
+    /// has what they wanted, or wants it no more, says so by [`JobLocks::forget`] or [`JobLocks::leave_line`].
     ///
     /// # Errors
     /// [`LockError::Spoilt`], [`LockError::Fenced`].
@@ -302,8 +302,8 @@ impl JobLocks {
         }
     }
 
-    /// Waits for a place in line to become a lock; [`JobLock::Full`] where another thread of the job left it meanwhile and
-    /// no place is free any more. Dropped, it waits no more, and the place stays.
+    /// Waits for a place in line to become a lock; [`JobLock::Full`] where another thread of the job left it meanwhile
+    /// and no place is free any more. Dropped, it waits no more, and the place stays.
     pub fn wait(&self, waiting: Waiting) -> JobWait<'_> {
         JobWait { locks: self, waiting }
     }
@@ -313,8 +313,8 @@ impl JobLocks {
         self.device.waiters.forget(waiting.place.entry, waiting.number);
     }
 
-    /// Waits no more, and leaves the place in line, unless it has become a lock meanwhile, which it says. For all threads of the
-    /// job: others that wait for the entry ask again.
+    /// Waits no more, and leaves the place in line, unless it has become a lock meanwhile, which it says. For all
+    /// threads of the job: others that wait for the entry ask again.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].

@@ -1,16 +1,16 @@
 //! The host's side: requests of transactions in, shares of the host's slots out.
 //!
-//! A slot of the host stands for all its requests since the last job that queued: a *share*, counted by entry in private
-//! memory. The last of them gives the slot back, and with it the entry to whoever waits behind. A request that comes after a
-//! job has queued opens the next share, behind that job, so neither side starves the other.
+//! A slot of the host stands for all its requests since the last job that queued: a *share*, counted by entry in
+//! private memory. The last of them gives the slot back, and with it the entry to whoever waits behind. A request that
+//! comes after a job has queued opens the next share, behind that job, so neither side starves the other.
 //!
-//! The host's own table, which is exact by row, is the tail: of each request it keeps the [`Ticket`], grants rows in its
-//! own order, and lets a transaction go on that is first at its row *and* whose ticket is granted. Two transactions
+//! The host's own table, which is exact by row, is the tail: of each request it keeps the [`Ticket`], grants rows in
+//! its own order, and lets a transaction go on that is first at its row *and* whose ticket is granted. Two transactions
 //! with rows of one entry share its slot and do not hinder each other.
 //!
-//! The tail's duty: requests for one row stand there in the order in which they joined here. Either joining and queueing
-//! are one step, or only who is first at its row joins. Else one that joined before a job would wait at its row for
-//! one that joined after it, and all three for each other.
+//! The tail's duty: requests for one row stand there in the order in which they joined here. Either joining and
+//! queueing are one step, or only who is first at its row joins. Else one that joined before a job would wait at its
+//! row for one that joined after it, and all three for each other.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -39,8 +39,8 @@ pub struct HostLocks {
     pub(super) bells: Option<super::attach::BellPair>,
 }
 
-/// One request of the host, to be given back by [`HostLocks::leave`]; dropped, it keeps its entry from the device. Those
-/// of one share of one entry are equal.
+/// One request of the host, to be given back by [`HostLocks::leave`]; dropped, it keeps its entry from the device.
+/// Those of one share of one entry are equal.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a ticket is given back, or its entry stays locked"]
 pub struct Ticket {
@@ -92,8 +92,9 @@ impl HostLocks {
 
     /// One more request of the host for `row`.
     ///
-    /// `has_ticket` is asked only where the host has the entry and a job waits behind it, and says whether the transaction
-    /// has an equal ticket already: then it shares that slot again, since behind the job it would wait for itself.
+    /// `has_ticket` is asked only where the host has the entry and a job waits behind it, and says whether the
+    /// transaction has an equal ticket already: then it shares that slot again, since behind the job it would wait for
+    /// itself.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].
@@ -262,8 +263,8 @@ impl HostLocks {
         HostWait { locks: self, ticket, number: self.waiters.number() }
     }
 
-    /// Has `waker` woken whenever something happens to the entry of `ticket`, until [`HostLocks::unwatch`] with the number that it
-    /// gives: for who cannot hold a [`HostWait`]. The caller looks at the entry afterwards.
+    /// Has `waker` woken whenever something happens to the entry of `ticket`, until [`HostLocks::unwatch`] with the
+    /// number that it gives: for who cannot hold a [`HostWait`]. The caller looks at the entry afterwards.
     #[must_use = "whoever watches looks away again"]
     pub fn watch(&self, ticket: &Ticket, waker: &Waker) -> u64 {
         let number = self.waiters.number();
@@ -335,8 +336,8 @@ impl HostLocks {
         Some(Job { id: JobId::new(number)?, epoch: jobs.epoch })
     }
 
-    /// Ends `job`, whose transaction has ended and which locks no more: takes it out of all entries, and hands them over.
-    /// Nothing happens where the device was fenced since.
+    /// Ends `job`, whose transaction has ended and which locks no more: takes it out of all entries, and hands them
+    /// over. Nothing happens where the device was fenced since.
     ///
     /// # Errors
     /// [`LockError::Spoilt`]: one of the entries where nothing could be done; the rest are released.
@@ -364,9 +365,9 @@ impl HostLocks {
         outcome
     }
 
-    /// Takes the locks of all jobs away, whatever the device does, and begins a new epoch, which it gives: for a device that
-    /// died, or whose runs the host has given up. The host's own shares stay, and are handed what is free now. Entries that
-    /// were spoilt are as they should be.
+    /// Takes the locks of all jobs away, whatever the device does, and begins a new epoch, which it gives: for a device
+    /// that died, or whose runs the host has given up. The host's own shares stay, and are handed what is free now.
+    /// Entries that were spoilt are as they should be.
     ///
     /// A job that is on its way into an entry while this runs finds the new epoch when it is there, and leaves.
     pub fn fence(&self) -> u64 {

@@ -9,9 +9,9 @@
 //!
 //! Numbers are as the machine has them, since only one machine sees them. Zeroes are a table without locks.
 //!
-//! An entry changes by compare-and-swap alone, in an order that all see as one (sequentially consistent): who raises the
-//! epoch and then reads an entry, and who changes an entry and then reads the epoch, cannot miss each other. Marks are
-//! hints for counting and decide nothing, so they may be late or lost.
+//! An entry changes by compare-and-swap alone, in an order that all see as one (sequentially consistent): who raises
+//! the epoch and then reads an entry, and who changes an entry and then reads the epoch, cannot miss each other. Marks
+//! are hints for counting and decide nothing, so they may be late or lost.
 
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "entries lie in shared memory"))]
 

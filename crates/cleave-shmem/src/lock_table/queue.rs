@@ -97,7 +97,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `bits` as a queue; none where no side writes such an entry: with a gap, a job in the host's slot, or a job twice.
+    /// `bits` as a queue; none where no side writes such an entry: with a gap, a job in the host's slot, or a job
+    /// twice.
     pub(crate) fn sound(bits: u128, format: SlotFormat) -> Option<Self> {
         let queue = Self { bits, format };
         let mut ended = false;

@@ -85,8 +85,8 @@ impl EntryShares {
         Guard { all: self, entry, shares: Shares { first, later } }
     }
 
-    /// Opens the first share of `entry`, which has none, if `puts` can put its slot there; its number. The same could be done
-    /// with [`EntryShares::of`]: this is for what happens nearly always.
+    /// Opens the first share of `entry`, which has none, if `puts` can put its slot there; its number. The same could
+    /// be done with [`EntryShares::of`]: this is for what happens nearly always.
     #[inline]
     pub(crate) fn open_first(&self, entry: u32, puts: impl FnOnce() -> bool) -> Option<u32> {
         let word = self.word(entry);

@@ -1,8 +1,8 @@
 //! Who waits in this process, and how whoever gets an entry is woken, here or in the other process.
 //!
 //! Waiters are wakers by entry, in private memory. A release that hands an entry over wakes the new holder's side: by
-//! looking at its waiters where they are in this process, by ringing its bell where they are not. Who hears the bell looks at every
-//! entry that is waited for, so a bell says no more than *look*, and rings may fall together.
+//! looking at its waiters where they are in this process, by ringing its bell where they are not. Who hears the bell
+//! looks at every entry that is waited for, so a bell says no more than *look*, and rings may fall together.
 //!
 //! No wake-up is lost: a waiter is in the list before it looks at its entry, and a release changes the entry before it
 //! looks at the list, or rings.

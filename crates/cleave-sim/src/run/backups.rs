@@ -1,7 +1,8 @@
 //! Backups that a run has taken or begun, and what is restored of them when it ends.
 //!
 //! 1. One that was acknowledged is whole, whatever happened since; one that was not is whole or is refused.
-//! 2. Every second restore is interrupted: its folder then opens with all that is due, or does not open and is restored again.
+//! 2. Every second restore is interrupted: its folder then opens with all that is due, or does not open and is restored
+//!    again.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Hosts that are lost with their folders, and others that go on from the copy of the log on the device far away.
 //!
-//! 1. A takeover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is begun again, in the same
-//!    folder, and succeeds.
+//! 1. A takeover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is begun
+//!    again, in the same folder, and succeeds.
 //! 2. What was acknowledged is there then, and nothing else: [`Run::look`] and [`Run::check`] say so.
 
 use std::rc::Rc;

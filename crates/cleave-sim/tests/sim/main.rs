@@ -89,7 +89,8 @@ fn a_sync_that_does_nothing_is_found() {
     assert!(found >= 3, "in {found} of 10 seeds");
 }
 
-/// Seeds of which every change of the host's is one at which the power goes, and every command one at which the link fails.
+/// Seeds of which every change of the host's is one at which the power goes, and every command one at which the link
+/// fails.
 const SWEPT: std::ops::Range<u64> = 1000..1004;
 /// At how many of each they do in a run without wishes.
 const CUTS_DEFAULT: u64 = 5;

@@ -75,8 +75,8 @@ impl Projection {
         Some(Field::new(name, value_type.arrow(), false))
     }
 
-    /// The same, where any of the columns may be NULL: all rows of a page are to be read, and those that have ended may be from
-    /// before the table said otherwise.
+    /// The same, where any of the columns may be NULL: all rows of a page are to be read, and those that have ended may
+    /// be from before the table said otherwise.
     #[must_use]
     pub fn nullable(mut self) -> Self {
         let fields =

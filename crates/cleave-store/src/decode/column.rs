@@ -1,8 +1,8 @@
 //! One column of one page, opened once: ranges of its rows out, or answers about all rows without decoding them.
 //!
 //! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
-//! 2. [`OpenColumn::compare`] and [`OpenColumn::contained_in`] let a predicate work on packed integers as they are stored,
-//!    [`OpenColumn::distinct_values`] and [`OpenColumn::coded_in`] once a distinct value of a dictionary.
+//! 2. [`OpenColumn::compare`] and [`OpenColumn::contained_in`] let a predicate work on packed integers as they are
+//!    stored, [`OpenColumn::distinct_values`] and [`OpenColumn::coded_in`] once a distinct value of a dictionary.
 //! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] hand out what is stored, for an aggregate that works on it.
 //! 4. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
 //!

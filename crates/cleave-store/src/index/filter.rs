@@ -1,8 +1,9 @@
 //! Bloom filters over the search keys of a run: a key in, "certainly not here" or "perhaps" out.
 //!
-//! They are blocked Bloom filters ([`crate::bloom`]) of as many blocks as there is need of. With [`KEY_BITS`] bits a key about one in a hundred keys that are
-//! not there passes. The filter lies in the run's directory, whose checksum covers it, and so in the host's memory: a run
-//! of more than [`FILTER_KEYS_MAX`] keys has none. Such a run is one of few, and is where most keys are.
+//! They are blocked Bloom filters ([`crate::bloom`]) of as many blocks as there is need of. With [`KEY_BITS`] bits a
+//! key about one in a hundred keys that are not there passes. The filter lies in the run's directory, whose checksum
+//! covers it, and so in the host's memory: a run of more than [`FILTER_KEYS_MAX`] keys has none. Such a run is one of
+//! few, and is where most keys are.
 //!
 //! Invariant: a key that was added passes. Bytes from storage that are no filter pass every key.
 
@@ -17,8 +18,8 @@ const BLOCKED: u32 = 1;
 pub const FILTER_KEYS_MAX: usize = 1 << 20;
 const WORD_BYTES: usize = 4;
 
-/// Keys whose hashes are kept until their number is known: 1 MiB. More go to a filter of the largest size, which is made
-/// smaller in the end, so that a run that is written takes 2.25 MiB for its filter at most, whatever its length.
+/// Keys whose hashes are kept until their number is known: 1 MiB. More go to a filter of the largest size, which is
+/// made smaller in the end, so that a run that is written takes 2.25 MiB for its filter at most, whatever its length.
 const HASHES_MAX: usize = 1 << 17;
 
 /// Makes the filter of a run's keys.
@@ -91,8 +92,8 @@ fn set_bits(filter: &mut [u8], hash: u64) {
     }
 }
 
-/// `filter` with half of its blocks, and half of these, as long as there is room for `key_count` keys: a block is found by
-/// a fraction of the blocks, so that the keys of two neighbours are looked for in what takes their place.
+/// `filter` with half of its blocks, and half of these, as long as there is room for `key_count` keys: a block is found
+/// by a fraction of the blocks, so that the keys of two neighbours are looked for in what takes their place.
 fn shrunk(mut filter: Vec<u8>, key_count: usize) -> Vec<u8> {
     while filter.len().is_multiple_of(2 * BLOCK_BYTES)
         && filter.len() / 2 >= block_count(key_count) * BLOCK_BYTES
@@ -125,8 +126,8 @@ fn block_start(hash: u64, byte_count: usize) -> Option<usize> {
     block_of(hash, byte_count / BLOCK_BYTES)?.checked_mul(BLOCK_BYTES)
 }
 
-/// A hash that is stored, here and in that rows lie in their tablets, and crosses links: it may never change under the same
-/// kind.
+/// A hash that is stored, here and in that rows lie in their tablets, and crosses links: it may never change under the
+/// same kind.
 #[must_use]
 pub fn hash(key: &[u8]) -> u64 {
     let mut hash = 0x51_7c_c1_b7_27_22_0a_95 ^ key.len() as u64;

@@ -178,7 +178,8 @@ impl IndexKey {
         if self.unique { entry } else { search_key(entry) }
     }
 
-    /// Whether `entry` is of a row with a NULL in a unique index, which is equal to no other row: its VID is part of it.
+    /// Whether `entry` is of a row with a NULL in a unique index, which is equal to no other row: its VID is part of
+    /// it.
     #[must_use]
     pub fn has_null(&self, entry: &[u8]) -> bool {
         self.unique && self.values_of(entry).is_some_and(|values| values.len() < entry.len())
@@ -284,8 +285,8 @@ pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
-/// An array of one key, which is short. It takes the key's memory: what Arrow builds is aligned for vectors of the processor's, which
-/// costs more than the key.
+/// An array of one key, which is short. It takes the key's memory: what Arrow builds is aligned for vectors of the
+/// processor's, which costs more than the key.
 fn only(key: Vec<u8>) -> BinaryArray {
     let offsets = OffsetBuffer::from_lengths([key.len()]);
     BinaryArray::new(offsets, Buffer::from_vec(key), None)

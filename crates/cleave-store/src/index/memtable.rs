@@ -1,9 +1,10 @@
 //! The newest keys of an index, in memory: keys and VIDs in, look-ups and a sorted stream out.
 //!
-//! Invariant: a key has one newest row. [`Memtable::insert`] refuses a second one; [`Memtable::put`] makes it the newest, and
-//! keeps those before for readers of older states; a merge sees the newest ones alone. [`Memtable::byte_size`] is what the
-//! entries cost, so that its owner can flush it as a run before it outgrows its budget. It is part of the shared
-//! state (rule 14): [`Memtable::encode`] is how it persists with a commit and how it travels.
+//! Invariant: a key has one newest row. [`Memtable::insert`] refuses a second one; [`Memtable::put`] makes it the
+//! newest, and keeps those before for readers of older states; a merge sees the newest ones alone.
+//! [`Memtable::byte_size`] is what the entries cost, so that its owner can flush it as a run before it outgrows its
+//! budget. It is part of the shared state (rule 14): [`Memtable::encode`] is how it persists with a commit and how it
+//! travels.
 
 #![deny(clippy::indexing_slicing)]
 

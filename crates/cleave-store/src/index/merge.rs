@@ -11,8 +11,8 @@
 //! 3. An input whose block is used up asks its source for the next one.
 //!
 //! Invariant: memory is bounded by the inputs' blocks and the one under construction, whatever the length of the
-//! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them, or, where
-//! a row may have taken over the key of one that has ended, leaves the newest of them ([`KeyMerge::of_newest`]).
+//! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them, or,
+//! where a row may have taken over the key of one that has ended, leaves the newest of them ([`KeyMerge::of_newest`]).
 
 #![deny(clippy::indexing_slicing)]
 

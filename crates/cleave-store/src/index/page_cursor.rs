@@ -1,8 +1,8 @@
 //! Reads pages of a run without the run's directory: names of pages in, their entries out, in order.
 //!
 //! This is how a side that was only told where pages lie reads an index. Invariant: at most so many pages are held as
-//! the cursor was made to read at once. Deliberately absent: fences, so that it cannot say which pages to leave out, and
-//! a check of the order, which is the merge's.
+//! the cursor was made to read at once. Deliberately absent: fences, so that it cannot say which pages to leave out,
+//! and a check of the order, which is the merge's.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -1,7 +1,7 @@
 //! One page of a run, searched where it lies: a key in, its row out.
 //!
-//! A page holds thousands of entries. A look-up halves them a dozen times and reads the rows it found; decoding the page
-//! would check every entry first.
+//! A page holds thousands of entries. A look-up halves them a dozen times and reads the rows it found; decoding the
+//! page would check every entry first.
 //!
 //! Invariant: what comes out is what [`super::run::KeyBlock`] of the same page would give, as far as entries ascend; a
 //! page whose first or last key is not its fence is damage.

@@ -337,8 +337,8 @@ impl Run {
         (page_count, whole.map(|entry| u64::from(entry.page.row_count)).sum())
     }
 
-    /// The pages that may have entries of `ranges`, in order, each once. `search_keys`: each range is that of one search key,
-    /// and the filter is asked.
+    /// The pages that may have entries of `ranges`, in order, each once. `search_keys`: each range is that of one
+    /// search key, and the filter is asked.
     #[must_use]
     pub fn pages_in(&self, ranges: &[KeyRange], search_keys: bool) -> Vec<PageRef> {
         let wanted = ranges.iter().filter(|range| !search_keys || self.may_have(&range.from));

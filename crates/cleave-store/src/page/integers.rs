@@ -223,7 +223,8 @@ impl Integers {
         self.count
     }
 
-    /// Least and greatest number that there may be, where the head of packed numbers says it, or that of the runs' values.
+    /// Least and greatest number that there may be, where the head of packed numbers says it, or that of the runs'
+    /// values.
     pub(crate) fn bounds(&self) -> Option<(i64, i64)> {
         let frame = match &self.layout {
             IntegerLayout::Packed(frame) => frame,

@@ -190,7 +190,8 @@ impl Span {
     }
 }
 
-/// Takes the values above `inline_bytes_max` out of a column, which has no bytes beneath NULLs; None where there are none.
+/// Takes the values above `inline_bytes_max` out of a column, which has no bytes beneath NULLs; None where there are
+/// none.
 pub(crate) fn split(
     offsets: &[i32],
     values: &[u8],

@@ -1,7 +1,8 @@
 //! The selected ones of many values: values and a bit for each in, those whose bit is set out, in order.
 //!
-//! Of a word of 64 bits, all are copied at once where all are set, and few one by one. Between these, every value is written, and the
-//! next one over it unless it was selected: no branch depends on a bit, for where a tenth of the rows is out, none can be foretold.
+//! Of a word of 64 bits, all are copied at once where all are set, and few one by one. Between these, every value is
+//! written, and the next one over it unless it was selected: no branch depends on a bit, for where a tenth of the rows
+//! is out, none can be foretold.
 
 use arrow::buffer::BooleanBuffer;
 

@@ -10,8 +10,8 @@
 //!
 //! 1. [`TextPlan::of`] trains symbols on a sample and says what the values would take with them.
 //! 2. [`TextPlan::encode`] writes the block.
-//! 3. [`Strings::parse`] checks head, symbols and lengths; [`Strings::gather`] returns some values, [`Strings::decode`] a
-//!    range. They check offsets as they go, so that one value costs no pass over all.
+//! 3. [`Strings::parse`] checks head, symbols and lengths; [`Strings::gather`] returns some values, [`Strings::decode`]
+//!    a range. They check offsets as they go, so that one value costs no pass over all.
 //!
 //! Invariants: every value is coded apart, so that one is read without its neighbours. Training and coding see
 //! trusted input only and are the `fsst-rs` crate's; decoding is ours, and any bytes decode to some bytes or an
@@ -195,7 +195,8 @@ impl Strings {
         self.decoded_length
     }
 
-    /// The values at `indices`, in any order, of which ascending ones are read fastest: where each begins and ends in their bytes, and the bytes.
+    /// The values at `indices`, in any order, of which ascending ones are read fastest: where each begins and ends in
+    /// their bytes, and the bytes.
     pub(crate) fn gather(&self, indices: &[usize]) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let ends: Vec<usize> = indices.iter().flat_map(|index| [*index, index + 1]).collect();
         let mut places = Vec::with_capacity(ends.len());
@@ -244,7 +245,8 @@ impl Strings {
         }
         let (expected, bytes_max) = match &self.symbols {
             Some(_) if whole => (self.decoded_length, self.decoded_length),
-            // The share of all values that their codes are, and some more: with room for a window beyond, it seldom grows.
+            // The share of all values that their codes are, and some more: with room for a window beyond, it seldom
+            // grows.
             Some(_) => {
                 let all = self.decoded_length.saturating_mul(place.len());
                 let share = all / self.data.len().max(1);

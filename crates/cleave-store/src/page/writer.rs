@@ -97,8 +97,8 @@ pub fn append_rows(
         if !overflows && header.row_count < class.row_count_max {
             let old = writer.decode_tail(tail)?;
             writer.rewritten_page = Some(header.page);
-            // Rows that fitted once fit again, in one page, unless the class has shrunk, or their version columns were not
-            // charged when they were written (those of a bulk load): they then stay as they are.
+            // Rows that fitted once fit again, in one page, unless the class has shrunk, or their version columns were
+            // not charged when they were written (those of a bulk load): they then stay as they are.
             if !writer.push_versions(&old.batch, old.versions)?.is_empty() {
                 writer = SegmentWriter::new(segment, schema, class, next_page, 0)?;
             } else {

@@ -24,8 +24,8 @@ pub trait PageCache: Send + Sync + Debug {
         source: Arc<dyn PageSource>,
     ) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>>;
 
-    /// As [`PageSource::read_overflow`]: what is held, and the rest from `source`, which is then held. Readers that miss the
-    /// same page at once may each have it fetched.
+    /// As [`PageSource::read_overflow`]: what is held, and the rest from `source`, which is then held. Readers that
+    /// miss the same page at once may each have it fetched.
     fn read_overflow(
         &self,
         segment: SegmentRef,

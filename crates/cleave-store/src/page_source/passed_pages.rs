@@ -1,12 +1,12 @@
 //! Pages that no media has: the last rows of a snapshot, encoded in memory, beside the pages of a source.
 //!
-//! Who makes a snapshot encodes rows that are in no page yet as pages of segments of their own ([`SegmentId::is_passed`]), at
-//! addresses from [`PASSED_START`] on. Whoever reads the snapshot gets them with it, and keeps them for as long as it reads:
-//! [`PassedPages::over`] gives them beside all others.
+//! Who makes a snapshot encodes rows that are in no page yet as pages of segments of their own
+//! ([`SegmentId::is_passed`]), at addresses from [`PASSED_START`] on. Whoever reads the snapshot gets them with it, and
+//! keeps them for as long as it reads: [`PassedPages::over`] gives them beside all others.
 //!
-//! Invariant: they are read by the same code as pages of media, and verified as these are: a reference to one carries the
-//! checksum of its header, and that has those of its chunks.
-//! Source: `update-ndp.txt`, 2.3.3 (*pass along & cache*); rule 14.
+//! Invariant: they are read by the same code as pages of media, and verified as these are: a reference to one carries
+//! the checksum of its header, and that has those of its chunks. Source: `update-ndp.txt`, 2.3.3 (*pass along &
+//! cache*); rule 14.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -36,8 +36,8 @@ impl PassedPages {
     /// `pages`, each with its first block.
     ///
     /// # Errors
-    /// [`StoreError::Mismatch`] for addresses before [`PASSED_START`], twice, or of pages that overlap, and for what is not
-    /// whole blocks.
+    /// [`StoreError::Mismatch`] for addresses before [`PASSED_START`], twice, or of pages that overlap, and for what is
+    /// not whole blocks.
     pub fn new(
         pages: impl IntoIterator<Item = (BlockAddress, Bytes)>,
     ) -> Result<Arc<Self>, StoreError> {

@@ -1,7 +1,8 @@
 //! Which rows of one page have ended, for a snapshot: a bit for each slot in, rows that are left out.
 //!
-//! Clones share the bits, and a page of which no row has ended has none. Bits come from a [`VersionMap`](super::VersionMap)
-//! 64 at a time, and go into the selection of a scan as they are, so a scan does not touch ended rows one by one.
+//! Clones share the bits, and a page of which no row has ended has none. Bits come from a
+//! [`VersionMap`](super::VersionMap) 64 at a time, and go into the selection of a scan as they are, so a scan does not
+//! touch ended rows one by one.
 //!
 //! Invariant: where there are bits, one at least is set, so equal rows are equal values.
 

@@ -12,18 +12,20 @@
 //!    order. Millions of rows cost one run.
 //! 2. A later version goes to the overlay ([`VersionMap::set`]), kept by chunks of [`CHUNK_VIDS`] VIDs. Look-ups ask
 //!    the overlay first.
-//! 3. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit. Look-ups
-//!    do not find it, and [`VersionMap::ended_rows`] tells a scan which rows of a page it passes over.
+//! 3. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit.
+//!    Look-ups do not find it, and [`VersionMap::ended_rows`] tells a scan which rows of a page it passes over.
 //! 4. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
 //!    an encoding of its own, in which versions that follow each other in VID and place cost one entry.
 //!
 //! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
 //!
-//! 5. Where ended rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits go.
+//! 5. Where ended rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits
+//!    go.
 //!
-//! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a pruned row and has
-//! ended, and one that has ended never comes back; bits are those of VIDs in runs. Where a range has no entry in the overlay and no end ([`VersionMap::superseded_in`]), the
-//! versions that the runs name are the only ones.
+//! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a
+//! pruned row and has ended, and one that has ended never comes back; bits are those of VIDs in runs. Where a range has
+//! no entry in the overlay and no end ([`VersionMap::superseded_in`]), the versions that the runs name are the only
+//! ones.
 //!
 //! Source: rule 15; `update-ndp.txt` (VIDmap).
 

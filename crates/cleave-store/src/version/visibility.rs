@@ -26,8 +26,8 @@ pub enum PageVisibility {
 }
 
 impl Snapshot {
-    /// That of whoever reads pages because a state of the catalog names them: all rows on them had begun when it came to be, so
-    /// nobody asks for commit numbers (decision 0051).
+    /// That of whoever reads pages because a state of the catalog names them: all rows on them had begun when it came
+    /// to be, so nobody asks for commit numbers (decision 0051).
     pub const OF_STATE: Self = Self { commit: u64::MAX };
 
     /// Whether a version of this commit is old enough to be seen.

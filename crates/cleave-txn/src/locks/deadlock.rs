@@ -1,15 +1,16 @@
 //! Rings of waits: a request that just came to wait in, the ring that it closed out, if there is one that must end.
 //!
-//! A transaction, with all owners of its group, waits for another that holds a conflicting mode (a *hard* edge), or that stands before it in a queue
-//! and wants one (a *soft* edge: only the order of the queue makes it wait).
+//! A transaction, with all owners of its group, waits for another that holds a conflicting mode (a *hard* edge), or
+//! that stands before it in a queue and wants one (a *soft* edge: only the order of the queue makes it wait).
 //!
-//! 1. [`may_be_in_ring`] follows the edges one partition at a time, and takes too many rather than too few. Nearly always
-//!    it finds that nobody waits for this transaction.
+//! 1. [`may_be_in_ring`] follows the edges one partition at a time, and takes too many rather than too few. Nearly
+//!    always it finds that nobody waits for this transaction.
 //! 2. [`resolve`] follows them exactly, with the whole table standing still. A ring with a soft edge is opened there by
 //!    letting the one that waits go first, if that closes no other ring. A ring of hard edges is a [`Deadlock`],
 //!    and the request that closed it ends.
 //!
-//! Edges lead through jobs of devices, too ([`super::jobs`]): of what is held before them in the tables that devices share.
+//! Edges lead through jobs of devices, too ([`super::jobs`]): of what is held before them in the tables that devices
+//! share.
 //!
 //! Invariant: an edge, once there, stays until a grant, a release or a withdrawal takes it; so whoever comes last to a
 //! ring sees all of it, and every ring is found. Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
@@ -125,8 +126,8 @@ pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), D
     }
 }
 
-/// Opens the rings that a job of `group` closed, by which transactions of the host must leave, or says which one cannot be opened
-/// so.
+/// Opens the rings that a job of `group` closed, by which transactions of the host must leave, or says which one cannot
+/// be opened so.
 pub(crate) fn resolve_for_job(all: &mut All<'_>, group: LockGroup) -> Result<(), Deadlock> {
     // Each time one wait less, or in another order.
     for _ in 0..REORDER_COUNT_MAX {

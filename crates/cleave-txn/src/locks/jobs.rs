@@ -4,14 +4,17 @@
 //!   transaction A ──(tail: entry awaited)──▶ job 3, of transaction B ──(entry: a slot of the host before it)──▶ A
 //! ```
 //!
-//! What a job waits for is in the tables that devices share: whoever stands before it in an entry. Jobs there are known by their
-//! numbers, the host by its slots, and whose these are the tail knows: the keys whose tickets are of that entry and share.
+//! What a job waits for is in the tables that devices share: whoever stands before it in an entry. Jobs there are known
+//! by their numbers, the host by its slots, and whose these are the tail knows: the keys whose tickets are of that
+//! entry and share.
 //!
-//! Whoever comes last to a ring has it found. A transaction of the host that comes to wait behind a job sees what that waits for; a
-//! job that comes to wait, wherever it runs, tells the host after the table says so, which looks then ([`Locks::job_waits`]).
+//! Whoever comes last to a ring has it found. A transaction of the host that comes to wait behind a job sees what that
+//! waits for; a job that comes to wait, wherever it runs, tells the host after the table says so, which looks then
+//! ([`Locks::job_waits`]).
 //!
-//! Invariant: what a job waits for is read while the host's part stands still, and jobs do not: one that gives back what it holds
-//! while it waits may be taken for a ring that there was a moment ago. A job holds all to its end, so that does not happen to it.
+//! Invariant: what a job waits for is read while the host's part stands still, and jobs do not: one that gives back
+//! what it holds while it waits may be taken for a ring that there was a moment ago. A job holds all to its end, so
+//! that does not happen to it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,7 +50,8 @@ pub(crate) struct JobWaits {
 }
 
 impl Locks {
-    /// The job with this number, of the device with that, is part of `owner`'s transaction from now on, until [`Locks::end_job`].
+    /// The job with this number, of the device with that, is part of `owner`'s transaction from now on, until
+    /// [`Locks::end_job`].
     pub fn begin_job(&self, device: u32, job: JobId, owner: &LockOwner) {
         let jobs = &self.table.jobs;
         jobs.lock().insert((device, job), (owner.id, owner.group));
@@ -62,8 +66,8 @@ impl Locks {
         }
     }
 
-    /// A job has come to wait: ends waits of the host by which rings are opened that it closed. The ring, if there is one that
-    /// only the job can open.
+    /// A job has come to wait: ends waits of the host by which rings are opened that it closed. The ring, if there is
+    /// one that only the job can open.
     #[must_use = "a job in a ring is ended"]
     pub fn job_waits(&self, device: u32, job: JobId) -> Option<Arc<Deadlock>> {
         let (_, group) = self.table.jobs.lock().get(&(device, job)).copied()?;
@@ -137,8 +141,8 @@ pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
     found
 }
 
-/// Whose each slot of the host is, by entry and place among the host's: those who hold rows there, and for a row that nobody has yet
-/// the first that waits.
+/// Whose each slot of the host is, by entry and place among the host's: those who hold rows there, and for a row that
+/// nobody has yet the first that waits.
 fn hosts(all: &All<'_>, device: u32) -> BTreeMap<(u32, usize), Vec<Owner>> {
     let mut found: BTreeMap<(u32, usize), Vec<Owner>> = BTreeMap::new();
     let Some(table) = all.shared(device) else { return found };

@@ -5,15 +5,16 @@
 //!                        └▶ a job has it: queue, without a holder, until the entry is the host's
 //! ```
 //!
-//! A key has one [`Ticket`] while anybody of the host holds it: whoever comes first joins for it, whoever lets go last leaves. Where
-//! others wait then, the first of them joins anew, and so comes after a job that has queued meanwhile: neither side starves the other.
-//! Modes and queues, who may share and who goes first, stay the tail's matter; the entry says only that the host has the row.
+//! A key has one [`Ticket`] while anybody of the host holds it: whoever comes first joins for it, whoever lets go last
+//! leaves. Where others wait then, the first of them joins anew, and so comes after a job that has queued meanwhile:
+//! neither side starves the other. Modes and queues, who may share and who goes first, stay the tail's matter; the
+//! entry says only that the host has the row.
 //!
-//! Who waits for a job is told by the shared table that something happened there, and looks ([`super::wait`]): a waker takes no partition,
-//! since it may be called by someone who holds one.
+//! Who waits for a job is told by the shared table that something happened there, and looks ([`super::wait`]): a waker
+//! takes no partition, since it may be called by someone who holds one.
 //!
-//! Invariant: who holds a row of a device whose table is shared has a ticket of its entry that is granted. Tickets change with the
-//! partition of their key in hand. Source: rule 19; decisions 0054 and 0072.
+//! Invariant: who holds a row of a device whose table is shared has a ticket of its entry that is granted. Tickets
+//! change with the partition of their key in hand. Source: rule 19; decisions 0054 and 0072.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -79,7 +80,8 @@ fn failed(key: LockKey) -> impl FnOnce(cleave_shmem::LockError) -> LockError {
 }
 
 impl Shared {
-    /// Asks for the entry of `key`, for `owner`, who is the first at it; None: it is not free, and the owner does not want to wait.
+    /// Asks for the entry of `key`, for `owner`, who is the first at it; None: it is not free, and the owner does not
+    /// want to wait.
     #[inline]
     pub(crate) fn join(
         table: Option<&HostLocks>,

@@ -1,7 +1,7 @@
 //! Partitions, holders and queues: the state of the lock table and its steps.
 //!
-//! Order of mutexes: a partition (several only by [`Table::all`], ascending), then what waits, then an owner's list, then
-//! a request.
+//! Order of mutexes: a partition (several only by [`Table::all`], ascending), then what waits, then an owner's list,
+//! then a request.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -51,7 +51,8 @@ pub(crate) struct Partition {
     shared: SharedTables,
 }
 
-/// One key: who holds it, and who waits. There is always a holder, but where a job of the device has the row: then all wait.
+/// One key: who holds it, and who waits. There is always a holder, but where a job of the device has the row: then all
+/// wait.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Nearly always the only one.
@@ -271,7 +272,8 @@ impl Table {
         found
     }
 
-    /// Ends the rings that these requests closed: they wait for a job now that came while others of the host had the row.
+    /// Ends the rings that these requests closed: they wait for a job now that came while others of the host had the
+    /// row.
     fn resolve_anew(&self, waits: Vec<Arc<Request>>) {
         if self.jobs.is_empty() {
             return;
@@ -282,7 +284,8 @@ impl Table {
         }
     }
 
-    /// Grants what can be, and drops the entry of a key that nobody holds. Those who wait for a job now, and did not before.
+    /// Grants what can be, and drops the entry of a key that nobody holds. Those who wait for a job now, and did not
+    /// before.
     fn settle(
         &self,
         mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>,

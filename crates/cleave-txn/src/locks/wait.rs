@@ -70,7 +70,8 @@ impl Request {
     }
 }
 
-/// What a shared table calls: it may be called with a partition in hand, so it only passes on that there is something to see.
+/// What a shared table calls: it may be called with a partition in hand, so it only passes on that there is something
+/// to see.
 impl Wake for Request {
     fn wake(self: Arc<Self>) {
         self.nudge();

@@ -1,13 +1,13 @@
 //! The transactions that count, and the read-write dependencies among them.
 //!
-//! A dependency `reader → writer` is kept at the writer while that runs ([`Node::ins`]), and at the reader, once the writer has
-//! committed, as the number of the first such commit ([`Node::out_first`]): of all transactions that wrote what a pivot has read,
-//! the one that committed first is the most dangerous, and only its number is asked for. So nobody has to be kept for an
-//! arrow's sake.
+//! A dependency `reader → writer` is kept at the writer while that runs ([`Node::ins`]), and at the reader, once the
+//! writer has committed, as the number of the first such commit ([`Node::out_first`]): of all transactions that wrote
+//! what a pivot has read, the one that committed first is the most dangerous, and only its number is asked for. So
+//! nobody has to be kept for an arrow's sake.
 //!
-//! One clock counts begins, prepares and ends. What a commit wrote is in a snapshot for certain if the commit had ended before its
-//! reader began, and may be in it if it was prepared before the snapshot was there ([`Node::sees_all`], [`Node::sees_most`]); where nothing is
-//! committed in between, as under the turn to write, both say the same.
+//! One clock counts begins, prepares and ends. What a commit wrote is in a snapshot for certain if the commit had ended
+//! before its reader began, and may be in it if it was prepared before the snapshot was there ([`Node::sees_all`],
+//! [`Node::sees_most`]); where nothing is committed in between, as under the turn to write, both say the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -123,8 +123,8 @@ impl Graph {
         }
     }
 
-    /// Whether nobody who wrote beside `id`, which only reads, had read before someone who had committed by then: that would be the pivot, if
-    /// `id` read what it wrote.
+    /// Whether nobody who wrote beside `id`, which only reads, had read before someone who had committed by then: that
+    /// would be the pivot, if `id` read what it wrote.
     pub(super) fn safety(&self, id: NodeId) -> Safety {
         let Some(reader) = self.nodes.get(&id) else { return Safety::Safe };
         let beside = self.nodes.iter().filter(|(other, node)| {

@@ -1,7 +1,7 @@
 //! What a transaction has read and written: objects, spans of keys and keys in; whether the two meet out.
 //!
-//! An object may have several key spaces (its indexes); each of its rows has one key in each. A span of keys that is read meets what
-//! is written if a key of that space lies in it, or if nothing is known of that space.
+//! An object may have several key spaces (its indexes); each of its rows has one key in each. A span of keys that is
+//! read meets what is written if a key of that space lies in it, or if nothing is known of that space.
 //!
 //! Invariant: sets only grow, by becoming coarser where they have too many parts.
 

@@ -1,5 +1,5 @@
-//! The known structures one by one; and random histories over a small database of snapshots, of which an independent check finds no
-//! cycle among those that have committed.
+//! The known structures one by one; and random histories over a small database of snapshots, of which an independent
+//! check finds no cycle among those that have committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -203,8 +203,8 @@ struct Done {
     writes: BTreeSet<u8>,
 }
 
-/// A random history under snapshots and first updater wins; with `tracks`, under [`Dependencies`] as well. The number of those that
-/// were ended by it, and what was committed.
+/// A random history under snapshots and first updater wins; with `tracks`, under [`Dependencies`] as well. The number
+/// of those that were ended by it, and what was committed.
 fn history(seed: u64, tracks: bool) -> (usize, Vec<Done>) {
     let mut numbers = SplitMix64::new(seed);
     let all = Dependencies::new();

@@ -1,11 +1,11 @@
 //! Who leads a sync, who waits for which, and who is woken: the decisions of [`super::writer`], without its mutex.
 //!
-//! Syncs are numbered by turns. Who waits for what the sync under way covers waits for its turn, everybody else for the next
-//! one. When a turn ends, all of it are woken, and one of the next, to lead it. Those who `await` are woken by what they
-//! wait for, and [`Progress::is_asked`] tells the log's own thread to lead for them.
+//! Syncs are numbered by turns. Who waits for what the sync under way covers waits for its turn, everybody else for the
+//! next one. When a turn ends, all of it are woken, and one of the next, to lead it. Those who `await` are woken by
+//! what they wait for, and [`Progress::is_asked`] tells the log's own thread to lead for them.
 //!
-//! Invariant: while anybody waits, somebody leads, or was woken to lead. The tests go through all interleavings of a small
-//! case.
+//! Invariant: while anybody waits, somebody leads, or was woken to lead. The tests go through all interleavings of a
+//! small case.
 
 use super::record::Lsn;
 

@@ -4,8 +4,8 @@
 //!    segment's start, so that the place is known to be one where a record begins.
 //! 2. [`LogReader::next_record`] joins the parts of a transaction with its commit, drops those of transactions that
 //!    have none, and goes from segment to segment.
-//! 3. Where nothing verifies any more, it looks for what could vouch for the bytes there: a later mark, or the header of a
-//!    later segment. If there is any, the log is damaged; if not, this is its end.
+//! 3. Where nothing verifies any more, it looks for what could vouch for the bytes there: a later mark, or the header
+//!    of a later segment. If there is any, the log is damaged; if not, this is its end.
 //! 4. [`super::Wal::resume`] takes the reader and goes on at its end.
 //!
 //! Invariant: memory is bounded by one segment and the transactions that are open in the log. Reading changes nothing.
@@ -124,8 +124,8 @@ impl LogReader {
         self.segment.header.made_at
     }
 
-    /// Where in the present segment those bytes begin of which nothing shows that a sync succeeded: at the last mark, with which the
-    /// last group of records begins, or at the segment's own header.
+    /// Where in the present segment those bytes begin of which nothing shows that a sync succeeded: at the last mark,
+    /// with which the last group of records begins, or at the segment's own header.
     pub(crate) fn unproven_offset(&self) -> usize {
         let first = SEGMENT_HEADER_BYTES;
         let mark = self.mark.and_then(|mark| {

@@ -165,8 +165,8 @@ pub fn record_bytes(payload_bytes: usize) -> usize {
     RECORD_HEADER_BYTES.saturating_add(payload_bytes).next_multiple_of(ALIGNMENT)
 }
 
-/// Puts a record for the place `at` behind what `out` holds; `payload_checksum` is the CRC-32C of `payload`, which is at
-/// most [`PAYLOAD_BYTES_MAX`].
+/// Puts a record for the place `at` behind what `out` holds; `payload_checksum` is the CRC-32C of `payload`, which is
+/// at most [`PAYLOAD_BYTES_MAX`].
 pub fn encode(
     out: &mut Vec<u8>,
     seed: Seed,

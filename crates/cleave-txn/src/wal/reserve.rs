@@ -1,8 +1,9 @@
 //! Space put aside for the day on which there is none: for commits that make room.
 //!
-//! `log/reserve` is a file of zeros. When [`super::Wal::append_urgent`] finds the disk full, it removes the file, and the
-//! blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again. `log/reserve.opening` is another
-//! one, for openings alone: what has used the first up may be followed by a crash, and then the database must open.
+//! `log/reserve` is a file of zeros. When [`super::Wal::append_urgent`] finds the disk full, it removes the file, and
+//! the blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again.
+//! `log/reserve.opening` is another one, for openings alone: what has used the first up may be followed by a crash, and
+//! then the database must open.
 //!
 //! Invariant: nothing reads the files, and a log without them is whole.
 
@@ -96,8 +97,8 @@ pub fn reserve_for_opening(directory: &Path, byte_count: u64) -> Result<(), LogE
     file.and_then(|file| file.write_at(found, &zeros)).map_err(LogError::io("make", &path))
 }
 
-/// Gives space that is put aside in `directory` to whoever must open a log on a full disk, first what is for openings; last the
-/// blocks of segments that were kept to be used again. Whether there was any; more may be left.
+/// Gives space that is put aside in `directory` to whoever must open a log on a full disk, first what is for openings;
+/// last the blocks of segments that were kept to be used again. Whether there was any; more may be left.
 ///
 /// What makes room can be said only to a database that is open.
 #[must_use]

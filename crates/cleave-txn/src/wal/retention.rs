@@ -1,8 +1,8 @@
 //! What a checkpoint no longer needs: segments in, archived copies and files to use again out.
 //!
 //! 1. [`Wal::truncate_before`] takes the segments that lie wholly before a place that no recovery needs any more.
-//! 2. With [`super::LogOptions::archive`], each is copied there first: `<name>.new`, synced, renamed, the folder synced. A
-//!    copy that fails keeps the segment, and the next call tries again.
+//! 2. With [`super::LogOptions::archive`], each is copied there first: `<name>.new`, synced, renamed, the folder
+//!    synced. A copy that fails keeps the segment, and the next call tries again.
 //! 3. It becomes a spare, whose blocks exist, up to [`super::LogOptions::spare_segment_count`]; more are removed.
 //!
 //! Invariant: the segment that records are appended to, and the parts of open transactions, are never touched. What a
@@ -156,7 +156,8 @@ impl Wal {
         self.copy_durable_to(folder, from)
     }
 
-    /// The same of what is durable by now: what others write meanwhile may never be, and this log may go on otherwise after a crash.
+    /// The same of what is durable by now: what others write meanwhile may never be, and this log may go on otherwise
+    /// after a crash.
     pub(crate) fn copy_durable_to(&self, folder: &Path, from: Lsn) -> Result<(), LogError> {
         let (directory, end) = (&self.shared.directory, self.durable_end());
         let starts = list_segments(directory)?;
@@ -166,8 +167,8 @@ impl Wal {
     }
 }
 
-/// Copies one segment up to `end`, unless the archive has all of it. What the archive lies in must be there: where it is not mounted,
-/// nothing is made in its place.
+/// Copies one segment up to `end`, unless the archive has all of it. What the archive lies in must be there: where it
+/// is not mounted, nothing is made in its place.
 fn archive_segment(directory: &Path, start: Lsn, end: Lsn, archive: &Path) -> Result<(), LogError> {
     let Some(mut segment) = Segment::read(directory, start)? else { return Ok(()) };
     segment.bytes.truncate(usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX));

@@ -30,7 +30,8 @@ const HEADER_BYTES: u32 = 64;
 const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"CLEAVLOG";
 const EXTENSION: &str = "log";
-/// The smallest segment that is begun, and the largest. Where a log is made of a copy, the first one is the rest of one.
+/// The smallest segment that is begun, and the largest. Where a log is made of a copy, the first one is the rest of
+/// one.
 pub(crate) const CAPACITY_MIN: u32 = 4 << 10;
 pub(crate) const CAPACITY_MAX: u32 = 1 << 30;
 

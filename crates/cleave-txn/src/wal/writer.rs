@@ -55,7 +55,8 @@ const RESERVE_BYTES_STEP: u64 = 1 << 20;
 pub struct LogOptions {
     /// Bytes of a segment, for segments made from now on.
     pub segment_bytes: u32,
-    /// Segments kept to be used again, instead of new ones: writing where blocks exist spares the file system's journal.
+    /// Segments kept to be used again, instead of new ones: writing where blocks exist spares the file system's
+    /// journal.
     pub spare_segment_count: usize,
     /// Bytes put aside for [`Wal::append_urgent`]; 0: none.
     pub reserve_bytes: u32,
@@ -126,7 +127,8 @@ pub(crate) struct State {
     /// Those who `await`, by a number of their own.
     wakers: BTreeMap<u64, (Lsn, Waker)>,
     waker_number: u64,
-    /// Who blocks for the sync of an even turn, and of an odd one: nobody is woken, which asks the system, who is not there.
+    /// Who blocks for the sync of an even turn, and of an odd one: nobody is woken, which asks the system, who is not
+    /// there.
     blocked: [usize; 2],
     is_closing: bool,
     pub(crate) figures: LogFigures,
@@ -211,10 +213,10 @@ impl Wal {
     /// Goes on with the log that `reader` has read, behind its last record; what the reader has not given yet is passed
     /// over.
     ///
-    /// The last group of records is written again, and zeros behind it to the end of the file. Where a sync of the process before had
-    /// failed, the system has these bytes in its cache, takes them for stored, and would store nothing of them with a sync alone: after a
-    /// loss of power the log would have a hole, with records behind it that prove that there was something. Earlier groups are proven by
-    /// the mark of the last one.
+    /// The last group of records is written again, and zeros behind it to the end of the file. Where a sync of the
+    /// process before had failed, the system has these bytes in its cache, takes them for stored, and would store
+    /// nothing of them with a sync alone: after a loss of power the log would have a hole, with records behind it that
+    /// prove that there was something. Earlier groups are proven by the mark of the last one.
     ///
     /// # Errors
     /// Those of [`LogReader::next_record`], and what preparing the file says.
@@ -337,7 +339,8 @@ impl Wal {
         self.shared.wait_durable(end)
     }
 
-    /// [`Wal::wait_durable`] for those who must not block; dropping it is harmless. In a simulation it syncs when polled.
+    /// [`Wal::wait_durable`] for those who must not block; dropping it is harmless. In a simulation it syncs when
+    /// polled.
     #[must_use]
     pub fn durable(&self, end: Lsn) -> Durable {
         let is_led = simulation::is_active() || self.start_thread().is_err();

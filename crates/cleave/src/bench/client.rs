@@ -1,7 +1,8 @@
 //! A connection to the database that is measured: statements with values in, rows of text out.
 //!
 //! 1. [`Client`] is all that a workload asks of it.
-//! 2. [`embedded`] is a session of a database in this process, [`wire`] a connection to a server, Cleave's or PostgreSQL's.
+//! 2. [`embedded`] is a session of a database in this process, [`wire`] a connection to a server, Cleave's or
+//!    PostgreSQL's.
 //!
 //! Both take the same SQL and give values as text, so that a workload is written once and compared over both.
 

@@ -1,4 +1,5 @@
-//! How long operations took: counts by logarithmic buckets, so that threads add theirs up and any quantile is known to 1.6 %.
+//! How long operations took: counts by logarithmic buckets, so that threads add theirs up and any quantile is known to
+//! 1.6 %.
 
 use std::time::Duration;
 

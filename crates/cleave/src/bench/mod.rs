@@ -1,4 +1,5 @@
-//! `cleave bench`: standard workloads of transactions, over the wire or embedded, against any server of PostgreSQL's protocol.
+//! `cleave bench`: standard workloads of transactions, over the wire or embedded, against any server of PostgreSQL's
+//! protocol.
 //!
 //! ```text
 //!  Workload ─ operation by operation ─▶ driver: a thread a client ─▶ Client ─▶ embedded session │ server over the wire

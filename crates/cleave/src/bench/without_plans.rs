@@ -1,5 +1,5 @@
-//! That the statements of transactions go without a plan of their own and leave the delta as it is: each workload's, and those of
-//! pgbench and sysbench, watched by what the database counts.
+//! That the statements of transactions go without a plan of their own and leave the delta as it is: each workload's,
+//! and those of pgbench and sysbench, watched by what the database counts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,17 +1,20 @@
-//! `cleave import`: what `pg_dump` has written as text, or a PostgreSQL that runs, in; the same tables, rows and indexes here out.
+//! `cleave import`: what `pg_dump` has written as text, or a PostgreSQL that runs, in; the same tables, rows and
+//! indexes here out.
 //!
 //! 1. [`dump`] reads the file once: statements with their lines, and where the rows of each COPY lie.
-//! 2. [`plan`] says what becomes of each statement. Primary and unique keys, which a dump adds when the rows are there, go into CREATE TABLE: so
-//!    every row is checked as it comes.
+//! 2. [`plan`] says what becomes of each statement. Primary and unique keys, which a dump adds when the rows are there,
+//!    go into CREATE TABLE: so every row is checked as it comes.
 //! 3. Each is run by itself, the rows straight from the file.
 //!
 //! A column of a type that this version does not have is taken as text ([`text_columns`]).
 //!
-//! A dry run does all of it in a database of its own in the temporary folder, and removes that: what it tells is what happens.
+//! A dry run does all of it in a database of its own in the temporary folder, and removes that: what it tells is what
+//! happens.
 //!
 //! Of a server [`live`] makes such statements out of its catalog, and brings the rows as they come.
 //!
-//! Invariant: nothing is dropped in silence. What is not run, and what fails, is told at the end with its line and the reason.
+//! Invariant: nothing is dropped in silence. What is not run, and what fails, is told at the end with its line and the
+//! reason.
 //!
 //! Source: PostgreSQL's `pg_dump`, plain format.
 
@@ -43,12 +46,14 @@ use text_columns::TextColumn;
 /// `cleave import …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportOptions {
-    /// The file that pg_dump has written, as text (its default); or a server, as postgres://user:password@host:port/database
+    /// The file that pg_dump has written, as text (its default); or a server, as
+    /// postgres://user:password@host:port/database
     file: PathBuf,
     /// Of what cannot be taken because this version has nothing like it, tells only, and does not fail
     #[arg(long)]
     skip_unsupported: bool,
-    /// Tells what would be taken and what not: imports all of it into a scratch database in the temporary folder (TMPDIR)
+    /// Tells what would be taken and what not: imports all of it into a scratch database in the temporary folder
+    /// (TMPDIR)
     #[arg(long)]
     dry_run: bool,
 }

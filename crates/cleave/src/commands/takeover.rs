@@ -1,6 +1,8 @@
-//! `cleave takeover`: a database whose host is lost goes on in a new folder, from the copy of its log that a device keeps.
+//! `cleave takeover`: a database whose host is lost goes on in a new folder, from the copy of its log that a device
+//! keeps.
 //!
-//! What was taken over goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 nothing could be taken over.
+//! What was taken over goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 nothing could be
+//! taken over.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,7 +23,8 @@ pub(crate) struct TakeoverOptions {
     database: PathBuf,
     #[command(flatten)]
     way: WayOptions,
-    /// Also from a copy that may lack commits: the database was opened after it was written last, or has a newer copy elsewhere
+    /// Also from a copy that may lack commits: the database was opened after it was written last, or has a newer copy
+    /// elsewhere
     #[arg(long)]
     stale: bool,
 }

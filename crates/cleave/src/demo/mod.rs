@@ -52,8 +52,8 @@ pub(crate) struct DemoOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rate(Option<u64>);
 
-/// The three ways in which each query runs, by the settings that choose them. Only the last one has both sides work on what
-/// the device runs: pages that the host takes would hide what a split saves.
+/// The three ways in which each query runs, by the settings that choose them. Only the last one has both sides work on
+/// what the device runs: pages that the host takes would hide what a split saves.
 const WAYS: [[(&str, &str); 3]; 3] = [
     [("stack", "native"), ("split", "host"), ("stealing", "off")],
     [("stack", "ndp"), ("split", "h0"), ("stealing", "off")],

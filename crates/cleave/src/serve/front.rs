@@ -1,9 +1,9 @@
 //! The threads that serve clients: a connection in, the thread that will poll it and no other out.
 //!
-//! A thread has a client of its own as long as there are threads enough, and then few of them: whoever is with fewest takes the
-//! next one. Woken by the system when its client speaks, it goes on from there by itself; a scheduler that hands tasks from thread
-//! to thread wakes a second one for each message. Rows are computed by other threads, so that a client who asks for much does not
-//! keep those with the same thread waiting.
+//! A thread has a client of its own as long as there are threads enough, and then few of them: whoever is with fewest
+//! takes the next one. Woken by the system when its client speaks, it goes on from there by itself; a scheduler that
+//! hands tasks from thread to thread wakes a second one for each message. Rows are computed by other threads, so that a
+//! client who asks for much does not keep those with the same thread waiting.
 //!
 //! Source: decision 0080.
 

@@ -1,5 +1,5 @@
-//! PostgreSQL's protocol, version 3: bytes of a client in, statements of a [`Session`](cleave_host::Session) and their rows
-//! out.
+//! PostgreSQL's protocol, version 3: bytes of a client in, statements of a [`Session`](cleave_host::Session) and their
+//! rows out.
 //!
 //! 1. [`wire`]: bytes to messages; [`message`]: what they say; [`reply`] and [`complaint`]: what is answered.
 //! 2. [`greet`]: TLS, startup, password by [`scram`].

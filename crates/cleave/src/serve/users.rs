@@ -5,11 +5,11 @@
 //!  bob:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>               no superuser: connects as the role bob, if there is one
 //! ```
 //!
-//! A superuser of the file is one whatever roles there are, so no statement makes or unmakes one. Lines of earlier versions, which
-//! had no such mark, are those of users who are none.
+//! A superuser of the file is one whatever roles there are, so no statement makes or unmakes one. Lines of earlier
+//! versions, which had no such mark, are those of users who are none.
 //!
-//! Invariants: the file never holds a password, and only its owner may read it: one that others may read is refused. A file that is
-//! there says that passwords are asked for, also if it is empty.
+//! Invariants: the file never holds a password, and only its owner may read it: one that others may read is refused. A
+//! file that is there says that passwords are asked for, also if it is empty.
 //!
 //! Source: RFC 5802, section 3; PostgreSQL's `pg_authid.rolpassword`.
 

@@ -49,7 +49,8 @@ fn place_of_name(text: &str, name: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// The part of a line around a character, and where that character stands in it. Tabs become spaces, so that the caret fits.
+/// The part of a line around a character, and where that character stands in it. Tabs become spaces, so that the caret
+/// fits.
 fn excerpt(line: &str, column_index: usize) -> (String, usize) {
     let characters: Vec<char> =
         line.chars().map(|character| if character == '\t' { ' ' } else { character }).collect();

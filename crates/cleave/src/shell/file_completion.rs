@@ -4,8 +4,8 @@ use std::fs;
 
 use super::meta_command;
 
-/// Offers for the file name that ends at byte `position` of `line`: where its last part starts, and what that may become.
-/// None where the line is not at a file name.
+/// Offers for the file name that ends at byte `position` of `line`: where its last part starts, and what that may
+/// become. None where the line is not at a file name.
 pub(super) fn complete(line: &str, position: usize) -> Option<(usize, Vec<String>)> {
     let before = line.get(..position)?;
     let path = path_before(before)?;

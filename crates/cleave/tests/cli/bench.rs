@@ -1,4 +1,5 @@
-//! `cleave bench`: each workload runs, embedded and against a server, and what it promises of its rows holds afterwards.
+//! `cleave bench`: each workload runs, embedded and against a server, and what it promises of its rows holds
+//! afterwards.
 
 use serde_json::Value;
 use tempfile::tempdir;

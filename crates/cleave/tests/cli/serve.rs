@@ -527,7 +527,8 @@ fn others_compute_beside_a_statement_that_lets_go_of_no_thread() {
     assert_eq!(other.value("SELECT sum(v) FROM generate_series(1, 4) AS s (v)"), "10");
 }
 
-/// Each looks at a batch of one side with all of the other in one go, for longer than any test: with a condition, and without one.
+/// Each looks at a batch of one side with all of the other in one go, for longer than any test: with a condition, and
+/// without one.
 const ALL_PAIRS: [&str; 2] = [
     "SELECT count(*) FROM generate_series(1, 2000000) a, generate_series(1, 2000000) b WHERE a + b = 1",
     "SELECT sum(a + b) FROM generate_series(1, 2000000) a, generate_series(1, 2000000) b",

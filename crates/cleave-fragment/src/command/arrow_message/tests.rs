@@ -1,4 +1,5 @@
-//! Messages that no writer of this build writes are refused before anything is made of them; those that it writes are not.
+//! Messages that no writer of this build writes are refused before anything is made of them; those that it writes are
+//! not.
 
 use std::sync::Arc;
 

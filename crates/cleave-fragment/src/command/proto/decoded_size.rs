@@ -1,8 +1,10 @@
-//! How many bytes of memory decoding the head of a message takes, found out before it is decoded and without taking any.
+//! How many bytes of memory decoding the head of a message takes, found out before it is decoded and without taking
+//! any.
 //!
-//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that have ended a bit each
-//! once one of them has. So every field that repeats is counted here by what it becomes: in the protobuf structure and in what
-//! is made of that, while both are there. Fields that nobody knows are passed over, as decoders do.
+//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that have ended a
+//! bit each once one of them has. So every field that repeats is counted here by what it becomes: in the protobuf
+//! structure and in what is made of that, while both are there. Fields that nobody knows are passed over, as decoders
+//! do.
 //!
 //! Invariant: never less than decoding takes. Vectors grow by doubling, so each counts twice.
 //!

@@ -1,4 +1,5 @@
-//! The ended rows of a page as a morsel tells them: as gaps from one to the next where they are few, a bit each otherwise.
+//! The ended rows of a page as a morsel tells them: as gaps from one to the next where they are few, a bit each
+//! otherwise.
 //!
 //! Invariant: what comes in takes no more memory than the message, or the rows that a page may have, whatever it says.
 

@@ -1,8 +1,8 @@
 //! A filter of the engine's in, the same with its keys as sets of integers out.
 //!
 //! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns one for each column.
-//! 2. A look-up in a join's hash table has no wire form. Where bounds beside it say that its keys lie close together, it is
-//!    asked about each integer between them: [`tabulated`].
+//! 2. A look-up in a join's hash table has no wire form. Where bounds beside it say that its keys lie close together,
+//!    it is asked about each integer between them: [`tabulated`].
 //! 3. What is still too long, or can only be asked on this side, becomes true.
 //!
 //! Invariant: what comes out is true wherever the filter was.
@@ -71,8 +71,8 @@ pub fn key_count(filter: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     counts.min()
 }
 
-/// Whether what [`compact_keys`] made of a join's filter still lists its keys, of so many parts: of sets for each part nobody
-/// knows which belong together.
+/// Whether what [`compact_keys`] made of a join's filter still lists its keys, of so many parts: of sets for each part
+/// nobody knows which belong together.
 pub fn lists_keys(filter: &Arc<dyn PhysicalExpr>, part_count: usize) -> bool {
     split_conjunction(filter).iter().any(|part| {
         if let Some(list) = part.downcast_ref::<InListExpr>() {

@@ -1,13 +1,14 @@
-//! How many rows some values of a column have: those whose hashes are least, the same ones in every column that has them.
+//! How many rows some values of a column have: those whose hashes are least, the same ones in every column that has
+//! them.
 //!
-//! Two columns that are joined keep the same values, as far as both have them, so their counts side by side tell how many
-//! rows the join has of these values, and whether values that are frequent in one are frequent in the other.
+//! Two columns that are joined keep the same values, as far as both have them, so their counts side by side tell how
+//! many rows the join has of these values, and whether values that are frequent in one are frequent in the other.
 //!
-//! Invariant: exactly the values whose hash lies below the threshold are kept, each with all of its rows; so states merge
-//! exactly.
+//! Invariant: exactly the values whose hash lies below the threshold are kept, each with all of its rows; so states
+//! merge exactly.
 //!
-//! Source: Estan and Naughton, "End-biased samples for join cardinality estimation", ICDE 2006, without the bias: the sample is
-//! by hash alone.
+//! Source: Estan and Naughton, "End-biased samples for join cardinality estimation", ICDE 2006, without the bias: the
+//! sample is by hash alone.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,5 @@
-//! Rows by the keys that a scan's filters list: the same as those of the filter, from the pages that may have them alone.
+//! Rows by the keys that a scan's filters list: the same as those of the filter, from the pages that may have them
+//! alone.
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use cleave_store::{IndexKey, KeyColumn};

@@ -8,9 +8,8 @@
 //!
 //! 1. [`DenseGroups::absorb`] looks whether the page's groups are few: places in dictionaries, or in short ranges.
 //! 2. Block by block it computes the program's steps. The least and greatest value of each column say beforehand that
-//!    nothing leaves 64 bits, neither a step nor a sum over the page; a row that is not selected adds to a group that is
-//!    thrown away.
-//!    Without a group's key that is one pass over the numbers ([`one_group`]).
+//!    nothing leaves 64 bits, neither a step nor a sum over the page; a row that is not selected adds to a group that
+//!    is thrown away. Without a group's key that is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
 //!
 //! Invariant: what was begun of a page that turns out to be none for here is forgotten.
@@ -458,7 +457,8 @@ fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
 }
 
 impl<'a> OfferedPage<'a> {
-    /// The columns of `page`, of which `kept` rows are selected; `None`: it has too many groups, or is stored otherwise.
+    /// The columns of `page`, of which `kept` rows are selected; `None`: it has too many groups, or is stored
+    /// otherwise.
     fn of(
         program: &Program,
         page: &'a ScanPage<'_>,

@@ -3,10 +3,10 @@
 //! 1. [`Condition::new`] finds which columns it speaks of, whether it may fail, and whether it compares one column
 //!    with one number or looks it up among keys.
 //! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer:
-//!    a comparison or look-up of integers on their packed form; any condition on one column once a distinct value; else the
-//!    expression over decoded columns, of the kept rows alone where they are few or the condition may fail.
-//! 3. What it cost and how many rows it left is counted: [`Condition::rank`] is its place among others, and one that only
-//!    saves work is left out where it does not ([`Condition::pays`]).
+//!    a comparison or look-up of integers on their packed form; any condition on one column once a distinct value; else
+//!    the expression over decoded columns, of the kept rows alone where they are few or the condition may fail.
+//! 3. What it cost and how many rows it left is counted: [`Condition::rank`] is its place among others, and one that
+//!    only saves work is left out where it does not ([`Condition::pays`]).
 //!
 //! A look-up in a join's hash table that was asked about about as many rows as there are integers between its bounds is
 //! asked about each of these once, and is a set of integers from then on.

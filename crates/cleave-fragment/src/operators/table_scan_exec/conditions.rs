@@ -1,4 +1,5 @@
-//! The conditions of a scan that hold all together: a page and the rows kept so far in, the rows left by all of them out.
+//! The conditions of a scan that hold all together: a page and the rows kept so far in, the rows left by all of them
+//! out.
 //!
 //! Those that cannot fail are asked in the order of what they cost for each row that they leave out, as measured so far
 //! ([`Condition::rank`]). One that may fail keeps its place: those before it come before it, those behind it behind.

@@ -423,8 +423,8 @@ impl ScanRun {
     }
 }
 
-/// `batches`, with small ones that follow each other put together: those of pages that were written row by row have few rows,
-/// and what is above takes its time for each batch.
+/// `batches`, with small ones that follow each other put together: those of pages that were written row by row have few
+/// rows, and what is above takes its time for each batch.
 fn gathered(
     schema: &SchemaRef,
     batches: Vec<RecordBatch>,

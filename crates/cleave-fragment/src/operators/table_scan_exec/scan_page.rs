@@ -114,8 +114,8 @@ impl<'a> ScanPage<'a> {
         ranges
     }
 
-    /// The rows that `snapshot` sees; `None`: all of them. Which have ended comes with the page's place, which have begun is
-    /// asked of their commit numbers where the page was not named by a state; a tombstone is no row.
+    /// The rows that `snapshot` sees; `None`: all of them. Which have ended comes with the page's place, which have
+    /// begun is asked of their commit numbers where the page was not named by a state; a tombstone is no row.
     pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
         let row_count = self.row_count();
         let entry = |column| self.columns.header.entry(column);

@@ -21,7 +21,8 @@ pub struct Rights {
     /// Grants on things that are made later.
     #[prost(message, repeated, tag = "6")]
     pub later: Vec<Later>,
-    /// The secret of log-ins: 32 bytes once anybody has had a password, empty before; absent: a build wrote it that did not say.
+    /// The secret of log-ins: 32 bytes once anybody has had a password, empty before; absent: a build wrote it that did
+    /// not say.
     #[prost(bytes = "vec", optional, tag = "7")]
     pub login_secret: Option<Vec<u8>>,
 }

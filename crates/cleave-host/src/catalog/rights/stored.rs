@@ -82,7 +82,8 @@ impl Rights {
                 let secret = LoginSecret::read(&bytes).ok_or("the secret of log-ins")?;
                 rights.login_secret = Some(secret);
             }
-            // An earlier build forgot passwords that were taken away: where there ever was a role, one may have had one.
+            // An earlier build forgot passwords that were taken away: where there ever was a role, one may have had
+            // one.
             None if rights.next_role > FIRST_MADE => {
                 rights.ask_for_passwords().map_err(|error| error.to_string())?;
             }

@@ -1,4 +1,5 @@
-//! The host takes morsels of a run on a device, from the end of its list: a run in, a morsel source for the same operators here out.
+//! The host takes morsels of a run on a device, from the end of its list: a run in, a morsel source for the same
+//! operators here out.
 //!
 //! ```text
 //!   the run's morsels   0 1 2 3 4 5 6 7 8 9 10 11
@@ -8,15 +9,17 @@
 //! ```
 //!
 //! 1. [`Stealing::begins`] waits until it would pay that the host takes part ([`pace`]).
-//! 2. Its operators pull from [`Stealing`], as from any [`MorselSource`]. Where it has none left, it tells the device to keep fewer
-//!    ([`Request::Revoke`]); the device answers how many it does keep, which is never fewer than it has begun.
-//! 3. What lies behind that is the host's from the answer on, and not before. The run's report is the last answer: what the
-//!    host was not told of until then, it learns there.
+//! 2. Its operators pull from [`Stealing`], as from any [`MorselSource`]. Where it has none left, it tells the device
+//!    to keep fewer ([`Request::Revoke`]); the device answers how many it does keep, which is never fewer than it has
+//!    begun.
+//! 3. What lies behind that is the host's from the answer on, and not before. The run's report is the last answer: what
+//!    the host was not told of until then, it learns there.
 //!
 //! Invariant (rule 11): each morsel is given out by one side only. The device's end of the list only ever moves to the
-//! front, and it begins nothing behind what it has answered; so requests and answers may be lost, late, doubled and out of order
-//! (the tests look at all ways). A run is begun once: a device that was restarted knows nothing of it.
-//! Deliberately absent: rows of a run that was lost on the way. Once its rows were given out, its loss ends the statement.
+//! front, and it begins nothing behind what it has answered; so requests and answers may be lost, late, doubled and out
+//! of order (the tests look at all ways). A run is begun once: a device that was restarted knows nothing of it.
+//! Deliberately absent: rows of a run that was lost on the way. Once its rows were given out, its loss ends the
+//! statement.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -115,8 +118,8 @@ impl Part {
 }
 
 impl Stealing {
-    /// The host's part in `run` on `device`, through which `morsels` stream as its `input`. `sharing` says what each side is
-    /// expected to take for all of them; None: take whatever there is.
+    /// The host's part in `run` on `device`, through which `morsels` stream as its `input`. `sharing` says what each
+    /// side is expected to take for all of them; None: take whatever there is.
     pub(super) fn new(
         device: Arc<Device>,
         link: Arc<dyn Link>,
@@ -197,8 +200,8 @@ impl Stealing {
         state.over = true;
     }
 
-    /// Whether morsels were taken that no reader was given. A reader that is told of no more of them is done, and they may
-    /// come after that: they need another one, which begins here.
+    /// Whether morsels were taken that no reader was given. A reader that is told of no more of them is done, and they
+    /// may come after that: they need another one, which begins here.
     pub(super) fn has_leftover(&self) -> bool {
         let mut state = self.lock();
         let first = state.given_out.first().copied().unwrap_or_default();

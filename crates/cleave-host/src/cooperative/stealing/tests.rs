@@ -1,5 +1,5 @@
-//! All ways in which takes, requests, answers, losses and repetitions can follow each other, over the two states that the
-//! system itself uses: [`Lease`] on the device, [`Part`] on the host.
+//! All ways in which takes, requests, answers, losses and repetitions can follow each other, over the two states that
+//! the system itself uses: [`Lease`] on the device, [`Part`] on the host.
 
 use std::collections::{BTreeSet, VecDeque};
 

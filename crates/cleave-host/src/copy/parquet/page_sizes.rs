@@ -1,12 +1,14 @@
 //! The headers of a file's pages in; out, how many rows a batch may have so that it stays small whatever they hold.
 //!
-//! A few bytes of Parquet can stand for a value of gigabytes, or for one value of a dictionary a million times. What a file says
-//! about the sizes of its columns may be missing or wrong. So before a row group is read:
+//! A few bytes of Parquet can stand for a value of gigabytes, or for one value of a dictionary a million times. What a
+//! file says about the sizes of its columns may be missing or wrong. So before a row group is read:
 //!
-//! 1. [`spans`] walks the page headers of each column that is wanted (Thrift's compact protocol; nothing is decompressed) and notes
-//!    rows, size and encoding of each page. The reader later refuses a page that is larger than its header says.
+//! 1. [`spans`] walks the page headers of each column that is wanted (Thrift's compact protocol; nothing is
+//!    decompressed) and notes rows, size and encoding of each page. The reader later refuses a page that is larger than
+//!    its header says.
 //! 2. [`longest_entry`] decodes dictionaries, which are pages of known size by then, and finds their longest value.
-//! 3. [`rows_per_batch`] takes the greatest number of rows for which no batch, wherever it begins, can exceed [`BATCH_BYTES_MAX`].
+//! 3. [`rows_per_batch`] takes the greatest number of rows for which no batch, wherever it begins, can exceed
+//!    [`BATCH_BYTES_MAX`].
 //!
 //! Not bounded here: DELTA_BYTE_ARRAY, whose values share beginnings; only its lengths would tell.
 //!

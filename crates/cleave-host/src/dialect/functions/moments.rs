@@ -1,5 +1,6 @@
-//! What the time is: `now()` for a whole transaction, `statement_timestamp()` for a statement, `clock_timestamp()` each time it is
-//! asked. All of them in microseconds, as PostgreSQL has them; the engine's `now()` has nanoseconds, and is a statement's.
+//! What the time is: `now()` for a whole transaction, `statement_timestamp()` for a statement, `clock_timestamp()` each
+//! time it is asked. All of them in microseconds, as PostgreSQL has them; the engine's `now()` has nanoseconds, and is
+//! a statement's.
 
 use std::sync::Arc;
 

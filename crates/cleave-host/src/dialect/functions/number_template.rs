@@ -7,8 +7,8 @@
 //!  $ L               a currency, of which there is none
 //! ```
 //!
-//! Where nothing says where the sign stands, it has the place before the first digit. A number that has more digits than
-//! the picture becomes `#`.
+//! Where nothing says where the sign stands, it has the place before the first digit. A number that has more digits
+//! than the picture becomes `#`.
 //!
 //! Deliberately absent: Roman numbers, `EEEE`, `V`, `B`.
 //!

@@ -1,7 +1,7 @@
 //! USING and NATURAL: two columns become one, which stands first and is what the join has of either.
 //!
-//! The engine merges on the left side alone. Where the other side may have what the left has not (RIGHT and FULL JOIN), the condition
-//! is said by ON, and the column by its expression wherever its name stands alone.
+//! The engine merges on the left side alone. Where the other side may have what the left has not (RIGHT and FULL JOIN),
+//! the condition is said by ON, and the column by its expression wherever its name stands alone.
 
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, Ident, JoinConstraint, JoinOperator,

@@ -1,8 +1,8 @@
 //! Names of the columns of queries within a query, as PostgreSQL gives them.
 //!
-//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`), refuses two of one name in a list, and
-//! merges columns of USING on the left side alone. [`name_columns`] walks a query from the inside out and writes names down where the
-//! engine has others:
+//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`), refuses two of one name in a
+//! list, and merges columns of USING on the left side alone. [`name_columns`] walks a query from the inside out and
+//! writes names down where the engine has others:
 //!
 //! ```text
 //!  (SELECT count(*) FROM t) x                 ─▶ (SELECT count(*) AS count FROM t) x
@@ -16,8 +16,8 @@
 //! 2. [`from`] says which columns FROM offers, and takes USING and NATURAL apart ([`merged`]);
 //! 3. this file names the lists of SELECT.
 //!
-//! Columns of tables come from the statement's catalog ([`KnownTables`]). Where they cannot be told, as of most functions in FROM, a
-//! query stays as it is.
+//! Columns of tables come from the statement's catalog ([`KnownTables`]). Where they cannot be told, as of most
+//! functions in FROM, a query stays as it is.
 //!
 //! Source: PostgreSQL, `parser/parse_target.c`, `parser/parse_clause.c` (`transformFromClauseItem`).
 

@@ -101,7 +101,8 @@ fn names_what_is_around(node: &LogicalPlan) -> Result<bool> {
     Ok(names)
 }
 
-/// Whether `node` names a column around it by the same name as one below it: what the engine pulls up has one name for both.
+/// Whether `node` names a column around it by the same name as one below it: what the engine pulls up has one name for
+/// both.
 fn names_both(node: &LogicalPlan) -> Result<bool> {
     let below = merge_schema(&node.inputs());
     let mut names_both = false;

@@ -1,5 +1,5 @@
-//! IN, ANY and ALL of a subquery: as values, which are NULL where it is unknown, and as conditions, which only must be true
-//! where they are.
+//! IN, ANY and ALL of a subquery: as values, which are NULL where it is unknown, and as conditions, which only must be
+//! true where they are.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! A subquery of which only whether it has rows is asked, as a plan that names nothing around it, and conditions that do.
+//! A subquery of which only whether it has rows is asked, as a plan that names nothing around it, and conditions that
+//! do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

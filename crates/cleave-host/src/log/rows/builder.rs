@@ -1,4 +1,5 @@
-//! Bytes of records in, the rows that they are out, of many records as one batch: an array for each row would take ten times as long.
+//! Bytes of records in, the rows that they are out, of many records as one batch: an array for each row would take ten
+//! times as long.
 //!
 //! 1. [`RowsBuilder::push`] appends the rows of one record to builders of the table's columns.
 //! 2. [`RowsBuilder::finish`] gives all of them, in the order of the records.

@@ -1,5 +1,5 @@
-//! Statements over few rows of several tables: those of the first by a range of keys, those of each other one by an index, for the
-//! values that the rows before have.
+//! Statements over few rows of several tables: those of the first by a range of keys, those of each other one by an
+//! index, for the values that the rows before have.
 //!
 //! ```text
 //!  SELECT o.day, i.* FROM orders AS o JOIN item AS i ON i.order_id = o.id WHERE o.id = $1 AND i.price > $2
@@ -7,12 +7,12 @@
 //!    ─▶ SELECT "0 day" AS "day", "1 order_id" AS "order_id", … FROM rows WHERE "1 order_id" = "0 id" AND "0 id" = $1 AND "1 price" > $2
 //! ```
 //!
-//! 1. [`of`] begins with the table of whose keys WHERE says most, and adds one table after the other that can be looked up for what
-//!    is there: where one cannot, it begins with the next best.
+//! 1. [`of`] begins with the table of whose keys WHERE says most, and adds one table after the other that can be looked
+//!    up for what is there: where one cannot, it begins with the next best.
 //! 2. The query is made one over a single table in memory, which has the columns of all under names of their own.
 //!
-//! All conditions stay in that query, but for those of LEFT JOIN: what is looked up is what they say, no more and no less, or it is
-//! planned.
+//! All conditions stay in that query, but for those of LEFT JOIN: what is looked up is what they say, no more and no
+//! less, or it is planned.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -120,8 +120,8 @@ fn others(
     Some(joined)
 }
 
-/// How the table at `place` is looked up for rows of the tables `there`; and whether by a whole unique key, and how many columns of
-/// a key.
+/// How the table at `place` is looked up for rows of the tables `there`; and whether by a whole unique key, and how
+/// many columns of a key.
 fn look_up(
     sources: &Sources<'_>,
     place: usize,
@@ -192,8 +192,8 @@ fn look_up(
     Some(((is_only, count), joined))
 }
 
-/// Whether a value of the other column equals one of the key's column just where the bytes of keys are the same, once it has its
-/// type.
+/// Whether a value of the other column equals one of the key's column just where the bytes of keys are the same, once
+/// it has its type.
 fn is_compared_as(key: ColumnType, other: ColumnType) -> bool {
     use ColumnType as Type;
     let is_whole = |own| matches!(own, Type::SmallInt | Type::Int | Type::BigInt);

@@ -1,5 +1,5 @@
-//! How a statement's change gets to the transaction: by way of foreign keys, where it may concern any; and blocks that are one
-//! statement's own, for what follows from it.
+//! How a statement's change gets to the transaction: by way of foreign keys, where it may concern any; and blocks that
+//! are one statement's own, for what follows from it.
 
 use std::sync::Arc;
 
@@ -57,8 +57,8 @@ impl Session {
         self.take_rows(change, own_ended, replaced).await
     }
 
-    /// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what foreign keys ask of
-    /// those that end.
+    /// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what
+    /// foreign keys ask of those that end.
     pub(in crate::session) async fn take_rows(
         &mut self,
         change: TableChange,

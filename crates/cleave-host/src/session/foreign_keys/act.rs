@@ -1,6 +1,6 @@
-//! What becomes of rows whose key is gone: statements on the table that they are in, as a user would write them, on the newest
-//! state and what the transaction has done. Where an index says which rows these are, and they are few, such a statement goes without a
-//! plan, as any other does by a [range of keys](RangeChange).
+//! What becomes of rows whose key is gone: statements on the table that they are in, as a user would write them, on the
+//! newest state and what the transaction has done. Where an index says which rows these are, and they are few, such a
+//! statement goes without a plan, as any other does by a [range of keys](RangeChange).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ const KEYS_AT_ONCE: usize = 500;
 /// The same of several columns, whose conditions nest.
 const WIDE_KEYS_AT_ONCE: usize = 30;
 
-/// What a session has done for foreign keys by ranges of keys: statements, by their texts and the types of their values.
+/// What a session has done for foreign keys by ranges of keys: statements, by their texts and the types of their
+/// values.
 #[derive(Debug, Default)]
 pub(in crate::session) struct Followed {
     changes: Seen<(String, Vec<ColumnType>), (Modify, RangeChange)>,
@@ -152,8 +153,8 @@ impl Session {
         }
     }
 
-    /// What a look-up of rows that refer to others reads, as [`Session::newest_view`] does: the newest state, without what the transaction
-    /// has done.
+    /// What a look-up of rows that refer to others reads, as [`Session::newest_view`] does: the newest state, without
+    /// what the transaction has done.
     async fn newest_live(&mut self) -> Result<Live> {
         if !self.reads_snapshot() {
             return self.live().await;

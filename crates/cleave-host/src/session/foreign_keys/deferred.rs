@@ -27,7 +27,8 @@ impl Deferred {
 }
 
 impl Session {
-    /// Whether a foreign key is asked at the end of the transaction: outside of a block that is where the statement ends.
+    /// Whether a foreign key is asked at the end of the transaction: outside of a block that is where the statement
+    /// ends.
     pub(super) fn is_deferred(&self, reference: &Reference) -> bool {
         // Until all parts of the statement are done.
         self.view_of_parts().is_some() || self.is_put_off(reference)

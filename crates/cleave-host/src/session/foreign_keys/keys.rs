@@ -1,7 +1,7 @@
 //! The keys of a foreign key: rows of either table in, entries of the index that the key refers to out.
 //!
-//! A value is cast to the type of the column that it refers to. One that is another one there, or none, refers to nothing
-//! that can be there.
+//! A value is cast to the type of the column that it refers to. One that is another one there, or none, refers to
+//! nothing that can be there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Whether any row refers to few keys, without a plan: looked up in an index of the table that refers to them, over the delta and
-//! own rows.
+//! Whether any row refers to few keys, without a plan: looked up in an index of the table that refers to them, over the
+//! delta and own rows.
 
 use std::sync::Arc;
 
@@ -83,7 +83,8 @@ pub(super) fn has_index(reference: &Reference) -> bool {
     index_of(&reference.child, reference).is_some()
 }
 
-/// An index of `table` as [`index_of`] gives it, where the foreign key's columns have the types of those that it refers to.
+/// An index of `table` as [`index_of`] gives it, where the foreign key's columns have the types of those that it refers
+/// to.
 fn index_over<'a>(
     table: &'a TableState,
     reference: &Reference,
@@ -99,7 +100,8 @@ fn index_over<'a>(
     index_of(table, reference).filter(|_| is_same)
 }
 
-/// An index of `table` whose first columns are those of the foreign key; and for each of these columns its place in the key.
+/// An index of `table` whose first columns are those of the foreign key; and for each of these columns its place in the
+/// key.
 fn index_of<'a>(
     table: &'a TableState,
     reference: &Reference,

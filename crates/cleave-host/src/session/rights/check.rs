@@ -383,8 +383,8 @@ impl Check<'_> {
         self.newest.rights.is_superuser(self.role)
     }
 
-    /// Whether the thing `id` is still there. What rights there were on one that is gone, and what would have become of them since,
-    /// nobody knows: only superusers read it.
+    /// Whether the thing `id` is still there. What rights there were on one that is gone, and what would have become of
+    /// them since, nobody knows: only superusers read it.
     fn is_known(&self, id: u32) -> bool {
         std::ptr::eq(self.read, self.newest) || self.newest.has_relation(id)
     }

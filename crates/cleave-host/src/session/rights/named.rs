@@ -95,7 +95,8 @@ fn first_argument(function: &ast::Function) -> Option<&ast::Expr> {
     }
 }
 
-/// The text of `'name'`, also as `'name'::regclass`, or what that becomes. Any other function or type may make another name of it.
+/// The text of `'name'`, also as `'name'::regclass`, or what that becomes. Any other function or type may make another
+/// name of it.
 fn constant(expression: &ast::Expr) -> Option<String> {
     use ast::DataType;
     match expression {

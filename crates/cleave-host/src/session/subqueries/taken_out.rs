@@ -1,5 +1,5 @@
-//! Which subqueries may be taken out of a statement: those that are values where they stand, `EXISTS`, and those of `IN` that a row must
-//! have a column in to be one of the statement's.
+//! Which subqueries may be taken out of a statement: those that are values where they stand, `EXISTS`, and those of
+//! `IN` that a row must have a column in to be one of the statement's.
 
 use std::ops::ControlFlow;
 

@@ -1,13 +1,14 @@
-//! DO UPDATE by a plan that is kept: over one table in memory, each of whose rows is a row that is there and the one that was to be
-//! inserted, side by side.
+//! DO UPDATE by a plan that is kept: over one table in memory, each of whose rows is a row that is there and the one
+//! that was to be inserted, side by side.
 //!
 //! ```text
 //!  INSERT INTO t AS x … ON CONFLICT (a) DO UPDATE SET b = x.b || excluded.b WHERE x.b < $1
 //!    ─▶ SELECT x.VID, x.a, x.b || x."excluded b" FROM target AS x WHERE x.b < $1
 //! ```
 //!
-//! [`VID`] numbers the pairs. A session remembers the plans of the clauses that it has seen; a clause that names a column without
-//! its table, or calls functions that are not known to give the same each time, is planned as a query over two tables.
+//! [`VID`] numbers the pairs. A session remembers the plans of the clauses that it has seen; a clause that names a
+//! column without its table, or calls functions that are not known to give the same each time, is planned as a query
+//! over two tables.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! DO UPDATE without a plan: where SET says nothing but columns, constants, and sums and differences of whole numbers.
 //!
-//! A sum is computed in 64 bits and must fit the column that it is assigned to. The engine would refuse what does not fit the
-//! type of the sum as well, so a sum of a narrower type than its column's is left to it.
+//! A sum is computed in 64 bits and must fit the column that it is assigned to. The engine would refuse what does not
+//! fit the type of the sum as well, so a sum of a narrower type than its column's is left to it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Lists as the catalog's queries write and read them: `'{1,2}'::oid[]`, and the vectors of numbers that PostgreSQL shows
-//! without braces.
+//! Lists as the catalog's queries write and read them: `'{1,2}'::oid[]`, and the vectors of numbers that PostgreSQL
+//! shows without braces.
 
 use datafusion::sql::sqlparser::ast::{self, Array, DataType, Expr, SelectItem, SetExpr, Value};
 
@@ -10,8 +10,8 @@ use crate::statement::names::fold;
 /// Columns of vectors of numbers.
 const VECTORS: [&str; 5] = ["indclass", "indcollation", "indkey", "proargtypes", "stxkeys"];
 
-/// What a cast to a list of numbers of the catalog's types becomes; None: it is another, or of something else than a list that
-/// is written out.
+/// What a cast to a list of numbers of the catalog's types becomes; None: it is another, or of something else than a
+/// list that is written out.
 pub(super) fn list_of_numbers(expression: &Expr, data_type: &DataType) -> Option<Expr> {
     let DataType::Array(ast::ArrayElemTypeDef::SquareBracket(item, _)) = data_type else {
         return None;

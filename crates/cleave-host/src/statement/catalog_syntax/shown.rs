@@ -1,5 +1,5 @@
-//! `'t'::regclass` in the list of a query: what is shown is the name, as it must be written where the session is, and what is
-//! computed with the number.
+//! `'t'::regclass` in the list of a query: what is shown is the name, as it must be written where the session is, and
+//! what is computed with the number.
 
 use datafusion::sql::sqlparser::ast::{Expr, SelectItem, SetExpr};
 

@@ -1,7 +1,8 @@
 //! CREATE INDEX: the parser's tree in, names of a table and its columns out.
 //!
 //! Every clause that Cleave does not have is refused by name. `CONCURRENTLY` is taken because it says what holds
-//! anyway: a build keeps nobody from reading or writing the table while it reads it. `USING btree` says what kind it is.
+//! anyway: a build keeps nobody from reading or writing the table while it reads it. `USING btree` says what kind it
+//! is.
 
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 

@@ -6,12 +6,12 @@
 //!       SELECT t.b, beside0 + 1, "beside1 0" AS a, "beside1 1" AS n FROM rows AS t                          (what is listed of them)
 //! ```
 //!
-//! 1. [`Beside::of`] finds what RETURNING names that is no column of the table, and [`Beside::items`] has the query for the rows list
-//!    it behind their columns, so that it is what the row's first match says.
+//! 1. [`Beside::of`] finds what RETURNING names that is no column of the table, and [`Beside::items`] has the query for
+//!    the rows list it behind their columns, so that it is what the row's first match says.
 //! 2. [`Beside::returned`] is the query over these rows, and the rows with all of these columns.
 //!
-//! A name without a table is the changed row's where its table has such a column; the query for the rows lists it all the same, so that one
-//! which another table has too is refused as ambiguous.
+//! A name without a table is the changed row's where its table has such a column; the query for the rows lists it all
+//! the same, so that one which another table has too is refused as ambiguous.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -88,7 +88,8 @@ impl Beside {
         items
     }
 
-    /// The query for what RETURNING lists, and the rows that it is over: `rows` of the table, with `beside`, what stands beside each.
+    /// The query for what RETURNING lists, and the rows that it is over: `rows` of the table, with `beside`, what
+    /// stands beside each.
     ///
     /// # Errors
     /// What a query cannot have.
@@ -224,8 +225,8 @@ fn slot_name(number: usize) -> ast::Ident {
     ast::Ident::with_quote('"', format!("{BESIDE}{number}"))
 }
 
-/// Puts names of their own in the places of columns that are not the table's. In a subquery a name without a table is one of its own, or
-/// the changed row's.
+/// Puts names of their own in the places of columns that are not the table's. In a subquery a name without a table is
+/// one of its own, or the changed row's.
 struct Columns<'a> {
     beside: &'a mut Beside,
     schema: &'a TableSchema,

@@ -1,12 +1,13 @@
-//! `SET (a, b) = row`: a row that is written out gives each column its value; a query runs once for each row that changes, and what it gives
-//! comes as one value, which is taken apart when it is there.
+//! `SET (a, b) = row`: a row that is written out gives each column its value; a query runs once for each row that
+//! changes, and what it gives comes as one value, which is taken apart when it is there.
 //!
 //! ```text
 //!  UPDATE t SET (b, c) = (SELECT u.x, u.y FROM u WHERE u.a = t.a)
 //!    ─▶ SELECT t.VID, t.a, NULL, NULL, (SELECT struct(u.x, u.y) FROM u WHERE u.a = t.a) AS row0 FROM target AS t
 //! ```
 //!
-//! So the values of one row are of one row of the query, whatever order it gives its rows in, and where it gives none they are NULL.
+//! So the values of one row are of one row of the query, whatever order it gives its rows in, and where it gives none
+//! they are NULL.
 
 use std::ops::ControlFlow;
 
@@ -104,7 +105,8 @@ pub(super) fn row_items(assignments: &[Assignment]) -> Vec<SelectItem> {
     items.collect()
 }
 
-/// The columns of the table that `schema` describes, which are the first of `batch`, with the values of the rows that stand behind them.
+/// The columns of the table that `schema` describes, which are the first of `batch`, with the values of the rows that
+/// stand behind them.
 ///
 /// # Errors
 /// [`Error::Invalid`] for rows of more or fewer values.

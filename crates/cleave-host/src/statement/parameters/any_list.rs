@@ -1,7 +1,7 @@
 //! Parameters that are lists: `= ANY ($1)` and `<> ALL ($1)`, as drivers write what people write as IN.
 //!
-//! Where the value is known the comparison becomes IN with the list's items, and before that IN with the parameter as its one
-//! item, which tells the item's type. So nothing behind this file knows of lists.
+//! Where the value is known the comparison becomes IN with the list's items, and before that IN with the parameter as
+//! its one item, which tells the item's type. So nothing behind this file knows of lists.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -107,7 +107,8 @@ pub(crate) fn list_places(query: &ast::Query) -> Result<BTreeSet<usize>> {
 }
 
 impl Parameter {
-    /// A list of items of `column_type`, one that [`parameter_type`](super::parameter_type) gives, from its text; None: NULL.
+    /// A list of items of `column_type`, one that [`parameter_type`](super::parameter_type) gives, from its text; None:
+    /// NULL.
     ///
     /// # Errors
     /// [`ValueError`] where it is no list, or an item is no value of the type.

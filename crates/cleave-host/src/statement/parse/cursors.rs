@@ -1,7 +1,7 @@
 //! DECLARE … CURSOR, FETCH, MOVE and CLOSE: tokens in, [`Declare`] and [`Fetch`] out.
 //!
-//! Deliberately absent: BINARY, and every way back (SCROLL, PRIOR, BACKWARD, …): rows are computed as they are fetched, and none is
-//! kept.
+//! Deliberately absent: BINARY, and every way back (SCROLL, PRIOR, BACKWARD, …): rows are computed as they are fetched,
+//! and none is kept.
 //!
 //! Source: PostgreSQL's manual, "DECLARE", "FETCH", "MOVE", "CLOSE".
 

@@ -1,5 +1,5 @@
-//! What the parser crate does not read of foreign keys: SET CONSTRAINTS, and the columns of ON DELETE SET NULL and SET DEFAULT, which are
-//! taken out of a script's tokens and given to the foreign key before them.
+//! What the parser crate does not read of foreign keys: SET CONSTRAINTS, and the columns of ON DELETE SET NULL and SET
+//! DEFAULT, which are taken out of a script's tokens and given to the foreign key before them.
 //!
 //! Source: PostgreSQL's manual, "SET CONSTRAINTS" and "CREATE TABLE".
 

@@ -1,7 +1,7 @@
 //! Identity columns: their options in any order, and what ALTER TABLE does with them, which the crate does not know.
 //!
-//! Options of CREATE TABLE are put in the order in which the crate reads them; it refuses what it does not know, and what comes
-//! twice. An ALTER TABLE whose first action is about an identity is read here, and has no others.
+//! Options of CREATE TABLE are put in the order in which the crate reads them; it refuses what it does not know, and
+//! what comes twice. An ALTER TABLE whose first action is about an identity is read here, and has no others.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 

@@ -1,5 +1,5 @@
-//! Locking clauses of queries, as far as the parser crate does not read them, and LOCK TABLE: tokens in, tokens that it reads or
-//! [`LockTable`] out.
+//! Locking clauses of queries, as far as the parser crate does not read them, and LOCK TABLE: tokens in, tokens that it
+//! reads or [`LockTable`] out.
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause" and "LOCK".
 
@@ -25,8 +25,8 @@ pub struct LockTable {
     pub nowait: bool,
 }
 
-/// Writes `FOR [NO KEY] UPDATE | [KEY] SHARE [OF a, b]` as the parser crate reads it: without KEY, and with one name behind OF
-/// that says all of it.
+/// Writes `FOR [NO KEY] UPDATE | [KEY] SHARE [OF a, b]` as the parser crate reads it: without KEY, and with one name
+/// behind OF that says all of it.
 pub(super) fn lower_locking_clauses(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let is_lock = |token: &TokenWithSpan| {
         let keyword = keyword(&token.token);
@@ -63,7 +63,8 @@ fn keyword(token: &Token) -> Keyword {
     }
 }
 
-/// Whether the last thing in `tokens` is the list of a SELECT without FROM: the parser crate takes FOR for a name there.
+/// Whether the last thing in `tokens` is the list of a SELECT without FROM: the parser crate takes FOR for a name
+/// there.
 fn ends_in_list(tokens: &[TokenWithSpan]) -> bool {
     let mut depth = 0_usize;
     let mut spoken = tokens.iter().rev().filter(|token| is_solid(token));

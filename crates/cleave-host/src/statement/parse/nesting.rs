@@ -1,5 +1,5 @@
-//! How deep a statement nests: parentheses around parentheses are taken away, long chains of AND and OR become shallow trees, and what is
-//! too deep all the same is refused.
+//! How deep a statement nests: parentheses around parentheses are taken away, long chains of AND and OR become shallow
+//! trees, and what is too deep all the same is refused.
 //!
 //! ```text
 //!  (((a)))               ─▶ (a)
@@ -7,9 +7,9 @@
 //!  ((a AND b) AND c) …   ─▶ the same
 //! ```
 //!
-//! The parser, the walks over its tree and the engine's over theirs take more stack where they need it; dropping, comparing and writing a
-//! tree, and evaluating an expression, call themselves once a level on the stack that there is. [`LEVELS_MAX`] is what these
-//! take on a thread of 2 MiB.
+//! The parser, the walks over its tree and the engine's over theirs take more stack where they need it; dropping,
+//! comparing and writing a tree, and evaluating an expression, call themselves once a level on the stack that there is.
+//! [`LEVELS_MAX`] is what these take on a thread of 2 MiB.
 //!
 //! AND and OR are associative, also of NULL, and their operands stay in their order.
 

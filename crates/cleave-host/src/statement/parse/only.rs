@@ -1,5 +1,5 @@
-//! `FROM ONLY t`: no table is made of others, so ONLY says nothing, and the parser crate does not read it. Tokens in, tokens
-//! without it out.
+//! `FROM ONLY t`: no table is made of others, so ONLY says nothing, and the parser crate does not read it. Tokens in,
+//! tokens without it out.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 

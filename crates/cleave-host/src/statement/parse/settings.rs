@@ -18,7 +18,8 @@ pub enum Scope {
 }
 
 impl Reader<'_> {
-    /// SET [SESSION | LOCAL] name { TO | = } { value [, ...] | DEFAULT }, SET TIME ZONE value, SET NAMES value, SET SCHEMA value; SET TRANSACTION and the like.
+    /// SET [SESSION | LOCAL] name { TO | = } { value [, ...] | DEFAULT }, SET TIME ZONE value, SET NAMES value, SET
+    /// SCHEMA value; SET TRANSACTION and the like.
     pub(super) fn set(&mut self) -> Result<Statement> {
         self.parser.advance_token();
         if self.take("transaction") {

@@ -1,12 +1,12 @@
-//! `x BETWEEN SYMMETRIC a AND b`, which the parser crate does not read: tokens in, tokens that it reads, and of what it made of them what is
-//! meant. `BETWEEN ASYMMETRIC` is BETWEEN.
+//! `x BETWEEN SYMMETRIC a AND b`, which the parser crate does not read: tokens in, tokens that it reads, and of what it
+//! made of them what is meant. `BETWEEN ASYMMETRIC` is BETWEEN.
 //!
 //! ```text
 //!  x BETWEEN SYMMETRIC a + 1 AND b ─▶ x BETWEEN symmetric(a + 1) AND b ─▶ (x BETWEEN a + 1 AND b OR x BETWEEN b AND a + 1)
 //! ```
 //!
-//! Source: PostgreSQL's manual, "Comparison Functions and Operators": the first bound ends at the first AND outside of parentheses and
-//! of CASE.
+//! Source: PostgreSQL's manual, "Comparison Functions and Operators": the first bound ends at the first AND outside of
+//! parentheses and of CASE.
 
 use std::ops::ControlFlow;
 

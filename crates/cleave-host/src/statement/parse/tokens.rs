@@ -1,4 +1,5 @@
-//! What is asked of the tokens of a script before the parser crate has them: clauses that it does not know are taken out, or lowered.
+//! What is asked of the tokens of a script before the parser crate has them: clauses that it does not know are taken
+//! out, or lowered.
 
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
@@ -6,8 +7,8 @@ use crate::error::{Error, Fault, Result};
 use crate::statement::locking::HIDDEN;
 use crate::statement::names::position_of;
 
-/// Refuses names with the sign by which plans tell names of their own, such as that of the rows that a statement changes:
-/// nobody may name these, whose rights they would pass by.
+/// Refuses names with the sign by which plans tell names of their own, such as that of the rows that a statement
+/// changes: nobody may name these, whose rights they would pass by.
 ///
 /// # Errors
 /// [`Error::Invalid`].

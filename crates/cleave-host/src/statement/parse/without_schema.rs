@@ -45,8 +45,8 @@ pub(crate) fn names_without_schema(text: &str) -> WithoutSchema {
     found.found
 }
 
-/// Notes the tables of `COPY t …` and `LOCK TABLE t, …`, which the parser crate does not read as they are read here. False: the
-/// statement is another.
+/// Notes the tables of `COPY t …` and `LOCK TABLE t, …`, which the parser crate does not read as they are read here.
+/// False: the statement is another.
 fn note_listed(text: &str, found: &mut Bare) -> bool {
     let first = text.trim_start().get(..4).unwrap_or_default();
     if !["copy", "lock"].into_iter().any(|word| first.eq_ignore_ascii_case(word)) {

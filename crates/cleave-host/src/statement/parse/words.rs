@@ -1,5 +1,5 @@
-//! What PostgreSQL says in one word and the parser crate does not read: `TABLE t` is `SELECT * FROM t`, `current_role` and `current_schema`
-//! are functions without parentheses, ABORT is ROLLBACK. Tokens in, tokens that it reads out.
+//! What PostgreSQL says in one word and the parser crate does not read: `TABLE t` is `SELECT * FROM t`, `current_role`
+//! and `current_schema` are functions without parentheses, ABORT is ROLLBACK. Tokens in, tokens that it reads out.
 //!
 //! Source: PostgreSQL's manual, "SELECT", "System Information Functions", "ABORT".
 

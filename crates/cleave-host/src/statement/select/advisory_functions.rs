@@ -1,7 +1,8 @@
 //! `pg_advisory_lock` and its like, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are futures: whoever
-//! waits for a lock keeps no thread from others. A lock is a `bigint`, or two `integer`s: two different spaces, as in PostgreSQL.
+//! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are
+//! futures: whoever waits for a lock keeps no thread from others. A lock is a `bigint`, or two `integer`s: two
+//! different spaces, as in PostgreSQL.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! `pg_cancel_backend`, `pg_terminate_backend` and `pg_sleep`, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are futures, as
-//! [advisory locks](super::advisory_functions) are: whoever sleeps keeps no thread from others.
+//! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are
+//! futures, as [advisory locks](super::advisory_functions) are: whoever sleeps keeps no thread from others.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Expressions over one row of a table, compiled once for any values of parameters: what SET says of a row that is found without
-//! a plan.
+//! Expressions over one row of a table, compiled once for any values of parameters: what SET says of a row that is
+//! found without a plan.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

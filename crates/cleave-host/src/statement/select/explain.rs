@@ -297,8 +297,8 @@ impl Tail {
     }
 }
 
-/// What is predicted of each order of joins with its best split, and by how much the chosen one is sooner than the one with the
-/// least work, which is the first.
+/// What is predicted of each order of joins with its best split, and by how much the chosen one is sooner than the one
+/// with the least work, which is the first.
 fn order_lines(orders: &ComparedOrders) -> Vec<(String, String)> {
     let first_s = orders.planned.first().map_or(0.0, |order| order.finish_s);
     let line = |(place, order): (usize, &PricedOrder)| {
@@ -519,8 +519,8 @@ fn plan_nodes(
     nodes
 }
 
-/// A dense aggregate takes whole pages from its scan. The operators between the two see none of these rows, so a count of
-/// zero there says nothing.
+/// A dense aggregate takes whole pages from its scan. The operators between the two see none of these rows, so a count
+/// of zero there says nothing.
 fn leave_out_bypassed(nodes: &mut [PlanNode]) {
     let mut dense_depth = None;
     for node in nodes {
@@ -587,8 +587,8 @@ fn device_metrics(fragment: &FragmentExec) -> Vec<MetricsSet> {
     together
 }
 
-/// The nodes of `fragment` from `plan` on; what is broadcast beneath the leaf that names it. `metrics` holds those of the nodes to
-/// come, the next one last.
+/// The nodes of `fragment` from `plan` on; what is broadcast beneath the leaf that names it. `metrics` holds those of
+/// the nodes to come, the next one last.
 fn collect_device(
     plan: &Arc<dyn ExecutionPlan>,
     depth: usize,

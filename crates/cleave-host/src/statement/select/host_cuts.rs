@@ -287,8 +287,8 @@ fn limits<'a>(
     }
 }
 
-/// The figures of host, the device `id` and the link between them. They are measured where the statement reads enough for
-/// the choice to matter; else what is not known is assumed.
+/// The figures of host, the device `id` and the link between them. They are measured where the statement reads enough
+/// for the choice to matter; else what is not known is assumed.
 async fn profile(context: &StatementContext, id: DeviceId) -> Result<Profile, Error> {
     let database = context.database();
     let bytes: u64 = context.inputs().iter().map(|input| input.input.bytes_left()).sum();
@@ -306,8 +306,8 @@ fn nowhere(reason: String) -> ScanShare {
 }
 
 impl HostCuts {
-    /// Bytes of the chunks that `scan` reads of the pages of `input`, of whose rows its predicate leaves `rows_kept`, and of
-    /// these bytes, those in the buffer pool.
+    /// Bytes of the chunks that `scan` reads of the pages of `input`, of whose rows its predicate leaves `rows_kept`,
+    /// and of these bytes, those in the buffer pool.
     fn chunk_bytes(
         &self,
         scan: &TableScanExec,
@@ -345,8 +345,8 @@ impl HostCuts {
         (chunk_bytes, held_bytes)
     }
 
-    /// Bytes of the chunks of `columns`: for each row, of those whose pages ANALYZE has looked at, and of the others the share
-    /// of a page's bytes by their types.
+    /// Bytes of the chunks of `columns`: for each row, of those whose pages ANALYZE has looked at, and of the others
+    /// the share of a page's bytes by their types.
     fn column_bytes(&self, input: &PlannedInput, columns: &[ColumnRef]) -> (f64, f64) {
         let table = &input.table;
         let known = self.context.statistics(table);

@@ -4,15 +4,16 @@
 //!  conditions ─▶ ColumnBounds, a column each ─▶ KeyRanges of each index ─▶ fences: too many? ─▶ VIDs ─▶ pages
 //! ```
 //!
-//! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above; NULL,
-//!    which index keys hold as one more value, or not.
+//! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above;
+//!    NULL, which index keys hold as one more value, or not.
 //! 2. [`ranges`] turns it into ranges of an index's keys: equal values of its first columns, then one range.
-//! 3. [`choose`] leaves out an index whose fences, or the table's statistics, say already that too many entries lie there, reads the entries of the
-//!    best one that is left, up to the number at which a scan of the table is better, and finds the rows' pages.
+//! 3. [`choose`] leaves out an index whose fences, or the table's statistics, say already that too many entries lie
+//!    there, reads the entries of the best one that is left, up to the number at which a scan of the table is better,
+//!    and finds the rows' pages.
 //!
 //! Where the scan will most likely run on a device behind a link, step 3 may leave reading the index to it
-//! ([`is_cheaper_there`]): then pages of the index do not cross the link, nor does planning wait for them, and what crosses
-//! are the names of all pages of the table that zone maps leave, instead of few.
+//! ([`is_cheaper_there`]): then pages of the index do not cross the link, nor does planning wait for them, and what
+//! crosses are the names of all pages of the table that zone maps leave, instead of few.
 //!
 //! The number is that of rows which, spread at random, would touch half of the pages that zone maps leave: a page that
 //! is read at all is read for the whole column. So the entries read are never many, and planning may read them. The
@@ -54,8 +55,8 @@ const RANGE_COUNT_MAX: usize = 256;
 const EXPECTED_TOO_MANY: f64 = 4.0;
 /// Of the pages that zone maps leave, the part that random rows touch when an index stops to pay: ln 2 rows a page.
 const ROWS_PER_PAGE: f64 = std::f64::consts::LN_2;
-/// Where the scan reads the index, it looks at one row in so many at most: reading an entry costs about what it costs to
-/// evaluate conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
+/// Where the scan reads the index, it looks at one row in so many at most: reading an entry costs about what it costs
+/// to evaluate conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
 const ROWS_PER_ENTRY: u64 = 64;
 /// What the name of a page takes in a request.
 const PAGE_NAME_BYTES: u64 = 48;
@@ -128,7 +129,8 @@ pub(super) async fn choose(
     Ok(input.restricted(&rows, choice))
 }
 
-/// The keys of an index among which all rows are, there or not, for which `filters` hold; None: their conditions give none.
+/// The keys of an index among which all rows are, there or not, for which `filters` hold; None: their conditions give
+/// none.
 pub(super) fn spans(table: &TableState, filters: &[Expr]) -> Option<Vec<KeySpan>> {
     let bounds = bounds(&table.schema, filters);
     let tablet = table.tablets.first()?;
@@ -170,7 +172,8 @@ async fn found(
     Ok(rows.filter(|rows| rows.len() <= limit))
 }
 
-/// The device that may read an index of `input` by itself: the only one, behind a link, that runs fragments of this build.
+/// The device that may read an index of `input` by itself: the only one, behind a link, that runs fragments of this
+/// build.
 async fn device_that_may(context: &StatementContext, input: &PlannedInput) -> Option<DeviceId> {
     let devices = input.devices();
     let mut devices = devices.iter();
@@ -340,8 +343,8 @@ fn best_index(
     best.map(|(_, candidate)| candidate)
 }
 
-/// The ranges of keys of `shape` in which all rows lie that satisfy `bounds`, and how many columns they give by equality
-/// alone; None: the first column is not bound.
+/// The ranges of keys of `shape` in which all rows lie that satisfy `bounds`, and how many columns they give by
+/// equality alone; None: the first column is not bound.
 fn ranges(
     shape: &IndexShape,
     bounds: &BTreeMap<u32, ColumnBounds>,

@@ -1,11 +1,12 @@
 //! Which scans may go through an index by the keys of the joins above them: a plan in, offers for its inputs out.
 //!
-//! A hash join hands the keys of its build side down to the scans that its probe side's keys come from, while it runs. Where
-//! such a column is the first one of an index, the scan is offered the index; it asks it once it knows the keys, where it
-//! runs, if that pays then ([`cleave_fragment::narrowing`]). Nothing is read here, and nothing of the plan changes.
+//! A hash join hands the keys of its build side down to the scans that its probe side's keys come from, while it runs.
+//! Where such a column is the first one of an index, the scan is offered the index; it asks it once it knows the keys,
+//! where it runs, if that pays then ([`cleave_fragment::narrowing`]). Nothing is read here, and nothing of the plan
+//! changes.
 //!
-//! Deliberately absent: keys of expressions; further columns of an index, whose keys come one by one and not in pairs; a
-//! scan for which conditions have chosen an index already.
+//! Deliberately absent: keys of expressions; further columns of an index, whose keys come one by one and not in pairs;
+//! a scan for which conditions have chosen an index already.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use super::statement_context::StatementContext;
 use crate::catalog::TableState;
 use crate::settings::When;
 
-/// Pages that a scan must have before an index is offered: one is read in any case, or the join's zone maps leave it out.
+/// Pages that a scan must have before an index is offered: one is read in any case, or the join's zone maps leave it
+/// out.
 const PAGES_MIN: usize = 2;
 /// A larger index is not offered: the names of its pages would take more than what a scan may save.
 const INDEX_PAGES_MAX: usize = 1 << 14;

@@ -6,8 +6,9 @@
 //! | `hash` | BNLJ, which fills its buffer with a hash table, and GHJ: where the table outgrows its memory, it is divided |
 //! | `hash` with an index on the other side's key | BNLIJ: the scan there looks the keys up ([`index_offers`](super::index_offers)) |
 //!
-//! [`as_nested_loops`] acts on the logical plan, after joins are ordered: an equality becomes a condition as any other, so that the
-//! engine has nothing to hash. [`check_hashed`] looks at the physical plan. Both hold above and below cuts, which are placed later.
+//! [`as_nested_loops`] acts on the logical plan, after joins are ordered: an equality becomes a condition as any other,
+//! so that the engine has nothing to hash. [`check_hashed`] looks at the physical plan. Both hold above and below cuts,
+//! which are placed later.
 //!
 //! `NOT IN` over a subquery keeps its hash join: what it says of NULLs, no pair tells.
 

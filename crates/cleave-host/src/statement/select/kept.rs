@@ -1,17 +1,18 @@
-//! Plans that are kept: a query over a few rows in memory, planned once and run for any rows and any values of its parameters.
+//! Plans that are kept: a query over a few rows in memory, planned once and run for any rows and any values of its
+//! parameters.
 //!
 //! ```text
 //!  SELECT b FROM t WHERE a >= $1 ORDER BY b ─▶ plan over a slot with t's columns and one for each parameter ─▶ steps
 //!     rows of t in an index range, values ─▶ slot ─▶ steps ─▶ rows
 //! ```
 //!
-//! 1. [`keep`] binds, rewrites and plans the query by the rules of every other one; its tables are [slots](Slot), its parameters
-//!    columns of the first of them.
-//! 2. [`KeptPlan::run`] is given the rows: [`KeptPlan::input`] says which columns it reads. A plan of filters, projections,
-//!    sorts and aggregates without groups is [steps](Step), each one call; any other is executed as it is.
+//! 1. [`keep`] binds, rewrites and plans the query by the rules of every other one; its tables are [slots](Slot), its
+//!    parameters columns of the first of them.
+//! 2. [`KeptPlan::run`] is given the rows: [`KeptPlan::input`] says which columns it reads. A plan of filters,
+//!    projections, sorts and aggregates without groups is [steps](Step), each one call; any other is executed as it is.
 //!
-//! Invariant: such a plan holds nothing of any state. What it says of rows is what a plan over the whole table says of them; which
-//! rows it is given is the [range's](crate::range_path) matter.
+//! Invariant: such a plan holds nothing of any state. What it says of rows is what a plan over the whole table says of
+//! them; which rows it is given is the [range's](crate::range_path) matter.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -148,7 +149,8 @@ pub(crate) async fn keep(
 }
 
 impl KeptPlan {
-    /// Places of the columns of the first table that the plan reads, behind which are the parameters, and these columns.
+    /// Places of the columns of the first table that the plan reads, behind which are the parameters, and these
+    /// columns.
     pub(crate) fn input(&self) -> (&[usize], &SchemaRef) {
         let (places, schema) = &self.input;
         (places, schema)

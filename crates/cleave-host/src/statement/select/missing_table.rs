@@ -1,4 +1,5 @@
-//! A column of a table that a query does not read, or calls otherwise: what the engine takes for a column that is not there.
+//! A column of a table that a query does not read, or calls otherwise: what the engine takes for a column that is not
+//! there.
 //!
 //! Source: PostgreSQL, `parser/parse_relation.c`, `errorMissingRTE`.
 

@@ -5,12 +5,12 @@
 //!    tablets and zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
 //! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
 //! 4. the engine makes a physical plan, the scans of which are offered indexes for the keys of joins
-//!    ([`index_offers`]); [`place_cuts`](cleave_plan::split::place_cuts) divides it; where the settings ask for it, steps 3 and 4
-//!    are done for several orders, and the best is taken ([`order_and_split`]);
+//!    ([`index_offers`]); [`place_cuts`](cleave_plan::split::place_cuts) divides it; where the settings ask for it,
+//!    steps 3 and 4 are done for several orders, and the best is taken ([`order_and_split`]);
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
 //!
-//! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is known
-//! before they have values; with values, it is planned as any other, for these.
+//! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is
+//! known before they have values; with values, it is planned as any other, for these.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -213,7 +213,8 @@ struct Bound {
     parts: Vec<BoundPart>,
 }
 
-/// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its parameters.
+/// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its
+/// parameters.
 async fn bind(
     database: &Arc<Database>,
     settings: &Settings,
@@ -241,7 +242,8 @@ async fn context(
     Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
 }
 
-/// `query`, which reads the tables of `context`, as the engine takes it, in which `put` has put values in the places of its parameters, and the names of its columns.
+/// `query`, which reads the tables of `context`, as the engine takes it, in which `put` has put values in the places of
+/// its parameters, and the names of its columns.
 fn lowered(
     mut query: ast::Query,
     context: &StatementContext,

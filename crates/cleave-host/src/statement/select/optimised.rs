@@ -5,13 +5,13 @@
 //!                                  └──── kept ────┘     └──── anew, each time ──────────┘
 //! ```
 //!
-//! A query that comes a second time is kept, by its syntax tree. Its tables are slots then, and each time it is asked they are put
-//! in from the state that it reads. Which pages its conditions leave, the order of its joins, its operators and its split are found
-//! anew: these depend on rows (decision 0044).
+//! A query that comes a second time is kept, by its syntax tree. Its tables are slots then, and each time it is asked
+//! they are put in from the state that it reads. Which pages its conditions leave, the order of its joins, its
+//! operators and its split are found anew: these depend on rows (decision 0044).
 //!
-//! Invariants: a kept plan holds nothing of any state. It is the same whenever the tables that the query names have the same
-//! definitions: it has no function that may say something else next time or that looks at anything but its arguments, and no table
-//! but Cleave's.
+//! Invariants: a kept plan holds nothing of any state. It is the same whenever the tables that the query names have the
+//! same definitions: it has no function that may say something else next time or that looks at anything but its
+//! arguments, and no table but Cleave's.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -176,7 +176,8 @@ fn kept_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
     with_sources(optimised.clone(), &slot)
 }
 
-/// Whether `expr` by itself always says the same of the same arguments; no function does that was made for one statement.
+/// Whether `expr` by itself always says the same of the same arguments; no function does that was made for one
+/// statement.
 fn is_of_arguments_alone(expr: &Expr) -> bool {
     match expr {
         Expr::ScalarFunction(call) => call.func.signature().volatility == Volatility::Immutable,

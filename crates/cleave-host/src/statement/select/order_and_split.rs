@@ -1,13 +1,14 @@
-//! The order of inner joins and the cuts, chosen one after the other or together: an optimised plan in, a plan with its cuts out.
+//! The order of inner joins and the cuts, chosen one after the other or together: an optimised plan in, a plan with its
+//! cuts out.
 //!
-//! 1. [`reorder_joins`] finds the order with the least work; [`Planning::physical`] makes a physical plan of it; [`place_cuts`] finds
-//!    the split that is predicted to be done first.
-//! 2. With `join_order_with_split`, other orders that a device could prefer are looked at ([`Reordered::others`]), by what the scans of
-//!    the first plan cost on either side. The most promising becomes a physical plan with cuts of its own, and is taken where it is
-//!    clearly sooner than the first.
+//! 1. [`reorder_joins`] finds the order with the least work; [`Planning::physical`] makes a physical plan of it;
+//!    [`place_cuts`] finds the split that is predicted to be done first.
+//! 2. With `join_order_with_split`, other orders that a device could prefer are looked at ([`Reordered::others`]), by
+//!    what the scans of the first plan cost on either side. The most promising becomes a physical plan with cuts of its
+//!    own, and is taken where it is clearly sooner than the first.
 //!
-//! Orders are compared where splits are: under `split = auto` with the strategy `makespan`, behind a link. The published equations
-//! (`paper`) take the order as it comes.
+//! Orders are compared where splits are: under `split = auto` with the strategy `makespan`, behind a link. The
+//! published equations (`paper`) take the order as it comes.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::settings::{JoinMethod, JoinOrder, Settings, When};
 
-/// Another order must be predicted to take at most this share of the time: it was chosen for its cuts, and joins more rows.
+/// Another order must be predicted to take at most this share of the time: it was chosen for its cuts, and joins more
+/// rows.
 const SOONER_SHARE: f64 = 0.9;
 
 /// A plan with its cuts, and what it was chosen from.

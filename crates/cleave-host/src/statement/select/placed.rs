@@ -1,7 +1,8 @@
 //! Where in a query what is wrong with it stands: an error of binding it in, the same with its position out.
 //!
-//! The engine says what is wrong by name. The place is the first in the text where that name stands as what it is wrong as: a column, a
-//! table or a function. What the engine says in its own words of a missing function or group is said in PostgreSQL's.
+//! The engine says what is wrong by name. The place is the first in the text where that name stands as what it is wrong
+//! as: a column, a table or a function. What the engine says in its own words of a missing function or group is said in
+//! PostgreSQL's.
 
 use std::ops::ControlFlow;
 

@@ -1,9 +1,9 @@
 //! The morsels of one scan: a table and its predicate in, the pages that may have matches out.
 //!
 //! Pages whose zones rule out every row are left out before anything is read or sent. Where an index was asked, all
-//! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan asks
-//! the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants; and by
-//! an index that was offered ([`OfferedIndex`]), which the scan may ask by these keys.
+//! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan
+//! asks the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants;
+//! and by an index that was offered ([`OfferedIndex`]), which the scan may ask by these keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -207,7 +207,8 @@ impl PlannedInput {
         &self.offered
     }
 
-    /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local media.
+    /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local
+    /// media.
     pub fn narrowings(&self, number: u32, is_near: bool) -> Vec<Narrowing> {
         let Some(planned) = &self.narrowing else {
             return self.offered.iter().map(|index| self.by_keys(number, index, is_near)).collect();

@@ -3,8 +3,9 @@
 //! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of
 //! one name. PostgreSQL names it by what it is (`count`, `?column?`) and takes any number of a name. So:
 //!
-//! 1. [`ResultNames::take`] names the columns of the queries within the query ([`name_columns`]), notes the names of the
-//!    outermost list, and gives the second column of a name in it a hidden alias, so that the engine takes the list;
+//! 1. [`ResultNames::take`] names the columns of the queries within the query ([`name_columns`]), notes the names of
+//!    the outermost list, and gives the second column of a name in it a hidden alias, so that the engine takes the
+//!    list;
 //! 2. [`ResultNames::apply`] puts the noted names on the result.
 //!
 //! Source: PostgreSQL's documentation, "Select Lists"; its rule for unnamed columns.

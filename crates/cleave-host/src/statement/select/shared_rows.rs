@@ -5,15 +5,15 @@
 //!  reader 1 ──▶ place 0 ┘          in memory, or in a temporary file
 //! ```
 //!
-//! 1. Nothing runs before a reader asks. A reader that has read all that there is drives the query itself, up to the next batch; the
-//!    others are woken then. So it goes no further than the one who is furthest, and one that is never asked, that stops early or is
-//!    dropped holds nobody up.
-//! 2. Batches are kept as long as the statement, since a reader may begin late, or again. What they take is taken from the memory of
-//!    queries; where that does not suffice, they go to a temporary file, the oldest first.
+//! 1. Nothing runs before a reader asks. A reader that has read all that there is drives the query itself, up to the
+//!    next batch; the others are woken then. So it goes no further than the one who is furthest, and one that is never
+//!    asked, that stops early or is dropped holds nobody up.
+//! 2. Batches are kept as long as the statement, since a reader may begin late, or again. What they take is taken from
+//!    the memory of queries; where that does not suffice, they go to a temporary file, the oldest first.
 //! 3. An error of the query is the error of each reader.
 //!
-//! Invariant: whoever drives the query holds no lock while it waits. A reader that finds another one driving has said before how it
-//! is to be woken, and is, when that one lets go.
+//! Invariant: whoever drives the query holds no lock while it waits. A reader that finds another one driving has said
+//! before how it is to be woken, and is, when that one lets go.
 
 use std::fmt;
 use std::fs::File;
@@ -131,7 +131,8 @@ impl Wake for Readers {
 }
 
 impl SharedRows {
-    /// The rows of `query`, which WITH calls `name`; `columns` are the places of its columns among all that it was bound with.
+    /// The rows of `query`, which WITH calls `name`; `columns` are the places of its columns among all that it was
+    /// bound with.
     pub(super) fn new(
         name: String,
         columns: Vec<usize>,

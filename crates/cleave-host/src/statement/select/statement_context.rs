@@ -377,8 +377,8 @@ impl StatementContext {
         self.fragment_context_of(&inputs, None, BroadcastInputs::new())
     }
 
-    /// As [`Self::host_fragment_context`], for some inputs by their numbers. Of an input that is `shared` with a device,
-    /// morsels come from that source, and nothing tells which come next. `broadcasts` are there already.
+    /// As [`Self::host_fragment_context`], for some inputs by their numbers. Of an input that is `shared` with a
+    /// device, morsels come from that source, and nothing tells which come next. `broadcasts` are there already.
     pub fn fragment_context_of(
         &self,
         inputs: &[(u32, StatementInput)],

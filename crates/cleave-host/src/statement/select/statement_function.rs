@@ -22,8 +22,8 @@ pub(super) struct StatementFunction<C, K = ()> {
 }
 
 impl<C, K> StatementFunction<C, K> {
-    /// A function of any arguments, which it judges itself. It is never immutable: [plans with it](super::optimised) are one
-    /// statement's.
+    /// A function of any arguments, which it judges itself. It is never immutable: [plans with it](super::optimised)
+    /// are one statement's.
     pub(super) fn new(
         name: &'static str,
         volatility: Volatility,

@@ -1,8 +1,8 @@
 //! Views in queries: a view's text in, its plan in the place of its name out.
 //!
-//! The plan is made when a query that names the view is bound, on the tables of that query's own state, and stands where a scan would:
-//! it is optimised and cut with the rest. Its columns are found by the names that the view's query had for them when it was made, so a
-//! `*` in it goes on to mean the columns of then.
+//! The plan is made when a query that names the view is bound, on the tables of that query's own state, and stands
+//! where a scan would: it is optimised and cut with the rest. Its columns are found by the names that the view's query
+//! had for them when it was made, so a `*` in it goes on to mean the columns of then.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -61,8 +61,8 @@ pub(super) fn note_tables(
     Ok(())
 }
 
-/// `view` as the engine's planner takes it. Its query names what the view was made of, whatever has these names in the session:
-/// a temporary table or view would otherwise be read with the rights of the view's owner.
+/// `view` as the engine's planner takes it. Its query names what the view was made of, whatever has these names in the
+/// session: a temporary table or view would otherwise be read with the rights of the view's owner.
 ///
 /// # Errors
 /// Those of binding its query.
@@ -123,7 +123,8 @@ impl TableProvider for ViewPlan {
         TableType::View
     }
 
-    /// Once for each time that the view is named. None: the statement has too many operators by now, which is said when it is bound.
+    /// Once for each time that the view is named. None: the statement has too many operators by now, which is said when
+    /// it is bound.
     fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
         planning::has_room_for(self.operator_count).then_some(Cow::Borrowed(&self.plan))
     }

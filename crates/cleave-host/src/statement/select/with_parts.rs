@@ -1,5 +1,5 @@
-//! Queries of WITH that run once ([`shared_with`](crate::statement::shared_with)): a query with marks in; out, its plan over tables
-//! that stand for them, and a plan of each of them.
+//! Queries of WITH that run once ([`shared_with`](crate::statement::shared_with)): a query with marks in; out, its plan
+//! over tables that stand for them, and a plan of each of them.
 //!
 //! ```text
 //!  WITH x AS (q) … FROM x JOIN x AS y …
@@ -9,9 +9,11 @@
 //!    runs       each WithScanExec reads the rows of part 0 ─────▶ SharedRows, which run part 0 once
 //! ```
 //!
-//! 1. [`WithPlanner`] meets a mark while the engine binds the query, binds what is below it, and puts a [`PartTable`] in its place. So
-//!    however often it is used, it is bound once, and the plan that is optimised has one scan for each use.
-//! 2. [`optimised_parts`] finds which columns are read of each part, and optimises it; one of which nothing is read is left out.
+//! 1. [`WithPlanner`] meets a mark while the engine binds the query, binds what is below it, and puts a [`PartTable`]
+//!    in its place. So however often it is used, it is bound once, and the plan that is optimised has one scan for each
+//!    use.
+//! 2. [`optimised_parts`] finds which columns are read of each part, and optimises it; one of which nothing is read is
+//!    left out.
 //! 3. [`over`] puts the rows of the parts, [`SharedRows`], in the places of the tables that stand for them.
 //!
 //! A query that names columns of one around it has other rows for each row of that: it stays where it is.
@@ -220,8 +222,8 @@ pub(super) struct OptimisedPart {
     pub(super) plan: LogicalPlan,
 }
 
-/// Optimises those of `parts` that `main`, which is optimised, reads, directly or through others. One that comes later reads
-/// only those before it.
+/// Optimises those of `parts` that `main`, which is optimised, reads, directly or through others. One that comes later
+/// reads only those before it.
 pub(super) fn optimised_parts(
     state: &SessionState,
     main: &LogicalPlan,

@@ -8,11 +8,11 @@
 //!
 //! 1. A worker reads chunks of one [`Part`]. The next one goes to the part with the fewest workers that has chunks left
 //!    for it ([`next_part`]), so devices are at work at once, and the last parts get the workers that are left.
-//! 2. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a merge
-//!    takes a fragment's memory there.
+//! 2. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a
+//!    merge takes a fragment's memory there.
 //!
-//! Invariants: memory is that of [`WORKERS_MAX`] workers, who share what a statement may sort, however many tablets there
-//! are. When an error is told, no task is left that holds space.
+//! Invariants: memory is that of [`WORKERS_MAX`] workers, who share what a statement may sort, however many tablets
+//! there are. When an error is told, no task is left that holds space.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -223,8 +223,8 @@ impl PartBuild {
     }
 }
 
-/// The place of the part that gets the next worker: of those with a chunk left for each of their workers and for one more,
-/// the first one with the fewest. Of each part is given how many chunks are left, and how many workers it has.
+/// The place of the part that gets the next worker: of those with a chunk left for each of their workers and for one
+/// more, the first one with the fewest. Of each part is given how many chunks are left, and how many workers it has.
 fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
     let open = parts.iter().enumerate().filter(|(_, (chunks, workers))| chunks > workers);
     open.min_by_key(|(_, (_, workers))| *workers).map(|(place, _)| place)

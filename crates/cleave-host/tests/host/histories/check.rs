@@ -1,9 +1,10 @@
-//! What went wrong in a history of appends and reads: the transactions as clients saw them in, and Adya's phenomena out.
+//! What went wrong in a history of appends and reads: the transactions as clients saw them in, and Adya's phenomena
+//! out.
 //!
 //! 1. The lists as they are in the end tell in which order the appends to each came: the versions of a key.
 //! 2. Reads of what was rolled back, or of a part of what a transaction appended, are found at once.
-//! 3. Dependencies among those that have committed: who appended next (ww), who read what was appended (wr), who read what
-//!    the next append changed (rw). A cycle is named by the dependencies that it needs.
+//! 3. Dependencies among those that have committed: who appended next (ww), who read what was appended (wr), who read
+//!    what the next append changed (rw). A cycle is named by the dependencies that it needs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -141,7 +142,8 @@ fn lost(
     }
 }
 
-/// What the transaction at `place` has read of the list `key`, which in the end is `end`; it had itself appended `own` by then.
+/// What the transaction at `place` has read of the list `key`, which in the end is `end`; it had itself appended `own`
+/// by then.
 fn reads(
     history: &[Transaction],
     end: &[u64],

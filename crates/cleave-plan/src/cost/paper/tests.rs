@@ -1,7 +1,7 @@
 //! The equations against numbers worked by hand.
 //!
-//! The hardware: flash gives the host 100,000 pages a second and the device twice as many; a block crosses in half the time
-//! that the host takes to read one; the device copies at a tenth of the host's pace.
+//! The hardware: flash gives the host 100,000 pages a second and the device twice as many; a block crosses in half the
+//! time that the host takes to read one; the device copies at a tenth of the host's pace.
 
 use crate::cost::{Limits, Placement, PlanShape, ScanWork, ShapeNode, SlotSize, Work};
 use crate::profile::{Figure, LinkProfile, Profile, SideProfile};

@@ -5,7 +5,8 @@ use crate::cost::{Conditions, ScanWork, ShapeNode, SlotSize};
 
 const ROWS: f64 = 1e7;
 
-/// A scan of ten million rows with a filter from above over a column of a million values, which was expected to keep `share`.
+/// A scan of ten million rows with a filter from above over a column of a million values, which was expected to keep
+/// `share`.
 fn scan(planned: Side, share: f64) -> Revisit {
     let work = ScanWork {
         table: "t".to_owned(),

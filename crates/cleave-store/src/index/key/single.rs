@@ -1,4 +1,5 @@
-//! The search key of one row of whole numbers and texts: what the engine's converter makes of many rows at once, made of one.
+//! The search key of one row of whole numbers and texts: what the engine's converter makes of many rows at once, made
+//! of one.
 //!
 //! ```text
 //!   number:  1 │ its bytes, most significant first, the sign's bit turned
@@ -7,7 +8,8 @@
 //!            blocks are of 8 bytes up to the 32nd, then of 32; descending, all but a number's 1 is turned bit by bit
 //! ```
 //!
-//! Invariant: the bytes are the converter's, which stored keys are made by; a property test holds both against each other.
+//! Invariant: the bytes are the converter's, which stored keys are made by; a property test holds both against each
+//! other.
 //!
 //! Source: Arrow's row format, `arrow::row`.
 

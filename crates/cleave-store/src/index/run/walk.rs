@@ -24,7 +24,8 @@ pub struct Walk<'a> {
 pub type IndexEntry = (Vec<u8>, u64);
 
 impl Walk<'_> {
-    /// Adds those of `count` entries that are wanted to `found`, until these are enough; `entry` gives the one at a place.
+    /// Adds those of `count` entries that are wanted to `found`, until these are enough; `entry` gives the one at a
+    /// place.
     pub(in crate::index) fn take<'e>(
         &self,
         count: usize,

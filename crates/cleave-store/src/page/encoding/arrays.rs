@@ -1,5 +1,5 @@
-//! Chunks in Arrow's own layout: what packed integers answer without being decoded, these answer as they lie; and single
-//! values of them.
+//! Chunks in Arrow's own layout: what packed integers answer without being decoded, these answer as they lie; and
+//! single values of them.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -99,7 +99,8 @@ where
     }))
 }
 
-/// The value at `slot`, which the array has, copied into an array of one; None: there is no shorter way than the engine's.
+/// The value at `slot`, which the array has, copied into an array of one; None: there is no shorter way than the
+/// engine's.
 pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
     fn number<T: ArrowPrimitiveType>(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
         let value = *array.as_primitive_opt::<T>()?.values().get(slot)?;
@@ -110,7 +111,8 @@ pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
         let value: &[u8] = array.as_bytes_opt::<T>()?.value(slot).as_ref();
         let end = i32::try_from(value.len()).ok()?;
         let offsets = OffsetBuffer::new(vec![0, end].into());
-        // A vector's memory, and not that of a buffer, which is aligned for vectors of the processor's: that costs more than the copy.
+        // A vector's memory, and not that of a buffer, which is aligned for vectors of the processor's: that costs more
+        // than the copy.
         let one = GenericByteArray::<T>::try_new(offsets, Buffer::from_vec(value.to_vec()), None);
         Some(Arc::new(one.ok()?))
     }

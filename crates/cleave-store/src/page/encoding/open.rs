@@ -2,7 +2,8 @@
 //!
 //! 1. [`OpenChunk::new`] finds the layout, the NULLs, and for plain chunks the whole array, which costs nothing.
 //! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, and of it all or the selected ones. Where few are
-//!    selected only they are decoded; otherwise the range is, block by block where it is of numbers, of which the selected ones are kept.
+//!    selected only they are decoded; otherwise the range is, block by block where it is of numbers, of which the
+//!    selected ones are kept.
 //! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them,
 //!    [`OpenChunk::contained_in`] and [`OpenChunk::coded_in`] for the rows that are left.
 //!
@@ -644,8 +645,8 @@ impl OpenChunk {
     }
 }
 
-/// An array of numbers of `data_type`, whose making costs a single row as much as its look-up where it goes by way of the
-/// general description; None: they are of another type, are not aligned, or are not `length`.
+/// An array of numbers of `data_type`, whose making costs a single row as much as its look-up where it goes by way of
+/// the general description; None: they are of another type, are not aligned, or are not `length`.
 fn numbers(
     data_type: &DataType,
     values: &Buffer,
@@ -672,7 +673,8 @@ fn numbers(
     }
 }
 
-/// The same of texts and bytes; None also where the offsets, or the texts, are not what they are to be: the general way says how.
+/// The same of texts and bytes; None also where the offsets, or the texts, are not what they are to be: the general way
+/// says how.
 fn texts(
     data_type: &DataType,
     (offsets, values): (&Buffer, &Buffer),

@@ -1,8 +1,8 @@
 //! Pruning: VIDs of rows that have ended leave the map when the pages that their rows lay on are written anew.
 //!
-//! Where few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has them; a
-//! long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_ended`] says what it said before.
-//! Source: decision 0069.
+//! Where few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has
+//! them; a long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_ended`] says
+//! what it said before. Source: decision 0069.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,8 +61,8 @@ impl VersionMap {
         }
     }
 
-    /// Notes that the rows of the runs of `old` that have not ended for `known`, an earlier state of this map, lie in `new`, and the
-    /// others nowhere. Rows that have ended since keep their bits.
+    /// Notes that the rows of the runs of `old` that have not ended for `known`, an earlier state of this map, lie in
+    /// `new`, and the others nowhere. Rows that have ended since keep their bits.
     pub fn move_runs(&mut self, old: &BTreeSet<SegmentId>, known: &Self, new: SegmentId) {
         let mut moved: Vec<VersionRun> = Vec::new();
         let mut runs: Vec<VersionRun> = Vec::new();

@@ -1,5 +1,5 @@
-//! Rows that a device's jobs lock, too. The jobs are doubles of fragments: they lock rows in the table that the device shares, in this
-//! process or in another one.
+//! Rows that a device's jobs lock, too. The jobs are doubles of fragments: they lock rows in the table that the device
+//! shares, in this process or in another one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -178,8 +178,8 @@ fn a_device_that_dies_gives_up_its_rows_by_a_fence() {
     assert!(matches!(now(&mut wait), Some(Ok(()))));
 }
 
-/// Transactions and jobs over a few rows, all waits of which are served: each finds itself alone at its rows, and all is free in the
-/// end.
+/// Transactions and jobs over a few rows, all waits of which are served: each finds itself alone at its rows, and all
+/// is free in the end.
 #[test]
 fn transactions_and_jobs_exclude_each_other() {
     const ROWS: u64 = 6;

@@ -1,5 +1,5 @@
-//! Every interleaving of a few writers, some that block and some that await, and of the log's own thread: all come to an
-//! end, and none before what it waits for is durable.
+//! Every interleaving of a few writers, some that block and some that await, and of the log's own thread: all come to
+//! an end, and none before what it waits for is durable.
 
 use std::collections::HashSet;
 

@@ -112,8 +112,8 @@ fn live(seed: u64, options: &LogOptions) {
     }
 }
 
-/// One sync fails, the log is opened anew as often as `openings`, goes on, and then power goes: what a failed sync was to store was in the
-/// page cache alone, where each opening finds it.
+/// One sync fails, the log is opened anew as often as `openings`, goes on, and then power goes: what a failed sync was
+/// to store was in the page cache alone, where each opening finds it.
 fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, openings: u64) {
     let folder = tempfile::tempdir().unwrap();
     let files = ForgetfulFiles::new();

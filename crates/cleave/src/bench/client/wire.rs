@@ -1,4 +1,5 @@
-//! A connection by PostgreSQL's protocol as a [`Client`]: blocking, one thread each, prepared statements, values as text.
+//! A connection by PostgreSQL's protocol as a [`Client`]: blocking, one thread each, prepared statements, values as
+//! text.
 //!
 //! ```text
 //!  run:      Query ─▶                    ─▶ rows, tag, ReadyForQuery
@@ -6,9 +7,9 @@
 //!  execute:  Bind, Execute, Sync ─▶      ─▶ BindComplete, rows, tag, ReadyForQuery
 //! ```
 //!
-//! A server may ask for a password by SCRAM-SHA-256 ([`scram`]), and speak TLS ([`transport`]). COPY out gives its rows piece by piece
-//! ([`Wire::copy_out`]). A client of its own, because a library that runs on another runtime would be measured too, and this one
-//! does a few messages.
+//! A server may ask for a password by SCRAM-SHA-256 ([`scram`]), and speak TLS ([`transport`]). COPY out gives its rows
+//! piece by piece ([`Wire::copy_out`]). A client of its own, because a library that runs on another runtime would be
+//! measured too, and this one does a few messages.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]

@@ -1,4 +1,5 @@
-//! LinkBench: a social graph of nodes, typed links between them, and a count of each node's links, under Facebook's mix.
+//! LinkBench: a social graph of nodes, typed links between them, and a count of each node's links, under Facebook's
+//! mix.
 //!
 //! | operation | share | |
 //! |---|---|---|
@@ -13,11 +14,12 @@
 //! | delete a node | 1.0 % | key |
 //! | get links by key | 0.5 % | key |
 //!
-//! Counts are kept in the transaction that changes a link, and checked afterwards: that is where lost updates show. Nodes are asked
-//! for by a Zipf distribution and have the more links the likelier they are; the original fits its curves to a graph that is not
-//! public.
+//! Counts are kept in the transaction that changes a link, and checked afterwards: that is where lost updates show.
+//! Nodes are asked for by a Zipf distribution and have the more links the likelier they are; the original fits its
+//! curves to a graph that is not public.
 //!
-//! Source: Armstrong et al., "LinkBench: a Database Benchmark Based on the Facebook Social Graph", SIGMOD 2013, §4 and table 2.
+//! Source: Armstrong et al., "LinkBench: a Database Benchmark Based on the Facebook Social Graph", SIGMOD 2013, §4 and
+//! table 2.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -9,10 +9,12 @@
 //! | stock level | 4 % | reads of the last 20 orders |
 //!
 //! 1. [`load`] makes tables and rows, [`transactions`] are the five.
-//! 2. [`Tpcc::check`] holds the rows against the consistency conditions 1 to 4 (clause 3.3.2) and the sums of what clients did.
+//! 2. [`Tpcc::check`] holds the rows against the consistency conditions 1 to 4 (clause 3.3.2) and the sums of what
+//!    clients did.
 //!
-//! No waits between transactions and no screens, so its figures are transactions a second and no tpmC. A scale below 1 is one
-//! warehouse with fewer items, customers and orders. With CH-benCHmark's tables beside, [analytic queries](super::ch) run over the same rows.
+//! No waits between transactions and no screens, so its figures are transactions a second and no tpmC. A scale below 1
+//! is one warehouse with fewer items, customers and orders. With CH-benCHmark's tables beside, [analytic
+//! queries](super::ch) run over the same rows.
 //!
 //! Source: TPC Benchmark C, revision 5.11.
 

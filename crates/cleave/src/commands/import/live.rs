@@ -1,4 +1,5 @@
-//! A PostgreSQL that runs in, the same tables, rows and indexes here out: its catalog is read in one snapshot, and so are its rows.
+//! A PostgreSQL that runs in, the same tables, rows and indexes here out: its catalog is read in one snapshot, and so
+//! are its rows.
 //!
 //! ```text
 //!  BEGIN REPEATABLE READ, READ ONLY ─▶ sequences, tables with their keys ─▶ rows by COPY ─▶ indexes, foreign keys, views
@@ -6,10 +7,11 @@
 //!
 //! 1. [`Source::steps`] asks the catalog and makes a [`Step`] of each thing: statements as `pg_dump` writes them.
 //! 2. What this database has no like of (types, functions, triggers, …) is a step that fails by name.
-//! 3. Rows come as PostgreSQL's text, and go on as they come: no more of them is held than a message and what a load holds.
+//! 3. Rows come as PostgreSQL's text, and go on as they come: no more of them is held than a message and what a load
+//!    holds.
 //!
-//! The tables are locked as any query of theirs locks them, so that nobody changes their columns meanwhile. What extensions have made is theirs,
-//! and not taken.
+//! The tables are locked as any query of theirs locks them, so that nobody changes their columns meanwhile. What
+//! extensions have made is theirs, and not taken.
 //!
 //! Source: PostgreSQL's manual, "System Catalogs".
 

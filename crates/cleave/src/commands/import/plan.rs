@@ -1,7 +1,7 @@
 //! Statements of a dump in, what is to become of each out.
 //!
-//! Only what no client of the database would miss is passed over without being tried, each kind with its reason. All else is run as
-//! it stands: what this version cannot do, it says itself.
+//! Only what no client of the database would miss is passed over without being tried, each kind with its reason. All
+//! else is run as it stands: what this version cannot do, it says itself.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! CREATE TABLE in; the same out with `text` for each column whose type this version does not have.
 //!
-//! One such column must not cost its table all rows: PostgreSQL's COPY writes every type as text, and that text is kept as it
-//! is. A default that is a constant is kept too (`'{}'::jsonb` becomes `'{}'`); any other default of such a column is dropped.
-//! Whoever calls tells the user of each column.
+//! One such column must not cost its table all rows: PostgreSQL's COPY writes every type as text, and that text is kept
+//! as it is. A default that is a constant is kept too (`'{}'::jsonb` becomes `'{}'`); any other default of such a
+//! column is dropped. Whoever calls tells the user of each column.
 
 use cleave_host::statement::parse_script;
 use cleave_host::{Error, NameKind};
@@ -39,7 +39,8 @@ const BEHIND_TYPE: [&str; 12] = [
 const CONSTRAINTS: [&str; 7] =
     ["constraint", "primary", "unique", "check", "foreign", "exclude", "like"];
 
-/// `statement` with text for types that are not known, and which columns these are; None: there are none, or it cannot be read.
+/// `statement` with text for types that are not known, and which columns these are; None: there are none, or it cannot
+/// be read.
 pub(super) fn with_text_columns(statement: &str) -> Option<(String, Vec<TextColumn>)> {
     let end = list_end(statement)?;
     let begin = statement.find('(')? + 1;

@@ -1,4 +1,5 @@
-//! Transaction blocks, as the protocol tells of them: the [`Session`](cleave_host::Session) has them, its status in, messages out.
+//! Transaction blocks, as the protocol tells of them: the [`Session`](cleave_host::Session) has them, its status in,
+//! messages out.
 
 use cleave_host::TransactionStatus;
 use cleave_host::statement::Statement;

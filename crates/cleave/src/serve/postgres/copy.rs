@@ -5,8 +5,8 @@
 //!  client ◀─ CopyData ─ this task ◀─ channel ─ ClientOutput ◀─ the COPY's threads
 //! ```
 //!
-//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, which is what its
-//! libraries take it for.
+//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, which is what
+//! its libraries take it for.
 
 use std::future::Future;
 use std::io::{self, Read, Write};

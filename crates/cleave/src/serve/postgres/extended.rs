@@ -1,14 +1,14 @@
 //! The extended protocol: statements that are prepared, portals that are run in pieces.
 //!
-//! 1. Parse: a query or INSERT becomes a prepared statement of the session, which knows the types of its parameters; any
-//!    other statement is kept as it was read ([`Known`]).
+//! 1. Parse: a query or INSERT becomes a prepared statement of the session, which knows the types of its parameters;
+//!    any other statement is kept as it was read ([`Known`]).
 //! 2. Bind: values become text by those types, and a [`Portal`].
 //! 3. Describe: parameters and columns of a statement; columns of a portal.
-//! 4. Execute: up to so many rows; where there are more, the portal is suspended and goes on with the next Execute, on the
-//!    rows of the moment at which it began.
+//! 4. Execute: up to so many rows; where there are more, the portal is suspended and goes on with the next Execute, on
+//!    the rows of the moment at which it began.
 //!
-//! A portal lives until Sync, or within a transaction block to its end. What a statement without parameters has for columns
-//! may only be known when it runs (SHOW): describing its portal then starts it.
+//! A portal lives until Sync, or within a transaction block to its end. What a statement without parameters has for
+//! columns may only be known when it runs (SHOW): describing its portal then starts it.
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
@@ -158,8 +158,8 @@ impl Connection {
         self.bind_known(bind, known, described).map_err(Stop::from)
     }
 
-    /// What is known of a statement, and of one that the session has prepared what that knows; None: that is to be found out, or there
-    /// is no such statement.
+    /// What is known of a statement, and of one that the session has prepared what that knows; None: that is to be
+    /// found out, or there is no such statement.
     pub(super) fn known_at_hand(&self, name: &str) -> Option<(Arc<Known>, Option<Arc<Described>>)> {
         let known = self.known.get(name)?;
         let described = match &**known {

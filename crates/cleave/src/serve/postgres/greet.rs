@@ -4,8 +4,9 @@
 //! 2. [`authenticate`] asks for a proof of the password ([`scram`]), where there are users.
 //! 3. [`settings`] takes the settings that the client begins with.
 //!
-//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, whose length is looked at before any
-//! of their bytes, no session, and only so much time; and what it is told does not depend on which users there are.
+//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, whose length is looked
+//! at before any of their bytes, no session, and only so much time; and what it is told does not depend on which users
+//! there are.
 
 use bytes::{BufMut, Bytes};
 use cleave_host::Session;
@@ -225,8 +226,8 @@ pub(crate) async fn authenticate(
 
 /// By what the password of `user` is checked, and whether any proof suffices.
 ///
-/// The password of a superuser of the file stands in the file, whatever roles there are: who makes a role of its name does not
-/// become it. Otherwise a role's own goes before that of the file.
+/// The password of a superuser of the file stands in the file, whatever roles there are: who makes a role of its name
+/// does not become it. Otherwise a role's own goes before that of the file.
 fn verifier(server: &Server, users: &Users, user: &str, login: Option<&Login>) -> (Verifier, bool) {
     // Made for everyone, so that it takes the same time for all.
     let mut counts = server.database.iteration_counts();
@@ -249,7 +250,8 @@ fn verifier(server: &Server, users: &Users, user: &str, login: Option<&Login>) -
 fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
     let served = server.database_name.as_str();
     let asked = startup.database.as_deref().unwrap_or(&startup.user);
-    // libpq asks for a database of the user's name where its own user names none; tools such as `psql -l` ask for "postgres".
+    // libpq asks for a database of the user's name where its own user names none; tools such as `psql -l` ask for
+    // "postgres".
     if [served, "cleave", "postgres", startup.user.as_str()].contains(&asked) {
         return Ok(());
     }

@@ -210,8 +210,8 @@ impl Watch {
         }
     }
 
-    /// The next statement, from now on, for so many milliseconds at most (0: for ever), and up to `transaction_deadline`,
-    /// when its transaction has taken too long.
+    /// The next statement, from now on, for so many milliseconds at most (0: for ever), and up to
+    /// `transaction_deadline`, when its transaction has taken too long.
     pub(crate) fn begin(&mut self, milliseconds: u32, transaction_deadline: Option<Instant>) {
         let limit = Duration::from_millis(u64::from(milliseconds));
         self.since = self.interrupt.count();
@@ -236,8 +236,8 @@ impl Watch {
         }
     }
 
-    /// `work` of the database, up to its end or that of the statement, which does not come while it commits. What the client
-    /// sends meanwhile is kept.
+    /// `work` of the database, up to its end or that of the statement, which does not come while it commits. What the
+    /// client sends meanwhile is kept.
     pub(crate) async fn over<T>(
         &mut self,
         wire: &mut Wire,
@@ -256,8 +256,8 @@ impl Watch {
         done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
-    /// `work` of the database, so that a plan's partitions run side by side, and not one after the other on the thread that serves
-    /// the client.
+    /// `work` of the database, so that a plan's partitions run side by side, and not one after the other on the thread
+    /// that serves the client.
     pub(crate) fn entered<F: Future + Unpin>(
         &self,
         mut work: F,

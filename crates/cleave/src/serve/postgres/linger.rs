@@ -1,10 +1,10 @@
 //! Looking for the next message for a moment before sleeping until it comes.
 //!
-//! A client that has its answer mostly asks on at once. Its server's thread, asleep by then, has to be woken on a processor
-//! that has gone to rest as well; in a virtual machine that takes several times what the statement does, of both sides. So a
-//! connection looks again and again for [`LINGER`] first. Only as long as it is the only one that speaks: a processor that looks
-//! is one that others, or their clients, do not have. And only where it helps: a client that mostly thinks for longer is let go
-//! the sooner.
+//! A client that has its answer mostly asks on at once. Its server's thread, asleep by then, has to be woken on a
+//! processor that has gone to rest as well; in a virtual machine that takes several times what the statement does, of
+//! both sides. So a connection looks again and again for [`LINGER`] first. Only as long as it is the only one that
+//! speaks: a processor that looks is one that others, or their clients, do not have. And only where it helps: a client
+//! that mostly thinks for longer is let go the sooner.
 //!
 //! Source: decision 0080.
 

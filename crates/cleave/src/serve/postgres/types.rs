@@ -42,8 +42,8 @@ impl WireType {
     }
 }
 
-/// How a parameter is told and read that a client has declared by `oid`, 0: it has not, and whose type is `column_type`, that of
-/// the items of a list.
+/// How a parameter is told and read that a client has declared by `oid`, 0: it has not, and whose type is
+/// `column_type`, that of the items of a list.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a list that was declared as one value, or the other way round.

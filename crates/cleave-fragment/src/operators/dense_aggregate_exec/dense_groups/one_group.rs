@@ -1,4 +1,5 @@
-//! A block of rows that are all of one group, since there is no key: numbers are joined as they lie, without a cell each.
+//! A block of rows that are all of one group, since there is no key: numbers are joined as they lie, without a cell
+//! each.
 
 use std::ops::Range;
 
@@ -7,8 +8,8 @@ use arrow::buffer::BooleanBuffer;
 use super::super::program::{Kind, Program};
 use super::{PageCells, add};
 
-/// Adds the rows of a range of the page, of which `selected` are set (`None`: all). `nulls` has for each step which rows of
-/// the page are not NULL, `steps` its numbers in the range. `None`: there is no such step.
+/// Adds the rows of a range of the page, of which `selected` are set (`None`: all). `nulls` has for each step which
+/// rows of the page are not NULL, `steps` its numbers in the range. `None`: there is no such step.
 pub(super) fn add_block(
     program: &Program,
     nulls: &[Option<BooleanBuffer>],
@@ -47,8 +48,8 @@ fn count_of(rows: Option<&BooleanBuffer>, all: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The sum of the numbers of `rows` (`None`: all). Where most of 64 are meant, as where rows have ended, all are added and the
-/// others taken off again: sums wrap, and come back.
+/// The sum of the numbers of `rows` (`None`: all). Where most of 64 are meant, as where rows have ended, all are added
+/// and the others taken off again: sums wrap, and come back.
 fn sum(numbers: &[i64], rows: Option<&BooleanBuffer>) -> i64 {
     let Some(rows) = rows else {
         return numbers.iter().copied().fold(0, add);

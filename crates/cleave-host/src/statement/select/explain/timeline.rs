@@ -7,8 +7,9 @@
 //!   link            | ░▒▓█▓▓▒▒▒▒▒░|   at most 41.2 MB/s
 //! ```
 //!
-//! Time begins when the fragment is sent. The device's clock begins when it is asked, which is half a round trip later. A
-//! column is as dark as the time in it that was spent so, and of the link as its bytes to those of the fullest column.
+//! Time begins when the fragment is sent. The device's clock begins when it is asked, which is half a round trip later.
+//! A column is as dark as the time in it that was spent so, and of the link as its bytes to those of the fullest
+//! column.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! `pg_stat_activity`: what the sessions of a server do. Of others' a role that is no superuser sees that they are there.
+//! `pg_stat_activity`: what the sessions of a server do. Of others' a role that is no superuser sees that they are
+//! there.
 
 use cleave_txn::locks::{KeyKind, LockStatus};
 

@@ -1,4 +1,5 @@
-//! Comments: what COMMENT ON names to the number that it is kept under, and back to `pg_description` and the functions that psql asks.
+//! Comments: what COMMENT ON names to the number that it is kept under, and back to `pg_description` and the functions
+//! that psql asks.
 
 use super::shapes::Row;
 use super::view::{View, number, oid_of, table_oid};

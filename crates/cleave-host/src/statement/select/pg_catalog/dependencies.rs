@@ -1,4 +1,5 @@
-//! `pg_depend` and `pg_rewrite`: what goes with what, and the queries of views as the rules that PostgreSQL has for them.
+//! `pg_depend` and `pg_rewrite`: what goes with what, and the queries of views as the rules that PostgreSQL has for
+//! them.
 //!
 //! A view is said to be made of all tables and views that it is made of, also by way of other views, each as a whole.
 //!

@@ -1,7 +1,7 @@
 //! Functions that clients call about the catalog and their own session, for one statement.
 //!
-//! [`register`] gives the engine those that a query calls. Each answers row by row from the [`View`]; none is known to a
-//! device, and none needs to be: what they are given are constants, or columns of tables that lie on none.
+//! [`register`] gives the engine those that a query calls. Each answers row by row from the [`View`]; none is known to
+//! a device, and none needs to be: what they are given are constants, or columns of tables that lie on none.
 //!
 //! Source: PostgreSQL's manual, "System Information Functions and Operators".
 

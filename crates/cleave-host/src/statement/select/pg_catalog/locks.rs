@@ -1,7 +1,8 @@
 //! `pg_locks`: what the host's lock table holds and who waits, as PostgreSQL calls it.
 //!
-//! A lock of a row has the mode of the lock that PostgreSQL takes on a tuple for it, a row the tablet's number as its page and its VID
-//! as its tuple. The key of a unique index, which PostgreSQL locks otherwise, is an `object` with the key's hash.
+//! A lock of a row has the mode of the lock that PostgreSQL takes on a tuple for it, a row the tablet's number as its
+//! page and its VID as its tuple. The key of a unique index, which PostgreSQL locks otherwise, is an `object` with the
+//! key's hash.
 
 use cleave_txn::locks::{KeyKind, LockStatus};
 use cleave_txn::{LockKey, LockMode};

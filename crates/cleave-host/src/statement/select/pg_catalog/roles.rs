@@ -87,8 +87,8 @@ impl View {
         if granted.is_empty() { Cell::Null } else { Cell::Texts(granted) }
     }
 
-    /// What everyone and the owner of a thing of this kind have without a word, as `acldefault` says it; None: there is no
-    /// such kind.
+    /// What everyone and the owner of a thing of this kind have without a word, as `acldefault` says it; None: there is
+    /// no such kind.
     pub(super) fn access_at_first(&self, kind: &str, owner: u32) -> Option<Vec<String>> {
         let (everyone, own) = match kind {
             "c" => ("", ""),

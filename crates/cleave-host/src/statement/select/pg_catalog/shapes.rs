@@ -1,7 +1,7 @@
 //! The tables of both schemas with their columns, and values to rows of them.
 //!
-//! A column is a name and a letter: `o` a number of a thing (bigint), `i` integer, `s` smallint, `b` boolean, `f` real, `t` text
-//! (names and single characters too), `z` timestamp with time zone; `O`, `S`, `T`: lists of these.
+//! A column is a name and a letter: `o` a number of a thing (bigint), `i` integer, `s` smallint, `b` boolean, `f` real,
+//! `t` text (names and single characters too), `z` timestamp with time zone; `O`, `S`, `T`: lists of these.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What PostgreSQL tells of the use of tables, as far as it is known here: rows, ended rows, and vacuums. Rows are counted for
-//! those alone who may read them.
+//! What PostgreSQL tells of the use of tables, as far as it is known here: rows, ended rows, and vacuums. Rows are
+//! counted for those alone who may read them.
 
 use super::shapes::Row;
 use super::view::{View, table_oid};

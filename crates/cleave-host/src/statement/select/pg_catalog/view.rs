@@ -1,6 +1,7 @@
 //! The catalog with a number for each thing: what rows and functions are made from.
 //!
-//! A table's number is made of its id, those of its indexes and constraints of both ids. Ids are never reused, nor are numbers.
+//! A table's number is made of its id, those of its indexes and constraints of both ids. Ids are never reused, nor are
+//! numbers.
 
 use std::sync::Arc;
 

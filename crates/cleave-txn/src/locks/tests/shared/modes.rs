@@ -1,4 +1,5 @@
-//! Transactions in all modes of rows, and jobs, each at several rows and in any order: rings form all the time, and are found.
+//! Transactions in all modes of rows, and jobs, each at several rows and in any order: rings form all the time, and are
+//! found.
 
 use std::sync::Mutex;
 
