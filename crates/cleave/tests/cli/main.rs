@@ -9,6 +9,7 @@ mod backup;
 mod bench;
 mod import;
 mod killed;
+mod layers;
 mod local_device;
 mod private;
 mod program;
