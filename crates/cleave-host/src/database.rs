@@ -57,12 +57,12 @@ use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind
 use crate::delta::Live;
 use crate::delta::passed::LastPassed;
 use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFactory, Known};
-use crate::engine;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
 use crate::log_copy::{self, Copies, LogCopy};
 use crate::query_log::QueryLog;
+use crate::query_memory::query_runtime;
 use crate::sequences::Sequences;
 use crate::session::Session;
 use crate::settings::Stack;
@@ -342,7 +342,7 @@ impl Database {
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
-            runtime: engine::query_runtime(options.query_memory_bytes)?,
+            runtime: query_runtime(options.query_memory_bytes)?,
             optimised: OptimisedPlans::default(),
             last_passed: LastPassed::default(),
             host_profile: Known::default(),

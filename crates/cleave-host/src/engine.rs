@@ -16,41 +16,33 @@ use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::{knowing_infinite, within_domains};
-use cleave_media::simulation;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::catalog::CatalogProviderList;
-use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::utils::get_available_parallelism;
 use datafusion::config::Dialect;
-use datafusion::error::DataFusionError;
 use datafusion::execution::FunctionRegistry;
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit};
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::logical_expr::planner::ExprPlanner;
 use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
-use tokio::task::JoinError;
 
 use crate::dialect::{
     BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
     PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
     statement_timestamp, text_functions, window_functions,
 };
-use crate::error::{Error, Result};
+use crate::identifiers::{CATALOG, SCHEMA};
+use crate::query_memory::memory_max;
 use crate::settings::Settings;
-use crate::statement::names::SCHEMA;
 use crate::statement::select::PackGroupKeys;
 
 use compare_days::CompareDays;
 use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;
 use unnest_subqueries::UnnestSubqueries;
-
-/// What the engine calls the catalog of a database's tables.
-pub(crate) const CATALOG: &str = "cleave";
 
 /// Bytes of the memory of queries for each row of a batch: 256 MiB and more allow 8192 rows.
 const MEMORY_OF_ROW: usize = 32 << 10;
@@ -153,14 +145,6 @@ fn batch_rows(settings: &Settings, runtime: &RuntimeEnv) -> usize {
     wanted.min((memory_max(runtime) / MEMORY_OF_ROW).max(BATCH_ROWS_MIN))
 }
 
-/// Bytes that all queries of `runtime` together may take.
-pub(crate) fn memory_max(runtime: &RuntimeEnv) -> usize {
-    match runtime.memory_pool.memory_limit() {
-        MemoryLimit::Finite(bytes) => bytes,
-        MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
-    }
-}
-
 /// Partitions of the host's half: as the settings say, or one a core.
 pub fn host_partitions(settings: &Settings) -> usize {
     match usize::try_from(settings.threads) {
@@ -173,30 +157,4 @@ pub fn host_partitions(settings: &Settings) -> usize {
 /// may leave the processor to it for that long though a client's thread, which needs it for microseconds, was woken.
 pub(crate) fn give_way() {
     std::thread::yield_now();
-}
-
-/// `work` on a thread that may be busy or wait; dropped with the statement if it has not begun.
-pub(crate) fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> SpawnedTask<T> {
-    if simulation::is_active() {
-        SpawnedTask::spawn(async move { work() })
-    } else {
-        SpawnedTask::spawn_blocking(work)
-    }
-}
-
-/// What a task of ours gave, unless it died.
-///
-/// # Errors
-/// One of ours (XX000), with what the task says.
-pub(crate) fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
-    outcome.map_err(|error| Error::from(DataFusionError::ExecutionJoin(Box::new(error))))
-}
-
-/// The memory and spill space of a database's statements: `memory_bytes` in all, beyond it operators
-/// that can spill do so to temporary files.
-pub fn query_runtime(memory_bytes: u64) -> Result<Arc<RuntimeEnv>> {
-    let pool = FairSpillPool::new(usize::try_from(memory_bytes).unwrap_or(usize::MAX));
-    RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().map_err(Error::from)
 }

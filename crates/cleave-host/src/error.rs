@@ -23,7 +23,7 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Column, SchemaError as NameError};
 use datafusion::error::DataFusionError;
 
-use crate::dialect::query_names::shown_name;
+use crate::identifiers::shown_name;
 pub use crate::role_fault::RoleFault;
 use crate::storage_error::StorageError;
 use crate::suggest::nearest;

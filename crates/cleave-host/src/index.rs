@@ -37,7 +37,7 @@ use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Fault, Result};
 
 pub(crate) use heap_rows::{heap_rows, long_values};
-pub(crate) use rows_by_vid::{Scattered, rows_by_vid, rows_of_page};
+pub(crate) use rows_by_vid::{Scattered, newest, rows_by_vid, rows_of_page};
 pub(crate) use walk::Walked;
 
 /// Pages of hot segments that are read at once when the memtable is made again.

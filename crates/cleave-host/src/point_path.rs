@@ -29,9 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
-use cleave_store::{
-    ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId, VersionPlace,
-};
+use cleave_store::{ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId};
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
@@ -42,7 +40,7 @@ use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::database::Database;
 use crate::delta::Live;
 use crate::error::Result;
-use crate::index::{TabletIndex, rows_of_page};
+use crate::index::{TabletIndex, newest, rows_of_page};
 use crate::settings::Stack;
 use crate::statement::parameters::Parameters;
 use crate::write::insert::TableChange;
@@ -555,20 +553,6 @@ impl TabletRead<'_> {
             return Ok(batch);
         }
         Ok(filter_record_batch(&batch, &has_key.into())?)
-    }
-}
-
-/// Segment, page and slot of the newest version of `vid`.
-pub(crate) fn newest(tablet: &TabletState, vid: u64) -> Option<(&Arc<SegmentDirectory>, u32, u16)> {
-    match tablet.version_map.lookup(vid)? {
-        VersionPlace::Record(record) => {
-            Some((tablet.segment(record.segment())?, record.page(), record.slot()))
-        }
-        VersionPlace::Segment(segment) => {
-            let segment = tablet.segment(segment)?;
-            let (entry, slot) = segment.slot_of(vid)?;
-            Some((segment, entry.page.page, slot))
-        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::catalog::CatalogState;
 use crate::catalog::sequence::{Sequence, step};
 use crate::database::Database;
 use crate::error::{Error, Fault, NameKind, Result};
+use crate::identifiers::unqualified;
 use crate::log;
 
 /// Numbers that a record reserves beyond those that are asked for.
@@ -314,33 +315,4 @@ pub(crate) fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Ar
     }
     let names = state.sequences.keys().map(String::as_str);
     Err(Error::unknown(NameKind::Sequence, &name, names))
-}
-
-/// The last part of a name as SQL writes it, folded; None where it has another schema than tables have.
-pub(crate) fn unqualified(written: &str) -> Option<String> {
-    let mut parts = parts_of(written);
-    let name = parts.pop()?;
-    let is_ours = parts.iter().all(|part| ["public", "pg_catalog"].contains(&part.as_str()));
-    is_ours.then_some(name)
-}
-
-/// Whether a name says its schema.
-pub(crate) fn has_schema(written: &str) -> bool {
-    parts_of(written).len() > 1
-}
-
-/// The parts of a name as SQL writes it, folded.
-fn parts_of(written: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut is_quoted = false;
-    for letter in written.trim().chars() {
-        match (letter, parts.last_mut()) {
-            ('"', _) => is_quoted = !is_quoted,
-            ('.', _) if !is_quoted => parts.push(String::new()),
-            (letter, Some(part)) if is_quoted => part.push(letter),
-            (letter, Some(part)) => part.extend(letter.to_lowercase()),
-            (_, None) => {}
-        }
-    }
-    parts
 }

@@ -23,14 +23,13 @@ use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::{Split, When};
 
 use crate::acting::Acting;
-use crate::catalog::division::TABLET_COUNT_MAX;
 use crate::error::{Error, NameKind, Result};
 use crate::sequences::SequenceValues;
 use crate::session::AdvisoryLocks;
 use crate::value::parse;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};
-pub use limits::Limits;
+pub use limits::{Limits, TABLET_COUNT_MAX};
 pub use search_path::SearchPath;
 pub use timeouts::Timeouts;
 

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_media::{Clock, SystemClock};
 
-use crate::backup::moment;
 use crate::catalog::CatalogState;
 use crate::database::Database;
 use crate::error::{Error, Fault, Result};
 use crate::value::parse;
+use crate::value::text::moment;
 
 /// Ticks in the time that is kept.
 const TICKS: i64 = 1000;

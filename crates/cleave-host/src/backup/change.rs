@@ -31,9 +31,9 @@ use crate::catalog::commit::{Transaction, segments};
 use crate::catalog::held::Held;
 use crate::catalog::{CatalogState, DeviceId, proto, root};
 use crate::database::Database;
-use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
 use crate::log::{Committed, Replaced};
+use crate::tasks::{blocking, joined};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
 fn place(log: &Path, commit: u64) -> PathBuf {

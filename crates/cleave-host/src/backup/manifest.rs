@@ -12,15 +12,14 @@ use std::path::Path;
 
 use cleave_media::{BLOCK_SIZE, files};
 use cleave_store::Format;
-use datafusion::arrow::array::TimestampMicrosecondArray;
 use prost::Message;
 
 use super::{CATALOG, MANIFEST, PAGES, make_folder, sync_folder};
 use crate::catalog::{CatalogState, DeviceId, root};
-use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
-use crate::value::value_text;
+use crate::tasks::{blocking, joined};
+use crate::value::text::moment;
 
 const FORMAT: Format =
     Format { magic: *b"CLVBACKP", name: "manifest of a backup", versions: 1..=1 };
@@ -106,13 +105,6 @@ impl fmt::Display for BackupSummary {
         let Self { commit, table_count, .. } = self;
         write!(f, "commit {commit} of {made_at}, {table_count} tables, {megabytes:.1} MB of pages")
     }
-}
-
-/// A time as SQL writes it, in UTC.
-pub(crate) fn moment(wall_us: i64) -> String {
-    let times = TimestampMicrosecondArray::from(vec![wall_us]).with_timezone("UTC");
-    let text = value_text(&times, 0).ok().flatten();
-    text.unwrap_or_else(|| format!("{wall_us} microseconds after 1970"))
 }
 
 impl Manifest {

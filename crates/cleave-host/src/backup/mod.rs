@@ -34,7 +34,6 @@ use std::path::Path;
 
 use cleave_media::files;
 
-pub(crate) use manifest::moment;
 pub use manifest::{BackupSummary, check_backup};
 pub use replay::{PointInTime, Reached, Until};
 pub(crate) use restore::{MARK, check_restored, embedded_entry, finish};

@@ -21,8 +21,8 @@ use super::manifest::PIECE_BYTES;
 use super::{PAGES, sync_folder};
 use crate::check::blocks;
 use crate::device::Device;
-use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
+use crate::tasks::{blocking, joined};
 
 /// Pages that are read at once.
 const PAGES_AT_ONCE: usize = 8;

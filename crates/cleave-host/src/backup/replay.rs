@@ -12,7 +12,7 @@ use cleave_txn::{LogReader, Lsn, Record};
 use prost::Message;
 
 use super::change;
-use super::manifest::{Manifest, moment};
+use super::manifest::Manifest;
 use crate::catalog::commit::Transaction;
 use crate::database::Database;
 use crate::error::Result;
@@ -21,6 +21,7 @@ use crate::log::redo::{Gathered, Redo};
 use crate::settings::Settings;
 use crate::storage_error::{Identity, StorageError};
 use crate::value::parse;
+use crate::value::text::moment;
 use crate::write::insert::apply;
 
 /// States after which a root is written meanwhile: what they leave is not used again before.

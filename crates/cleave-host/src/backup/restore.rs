@@ -22,10 +22,10 @@ use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, commit, root};
 use crate::database::{self, Database, EMBEDDED_DEVICE_NAME, OpenOptions};
 use crate::device::{self, Claim, Device, EmbeddedFactory};
-use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::storage_error::StorageError;
+use crate::tasks::{blocking, joined};
 
 /// The file that marks a database which is not whole yet.
 pub(crate) const MARK: &str = "restoring";

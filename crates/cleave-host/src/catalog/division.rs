@@ -7,8 +7,7 @@ use cleave_store::{StoreError, TableSchema, TabletKey};
 
 use super::index_definition::IndexDefinition;
 
-/// Most tablets of a table: each has a hot segment in the root, and a load takes memory for each.
-pub const TABLET_COUNT_MAX: u32 = 64;
+pub use crate::settings::TABLET_COUNT_MAX;
 
 /// What decides in which tablet a row lies.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::CatalogState;
-use crate::login::LoginSecret;
+use crate::login_secret::LoginSecret;
 use crate::password::Verifier;
 
 pub(crate) mod proto;

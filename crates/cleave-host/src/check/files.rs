@@ -10,11 +10,11 @@ use crate::catalog::damage::{DamagedIndex, DamagedTable, SegmentFault};
 use crate::catalog::root::{self, TableFault};
 use crate::catalog::{CatalogState, TableState};
 use crate::database::{Database, OpenOptions};
-use crate::engine::{blocking, joined};
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::statistics;
 use crate::storage_error::StorageError;
+use crate::tasks::{blocking, joined};
 
 /// Opens the database in `directory` as far as its files are sound, and notes where they are not; None where the
 /// root itself is not.

@@ -26,9 +26,9 @@ use futures::stream;
 use super::maps::judge;
 use super::pages::{Damaged, DevicePages, is_of_device, read_rows};
 use super::{CheckOptions, CheckReport, Fault, Place, Work};
-use crate::engine::joined;
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
+use crate::tasks::joined;
 
 /// Bytes of one row of a window.
 const ROW_BYTES: u64 = 9;

@@ -5,7 +5,7 @@ use cleave_store::PageClass;
 
 use super::Database;
 use crate::copy::InputMemory;
-use crate::engine::memory_max;
+use crate::query_memory::memory_max;
 
 /// The share of the memory of queries that one page of a load may take: one in so many. A load holds about eight pages:
 /// one that fills, its columns joined, and those that are encoded and written.

@@ -20,9 +20,9 @@ use datafusion::logical_expr::{
 };
 
 use super::functions::type_name;
-use super::query_names::shown_name;
 use super::typed_literals::{is_text, typed_literal};
 use crate::error::{Error, Fault, NoOperator};
+use crate::identifiers::shown_name;
 
 /// Types whose values compare with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

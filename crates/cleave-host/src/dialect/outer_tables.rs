@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableFactor, VisitMut, VisitorMut};
 
-use crate::engine::CATALOG;
+use crate::identifiers::CATALOG;
 use crate::statement::names::{SCHEMA, fold, name_and_alias};
 
 /// Writes out such names everywhere in `query`.

@@ -26,9 +26,9 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::LogicalPlan;
 use tokio::runtime::Handle;
 
-use super::joined;
 use crate::error::{Error, Fault, Result};
 use crate::settings::Settings;
+use crate::tasks::joined;
 pub(super) use watched_rules::watched_rules;
 
 /// Bytes that an operator of a plan is expected to take while it is planned, over all copies that rules make of it.

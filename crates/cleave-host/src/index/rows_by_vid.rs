@@ -8,14 +8,13 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::interleave;
 use cleave_store::segment::PageEntry;
 use cleave_store::{
-    PageColumns, PageRead, PageSource, Projection, SegmentId, decode_batch, decode_rows, opened,
-    overflow_pages,
+    PageColumns, PageRead, PageSource, Projection, SegmentDirectory, SegmentId, VersionPlace,
+    decode_batch, decode_rows, opened, overflow_pages,
 };
 
 use super::long_values;
 use crate::catalog::TabletState;
 use crate::error::{Error, Result};
-use crate::point_path::newest;
 
 /// Pages that are asked for at once.
 const PAGE_COUNT: usize = 64;
@@ -183,4 +182,18 @@ fn selection(slots: impl Iterator<Item = u16>, row_count: usize) -> BooleanBuffe
         selection.set_bit(slot, true);
     }
     selection.finish()
+}
+
+/// Segment, page and slot of the newest version of `vid`.
+pub(crate) fn newest(tablet: &TabletState, vid: u64) -> Option<(&Arc<SegmentDirectory>, u32, u16)> {
+    match tablet.version_map.lookup(vid)? {
+        VersionPlace::Record(record) => {
+            Some((tablet.segment(record.segment())?, record.page(), record.slot()))
+        }
+        VersionPlace::Segment(segment) => {
+            let segment = tablet.segment(segment)?;
+            let (entry, slot) = segment.slot_of(vid)?;
+            Some((segment, entry.page.page, slot))
+        }
+    }
 }

@@ -32,8 +32,7 @@ use super::given_up;
 use super::layout::{Stamp, whole};
 use super::{OPENING_WAIT, ROOT, SEGMENTS};
 use crate::backup::{
-    MARK, STATISTICS, USERS, embedded_entry, finish, moment, only_for_owner, prepare_place,
-    sync_folder,
+    MARK, STATISTICS, USERS, embedded_entry, finish, only_for_owner, prepare_place, sync_folder,
 };
 use crate::catalog::root::{self, ROOT_FORMAT};
 use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
@@ -42,6 +41,7 @@ use crate::device::{self, Device};
 use crate::error::{Error, Result};
 use crate::log::{Committed, directory_of};
 use crate::storage_error::StorageError;
+use crate::value::text::moment;
 
 /// What the lost host's own device is called from then on, where tables lie on it.
 pub const LOST_DEVICE: &str = "lost";

@@ -109,7 +109,7 @@ mod tests {
     //! It gives back what it took, and says which setting it is about.
 
     use super::*;
-    use crate::engine::query_runtime;
+    use crate::query_memory::query_runtime;
 
     #[test]
     fn what_the_pool_does_not_have_is_refused_by_name() {

@@ -28,10 +28,10 @@ use crate::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
     ParquetReader, ParquetWriter, RecordSplitter,
 };
-use crate::engine;
 use crate::error::{Error, Result};
 use crate::statement::select::Asked;
 use crate::statement::{Copy, CopyEnd, CopySource, Parameters, select};
+use crate::{engine, tasks};
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;
@@ -138,7 +138,7 @@ impl Session {
                 let parser = Arc::clone(&parser);
                 async move {
                     let chunk = chunk?;
-                    engine::joined(engine::blocking(move || parser.parse(&chunk)).await)?
+                    tasks::joined(tasks::blocking(move || parser.parse(&chunk)).await)?
                 }
             })
             .buffered(engine::host_partitions(self.in_force()));
@@ -166,7 +166,7 @@ impl Session {
         let writer =
             SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
         let sent = send_all(&mut running, give).await;
-        let (output, written) = engine::joined(writer.await)?;
+        let (output, written) = tasks::joined(writer.await)?;
         // Also where the query or the writer failed: the next COPY wants it.
         if let Output::Client(client) = output {
             self.client().output = Some(client);
@@ -327,7 +327,7 @@ fn produced<S: Send + 'static, T: Send + 'static>(
             return Some((Ok(item), (take, task)));
         }
         // The channel closes when the task ends.
-        let ended: Result<()> = engine::joined(task.take()?.await).flatten();
+        let ended: Result<()> = tasks::joined(task.take()?.await).flatten();
         ended.err().map(|error| (Err(error), (take, None)))
     })
     .boxed()
@@ -335,7 +335,7 @@ fn produced<S: Send + 'static, T: Send + 'static>(
 
 /// `work` on a thread that may block.
 async fn step<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    engine::joined(engine::blocking(work).await)?
+    tasks::joined(tasks::blocking(work).await)?
 }
 
 fn no_client(what: &str) -> Error {

@@ -2,6 +2,9 @@
 
 use super::{Setting, Values};
 
+/// Most tablets of a table: each has a hot segment in the root, and a load takes memory for each.
+pub const TABLET_COUNT_MAX: u32 = 64;
+
 /// Bounds of one statement. See the settings of these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {

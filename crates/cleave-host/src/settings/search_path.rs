@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::{Setting, Value, Values};
-use crate::statement::names::{SCHEMA, quoted};
+use crate::identifiers::{SCHEMA, quoted};
 
 /// A list of schemas.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

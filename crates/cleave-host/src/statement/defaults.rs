@@ -21,7 +21,7 @@ use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{self, Value as AstValue};
 
 use crate::error::{Error, Fault, Result};
-use crate::sequences::unqualified;
+use crate::identifiers::unqualified;
 use crate::statement::ddl::column_type;
 use crate::statement::moment::Moment;
 use crate::statement::names::quoted;

@@ -8,11 +8,9 @@
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Location;
 
-use crate::engine::CATALOG;
 use crate::error::{Error, NameKind, Position, Result};
-
-/// The only schema.
-pub const SCHEMA: &str = "public";
+pub(crate) use crate::identifiers::in_quotes;
+pub(crate) use crate::identifiers::{CATALOG, SCHEMA, quoted};
 
 /// The name that an identifier stands for.
 #[must_use]
@@ -70,18 +68,4 @@ pub fn position_of(location: Location) -> Option<Position> {
     let line = u32::try_from(location.line).unwrap_or(u32::MAX);
     let column = u32::try_from(location.column).unwrap_or(u32::MAX);
     (line > 0).then_some(Position { line, column })
-}
-
-/// A name as SQL must write it.
-pub(crate) fn quoted(name: &str) -> String {
-    let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '_')
-        && name
-            .chars()
-            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_');
-    if is_plain { name.to_owned() } else { in_quotes(name) }
-}
-
-/// A name as SQL reads it whatever it is.
-pub(crate) fn in_quotes(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

@@ -548,5 +548,12 @@ fn write_hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// A time as SQL writes it, in UTC.
+pub(crate) fn moment(wall_us: i64) -> String {
+    let times = arrow::array::TimestampMicrosecondArray::from(vec![wall_us]).with_timezone("UTC");
+    let text = value_text(&times, 0).ok().flatten();
+    text.unwrap_or_else(|| format!("{wall_us} microseconds after 1970"))
+}
+
 #[cfg(test)]
 mod tests;

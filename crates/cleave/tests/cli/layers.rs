@@ -27,11 +27,15 @@ const MODULES: &[(&str, &str)] = &[
     ("activity", "values"),
     ("commitment", "values"),
     ("error", "values"),
+    ("identifiers", "values"),
+    ("login_secret", "values"),
     ("password", "values"),
+    ("query_memory", "values"),
     ("role_fault", "values"),
     ("settings", "values"),
     ("storage_error", "values"),
     ("suggest", "values"),
+    ("tasks", "values"),
     ("value", "values"),
     ("catalog", "catalog"),
     ("copy", "sql"),
@@ -222,7 +226,7 @@ fn code_of(text: &str) -> String {
     for line in text.lines() {
         if line.trim() == "#[cfg(test)]" && !code.is_empty() {
             // Of a single item, or of the tests, which stand last.
-            code.push_str("\0");
+            code.push('\0');
             continue;
         }
         let mut rest = line;

@@ -1,7 +1,7 @@
 //! Rights to the message that a root has of them, and back.
 
 use super::{FIRST_MADE, GrantItem, Later, Membership, Object, Privileges, Rights, Role, proto};
-use crate::login::LoginSecret;
+use crate::login_secret::LoginSecret;
 use crate::password::Verifier;
 
 const SUPERUSER: u32 = 1;

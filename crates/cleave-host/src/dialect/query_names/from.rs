@@ -4,8 +4,9 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, SelectItem, SetExpr, TableAlias, TableFactor,
 };
 
-use super::{Column, Role, Walk, shown_name};
+use super::{Column, Role, Walk};
 use crate::error::{Error, Fault, Result};
+use crate::identifiers::shown_name;
 use crate::statement::names::fold;
 
 /// Functions of FROM that give one column, which is called as they are.

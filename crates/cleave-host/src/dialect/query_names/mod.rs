@@ -72,15 +72,6 @@ pub(crate) fn name_columns(
     Walk { tables, ctes: Vec::new(), merged: Vec::new(), renamed: 0 }.query(query, Role::Result)
 }
 
-/// `name` without what [`name_columns`] put behind it.
-pub(crate) fn shown_name(name: &str) -> &str {
-    let number = name.strip_suffix('⟩').and_then(|name| name.rsplit_once('⟨'));
-    match number {
-        Some((shown, number)) if number.bytes().all(|digit| digit.is_ascii_digit()) => shown,
-        _ => name,
-    }
-}
-
 /// What the columns of a query are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {

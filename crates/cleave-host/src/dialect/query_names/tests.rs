@@ -1,6 +1,7 @@
 //! Queries in, queries with their names written out, out.
 
 use super::*;
+use crate::identifiers::shown_name;
 use crate::statement::{Statement, parse_script};
 
 /// A table `a` of `id` and `x`, and `b` of `y` and `id`.

@@ -13,7 +13,7 @@ use crate::catalog::rights::{Object, ObjectKind, Privilege};
 use crate::catalog::view::{MadeOf, ViewState};
 use crate::error::Error;
 use crate::error::Result;
-use crate::sequences::unqualified;
+use crate::identifiers::unqualified;
 use crate::session::Session;
 use crate::session::grants::{Known, denied, not_owner, relation};
 use crate::session::roles::refused;

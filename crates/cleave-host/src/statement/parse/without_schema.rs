@@ -14,7 +14,7 @@ use super::Cursor;
 use super::dialect::read_text;
 use super::tokens::{is_solid, is_word};
 use crate::error::{NameKind, Position};
-use crate::sequences::{has_schema, unqualified};
+use crate::identifiers::{has_schema, unqualified};
 use crate::statement::names::{fold, position_of};
 
 /// What a statement names without a schema.

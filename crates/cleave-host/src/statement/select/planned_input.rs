@@ -23,7 +23,7 @@ use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 use super::index_choice::IndexChoice;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{DeviceId, TableState, TabletState};
-use crate::point_path::newest;
+use crate::index::newest;
 
 /// Bytes of small pages that are worth one morsel.
 const MORSEL_BYTES: usize = 1 << 20;

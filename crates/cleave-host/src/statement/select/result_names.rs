@@ -17,9 +17,9 @@ use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr};
 
 use crate::dialect::query_names::{
     KnownTables, NoTables, UNNAMED, column_parts, expression_name, item_name, name_columns,
-    shown_name,
 };
 use crate::error::Result;
+use crate::identifiers::shown_name;
 use crate::statement::names::fold;
 
 /// The names of a result's columns, as far as the statement's text tells them.

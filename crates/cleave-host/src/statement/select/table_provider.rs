@@ -29,7 +29,7 @@ use super::statement_context::StatementContext;
 use super::{index_choice, sequence_rows, tablet_choice, views};
 use crate::catalog::TableState;
 use crate::catalog::view::{MadeOf, ViewState};
-pub(super) use crate::engine::CATALOG;
+pub(super) use crate::identifiers::CATALOG;
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
 pub(super) use crate::statement::names::SCHEMA;

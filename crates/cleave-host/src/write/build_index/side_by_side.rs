@@ -25,10 +25,10 @@ use tokio::task::JoinSet;
 use crate::catalog::{DeviceId, TabletState};
 use crate::database::Database;
 use crate::device::Claim;
-use crate::engine::joined;
 use crate::error::Result;
 use crate::index::{IndexShape, heap_rows};
 use crate::settings::{Settings, Stack};
+use crate::tasks::joined;
 use crate::write::key_run::{KeyRunWriter, merge_all};
 use crate::write::merge_runs::RunMerger;
 

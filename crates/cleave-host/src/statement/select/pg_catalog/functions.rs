@@ -25,7 +25,7 @@ use super::rows;
 use super::sizes::{self, Part};
 use super::view::{self, View, is_of_catalog, type_named, type_text};
 use crate::error::{Error, Fault, NameKind, RoleFault};
-use crate::sequences::has_schema;
+use crate::identifiers::has_schema;
 use crate::settings::{SERVER_VERSION, Settings};
 use crate::statement::defaults::shown_default;
 use crate::statement::names::quoted;

@@ -8,7 +8,7 @@ use super::roles::Owned;
 use super::view::{View, number, oid_of};
 use crate::catalog::rights::{FIRST, Object, Privilege};
 use crate::error::{Error, Fault, NameKind, Result};
-use crate::sequences::unqualified;
+use crate::identifiers::unqualified;
 
 /// What a function of privileges is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, default_oid, number, table_oid, type_of};
 use crate::catalog::rights::{Object, ObjectKind, Privilege};
 use crate::catalog::sequence::Sequence;
-use crate::sequences::unqualified;
+use crate::identifiers::unqualified;
 use crate::settings::{SettingRow, Settings};
 use crate::statement::defaults::shown_default;
 use crate::value::text::value_text;

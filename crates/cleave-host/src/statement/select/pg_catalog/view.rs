@@ -13,7 +13,7 @@ use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use crate::catalog::rights::{Object, Privilege, Rights};
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, TableState};
-use crate::sequences::unqualified;
+use crate::identifiers::unqualified;
 use crate::settings::Client;
 use crate::statement::names::quoted;
 
