@@ -3,6 +3,8 @@
 //! Whether a statement goes without a plan, and leaves the [delta](crate::delta) as it is, shows here and in no figure
 //! of time.
 
+pub(crate) mod vacuums;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

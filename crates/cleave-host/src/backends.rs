@@ -17,10 +17,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_media::{Clock, SystemClock};
 
-use crate::session::TransactionStatus;
-
 /// Bytes of a statement's text that are kept, as PostgreSQL has it.
 const QUERY_BYTES_MAX: usize = 1024;
+
+/// Whether a session is in a transaction block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TransactionStatus {
+    /// It is not: each statement commits by itself.
+    Idle,
+    /// It is.
+    Open,
+    /// It is, and a statement has failed: nothing but ROLLBACK is done.
+    Failed,
+}
 
 /// The sessions of a database's server, by their numbers.
 #[derive(Debug, Default)]

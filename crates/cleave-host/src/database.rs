@@ -43,13 +43,14 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
 
 use crate::activity::Activity;
+use crate::activity::vacuums::Vacuums;
 use crate::archive::{self, Archive};
-use crate::autovacuum::Vacuums;
 use crate::backends::Backends;
 use crate::backup;
 use crate::buffer_pool::BufferPool;
 use crate::catalog::commit::{Beside, Transaction};
 use crate::catalog::held::Held;
+use crate::catalog::log_copies::LogCopy;
 use crate::catalog::reserved_ids::ReservedIds;
 use crate::catalog::root::{self, ReplaceError, TableFault};
 use crate::catalog::upkeep::Upkeep;
@@ -60,7 +61,7 @@ use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFac
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
-use crate::log_copy::{self, Copies, LogCopy};
+use crate::log_copy::{self, Copies};
 use crate::query_log::QueryLog;
 use crate::query_memory::query_runtime;
 use crate::sequences::Sequences;

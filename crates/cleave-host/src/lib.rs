@@ -26,6 +26,7 @@
 
 pub mod acting;
 pub mod activity;
+mod advisory_locks;
 pub(crate) mod archive;
 pub mod autovacuum;
 pub mod backends;
@@ -56,6 +57,7 @@ pub mod query_log;
 mod query_memory;
 pub(crate) mod range_path;
 pub mod role_fault;
+mod sequence_values;
 mod sequences;
 pub mod session;
 pub mod settings;
@@ -68,6 +70,7 @@ pub mod value;
 pub(crate) mod versions;
 pub mod write;
 
+pub use backends::TransactionStatus;
 pub use catalog::{
     CatalogState, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice, TableState,
     TabletState,
@@ -75,8 +78,6 @@ pub use catalog::{
 pub use database::{Database, OpenOptions};
 pub use device::{Device, EmbeddedFactory};
 pub use error::{Error, NameKind, Position, Result};
-pub use session::{
-    ClientStreams, Described, Outcome, ResultRows, Session, Started, TransactionStatus,
-};
+pub use session::{ClientStreams, Described, Outcome, ResultRows, Session, Started};
 pub use settings::Client;
 pub use storage_error::StorageError;

@@ -13,12 +13,9 @@
 //!    a database that was closed as it should be leaves no gap. The root's place in the log is fixed before these
 //!    values are: a record between them is read again, and says nothing new.
 //!
-//! [`SequenceValues`] is what `currval` and `lastval` of one session say.
-//!
 //! Source: PostgreSQL's manual, "Sequence Manipulation Functions"; its `sequence.c` logs 32 values ahead, too.
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cleave_txn::Record;
@@ -216,85 +213,6 @@ fn exhausted(sequence: &Sequence) -> Error {
         fault: Fault::SequenceLimit,
         position: None,
     }
-}
-
-/// The numbers that a session has taken last.
-#[derive(Debug, Clone, Default)]
-pub struct SequenceValues {
-    taken: Arc<Mutex<Taken>>,
-}
-
-#[derive(Debug, Default)]
-struct Taken {
-    by_id: BTreeMap<u32, i64>,
-    last: Option<i64>,
-}
-
-impl SequenceValues {
-    /// Notes what was taken, or set, last.
-    pub(crate) fn note(&self, sequence: &Sequence, value: i64, is_taken: bool) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.by_id.insert(sequence.id, value);
-        if is_taken {
-            taken.last = Some(value);
-        }
-    }
-
-    /// Makes the last value of the sequence `from` that of the sequence `to`, which takes its place.
-    pub(crate) fn pass_on(&self, from: &Sequence, to: &Sequence) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = taken.by_id.get(&from.id).copied() {
-            taken.by_id.insert(to.id, value);
-        }
-    }
-
-    /// Forgets them.
-    pub(crate) fn forget(&self) {
-        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Taken::default();
-    }
-
-    /// `currval`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] where the session has taken none.
-    pub(crate) fn current(&self, sequence: &Sequence) -> Result<i64> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.by_id.get(&sequence.id).copied().ok_or_else(|| Error::Invalid {
-            message: format!(
-                "currval of sequence \"{}\" is not yet defined in this session",
-                sequence.name
-            ),
-            fault: Fault::State,
-            position: None,
-        })
-    }
-
-    /// `lastval`.
-    ///
-    /// # Errors
-    /// As [`Self::current`].
-    pub(crate) fn last(&self) -> Result<i64> {
-        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = || "lastval is not yet defined in this session".to_owned();
-        taken.last.ok_or_else(|| Error::Invalid {
-            message: message(),
-            fault: Fault::State,
-            position: None,
-        })
-    }
-}
-
-/// Whose they are makes no difference between clients.
-impl PartialEq for SequenceValues {
-    fn eq(&self, _other: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for SequenceValues {}
-
-impl Hash for SequenceValues {
-    fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
 /// The sequence that `written` names: `name`, `public.name` or `"Name"`.

@@ -12,7 +12,6 @@
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
 //! behind, one that has is there.
 
-mod advisory;
 mod alter;
 mod alter_identity;
 mod alter_rules;
@@ -75,15 +74,13 @@ use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
-pub use advisory::AdvisoryLocks;
-pub(crate) use advisory::Span;
 use block::Block;
-pub use block::TransactionStatus;
 pub use copy::ClientStreams;
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::activity::Act;
+use crate::advisory_locks::AdvisoryLocks;
 use crate::catalog::rights::Privilege;
 use crate::catalog::{CatalogState, TableState};
 use crate::commitment::unless;

@@ -23,9 +23,9 @@ use cleave_plan::split::SPLIT_JOINS_MAX;
 pub use cleave_plan::split::{Split, When};
 
 use crate::acting::Acting;
+use crate::advisory_locks::AdvisoryLocks;
 use crate::error::{Error, NameKind, Result};
-use crate::sequences::SequenceValues;
-use crate::session::AdvisoryLocks;
+use crate::sequence_values::SequenceValues;
 use crate::value::parse;
 use bytes::{GIB, KIB, MIB};
 pub use bytes::{bytes_text, parse_bytes};

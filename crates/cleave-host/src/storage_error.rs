@@ -5,6 +5,8 @@
 //!
 //! Source: issue 2, parts 2 and 3 and "Bad input"; rule 13 (58030 where media is unreachable).
 
+mod damage;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +16,8 @@ use cleave_fragment::link::{LinkError, TlsFileError};
 use cleave_store::StoreError;
 use cleave_txn::LogError;
 
-use crate::catalog::damage::{Faults, Remedy};
 use crate::error::Error;
+pub use damage::{Faults, Remedy, SegmentFault};
 
 /// Why storage did not do what a statement needs.
 #[derive(Debug, thiserror::Error)]

@@ -29,7 +29,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::held::HeldTable;
 use super::root::{self, ReplaceError};
-use super::{CatalogState, DeviceId, Keep, TableState, segment_extents};
+use super::{CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents};
 use crate::archive::{self, Logged};
 use crate::commitment;
 use crate::database::Database;
@@ -330,8 +330,9 @@ impl Transaction {
     /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on
     /// pages that nothing else names, and which are free again once it is gone.
     pub(crate) fn into_private(mut self) -> Arc<CatalogState> {
-        let claims = self.claims.into_values().collect();
-        self.next.keep = Some(Arc::new(Keep::new(self.base, claims)));
+        let claims = self.claims.into_values();
+        let space = claims.map(|claim| claim as Arc<dyn HeldSpace>).collect();
+        self.next.keep = Some(Arc::new(Keep::new(self.base, space)));
         Arc::new(self.next)
     }
 

@@ -11,8 +11,6 @@
 //!
 //! Invariant: what is damaged is in no [`TableState`](super::TableState), so that no statement can take it for whole.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use cleave_media::Extent;
@@ -20,19 +18,7 @@ use cleave_store::{SegmentId, TableSchema};
 
 use super::index_definition::IndexDefinition;
 use super::{DeviceId, proto};
-use crate::storage_error::StorageError;
-
-/// Why a segment cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{segment} cannot be read: file \"{}\": {reason}", path.display())]
-pub struct SegmentFault {
-    /// The segment.
-    pub segment: SegmentId,
-    /// The file that holds its directory.
-    pub path: PathBuf,
-    /// What is wrong with it.
-    pub reason: String,
-}
+use crate::storage_error::{Faults, Remedy, SegmentFault, StorageError};
 
 /// A table that cannot be used: a segment of its heap cannot be read.
 #[derive(Debug, Clone)]
@@ -107,38 +93,5 @@ impl DamagedIndex {
     /// Segments that the root names for it.
     pub(crate) fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.parts.iter().flat_map(|part| &part.runs).map(|place| SegmentId(place.segment))
-    }
-}
-
-/// One fault at least, of which one is told.
-#[derive(Debug, Clone)]
-pub struct Faults(Vec<SegmentFault>);
-
-/// What to do about a damaged index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Remedy {
-    /// It can be dropped and made anew.
-    DropIndex,
-    /// It belongs to a constraint, and goes with its table only.
-    CopyRows,
-}
-
-impl fmt::Display for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(first) = self.0.first() else { return f.write_str("it cannot be read") };
-        first.fmt(f)?;
-        match self.0.len() - 1 {
-            0 => Ok(()),
-            more => write!(f, " (and {more} more)"),
-        }
-    }
-}
-
-impl fmt::Display for Remedy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::DropIndex => "DROP INDEX and make it anew",
-            Self::CopyRows => "copy the rows, which can be read, to another table and DROP TABLE",
-        })
     }
 }

@@ -17,12 +17,14 @@
 //! its last page has arrived. Nothing in a state changes after publication, but the memtable, whose
 //! entries a reader rechecks against its own version map.
 
+pub mod autovacuum;
 pub mod comments;
 pub mod commit;
 pub mod damage;
 pub mod division;
 pub(crate) mod held;
 pub mod index_definition;
+pub(crate) mod log_copies;
 pub mod proto;
 pub(crate) mod reserved_ids;
 pub mod rights;
@@ -43,12 +45,11 @@ use cleave_store::{
     PassedPages, SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap,
 };
 
-use crate::device::Claim;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::TabletIndex;
-use crate::storage_error::StorageError;
+use crate::storage_error::{SegmentFault, StorageError};
 use comments::Comments;
-use damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
+use damage::{DamagedIndex, DamagedTable, Occupied};
 use division::Division;
 use held::Held;
 use index_definition::IndexDefinition;
@@ -203,13 +204,16 @@ pub struct CatalogState {
 #[derive(Debug)]
 pub(crate) struct Keep {
     base: Arc<CatalogState>,
-    _claims: Vec<Arc<Claim>>,
+    _space: Vec<Arc<dyn HeldSpace>>,
 }
+
+/// Space that is free again once nobody holds this.
+pub(crate) trait HeldSpace: fmt::Debug + Send + Sync {}
 
 impl Keep {
     /// Holds both.
-    pub(crate) fn new(base: Arc<CatalogState>, claims: Vec<Arc<Claim>>) -> Self {
-        Self { base, _claims: claims }
+    pub(crate) fn new(base: Arc<CatalogState>, space: Vec<Arc<dyn HeldSpace>>) -> Self {
+        Self { base, _space: space }
     }
 }
 

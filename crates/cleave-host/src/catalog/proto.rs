@@ -163,7 +163,7 @@ pub struct Upkeep {
     pub autovacuum_vacuum_scale: Option<u32>,
     /// Copies of the log on devices. Since format 8.
     #[prost(message, repeated, tag = "130")]
-    pub log_copies: Vec<crate::log_copy::layout::LogCopyMessage>,
+    pub log_copies: Vec<super::log_copies::LogCopyMessage>,
     /// Space that is kept for them. Since format 9.
     #[prost(message, repeated, tag = "131")]
     pub kept: Vec<Kept>,

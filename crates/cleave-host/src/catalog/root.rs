@@ -29,7 +29,7 @@ use cleave_store::{
 use prost::Message;
 
 use super::comments::Comments;
-use super::damage::{DamagedIndex, DamagedTable, Occupied, SegmentFault};
+use super::damage::{DamagedIndex, DamagedTable, Occupied};
 use super::division::Division;
 use super::held::Held;
 use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
@@ -44,7 +44,7 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::index::{IndexShape, TabletIndex};
-use crate::storage_error::StorageError;
+use crate::storage_error::{SegmentFault, StorageError};
 
 /// The frame around the root's message; its newest version is what this build writes.
 pub const ROOT_FORMAT: Format =

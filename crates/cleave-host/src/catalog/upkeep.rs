@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use cleave_media::Extent;
 
+use super::autovacuum::Autovacuum;
+use super::log_copies::{KeptSpace, LogCopy};
 use super::root::blocks;
 use super::{DeviceId, proto};
-use crate::autovacuum::Autovacuum;
-use crate::log_copy::{KeptSpace, LogCopy};
 
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

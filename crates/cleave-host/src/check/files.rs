@@ -6,14 +6,14 @@ use std::sync::Arc;
 use cleave_store::SegmentId;
 
 use super::{CheckReport, Fault, Place};
-use crate::catalog::damage::{DamagedIndex, DamagedTable, SegmentFault};
+use crate::catalog::damage::{DamagedIndex, DamagedTable};
 use crate::catalog::root::{self, TableFault};
 use crate::catalog::{CatalogState, TableState};
 use crate::database::{Database, OpenOptions};
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::statistics;
-use crate::storage_error::StorageError;
+use crate::storage_error::{SegmentFault, StorageError};
 use crate::tasks::{blocking, joined};
 
 /// Opens the database in `directory` as far as its files are sound, and notes where they are not; None where the

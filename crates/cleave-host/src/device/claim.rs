@@ -11,7 +11,7 @@ use cleave_media::{BlockAddress, Extent};
 use tokio::sync::{oneshot, watch};
 
 use super::Device;
-use crate::catalog::DeviceId;
+use crate::catalog::{DeviceId, HeldSpace};
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;
 
@@ -30,6 +30,8 @@ pub(crate) struct Claim {
     /// How many of its writes are under way.
     under_way: watch::Sender<usize>,
 }
+
+impl HeldSpace for Claim {}
 
 #[derive(Debug, Default)]
 struct ClaimState {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use cleave_store::{AbsentValues, PageClass, SegmentDirectory, SegmentId, SegmentKind, ZoneValue};
 
 use super::absent;
-use crate::catalog::damage::SegmentFault;
 use crate::catalog::{CatalogState, TableState};
 use crate::database::Database;
 use crate::error::Result;
 use crate::storage_error::Identity;
+use crate::storage_error::SegmentFault;
 use crate::value::value_text;
 
 /// Entries of a version map that are listed.

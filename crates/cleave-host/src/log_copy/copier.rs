@@ -24,11 +24,12 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::found::Found;
 use super::layout::{
-    ANCHOR_BLOCKS, BLOCK, CopiedFile, Head, List, LogCopy, Place, RING_BLOCKS_MIN, Room,
-    SLOT_COUNT, Stamp, blocks, padded, slot, whole,
+    ANCHOR_BLOCKS, BLOCK, CopiedFile, Head, List, Place, RING_BLOCKS_MIN, Room, SLOT_COUNT, Stamp,
+    blocks, padded, slot, whole,
 };
 use super::{fault, found, source};
 use crate::catalog::CatalogState;
+use crate::catalog::log_copies::LogCopy;
 use crate::database::Database;
 use crate::device::{COMMAND_BYTES, Device, may_have_happened};
 use crate::error::{Error, Result};

@@ -19,9 +19,10 @@ use bytes::Bytes;
 use cleave_fragment::waiting;
 use futures::future::join_all;
 
-use super::layout::{ANCHOR_BLOCKS, Head, LogCopy, Stamp};
+use super::layout::{ANCHOR_BLOCKS, Head, Stamp};
 use super::{OPENING_WAIT, aligned, drawn_id, found};
 use crate::catalog::commit::Transaction;
+use crate::catalog::log_copies::LogCopy;
 use crate::catalog::{CatalogState, DeviceId};
 use crate::database::Database;
 use crate::device::{DISK_FULL, Device};

@@ -38,11 +38,11 @@ use cleave_fragment::waiting;
 use cleave_media::{BlockAddress, Extent};
 use futures::future::BoxFuture;
 
-pub use layout::LogCopy;
 pub use takeover::{TakeOver, TakenOver, Witnesses, take_over};
 
 use crate::backup::{STATISTICS, USERS};
 use crate::catalog::commit::{Transaction, retired};
+use crate::catalog::log_copies::{KeptSpace, LogCopy};
 use crate::catalog::{CatalogState, DeviceId};
 use crate::database::Database;
 use crate::device::{Claim, Device};
@@ -76,9 +76,6 @@ pub(crate) struct Copies {
     /// Held by who erases ended ones: their space is let go of once.
     erasing: tokio::sync::Mutex<()>,
 }
-
-/// Space that nothing uses any more, by device: pages of roots that a copy may still have.
-pub(crate) type KeptSpace = BTreeMap<DeviceId, Vec<Extent>>;
 
 impl Copies {
     /// Notes that the root on disk says `state`.

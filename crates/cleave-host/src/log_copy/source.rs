@@ -10,8 +10,9 @@ use cleave_store::SegmentId;
 use cleave_txn::Lsn;
 use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, list_segments, segment_path};
 
-use super::layout::{LogCopy, Place, Stamp, whole};
+use super::layout::{Place, Stamp, whole};
 use crate::catalog::CatalogState;
+use crate::catalog::log_copies::LogCopy;
 use crate::catalog::root::{self, SegmentFile};
 use crate::error::{Error, Result};
 use crate::log::directory_of;

@@ -44,6 +44,7 @@ use super::serializable::safe_state;
 use super::set::BlockSettings;
 use super::{Outcome, Session};
 use crate::archive;
+use crate::backends::TransactionStatus;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::commitment;
@@ -65,17 +66,6 @@ type Changes = BTreeMap<u32, TableChange>;
 
 /// Places of own rows, by the places of their tablets.
 pub(super) type OwnRows = BTreeMap<usize, BTreeSet<usize>>;
-
-/// Whether a session is in a transaction block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TransactionStatus {
-    /// It is not: each statement commits by itself.
-    Idle,
-    /// It is.
-    Open,
-    /// It is, and a statement has failed: nothing but ROLLBACK is done.
-    Failed,
-}
 
 /// Whether a change was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

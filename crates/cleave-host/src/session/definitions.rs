@@ -41,7 +41,7 @@ use crate::catalog::commit::Transaction;
 use crate::catalog::rights::{FIRST, Rights, RightsChange};
 use crate::catalog::sequence::Sequence;
 use crate::catalog::view::ViewState;
-use crate::catalog::{CatalogState, DeviceId, Keep, TableState};
+use crate::catalog::{CatalogState, DeviceId, HeldSpace, Keep, TableState};
 use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, NameKind, Result};
@@ -124,7 +124,8 @@ impl Defined {
         let (table, segment) = database.ids.next();
         state.next_table = state.next_table.max(table);
         state.next_segment = state.next_segment.max(segment);
-        state.keep = Some(Arc::new(Keep::new(base, self.claims.values().cloned().collect())));
+        let space = self.claims.values().map(|claim| Arc::clone(claim) as Arc<dyn HeldSpace>);
+        state.keep = Some(Arc::new(Keep::new(base, space.collect())));
         Arc::new(state)
     }
 

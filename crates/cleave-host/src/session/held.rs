@@ -23,13 +23,11 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use cleave_fragment::waiting;
 use cleave_txn::locks::LockMark;
-use cleave_txn::{LockKey, LockMode, LockOwner, Locks, Requested};
+use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
-use super::advisory::AdvisoryLocks;
+use crate::advisory_locks::{AdvisoryLocks, lock_within};
 use crate::catalog::TableState;
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -186,32 +184,6 @@ impl Held {
     /// As [`Held::lock_change`].
     pub(super) async fn lock(&self, key: LockKey, mode: LockMode, timeout_ms: u64) -> Result<()> {
         lock_within(&self.locks, &self.owner, (key, mode), timeout_ms).await
-    }
-}
-
-/// Locks `key` for `owner`.
-///
-/// # Errors
-/// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
-pub(super) async fn lock_within(
-    locks: &Arc<Locks>,
-    owner: &Arc<LockOwner>,
-    (key, mode): (LockKey, LockMode),
-    timeout_ms: u64,
-) -> Result<()> {
-    let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
-    let requested = locks.request(owner, key, mode);
-    let wait = match requested.map_err(|error| Error::lock(&error))? {
-        Requested::Granted => return Ok(()),
-        Requested::Waiting(wait) => wait,
-    };
-    let Some(limit) = timeout else {
-        return wait.await.map_err(|error| Error::lock(&error));
-    };
-    let mut wait = wait;
-    match waiting::timeout(limit, &mut wait).await {
-        Some(outcome) => outcome.map_err(|error| Error::lock(&error)),
-        None => wait.give_up().map_err(|error| Error::lock(&error)),
     }
 }
 

@@ -147,7 +147,7 @@ impl Session {
         definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
         let (last, is_called, shared) = (value, false, Arc::default());
         let made = Sequence { id, last, is_called, shared, ..sequence.clone() };
-        self.settings.client.sequences.pass_on(&sequence, &made);
+        self.settings.client.sequences.pass_on(sequence.id, made.id);
         definition.transaction.next.sequences.insert(made.name.clone(), Arc::new(made));
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Outcome, Session};
 use crate::archive;
-use crate::autovacuum::Autovacuum;
+use crate::catalog::autovacuum::Autovacuum;
 use crate::catalog::commit::Transaction;
 use crate::error::{Error, NameKind, Result};
 use crate::log_copy;

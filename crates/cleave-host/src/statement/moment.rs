@@ -11,7 +11,8 @@ use crate::catalog::rights::{Object, Privilege};
 use crate::catalog::sequence::Sequence;
 use crate::database::Database;
 use crate::error::{Error, Fault, Result, RoleFault};
-use crate::sequences::{self, SequenceValues};
+use crate::sequence_values::SequenceValues;
+use crate::sequences;
 use crate::statement::defaults::{next_default, placeholder};
 use crate::write::conform::converted;
 
@@ -114,7 +115,7 @@ impl Moment {
         }
         let numbers = source.database.sequences().take(&source.database, sequence, count)?;
         if let Some(last) = numbers.last() {
-            source.values.note(sequence, *last, true);
+            source.values.note(sequence.id, *last, true);
         }
         let numbers: ArrayRef = Arc::new(Int64Array::from(numbers));
         converted(column, &numbers)

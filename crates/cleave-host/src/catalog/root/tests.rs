@@ -10,7 +10,7 @@ use cleave_store::{
 use proptest::prelude::{any, prop, proptest};
 
 use super::*;
-use crate::autovacuum::Autovacuum;
+use crate::catalog::autovacuum::Autovacuum;
 use crate::log_copy::LogCopy;
 
 fn schema(name: &str, table_id: u32) -> TableSchema {

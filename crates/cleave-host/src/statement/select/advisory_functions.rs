@@ -22,8 +22,8 @@ use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
+use crate::advisory_locks::{NewOwners, Span};
 use crate::error::{Error, Fault};
-use crate::session::Span;
 
 const NAMES: [&str; 11] = [
     "pg_advisory_lock",
@@ -85,7 +85,10 @@ impl AdvisoryFunction {
         let waits = !self.0.name.starts_with("pg_try_");
         let settings = self.0.context.settings();
         let timeout_ms = waits.then_some(settings.lock_timeout_ms);
-        let within = (&**self.0.context.database(), &settings.limits, self.0.context.stop());
+        let database = self.0.context.database();
+        let draw_id = || database.transaction_id();
+        let owners = NewOwners { locks: database.locks(), draw_id: &draw_id };
+        let within = (owners, &settings.limits, self.0.context.stop());
         Ok(Some(advisory.lock(within, (key, mode, span), timeout_ms).await?))
     }
 

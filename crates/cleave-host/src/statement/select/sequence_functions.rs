@@ -78,7 +78,7 @@ impl ScalarUDFImpl for SequenceFunction {
                 Some(sequence) => {
                     let numbers = database.sequences().take(database, sequence, number_rows)?;
                     if let Some(last) = numbers.last() {
-                        values.note(sequence, *last, true);
+                        values.note(sequence.id, *last, true);
                     }
                     numbers.into_iter().map(Some).collect()
                 }
@@ -107,13 +107,15 @@ impl SequenceFunction {
             ("lastval", []) => Ok(Some(values.last()?)),
             ("currval", [name]) => {
                 let sequence = self.sequence(name)?;
-                Ok(sequence.map(|sequence| values.current(sequence)).transpose()?)
+                Ok(sequence
+                    .map(|sequence| values.current(sequence.id, &sequence.name))
+                    .transpose()?)
             }
             ("nextval", [name]) => {
                 let Some(sequence) = self.sequence(name)? else { return Ok(None) };
                 let number = database.sequences().take(database, sequence, 1)?;
                 let number = number.first().copied();
-                number.into_iter().for_each(|number| values.note(sequence, number, true));
+                number.into_iter().for_each(|number| values.note(sequence.id, number, true));
                 Ok(number)
             }
             ("setval", [name, value, rest @ ..]) if rest.len() <= 1 => {
@@ -128,7 +130,7 @@ impl SequenceFunction {
                 let Some(sequence) = self.sequence(name)? else { return Ok(None) };
                 database.sequences().set(database, sequence, (value, is_called))?;
                 if is_called {
-                    values.note(sequence, value, false);
+                    values.note(sequence.id, value, false);
                 }
                 Ok(Some(value))
             }

@@ -6,8 +6,8 @@ use cleave_txn::locks::{KeyKind, LockStatus};
 use super::shapes::{Cell, Row};
 use super::view::{View, number};
 use crate::backends::Seen;
+use crate::backends::TransactionStatus;
 use crate::catalog::rights::FIRST;
-use crate::session::TransactionStatus;
 
 /// What stands for a statement that is none of the asker's business.
 const HIDDEN: &str = "<insufficient privilege>";

@@ -3,7 +3,7 @@
 
 use super::shapes::Row;
 use super::view::{View, table_oid};
-use crate::autovacuum::Vacuums;
+use crate::activity::vacuums::Vacuums;
 use crate::catalog::rights::Privilege;
 
 /// Rows of `pg_stat_user_tables` and its kin.

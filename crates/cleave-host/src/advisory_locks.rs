@@ -3,8 +3,7 @@
 //!
 //! 1. [`AdvisoryLocks`] are those of one session. A lock of the session has an owner of its own in the host's table,
 //!    and a count: it is free when it was unlocked as often as it was locked, or with the session. ROLLBACK leaves it.
-//! 2. A lock of a transaction is one more of those that its owner has (see [`super::held`]): it ends with the
-//!    transaction, and ROLLBACK TO frees what came after the savepoint. Outside of a block it lasts as long as the
+//! 2. A lock of a transaction is one more of those that its owner has: it ends with the transaction, and ROLLBACK TO frees what came after the savepoint. Outside of a block it lasts as long as the
 //!    statement.
 //! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a ring of waits through
 //!    any of them is found.
@@ -16,14 +15,22 @@
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
-use cleave_fragment::Stop;
-use cleave_txn::{LockGroup, LockKey, LockMode, LockOwner, Locks};
+use cleave_fragment::{Stop, waiting};
+use cleave_txn::{LockGroup, LockKey, LockMode, LockOwner, Locks, Requested, TransactionId};
 
-use super::held;
-use crate::database::Database;
 use crate::error::{Error, Fault, Result};
 use crate::settings::Limits;
+
+/// Where locks are held, and the id of a new owner of some.
+#[derive(Clone, Copy)]
+pub(crate) struct NewOwners<'a> {
+    /// All locks of the host.
+    pub(crate) locks: &'a Arc<Locks>,
+    /// Draws an id that no owner had since the database was opened.
+    pub(crate) draw_id: &'a (dyn Fn() -> TransactionId + Sync),
+}
 
 /// Those of one session. See the module's description.
 #[derive(Debug, Clone)]
@@ -97,19 +104,19 @@ impl AdvisoryLocks {
     }
 
     /// What all owners of the session are in.
-    pub(super) fn group(&self) -> LockGroup {
+    pub(crate) fn group(&self) -> LockGroup {
         self.0.group
     }
 
     /// Notes whose locks are the transaction's from now on.
-    pub(super) fn begin(&self, owner: &Arc<LockOwner>) {
+    pub(crate) fn begin(&self, owner: &Arc<LockOwner>) {
         let mut state = self.state();
         state.transaction = Arc::downgrade(owner);
         state.transaction_count = 0;
     }
 
     /// Frees what a statement outside of a transaction has locked.
-    pub(super) fn end_statement(&self) {
+    pub(crate) fn end_statement(&self) {
         let mut state = self.state();
         let ended = state.statement.take();
         if ended.is_some() {
@@ -125,15 +132,15 @@ impl AdvisoryLocks {
     /// [`Error::Conflict`], where waiting would take for ever, or longer than that; [`Fault::TooManyLocks`].
     pub(crate) async fn lock(
         &self,
-        (database, limits, stop): (&Database, &Limits, &Stop),
+        (owners, limits, stop): (NewOwners<'_>, &Limits, &Stop),
         (key, mode, span): (LockKey, LockMode, Span),
         timeout_ms: Option<u64>,
     ) -> Result<bool> {
         let owned = match span {
             Span::Transaction => {
-                let owner = self.transaction_owner(database, limits, stop)?;
+                let owner = self.transaction_owner(owners, limits, stop)?;
                 let before = owner.lock_count();
-                let locks = database.locks();
+                let locks = owners.locks;
                 let is_locked = lock(locks, &owner, (key, mode), timeout_ms).await?;
                 self.state().transaction_count += usize::from(owner.lock_count() > before);
                 return Ok(is_locked);
@@ -145,7 +152,7 @@ impl AdvisoryLocks {
                     return Ok(true);
                 }
                 state.check_room(limits)?;
-                self.new_owner(database)
+                self.new_owner(owners)
             }
         };
         let is_locked = lock(&owned.locks, &owned.owner, (key, mode), timeout_ms).await?;
@@ -192,7 +199,7 @@ impl AdvisoryLocks {
     /// The owner of the transaction's next lock, or the statement's outside of a block.
     fn transaction_owner(
         &self,
-        database: &Database,
+        owners: NewOwners<'_>,
         limits: &Limits,
         stop: &Stop,
     ) -> Result<Arc<LockOwner>> {
@@ -202,13 +209,13 @@ impl AdvisoryLocks {
             if state.statement.is_none() {
                 state.transaction_count = 0;
             }
-            Arc::clone(&state.statement.get_or_insert_with(|| self.new_owner(database)).owner)
+            Arc::clone(&state.statement.get_or_insert_with(|| self.new_owner(owners)).owner)
         }))
     }
 
-    fn new_owner(&self, database: &Database) -> Owned {
-        let owner = LockOwner::in_group(database.transaction_id(), self.0.group);
-        Owned { locks: Arc::clone(database.locks()), owner }
+    fn new_owner(&self, owners: NewOwners<'_>) -> Owned {
+        let owner = LockOwner::in_group((owners.draw_id)(), self.0.group);
+        Owned { locks: Arc::clone(owners.locks), owner }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -224,9 +231,33 @@ async fn lock(
 ) -> Result<bool> {
     match timeout_ms {
         None => locks.try_lock(owner, key, mode).map_err(|error| Error::lock(&error)),
-        Some(timeout_ms) => {
-            held::lock_within(locks, owner, (key, mode), timeout_ms).await.map(|()| true)
-        }
+        Some(timeout_ms) => lock_within(locks, owner, (key, mode), timeout_ms).await.map(|()| true),
+    }
+}
+
+/// Locks `key` for `owner`.
+///
+/// # Errors
+/// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
+pub(crate) async fn lock_within(
+    locks: &Arc<Locks>,
+    owner: &Arc<LockOwner>,
+    (key, mode): (LockKey, LockMode),
+    timeout_ms: u64,
+) -> Result<()> {
+    let timeout = (timeout_ms > 0).then(|| Duration::from_millis(timeout_ms));
+    let requested = locks.request(owner, key, mode);
+    let wait = match requested.map_err(|error| Error::lock(&error))? {
+        Requested::Granted => return Ok(()),
+        Requested::Waiting(wait) => wait,
+    };
+    let Some(limit) = timeout else {
+        return wait.await.map_err(|error| Error::lock(&error));
+    };
+    let mut wait = wait;
+    match waiting::timeout(limit, &mut wait).await {
+        Some(outcome) => outcome.map_err(|error| Error::lock(&error)),
+        None => wait.give_up().map_err(|error| Error::lock(&error)),
     }
 }
 
