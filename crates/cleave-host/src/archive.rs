@@ -26,10 +26,10 @@ use prost::Message;
 
 use crate::backup::change;
 use crate::catalog::CatalogState;
-use crate::catalog::upkeep::Upkeep;
-use crate::database::Database;
+use crate::catalog::commit::Logged;
 use crate::delta::Live;
 use crate::log::{Committed, directory_of};
+use crate::storage_engine::Engine;
 use crate::storage_error::Identity;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
@@ -49,8 +49,8 @@ pub(crate) struct Archive {
 
 impl Archive {
     /// Notes how it went.
-    pub(crate) fn note<T>(&self, outcome: &Result<T, LogError>) {
-        let failure = outcome.as_ref().err().map(ToString::to_string);
+    pub(crate) fn note(&self, failure: Option<&LogError>) {
+        let failure = failure.map(ToString::to_string);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
     }
 
@@ -61,26 +61,61 @@ impl Archive {
     fn uncopied(&self) -> Option<String> {
         self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-}
 
-/// What a commit that replaces the root says to those who read the log.
-#[derive(Debug, Default)]
-pub(crate) enum Logged {
-    /// Its changes are in no log.
-    #[default]
-    Nowhere,
-    /// There are none.
-    Unchanged,
-    /// They are to follow it into the log: an encoded [`Committed`].
-    Copied(Vec<u8>),
-}
-
-impl Logged {
-    /// Notes in `upkeep` a commit that is in no log.
-    pub(crate) fn note_in(&self, upkeep: &mut Upkeep, commit: u64, wall_us: i64) {
-        if !matches!(self, Self::Unchanged) {
-            (upkeep.unlogged_commit, upkeep.unlogged_at_us) = (commit, wall_us);
+    /// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when
+    /// all is on the devices. One that cannot be copied goes on, and is missing in the archive.
+    pub(crate) async fn copy_whole(
+        &self,
+        engine: &Arc<Engine>,
+        base: &CatalogState,
+        next: &CatalogState,
+    ) -> Logged {
+        let Some(folder) = engine.log().and_then(|log| folder(log, base)) else {
+            return Logged::Nowhere;
+        };
+        match Box::pin(change::copy(engine, base, next, &folder)).await {
+            Ok(note) => Logged::Copied(note.encode_to_vec()),
+            Err(error) => {
+                let failure = format!("commit {} is not in the archive: {error}", next.commit);
+                *self.uncopied.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+                Logged::Nowhere
+            }
         }
+    }
+
+    /// How the archive stands, in words.
+    pub(crate) fn status(&self, engine: &Engine) -> String {
+        let state = engine.catalog();
+        let Some((log, folder)) = engine.log().and_then(|log| Some((log, folder(log, &state)?)))
+        else {
+            return "off".to_owned();
+        };
+        let own = directory_of(engine.directory());
+        let starts = list_segments(&own).unwrap_or_default();
+        // The last one is not finished.
+        let finished = starts.split_last().map_or(&[][..], |(_, finished)| finished);
+        let waiting = finished.iter().filter(|start| !segment_path(&folder, **start).exists());
+        let bytes = waiting.filter_map(|start| {
+            std::fs::metadata(segment_path(&own, *start)).ok().map(|metadata| metadata.len())
+        });
+        let (count, bytes) =
+            bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
+        // What was archived before this opening is not looked for.
+        let archived = match log.archived_end() {
+            Lsn(0) => "nothing was copied since the database was opened to".to_owned(),
+            end => format!("log up to {end} is in"),
+        };
+        let mut status = format!(
+            "{archived} {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
+            folder.display()
+        );
+        if let Some(uncopied) = self.uncopied() {
+            status = format!("{status}; {uncopied}; a backup that is made now has it");
+        }
+        if let Some(failure) = self.failure() {
+            status = format!("FAILED: {failure}; {status}");
+        }
+        status
     }
 }
 
@@ -97,27 +132,6 @@ pub(crate) fn copy(live: &Live, changes: &[&TableChange]) -> crate::Result<Logge
         return Ok(Logged::Nowhere);
     }
     Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
-}
-
-/// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when all
-/// is on the devices. One that cannot be copied goes on, and is missing in the archive.
-pub(crate) async fn copy_whole(
-    database: &Arc<Database>,
-    base: &CatalogState,
-    next: &CatalogState,
-) -> Logged {
-    let Some(folder) = database.log().and_then(|log| folder(log, base)) else {
-        return Logged::Nowhere;
-    };
-    match Box::pin(change::copy(database, base, next, &folder)).await {
-        Ok(note) => Logged::Copied(note.encode_to_vec()),
-        Err(error) => {
-            let failure = format!("commit {} is not in the archive: {error}", next.commit);
-            let uncopied = &database.archive.uncopied;
-            *uncopied.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
-            Logged::Nowhere
-        }
-    }
 }
 
 /// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other
@@ -150,38 +164,4 @@ pub(crate) fn start(log: &Wal, state: &CatalogState) {
 pub(crate) fn folder(log: &Wal, state: &CatalogState) -> Option<PathBuf> {
     let directory = state.upkeep.archive_directory.as_ref()?;
     Some(directory.join(Identity(log.identity()).to_string()))
-}
-
-/// How the archive stands, in words.
-pub(crate) fn status(database: &Database) -> String {
-    let state = database.catalog();
-    let Some((log, folder)) = database.log().and_then(|log| Some((log, folder(log, &state)?)))
-    else {
-        return "off".to_owned();
-    };
-    let own = directory_of(database.directory());
-    let starts = list_segments(&own).unwrap_or_default();
-    // The last one is not finished.
-    let finished = starts.split_last().map_or(&[][..], |(_, finished)| finished);
-    let waiting = finished.iter().filter(|start| !segment_path(&folder, **start).exists());
-    let bytes = waiting.filter_map(|start| {
-        std::fs::metadata(segment_path(&own, *start)).ok().map(|metadata| metadata.len())
-    });
-    let (count, bytes) = bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
-    // What was archived before this opening is not looked for.
-    let archived = match log.archived_end() {
-        Lsn(0) => "nothing was copied since the database was opened to".to_owned(),
-        end => format!("log up to {end} is in"),
-    };
-    let mut status = format!(
-        "{archived} {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
-        folder.display()
-    );
-    if let Some(uncopied) = database.archive.uncopied() {
-        status = format!("{status}; {uncopied}; a backup that is made now has it");
-    }
-    if let Some(failure) = database.archive.failure() {
-        status = format!("FAILED: {failure}; {status}");
-    }
-    status
 }

@@ -1,231 +1,32 @@
-//! One database directory, open: its present state, its devices, its buffer pool, its sessions.
+//! One database, open, as programs use it: sessions over a [query engine](crate::query_engine), which plans over a
+//! [storage engine](crate::storage_engine).
 //!
 //! ```text
-//!  DIR/lock              held by the one process that has the database open
-//!  DIR/root              the state of the last commit           (catalog::root)
-//!  DIR/segments/<id>     directories of sealed segments
-//!  DIR/log/              commits that no root has yet            (log)
-//!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
-//!  DIR/device-0.media    the embedded device's media
+//!  Database ─▶ QueryEngine ─▶ Engine ─┬─▶ catalog, devices, buffer pool, locks, log
+//!     └─▶ replication ◀── told of commits ┘
 //! ```
 //!
-//! [`Database::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
-//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device
-//! that answers soon; the others when first needed, so that one that is away hinders nobody who does not need it.
-//! [`Database::look`] only locks and reads: it changes no file and claims no device.
-//!
-//! Invariants: one process at a time; one writing statement at a time; the published state only ever
-//! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
-//! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
+//! Each has the methods of those below it.
 
-mod committed;
-mod memory_shares;
-pub(crate) mod patience;
-mod stopping;
-
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
-use std::time::Duration;
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
 
-use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
-use cleave_fragment::link::Link;
-use cleave_fragment::profile::SideProfile;
-use cleave_fragment::waiting;
-use cleave_media::{MediaError, SpaceMap};
-use cleave_plan::TableStatistics;
-use cleave_store::PageSource;
-use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
-use datafusion::execution::runtime_env::RuntimeEnv;
-use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
-
-use crate::activity::Activity;
-use crate::activity::vacuums::Vacuums;
-use crate::archive::{self, Archive};
-use crate::backends::Backends;
-use crate::backup;
-use crate::buffer_pool::BufferPool;
-use crate::catalog::commit::{Beside, Transaction};
-use crate::catalog::held::Held;
-use crate::catalog::log_copies::LogCopy;
-use crate::catalog::reserved_ids::ReservedIds;
-use crate::catalog::root::{self, ReplaceError, TableFault};
-use crate::catalog::upkeep::Upkeep;
-use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
-use crate::delta::Live;
-use crate::delta::passed::LastPassed;
-use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFactory, Known};
-use crate::error::{Error, NameKind, Result};
-use crate::host_pages::{HostPages, PooledPages};
-use crate::log;
-use crate::log_copy::{self, Copies};
-use crate::query_log::QueryLog;
-use crate::query_memory::query_runtime;
-use crate::sequences::Sequences;
+use crate::backup::{self, BackupSummary};
+use crate::check::{self, CheckOptions, CheckReport};
+use crate::error::Result;
+use crate::query_engine::QueryEngine;
+use crate::replication::Replication;
 use crate::session::Session;
-use crate::settings::Stack;
-use crate::statement::select::OptimisedPlans;
-use crate::statistics::{self, StatisticsStore};
-use crate::storage_error::StorageError;
-use crate::versions::Versions;
-
-mod place;
-
-use place::check_place;
-pub(crate) use place::lock;
-
-/// Bytes that the buffer pool may hold where nothing else is said.
-pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
-
-/// Bytes that the operators of all queries may hold on the host where nothing else is said.
-pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
-
-/// Merges of index runs that the host does itself at once: each takes a quarter of the queries' memory at most.
-const MERGES_AT_ONCE: usize = 2;
-
-/// How often, and after which pause, what is in use is asked for again: half a second.
-const LOCK_ATTEMPTS: u32 = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(25);
-
-/// How long an opening waits for its devices to take its claim.
-const CLAIM_WAIT: Duration = Duration::from_secs(2);
-
-/// Name of the embedded device.
-pub const EMBEDDED_DEVICE_NAME: &str = "embedded";
-
-/// How a database is opened.
-#[derive(Clone)]
-pub struct OpenOptions {
-    /// Whether to make a database where there is none.
-    pub create: bool,
-    /// Makes the embedded device.
-    pub embedded: EmbeddedFactory,
-    /// Bytes that the buffer pool may hold.
-    pub buffer_pool_bytes: u64,
-    /// Bytes that the operators of all queries may hold on the host.
-    pub query_memory_bytes: u64,
-    /// How long a device is waited for that does not answer.
-    pub device_timeout: Duration,
-}
-
-impl OpenOptions {
-    /// Opens what exists, with a default buffer pool.
-    pub fn new(embedded: EmbeddedFactory) -> Self {
-        Self {
-            create: false,
-            embedded,
-            buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT,
-            query_memory_bytes: QUERY_MEMORY_BYTES_DEFAULT,
-            device_timeout: DEVICE_TIMEOUT_DEFAULT,
-        }
-    }
-
-    /// Whether to make a database where there is none.
-    #[must_use]
-    pub fn create(mut self, create: bool) -> Self {
-        self.create = create;
-        self
-    }
-
-    /// Bytes that the buffer pool may hold.
-    #[must_use]
-    pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
-        self.buffer_pool_bytes = bytes;
-        self
-    }
-
-    /// Bytes that the operators of all queries may hold on the host.
-    #[must_use]
-    pub fn query_memory_bytes(mut self, bytes: u64) -> Self {
-        self.query_memory_bytes = bytes;
-        self
-    }
-
-    /// How long a device is waited for that does not answer.
-    #[must_use]
-    pub fn device_timeout(mut self, timeout: Duration) -> Self {
-        self.device_timeout = timeout;
-        self
-    }
-}
-
-impl fmt::Debug for OpenOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions")
-            .field("create", &self.create)
-            .field("buffer_pool_bytes", &self.buffer_pool_bytes)
-            .finish_non_exhaustive()
-    }
-}
+pub use crate::storage_engine::{
+    BUFFER_POOL_BYTES_DEFAULT, EMBEDDED_DEVICE_NAME, OpenOptions, QUERY_MEMORY_BYTES_DEFAULT,
+};
 
 /// An open database. Dropping the last handle (sessions hold one too) closes it.
 pub struct Database {
-    directory: PathBuf,
-    embedded: EmbeddedFactory,
-    live: RwLock<Live>,
-    /// Told whenever a state without a delta is published.
-    settled: Notify,
-    /// Held by whoever settles for a reader.
-    settling: tokio::sync::Mutex<()>,
-    /// What one of these has written, until it is put in place; held while it is being written.
-    pub(crate) beside: tokio::sync::Mutex<Option<Beside>>,
-    /// Before that nobody asks again for devices that held tables lie on.
-    held_retry_at: Mutex<Duration>,
-    /// How often something else than a small commit has changed rows, keys or tables.
-    rewritten_count: AtomicU64,
-    /// States that someone may still hold, oldest first.
-    published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
-    devices: RwLock<BTreeMap<DeviceId, Arc<HostPages>>>,
-    pool: Arc<BufferPool>,
-    statistics: StatisticsStore,
-    query_log: Arc<QueryLog>,
-    runtime: Arc<RuntimeEnv>,
-    /// What the engine's rules made of queries that come again.
-    pub(crate) optimised: OptimisedPlans,
-    pub(crate) last_passed: LastPassed,
-    /// What this process can do, once that was measured.
-    pub(crate) host_profile: Known<SideProfile>,
-    writer: Arc<tokio::sync::Mutex<()>>,
-    merges: Semaphore,
-    locks: Arc<Locks>,
-    dependencies: Arc<Dependencies>,
-    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
-    holding_readers_back: Arc<AtomicUsize>,
-    backends: Arc<Backends>,
-    /// None: it is only looked at, or is being opened.
-    log: OnceLock<Wal>,
-    /// The log is known to be durable up to here.
-    hardened: AtomicU64,
-    /// Commits since a root was written, whose pages no root names.
-    logged_count: AtomicU64,
-    /// What sequences have given.
-    sequences: Sequences,
-    /// What the root on disk says, whose pages stay as they are.
-    durable: Mutex<Arc<CatalogState>>,
-    /// Ids that transactions have taken.
-    pub(crate) ids: ReservedIds,
-    /// Transactions that have locked something since the database was opened.
-    transaction_count: AtomicU64,
-    /// How the log is archived.
-    pub(crate) archive: Archive,
-    /// Copies of the log on devices.
-    pub(crate) copies: Copies,
-    /// Older states that are kept.
-    pub(crate) versions: Versions,
-    activity: Activity,
-    /// What vacuum has done.
-    pub(crate) vacuums: Vacuums,
-    stopped: AtomicBool,
-    stopped_because: OnceLock<String>,
-    stopped_told: Notify,
-    device_timeout: Duration,
-    /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
-    opening: Option<u64>,
-    /// Last, so that the directory is unlocked after all else is gone.
-    _lock: File,
+    queries: Arc<QueryEngine>,
+    pub(crate) replication: Arc<Replication>,
 }
 
 impl Database {
@@ -233,162 +34,16 @@ impl Database {
     /// damaged, the [table or index](crate::catalog::damage) that it belongs to cannot be used, and all else can.
     ///
     /// # Errors
-    /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
-    /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
-    /// embedded device.
+    /// As [`Engine::open`](crate::storage_engine::Engine::open);
+    /// [`StorageError::NotADatabase`](crate::StorageError::NotADatabase) also where a restore was not completed.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
-        backup::check_restored(directory)?;
-        Self::open_restored(directory, options).await
+        let (engine, replication) = Replication::open(directory, options).await?;
+        Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
     }
 
-    /// As [`Database::open`], also where a restore is not done with it.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) async fn open_restored(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
-        if !root::exists(directory) {
-            check_place(directory, options.create)?;
-        }
-        let lock = lock(directory).await?;
-        let (state, log) = if root::exists(directory) {
-            reopen(directory)?
-        } else {
-            create(directory, &options.embedded).await?
-        };
-        let opening = Some(draw_opening()?);
-        let database = Self::start(directory, lock, state, options, opening).await?;
-        let (log, count) = match log {
-            LogStart::New(log) => (log, 0),
-            LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
-        };
-        archive::start(&log, &database.catalog());
-        database.log.get_or_init(|| log);
-        if count > 0 || !database.catalog().held.tables.is_empty() {
-            match database.checkpoint_now().await {
-                // The log has it all still, and only where the database is open can room be made.
-                Err(error) if error.sqlstate() == DISK_FULL => {}
-                // The same, and others' tables can be used meanwhile.
-                Err(error) if error.is_unanswered() => {}
-                outcome => outcome?,
-            }
-        }
-        log::reserve_for_opening(directory, root::byte_count(directory));
-        database.versions.note_commit();
-        database.keep_version(&database.catalog());
-        database.claim_devices().await;
-        log_copy::start(&database).await;
-        Ok(database)
-    }
-
-    /// As [`Database::checkpoint`], whatever there is.
-    async fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
-        Transaction::begin(self).await?.checkpoint().await.map(drop)
-    }
-
-    /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
-    /// epoch is used up, and devices go on serving whoever has claimed them, which may have this database or a copy.
-    /// Tables of which the root says what cannot be are left out.
-    ///
-    /// # Errors
-    /// As [`Database::open`], where the root itself is at fault.
-    pub(crate) async fn look(
-        directory: &Path,
-        options: OpenOptions,
-    ) -> Result<(Arc<Self>, Vec<TableFault>)> {
-        backup::check_restored(directory)?;
-        if !root::exists(directory) {
-            check_place(directory, false)?;
-        }
-        let lock = lock(directory).await?;
-        let (state, faults) = root::read_sound(directory)?;
-        Ok((Self::start(directory, lock, state, options, None).await?, faults))
-    }
-
-    async fn start(
-        directory: &Path,
-        lock: File,
-        state: CatalogState,
-        options: OpenOptions,
-        opening: Option<u64>,
-    ) -> Result<Arc<Self>> {
-        let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
-        let embedded = sharing(options.embedded, &pool);
-        // Where blocks are said to be two pages', nobody knows which are free; who looks needs none.
-        let is_consistent =
-            |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
-        let nothing =
-            CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
-        let is_usable = opening.is_some() || state.devices().all(is_consistent);
-        let named = if is_usable { &state } else { &nothing };
-        let (mut devices, locks) = (BTreeMap::new(), Locks::new());
-        for entry in state.devices() {
-            let device = attach(named, opening, entry.clone(), directory, &embedded)?;
-            device.set_timeout(options.device_timeout);
-            device.share_locks(&locks);
-            devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
-        }
-        let statistics = StatisticsStore::open(directory, &state);
-        let state = Arc::new(state);
-        let database = Arc::new(Self {
-            directory: directory.to_owned(),
-            embedded,
-            statistics,
-            query_log: Arc::default(),
-            published: Mutex::default(),
-            live: RwLock::new(Live::settled(Arc::clone(&state))),
-            settled: Notify::new(),
-            settling: tokio::sync::Mutex::new(()),
-            beside: tokio::sync::Mutex::new(None),
-            held_retry_at: Mutex::default(),
-            rewritten_count: AtomicU64::new(0),
-            devices: RwLock::new(devices),
-            pool,
-            runtime: query_runtime(options.query_memory_bytes)?,
-            optimised: OptimisedPlans::default(),
-            last_passed: LastPassed::default(),
-            host_profile: Known::default(),
-            writer: Arc::default(),
-            merges: Semaphore::new(MERGES_AT_ONCE),
-            locks,
-            dependencies: Dependencies::new(),
-            holding_readers_back: Arc::default(),
-            backends: Arc::default(),
-            log: OnceLock::new(),
-            hardened: AtomicU64::new(0),
-            logged_count: AtomicU64::new(0),
-            sequences: Sequences::default(),
-            durable: Mutex::new(state),
-            ids: ReservedIds::default(),
-            transaction_count: AtomicU64::new(0),
-            archive: Archive::default(),
-            copies: Copies::default(),
-            versions: Versions::default(),
-            activity: Activity::default(),
-            vacuums: Vacuums::default(),
-            stopped: AtomicBool::new(opening.is_none()),
-            stopped_because: OnceLock::new(),
-            stopped_told: Notify::new(),
-            device_timeout: options.device_timeout,
-            opening,
-            _lock: lock,
-        });
-        database.note_published(&database.catalog());
-        database.copies.note_root(&database.catalog());
-        if opening.is_some() {
-            database.copies.open(&database, &database.catalog())?;
-        }
-        if let Some(device) = database.device(DeviceId::EMBEDDED) {
-            device.link().await?;
-        }
-        Ok(database)
-    }
-
-    /// Claims the devices that answer, so that older openings end there too. What kept one from it is
-    /// the error of the first statement that needs it.
-    async fn claim_devices(&self) {
-        let devices = self.devices();
-        let claims = devices.iter().map(|device| device.link());
-        drop(waiting::timeout(CLAIM_WAIT, futures::future::join_all(claims)).await);
+    /// What plans and runs its queries.
+    pub(crate) fn queries(&self) -> &Arc<QueryEngine> {
+        &self.queries
     }
 
     /// A session with default settings.
@@ -396,485 +51,42 @@ impl Database {
         Session::new(Arc::clone(self))
     }
 
-    /// Where the database lies.
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// The buffer pool that all sessions share.
-    pub fn buffer_pool(&self) -> &Arc<BufferPool> {
-        &self.pool
-    }
-
-    /// What ANALYZE found of the table `table_id`.
-    pub fn table_statistics(&self, table_id: u32) -> Option<Arc<TableStatistics>> {
-        self.statistics.get(table_id)
-    }
-
-    /// What ANALYZE found.
-    pub(crate) fn statistics(&self) -> &StatisticsStore {
-        &self.statistics
-    }
-
-    /// What its statements have made it do.
-    pub fn activity(&self) -> &Activity {
-        &self.activity
-    }
-
-    /// The last queries, what was predicted of them and what they cost.
-    pub fn query_log(&self) -> &Arc<QueryLog> {
-        &self.query_log
-    }
-
-    /// Memory and spill space of all queries.
-    pub fn query_runtime(&self) -> Arc<RuntimeEnv> {
-        Arc::clone(&self.runtime)
-    }
-
-    /// Waits until index runs may be merged on the host, which a merge may do for as long as it holds this.
-    pub(crate) async fn merge_turn(&self) -> Option<SemaphorePermit<'_>> {
-        // None: closed, which nobody does.
-        self.merges.acquire().await.ok()
-    }
-
-    /// Attached devices, by id.
-    pub fn devices(&self) -> Vec<Arc<Device>> {
-        self.device_map().values().map(|pages| Arc::clone(pages.device())).collect()
-    }
-
-    /// The device `id`.
-    pub fn device(&self, id: DeviceId) -> Option<Arc<Device>> {
-        self.device_map().get(&id).map(|pages| Arc::clone(pages.device()))
-    }
-
-    /// The device that `state` says `id` is.
+    /// Writes a backup of the database, as it is now, into the folder `target`, while others go on using it.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; a state never names one that is not attached.
-    pub fn attached(&self, id: DeviceId) -> Result<Arc<Device>> {
-        self.device(id)
-            .ok_or_else(|| Error::unknown(NameKind::Device, &id.to_string(), std::iter::empty()))
+    /// [`StorageError::BackupPlace`](crate::StorageError::BackupPlace) for a folder that holds anything else; what
+    /// cannot be read or written.
+    pub async fn backup(&self, target: &Path) -> Result<BackupSummary> {
+        backup::take(self, target).await
     }
 
-    /// The device called `name`, or [`Error::UnknownName`] with the nearest name.
-    pub fn device_named(&self, name: &str) -> Result<Arc<Device>> {
-        let devices = self.devices();
-        devices.iter().find(|device| device.name() == name).map(Arc::clone).ok_or_else(|| {
-            Error::unknown(NameKind::Device, name, devices.iter().map(|device| device.name()))
-        })
-    }
-
-    /// The link to a device, connected. Errors are those of [`Device::link`].
-    pub async fn link(&self, device: DeviceId) -> Result<Arc<dyn Link>> {
-        self.attached(device)?.link().await
-    }
-
-    /// Pages of `device` on the host, through the buffer pool; `stack` decides how they cross the link
-    /// ([`Stack::Ndp`] reads as [`Stack::Native`] does, and all statements share these).
+    /// Checks the database at its last commit, while others go on using it.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] if no such device is attached.
-    pub fn page_source(&self, device: DeviceId, stack: Stack) -> Result<Arc<dyn PageSource>> {
-        let shared = self.device_map().get(&device).map(Arc::clone);
-        match shared.filter(|_| stack != Stack::Blk) {
-            Some(pages) => Ok(pages),
-            None => Ok(self.host_pages(device, stack)?),
-        }
+    /// None of what the check finds.
+    pub async fn check(&self, options: &CheckOptions) -> Result<CheckReport> {
+        check::check_open(self, options).await
     }
 
-    /// The same for one statement, with its counters.
-    pub fn host_pages(&self, device: DeviceId, stack: Stack) -> Result<Arc<HostPages>> {
-        Ok(host_pages(self.attached(device)?, &self.pool, stack))
-    }
-
-    /// Attaches a remote device under `name`: asks who it is, and remembers that.
+    /// Does for copies of the log what waits for devices that were offline. A server asks for it again and again.
     ///
     /// # Errors
-    /// [`Error::NameTaken`], [`StorageError::Attach`] for a device that is attached already, and
-    /// whatever keeps it from answering.
-    pub async fn add_device(
-        self: &Arc<Self>,
-        name: &str,
-        way: impl Into<DeviceKind>,
-    ) -> Result<Arc<Device>> {
-        let mut transaction = Transaction::begin(self).await?;
-        if name.is_empty() {
-            return Err(StorageError::Attach {
-                device: name.to_owned(),
-                reason: "a device needs a name".to_owned(),
-            }
-            .into());
-        }
-        if transaction.next.device_named(name).is_some() {
-            return Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() });
-        }
-        let mut entry = DeviceEntry {
-            id: transaction.device_id()?,
-            name: name.to_owned(),
-            identity: [0; 16],
-            kind: way.into(),
-        };
-        let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
-        entry.identity = identity.device;
-        if let Some(known) = transaction.next.devices().find(|d| d.identity == entry.identity) {
-            return Err(StorageError::Attach {
-                device: name.to_owned(),
-                reason: format!("it is attached already, as \"{}\"", known.name),
-            }
-            .into());
-        }
-        let device = Arc::new(attach(
-            &transaction.next,
-            self.opening,
-            entry.clone(),
-            &self.directory,
-            &self.embedded,
-        )?);
-        device.set_timeout(self.device_timeout);
-        // Connected as this database before it is remembered: one that is another database's is
-        // refused here.
-        device.link().await?;
-        Box::pin(log_copy::erase_unnamed(&device, self.catalog().database.0)).await?;
-        let id = entry.id;
-        transaction.next.devices.insert(id, entry);
-        transaction.devices.push(Arc::clone(&device));
-        transaction.commit_settings().await?;
-        Ok(device)
-    }
-
-    /// Removes the remote device `name`, on which no table may lie, and lets other databases have it.
-    ///
-    /// Returns why the device could not be told, if so: it goes on believing that it is this database's.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
-    /// [`StorageError::Attach`] for the embedded device, and those of a commit.
-    pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
-        let mut transaction = Transaction::begin(self).await?;
-        let device = self.device_named(name)?;
-        if device.id() == DeviceId::EMBEDDED {
-            return Err(StorageError::Attach {
-                device: name.to_owned(),
-                reason: "it is the database's own, and stays".to_owned(),
-            }
-            .into());
-        }
-        // What it has of a copy that was given up, or was told of others, goes with it.
-        let is_over = |copy: &LogCopy| copy.device == device.id().0 && copy.is_ended;
-        transaction.next.upkeep.log_copies.retain(|copy| !is_over(copy));
-        if transaction.next.copies_extents(device.id()).next().is_some() {
-            let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
-            return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
-        }
-        let tables = transaction.next.tables_on(device.id());
-        if !tables.is_empty() {
-            let device = name.to_owned();
-            return Err(StorageError::HoldsTables { device, tables }.into());
-        }
-        // Another database may write over what they read as soon as it has the device.
-        let is_read = || self.held_states().any(|state| !state.tables_on(device.id()).is_empty());
-        let mut attempts = 1;
-        while is_read() {
-            if attempts == LOCK_ATTEMPTS {
-                return Err(StorageError::StillRead { device: name.to_owned() }.into());
-            }
-            attempts += 1;
-            // Tasks of a statement that has just ended hold on to its state a moment longer.
-            waiting::sleep(LOCK_PAUSE).await;
-        }
-        transaction.next.devices.remove(&device.id());
-        transaction.commit_settings().await?;
-        Ok(device.give_up().await.err())
-    }
-
-    /// Makes `device` one of the database's, before a state that names it is published.
-    pub(crate) fn adopt(&self, device: Arc<Device>) {
-        device.share_locks(&self.locks);
-        let (id, pages) = (device.id(), host_pages(device, &self.pool, Stack::Native));
-        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
-    }
-
-    /// Lets go of the devices that `state`, which is published, does not name.
-    pub(crate) fn disown(&self, state: &CatalogState) {
-        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
-        devices.retain(|id, _| state.devices.contains_key(id));
-    }
-
-    /// Waits until no other statement writes.
-    pub(crate) async fn writer_turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.writer).lock_owned().await
-    }
-
-    /// The same, if nobody else has it.
-    pub(crate) fn try_writer_turn(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
-        Arc::clone(&self.writer).try_lock_owned()
-    }
-
-    /// The sessions of its server, as others see them.
-    pub fn backends(&self) -> &Arc<Backends> {
-        &self.backends
-    }
-
-    /// What transactions have locked.
-    pub(crate) fn locks(&self) -> &Arc<Locks> {
-        &self.locks
-    }
-
-    /// What transactions of level SERIALIZABLE have read and written.
-    pub(crate) fn dependencies(&self) -> &Arc<Dependencies> {
-        &self.dependencies
-    }
-
-    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
-    pub(crate) fn holding_readers_back(&self) -> &Arc<AtomicUsize> {
-        &self.holding_readers_back
-    }
-
-    /// Whether there is any of these, so that who reads a table must lock it.
-    pub(crate) fn readers_held_back(&self) -> bool {
-        self.holding_readers_back.load(Ordering::SeqCst) > 0
-    }
-
-    /// An id that no transaction had since the database was opened.
-    pub(crate) fn transaction_id(&self) -> TransactionId {
-        TransactionId(self.transaction_count.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
-    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is
-    /// done, so that the next opening has nothing to make again.
-    ///
-    /// # Errors
-    /// Those of a commit; what was committed stays so.
-    pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
-        if self.logged_count() > 0 || !self.live().delta.is_empty() {
-            self.checkpoint_now().await?;
-        }
-        Ok(())
-    }
-
-    /// The log, while commits may be made by it.
-    pub(crate) fn log(&self) -> Option<&Wal> {
-        self.log.get()
-    }
-
-    /// Commits since a root was written.
-    pub(crate) fn logged_count(&self) -> u64 {
-        self.logged_count.load(Ordering::Relaxed)
-    }
-
-    /// Notes a commit whose pages are not synced, and which no root names.
-    pub(crate) fn note_logged(&self) {
-        self.logged_count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Notes that the root on disk says `state`.
-    pub(crate) fn note_durable(&self, state: &Arc<CatalogState>) {
-        *self.durable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(state);
-        self.copies.note_root(state);
-        self.logged_count.store(0, Ordering::Relaxed);
-    }
-
-    /// What sequences have given.
-    pub(crate) fn sequences(&self) -> &Sequences {
-        &self.sequences
-    }
-
-    /// Frees the space that no state in anyone's hands names any more.
-    pub(crate) fn reclaim(&self) {
-        let oldest = {
-            let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-            while published.len() > 1
-                && published.front().is_some_and(|(_, state)| state.strong_count() == 0)
-            {
-                published.pop_front();
-            }
-            published.front().map_or(0, |(generation, _)| *generation)
-        };
-        for device in self.devices() {
-            device.reclaim(oldest);
-        }
-    }
-
-    /// States that somebody holds, the present one among them.
-    fn held_states(&self) -> impl Iterator<Item = Arc<CatalogState>> {
-        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let held: Vec<_> = published.iter().filter_map(|(_, state)| state.upgrade()).collect();
-        held.into_iter()
-    }
-
-    fn note_published(&self, state: &Arc<CatalogState>) {
-        self.published
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push_back((state.generation, Arc::downgrade(state)));
-    }
-
-    fn device_map(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<DeviceId, Arc<HostPages>>> {
-        self.devices.read().unwrap_or_else(PoisonError::into_inner)
+    /// Those of a commit; SQLSTATE 55006 where another host has taken the database over.
+    pub async fn look_after_copies(&self) -> Result<()> {
+        Box::pin(self.replication.copies.look_after(self)).await
     }
 }
 
-fn host_pages(device: Arc<Device>, pool: &Arc<BufferPool>, stack: Stack) -> Arc<HostPages> {
-    Arc::new(HostPages::new(device, Arc::clone(pool), stack))
+impl Deref for Database {
+    type Target = Arc<QueryEngine>;
+
+    fn deref(&self) -> &Arc<QueryEngine> {
+        &self.queries
+    }
 }
 
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("Database").field("directory", &self.directory()).finish_non_exhaustive()
     }
-}
-
-/// Makes embedded devices that keep their pages in `pool`, where the host finds them too.
-fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory {
-    let pool = Arc::clone(pool);
-    Arc::new(move |media: &Path| {
-        let service = embedded(media)?;
-        let pages = PooledPages::new(DeviceId::EMBEDDED, Arc::clone(&pool));
-        service.use_cache(Arc::new(pages));
-        Ok(service)
-    })
-}
-
-/// Asks for what another process may hold, again and again for half a second where it does: the lock of a
-/// process that was killed, or that has just started a program, may outlive it by a moment.
-///
-/// # Errors
-/// Those of the last attempt.
-pub(crate) async fn retry_while_in_use<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 1..LOCK_ATTEMPTS {
-        match attempt() {
-            Err(error) if is_in_use(&error) => {}
-            outcome => return outcome,
-        }
-        waiting::sleep(LOCK_PAUSE).await;
-    }
-    attempt()
-}
-
-fn is_in_use(error: &Error) -> bool {
-    match error {
-        Error::Storage(error) => matches!(**error, StorageError::InUse { .. }),
-        Error::Io { source, .. } => {
-            let media = source.get_ref().and_then(|inner| inner.downcast_ref::<MediaError>());
-            matches!(media, Some(MediaError::Locked { .. }))
-        }
-        _ => false,
-    }
-}
-
-/// How the log of a database begins.
-enum LogStart {
-    /// With nothing in it.
-    New(Wal),
-    /// With what is still to be read.
-    Read(LogReader),
-}
-
-/// Reads the state of an existing database, and puts a higher epoch in its root.
-fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
-    let mut state = root::read(directory)?;
-    state.epoch += 1;
-    state.generation += 1;
-    root::create_directories(directory)?;
-    let log = match state.log_position {
-        // An earlier version made it.
-        0 => {
-            let log = log::create(directory)?;
-            state.log_position = log.resume_from().0;
-            LogStart::New(log)
-        }
-        position => LogStart::Read(log::open(directory, position)?),
-    };
-    let mut written = write_root(directory, &state);
-    while written.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL)
-        && log::release_reserve(directory)
-    {
-        written = write_root(directory, &state);
-    }
-    written?;
-    root::remove_strays(directory, &state)?;
-    statistics::remove_strays(directory, &state)?;
-    Ok((state, log))
-}
-
-/// Makes an empty database: the root comes last, so that it is one or none.
-async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(CatalogState, LogStart)> {
-    root::create_directories(directory)?;
-    let database = cleave_media::random_bytes()
-        .map_err(|error| Error::io("draw", Path::new("an id"), std::io::Error::other(error)))?;
-    let mut entry = DeviceEntry {
-        id: DeviceId::EMBEDDED,
-        name: EMBEDDED_DEVICE_NAME.to_owned(),
-        identity: [0; 16],
-        kind: DeviceKind::Embedded,
-    };
-    let (_, identity) = device::identify(&entry, directory, embedded).await?;
-    entry.identity = identity.device;
-    let log = log::create(directory)?;
-    let state = CatalogState {
-        database: DatabaseId(database),
-        epoch: 1,
-        generation: 1,
-        commit: 0,
-        log_position: log.resume_from().0,
-        log_end: 0,
-        next_table: 1,
-        next_segment: 1,
-        next_device: 1,
-        devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
-        tables: BTreeMap::new(),
-        damaged: BTreeMap::new(),
-        sequences: BTreeMap::new(),
-        views: BTreeMap::new(),
-        files: BTreeMap::new(),
-        upkeep: Upkeep::default(),
-        held: Held::default(),
-        rights: Arc::default(),
-        comments: Default::default(),
-        keep: None,
-        passed: Arc::default(),
-        referenced: Default::default(),
-    };
-    write_root(directory, &state)?;
-    Ok((state, LogStart::New(log)))
-}
-
-/// A number that no other opening has, of this database or of a copy.
-pub(crate) fn draw_opening() -> Result<u64> {
-    let bytes = cleave_media::random_bytes()
-        .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
-    Ok(u64::from_le_bytes(bytes).max(1))
-}
-
-/// Replaces the root of a database that is not open.
-pub(crate) fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
-    root::replace(directory, state).map_err(|error| match error {
-        ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
-    })
-}
-
-/// A device whose space is what `state` does not name on it.
-pub(crate) fn attach(
-    state: &CatalogState,
-    opening: Option<u64>,
-    entry: DeviceEntry,
-    directory: &Path,
-    embedded: &EmbeddedFactory,
-) -> Result<Device> {
-    let mut used = state.extents(entry.id);
-    let kept = state.upkeep.kept.get(&entry.id);
-    let kept = device::free_of(kept.cloned().unwrap_or_default(), &used);
-    used.extend(&kept);
-    let epoch = if opening.is_some() { state.epoch } else { LOOKING_EPOCH };
-    let opening =
-        Ownership { database: state.database.0, epoch, opening: opening.unwrap_or_default() };
-    let unknown_of = state.unknown_space_of(entry.id);
-    let device = Device::new(entry, opening, used, directory, Arc::clone(embedded));
-    let device = device.map_err(|error| {
-        let (path, reason) = (directory.join("root"), error.to_string());
-        StorageError::Damaged { path, reason }
-    })?;
-    device.set_unknown_space(unknown_of);
-    device.keep(kept);
-    Ok(device)
 }

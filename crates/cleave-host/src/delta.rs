@@ -12,7 +12,7 @@
 //!    row is there from the commit that began it up to the one that ended it.
 //! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and
 //!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
-//!    the root has it settled first ([`Database::settled`](crate::Database::settled)).
+//!    the root has it settled first ([`Engine::settled`](crate::storage_engine::Engine::settled)).
 //! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
 //! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing
 //!    is written.
@@ -29,9 +29,9 @@ use cleave_media::BLOCK_SIZE;
 use cleave_store::{PageClass, TableSchema, Walk};
 
 use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
-use crate::database::Database;
 use crate::device::Claim;
 use crate::error::Result;
+use crate::storage_engine::Engine;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
@@ -334,7 +334,7 @@ impl Delta {
     /// Those of taking space.
     pub(crate) async fn take_room(
         &self,
-        database: &Database,
+        database: &Engine,
         state: &CatalogState,
         changes: &[&TableChange],
     ) -> Result<()> {

@@ -32,9 +32,9 @@ use cleave_media::{BLOCK_SIZE, BlockAddress, Extent, SpaceMap, files};
 use cleave_plan::profile::Profile;
 
 use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
-use crate::database::retry_while_in_use;
 use crate::error::{Error, Result};
 use crate::host_pages::item_bytes;
+use crate::storage_engine::retry_while_in_use;
 use crate::storage_error::StorageError;
 
 mod answers;

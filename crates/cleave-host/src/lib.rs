@@ -11,7 +11,7 @@
 //! 6. [`device`]: links to devices, and the space on them, which the host owns.
 //! 7. [`mod@write`]: rows in: INSERT, bulk loads, index builds. [`index`]: indexes.
 //!    `log`: what small commits change, durable before pages are.
-//! 8. [`database`]: one directory, open: all of the above together.
+//! 8. [`storage_engine`]: one directory, open, without SQL; [`query_engine`]: with plans; [`database`]: with sessions.
 //! 9. [`statistics`]: what ANALYZE found, for the planner.
 //! 10. [`query_log`]: the last queries, with what was predicted of them and what they cost.
 //! 11. [`value`] and [`copy`]: values to and from text, COPY's files.
@@ -53,9 +53,11 @@ pub mod login;
 mod login_secret;
 pub mod password;
 pub mod point_path;
+pub mod query_engine;
 pub mod query_log;
 mod query_memory;
 pub(crate) mod range_path;
+mod replication;
 pub mod role_fault;
 mod sequence_values;
 mod sequences;
@@ -63,6 +65,7 @@ pub mod session;
 pub mod settings;
 pub mod statement;
 pub mod statistics;
+pub mod storage_engine;
 pub mod storage_error;
 pub mod suggest;
 mod tasks;

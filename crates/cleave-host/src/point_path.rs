@@ -37,10 +37,10 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::catalog::{CatalogState, TableState, TabletState};
-use crate::database::Database;
 use crate::delta::Live;
 use crate::error::Result;
 use crate::index::{TabletIndex, newest, rows_of_page};
+use crate::query_engine::QueryEngine;
 use crate::settings::Stack;
 use crate::statement::parameters::Parameters;
 use crate::write::insert::TableChange;
@@ -288,7 +288,7 @@ pub(crate) enum FoundPlace {
 /// # Errors
 /// Those of the device and of pages.
 pub(crate) async fn run(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     sight: &Sight<'_>,
     query: &PointQuery,
     stack: Stack,
@@ -314,7 +314,7 @@ pub(crate) async fn run(
 /// # Errors
 /// As [`run`].
 pub(crate) fn run_at_hand(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     sight: &Sight<'_>,
     query: &PointQuery,
     stack: Stack,
@@ -331,7 +331,7 @@ pub(crate) fn run_at_hand(
 /// # Errors
 /// As [`run`].
 pub(crate) async fn find(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     sight: &Sight<'_>,
     query: &PointQuery,
     stack: Stack,
@@ -344,7 +344,7 @@ pub(crate) async fn find(
 
 /// The tablets that may have rows; `None`: one of them has not the index.
 fn reads<'a>(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     sight: &'a Sight<'_>,
     query: &'a PointQuery,
     stack: Stack,

@@ -34,10 +34,10 @@ use arrow::compute::take;
 use arrow::datatypes::DataType;
 use cleave_store::KeyRange;
 
-use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::index::Walked;
 use crate::point_path::Sight;
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::Parameters;
 use crate::statement::select::KeptPlan;
@@ -64,7 +64,7 @@ pub(crate) struct Ranged {
 /// # Errors
 /// Those of the device and of pages.
 pub(crate) async fn run(
-    (database, settings, reader): (&Arc<Database>, &Settings, &dyn Reader),
+    (database, settings, reader): (&Arc<QueryEngine>, &Settings, &dyn Reader),
     sight: &Sight<'_>,
     template: &RangeTemplate,
     (mut ranges, parameters, window): (Vec<KeyRange>, &Parameters, Window),

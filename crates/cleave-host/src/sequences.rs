@@ -22,10 +22,10 @@ use cleave_txn::Record;
 
 use crate::catalog::CatalogState;
 use crate::catalog::sequence::{Sequence, step};
-use crate::database::Database;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::identifiers::unqualified;
 use crate::log;
+use crate::storage_engine::Engine;
 
 /// Numbers that a record reserves beyond those that are asked for.
 const AHEAD: u32 = 32;
@@ -54,7 +54,7 @@ impl Sequences {
     /// [`Error::Invalid`] behind the last one, and where nothing can be written; those of the log.
     pub(crate) fn take(
         &self,
-        database: &Database,
+        database: &Engine,
         sequence: &Arc<Sequence>,
         count: usize,
     ) -> Result<Vec<i64>> {
@@ -89,7 +89,7 @@ impl Sequences {
     /// [`Error::Invalid`] for a value beyond the limits; those of the log.
     pub(crate) fn set(
         &self,
-        database: &Database,
+        database: &Engine,
         sequence: &Arc<Sequence>,
         (value, is_called): (i64, bool),
     ) -> Result<()> {
@@ -186,7 +186,7 @@ impl Live {
     }
 
     /// Has the log say that this much is gone; the end of the record.
-    fn append(&self, database: &Database) -> Result<u64> {
+    fn append(&self, database: &Engine) -> Result<u64> {
         database.check_running()?;
         let Some(log) = database.log() else {
             let message = "the database is only looked at: no sequence gives numbers".to_owned();

@@ -85,7 +85,6 @@ use crate::catalog::rights::Privilege;
 use crate::catalog::{CatalogState, TableState};
 use crate::commitment::unless;
 use crate::database::Database;
-use crate::database::patience::with_patience;
 use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::{Error, NameKind, Result};
@@ -96,13 +95,14 @@ use crate::statement::hint::Hint;
 use crate::statement::moment::{Moment, Taker};
 use crate::statement::parse::Scope;
 use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
+use crate::storage_engine::patience::with_patience;
 use crate::storage_error::StorageError;
-use crate::write::load;
+use crate::write::load::{self, LoadCheck};
 use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
-pub(crate) use foreign_keys::check_load;
+use foreign_keys::CheckedLoad;
 use foreign_keys::{Followed, References};
 use held::Held;
 use modify_row::RowChanges;
@@ -329,7 +329,9 @@ impl Session {
         // Another one may have come in its place.
         self.check_may(Privilege::Insert, table)?;
         self.prepare_load(schema.table_id).await?;
-        let loaded = load::load(&self.database, &settings, table, batches, progress, &moment).await;
+        let check = CheckedLoad { database: &self.database, settings: &settings };
+        let within = (&moment, &check as &dyn LoadCheck);
+        let loaded = load::load(&self.database, &settings, table, batches, progress, within).await;
         if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
             self.database.give_up_versions();
         }
@@ -483,7 +485,7 @@ impl Session {
 
     /// Notes that a statement has seen what `state` has, which its own pages say, or those that the opening has found.
     fn note_state(&self, state: &CatalogState) {
-        self.note_seen(state.log_end.max(self.database.copies.opened_end()));
+        self.note_seen(state.log_end.max(self.database.replication.copies.opened_end()));
     }
 
     /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for
@@ -493,7 +495,7 @@ impl Session {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();
         let keeps_thread = sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1);
-        let hardened = match keeps_thread && !self.database.copies.are_on() {
+        let hardened = match keeps_thread && !self.database.replication.copies.are_on() {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
         };

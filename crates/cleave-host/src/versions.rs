@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cleave_media::{Clock, SystemClock};
 
 use crate::catalog::CatalogState;
-use crate::database::Database;
 use crate::error::{Error, Fault, Result};
+use crate::storage_engine::Engine;
 use crate::value::parse;
 use crate::value::text::moment;
 
@@ -106,7 +106,7 @@ impl Versions {
     }
 }
 
-impl Database {
+impl Engine {
     /// Keeps `state`, which is published and has all that is committed.
     pub(crate) fn keep_version(&self, state: &Arc<CatalogState>) {
         let committed_us = self.versions.committed_us.load(Ordering::Acquire);
@@ -132,7 +132,7 @@ impl Database {
     /// The state that held at `text`, a `timestamp with time zone`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] (22023) for a time that is not kept, or not a time; those of [`Database::settled`].
+    /// [`Error::Invalid`] (22023) for a time that is not kept, or not a time; those of [`Engine::settled`].
     pub(crate) async fn state_as_of(self: &Arc<Self>, text: &str) -> Result<Arc<CatalogState>> {
         // It is kept, too, from the last commit on.
         let newest = self.settled().await?;

@@ -30,9 +30,9 @@ use super::{CATALOG, prepare_place};
 use crate::catalog::commit::{Transaction, segments};
 use crate::catalog::held::Held;
 use crate::catalog::{CatalogState, DeviceId, proto, root};
-use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::log::{Committed, Replaced};
+use crate::storage_engine::Engine;
 use crate::tasks::{blocking, joined};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
@@ -45,7 +45,7 @@ fn place(log: &Path, commit: u64) -> PathBuf {
 /// # Errors
 /// Those of devices; [`Error::Io`]; a table that is damaged.
 pub(crate) async fn copy(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     base: &CatalogState,
     next: &CatalogState,
     log: &Path,
@@ -89,7 +89,7 @@ pub(crate) async fn copy(
 /// [`StorageError::DamagedBackup`](crate::StorageError::DamagedBackup) for a copy that is not as it was written; those
 /// of the device.
 pub(super) async fn apply(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     log: &Path,
     commit: u64,
     replaced: &Replaced,

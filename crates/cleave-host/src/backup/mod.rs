@@ -8,7 +8,7 @@
 //!  TARGET/users           who may connect to the server
 //! ```
 //!
-//! 1. [`Database::backup`](crate::Database::backup): holds the newest state, so that no page of it is used again,
+//! 1. [`take`](crate::Database::backup): holds the newest state, so that no page of it is used again,
 //!    copies and verifies what it names, and writes the manifest. Writers go on. No log is copied: what is in no root
 //!    yet is in the state's pages.
 //! 2. [`check_backup`]: whether a backup is as it was written.
@@ -38,6 +38,7 @@ pub use manifest::{BackupSummary, check_backup};
 pub use replay::{PointInTime, Reached, Until};
 pub(crate) use restore::{MARK, check_restored, embedded_entry, finish};
 pub use restore::{restore, restore_until};
+pub(crate) use take::take;
 
 use crate::error::{Error, Result};
 use crate::storage_error::StorageError;

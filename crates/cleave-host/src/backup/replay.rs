@@ -14,11 +14,11 @@ use prost::Message;
 use super::change;
 use super::manifest::Manifest;
 use crate::catalog::commit::Transaction;
-use crate::database::Database;
 use crate::error::Result;
 use crate::log::Committed;
 use crate::log::redo::{Gathered, Redo};
 use crate::settings::Settings;
+use crate::storage_engine::Engine;
 use crate::storage_error::{Identity, StorageError};
 use crate::value::parse;
 use crate::value::text::moment;
@@ -101,7 +101,7 @@ impl Until {
 /// # Errors
 /// [`StorageError::PointInTime`] for what no log has; [`StorageError::Log`]; those of the device.
 pub(super) async fn replay(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     manifest: &Manifest,
     wanted: &PointInTime,
 ) -> Result<Reached> {
@@ -195,7 +195,7 @@ fn highest_segment(folder: &Path, manifest: &Manifest) -> Result<u32> {
 }
 
 /// Gives no segment of `database` an id below `next`.
-async fn number_above(database: &Arc<Database>, next: u32) -> Result<()> {
+async fn number_above(database: &Arc<Engine>, next: u32) -> Result<()> {
     let mut transaction = Transaction::begin(database).await?;
     transaction.next.next_segment = transaction.next.next_segment.max(next);
     transaction.next.commit = database.catalog().commit;

@@ -20,10 +20,11 @@ use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
 use super::replay::{PointInTime, Reached, replay};
 use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
 use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, commit, root};
-use crate::database::{self, Database, EMBEDDED_DEVICE_NAME, OpenOptions};
 use crate::device::{self, Claim, Device, EmbeddedFactory};
 use crate::error::{Error, Result};
 use crate::log;
+use crate::replication::Replication;
+use crate::storage_engine::{self, EMBEDDED_DEVICE_NAME, Engine, OpenOptions};
 use crate::storage_error::StorageError;
 use crate::tasks::{blocking, joined};
 
@@ -61,7 +62,8 @@ pub async fn restore_until(
     let manifest = Arc::new(Manifest::read(backup)?);
     wanted.until.check(&manifest)?;
     place(backup, &manifest, directory, options).await?;
-    let database = Database::open_restored(directory, options.clone()).await?;
+    let keeper = Arc::new(Replication::default());
+    let database = Engine::open(directory, options.clone(), keeper).await?;
     let reached = replay(&database, &manifest, wanted).await?;
     drop(database);
     finish(directory)?;
@@ -87,7 +89,7 @@ async fn place(
         return Err(StorageError::BackupPlace { path, reason }.into());
     }
     prepare_place(directory, ours)?;
-    let lock = database::lock(directory).await?;
+    let lock = storage_engine::lock(directory).await?;
     let mark = directory.join(MARK);
     files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
     sync_folder(directory)?;
@@ -103,8 +105,8 @@ async fn place(
     state.devices = BTreeMap::from([(DeviceId::EMBEDDED, entry.clone())]);
     {
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
-        let opening = Some(database::draw_opening()?);
-        let device = database::attach(&nothing, opening, entry, directory, &embedded)?;
+        let opening = Some(storage_engine::draw_opening()?);
+        let device = storage_engine::attach(&nothing, opening, entry, directory, &embedded)?;
         write_pages(backup, manifest, Arc::new(device)).await?;
     }
     let sealed: Vec<Arc<SegmentDirectory>> =
@@ -116,7 +118,7 @@ async fn place(
     root::sync_segments(directory)?;
     copy_files(backup, directory, manifest)?;
     state.log_position = log::create(directory)?.resume_from().0;
-    database::write_root(directory, &state)?;
+    storage_engine::write_root(directory, &state)?;
     drop(lock);
     Ok(())
 }

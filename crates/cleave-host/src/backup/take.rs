@@ -14,19 +14,9 @@ use super::pages::PageFile;
 use super::{CATALOG, MANIFEST, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, proto, root};
-use crate::database::{self, Database, EMBEDDED_DEVICE_NAME};
 use crate::error::{Error, Result};
+use crate::storage_engine::{self, EMBEDDED_DEVICE_NAME, Engine};
 use crate::storage_error::StorageError;
-
-impl Database {
-    /// Writes a backup of the database, as it is now, into the folder `target`, while others go on using it.
-    ///
-    /// # Errors
-    /// [`StorageError::BackupPlace`] for a folder that holds anything else; what cannot be read or written.
-    pub async fn backup(self: &Arc<Self>, target: &Path) -> Result<BackupSummary> {
-        take(self, target).await
-    }
-}
 
 /// Writes a backup of `database`, as it is now, into the folder `target`, which is made, or empty, or has what an
 /// interrupted backup left.
@@ -34,7 +24,7 @@ impl Database {
 /// # Errors
 /// [`StorageError::BackupPlace`]; [`StorageError::DamagedTable`] and [`StorageError::DamagedIndex`] for parts that
 /// cannot be read; those of devices; [`Error::Io`]. There is no manifest then, and the database is as it was.
-async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> {
+pub(crate) async fn take(database: &Arc<Engine>, target: &Path) -> Result<BackupSummary> {
     let ours = |name: &str| {
         let kept = [CATALOG, PAGES, STATISTICS, USERS, "manifest.new", "lock"];
         kept.contains(&name)
@@ -45,7 +35,7 @@ async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> 
         return Err(StorageError::BackupPlace { path, reason }.into());
     }
     prepare_place(target, ours)?;
-    let _lock = database::lock(target).await.map_err(|error| match error.sqlstate() {
+    let _lock = storage_engine::lock(target).await.map_err(|error| match error.sqlstate() {
         "55006" => {
             let reason = "another backup is being written there".to_owned();
             StorageError::BackupPlace { path, reason }.into()
@@ -67,7 +57,7 @@ async fn take(database: &Arc<Database>, target: &Path) -> Result<BackupSummary> 
 /// # Errors
 /// As [`take`].
 pub(super) async fn copied(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     state: &CatalogState,
     made_at_us: i64,
     target: &Path,
@@ -113,7 +103,7 @@ fn check_whole(state: &CatalogState) -> Result<()> {
 
 /// Copies the pages of a table, and says in `table` where they are.
 async fn copy_table(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     table: &mut proto::Table,
     pages: &mut PageFile,
 ) -> Result<()> {
@@ -154,7 +144,7 @@ fn alone(root: &mut proto::Root) {
 
 /// Copies what a database has beside its root and its pages.
 fn copy_files(
-    database: &Database,
+    database: &Engine,
     state: &CatalogState,
     target: &Path,
     manifest: &mut Manifest,

@@ -24,23 +24,22 @@ use cleave_fragment::waiting;
 use cleave_media::{Clock, Extent, SystemClock};
 use cleave_store::{SegmentDirectory, SegmentId};
 use cleave_txn::{Lsn, Wal};
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join_all};
 use tokio::sync::OwnedMutexGuard;
 
 use super::held::HeldTable;
 use super::root::{self, ReplaceError};
+use super::upkeep::Upkeep;
 use super::{CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents};
-use crate::archive::{self, Logged};
 use crate::commitment;
-use crate::database::Database;
-use crate::database::patience::lies_elsewhere;
 use crate::delta::{Delta, Live};
 use crate::device::{Claim, DISK_FULL, Device};
 use crate::error::{Error, Result};
 use crate::index::PendingKeys;
 use crate::log;
-use crate::log_copy;
 use crate::settings::Settings;
+use crate::storage_engine::Engine;
+use crate::storage_engine::patience::lies_elsewhere;
 use crate::storage_error::StorageError;
 use crate::write::insert;
 
@@ -49,7 +48,7 @@ const RESERVED_ROOTS: u64 = 2;
 
 /// A statement that writes, until it commits.
 pub(crate) struct Transaction {
-    database: Arc<Database>,
+    database: Arc<Engine>,
     base: Arc<CatalogState>,
     /// What the database will hold. The statement changes it as it likes.
     pub(crate) next: CatalogState,
@@ -72,6 +71,27 @@ pub(crate) struct Transaction {
     kind: Kind,
 }
 
+/// What a commit that replaces the root says to those who read the log.
+#[derive(Debug, Default)]
+pub(crate) enum Logged {
+    /// Its changes are in no log.
+    #[default]
+    Nowhere,
+    /// There are none.
+    Unchanged,
+    /// They are to follow it into the log: an encoded [`Committed`].
+    Copied(Vec<u8>),
+}
+
+impl Logged {
+    /// Notes in `upkeep` a commit that is in no log.
+    pub(crate) fn note_in(&self, upkeep: &mut Upkeep, commit: u64, wall_us: i64) {
+        if !matches!(self, Self::Unchanged) {
+            (upkeep.unlogged_commit, upkeep.unlogged_at_us) = (commit, wall_us);
+        }
+    }
+}
+
 /// A table whose commits a device did not take.
 struct Failed {
     reason: Arc<StorageError>,
@@ -87,7 +107,7 @@ pub(crate) struct Beside {
 }
 
 /// Lets go of what was written beside, if nobody has put it in place.
-struct GivenUp<'a>(&'a Database);
+struct GivenUp<'a>(&'a Engine);
 
 /// What becomes of a transaction's state.
 enum Kind {
@@ -106,7 +126,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
-    pub(crate) async fn begin(database: &Arc<Database>) -> Result<Self> {
+    pub(crate) async fn begin(database: &Arc<Engine>) -> Result<Self> {
         let turn = database.writer_turn().await;
         database.check_running()?;
         let turn = match Box::pin(Self::settle(database, turn)).await? {
@@ -125,7 +145,7 @@ impl Transaction {
     /// # Errors
     /// Those of the database's own device; everything is then as it was.
     pub(crate) async fn settle(
-        database: &Arc<Database>,
+        database: &Arc<Engine>,
         turn: OwnedMutexGuard<()>,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
         Box::pin(Self::settle_within(database, turn, database.turn_wait())).await
@@ -136,7 +156,7 @@ impl Transaction {
     /// # Errors
     /// As there.
     pub(crate) async fn settle_within(
-        database: &Arc<Database>,
+        database: &Arc<Engine>,
         mut turn: OwnedMutexGuard<()>,
         patience: Duration,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
@@ -192,7 +212,7 @@ impl Transaction {
     /// As [`Transaction::settle`], of all that is committed by now, beside those who commit meanwhile: pages are
     /// written and synced before the turn is taken, in which only the state and what is [behind it](Delta::behind) are
     /// put in place. Who has the turn and settles does that too. False: something is to be dealt with under the turn.
-    pub(crate) async fn settle_beside(database: &Arc<Database>) -> Result<bool> {
+    pub(crate) async fn settle_beside(database: &Arc<Engine>) -> Result<bool> {
         database.check_running()?;
         let mut place = database.beside.lock().await;
         let live = database.live();
@@ -257,7 +277,7 @@ impl Transaction {
             let database = Arc::clone(&self.database);
             database.check_answers(&table, patience).map_err(fails)?;
             let patience = if lies_elsewhere { patience } else { database.device_timeout() };
-            let settling = Box::pin(insert::settle(self, &settings, delta));
+            let settling: BoxFuture<'_, _> = Box::pin(insert::settle(self, &settings, delta));
             let settled = waiting::timeout(patience, settling).await;
             self =
                 settled.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
@@ -273,7 +293,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
-    pub(crate) fn private(database: &Arc<Database>, base: Arc<CatalogState>) -> Result<Self> {
+    pub(crate) fn private(database: &Arc<Engine>, base: Arc<CatalogState>) -> Result<Self> {
         database.check_running()?;
         Ok(Self::on(database, base, Kind::Private))
     }
@@ -283,7 +303,7 @@ impl Transaction {
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) fn kept(
-        database: &Arc<Database>,
+        database: &Arc<Engine>,
         base: Arc<CatalogState>,
         claims: BTreeMap<DeviceId, Arc<Claim>>,
     ) -> Result<Self> {
@@ -296,7 +316,7 @@ impl Transaction {
         Ok(kept)
     }
 
-    fn on(database: &Arc<Database>, base: Arc<CatalogState>, kind: Kind) -> Self {
+    fn on(database: &Arc<Engine>, base: Arc<CatalogState>, kind: Kind) -> Self {
         let mut next = CatalogState::clone(&base);
         next.generation += 1;
         next.commit += 1;
@@ -350,7 +370,7 @@ impl Transaction {
     }
 
     /// The database.
-    pub(crate) fn database(&self) -> &Arc<Database> {
+    pub(crate) fn database(&self) -> &Arc<Engine> {
         &self.database
     }
 
@@ -520,11 +540,12 @@ impl Transaction {
             self.next.sequences = database.sequences().as_given(&self.next.sequences);
         }
         if matches!(self.logged, Logged::Nowhere) {
-            self.logged = archive::copy_whole(&database, &self.base, &self.next).await;
+            self.logged = database.keeper.copy_changes(&database, &self.base, &self.next).await;
         }
         self.logged.note_in(&mut self.next.upkeep, self.next.commit, SystemClock.wall());
         let is_checkpoint = self.is_checkpoint;
-        log_copy::prepare(&database, &mut self, is_checkpoint).await?;
+        let keeper = Arc::clone(&database.keeper);
+        keeper.prepare_root(&database, &mut self, is_checkpoint).await?;
         commitment::begin();
         let swapped = waiting::spawn_blocking(move || self.swap_root()).await;
         let state = swapped.unwrap_or_else(|_| {
@@ -533,9 +554,9 @@ impl Transaction {
             Err(database.stopped_error().into())
         })?;
         if is_checkpoint {
-            database.copies.follow(&database).await;
+            keeper.follow(&database).await;
         } else {
-            database.copies.reach(&database, state.log_end).await?;
+            keeper.reach(&database, state.log_end).await?;
         }
         Ok(state)
     }
@@ -622,21 +643,18 @@ impl Transaction {
         self.database.note_rewritten();
         self.database.versions.note_commit();
         self.database.note_durable(&state);
-        if !self.is_checkpoint {
-            // Before anybody sees it, or commits anything on it.
-            self.database.copies.want_root(state.generation);
-        }
-        self.database.copies.let_go(&self.database);
+        self.database.keeper.root_replaced(&self.database, &state, self.is_checkpoint);
         self.database.publish(Arc::clone(&state), self.delta);
         self.database.keep_version(&state);
         if let Some(log) = self.database.log() {
-            archive::note(log, &state, &self.logged);
+            self.database.keeper.log_commit(log, &state, &self.logged);
             if log.has_failed() {
                 self.database.stop(&"the log failed");
             }
             // What cannot be archived or removed now is after the next checkpoint.
-            let needed = self.database.copies.first_needed(&state, state.log_position);
-            self.database.archive.note(&log.truncate_before(Lsn(needed)));
+            let needed = self.database.keeper.first_needed(&state, state.log_position);
+            let truncated = log.truncate_before(Lsn(needed));
+            self.database.keeper.log_truncated(truncated.as_ref().err());
             // Best effort: it is made again once there is room.
             let root_bytes = root::byte_count(&directory);
             log::reserve_for_opening(&directory, root_bytes);
@@ -707,7 +725,7 @@ impl Transaction {
 impl Beside {
     /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another
     /// one already. Under the turn to write.
-    fn put_in_place(self, database: &Database) -> bool {
+    fn put_in_place(self, database: &Engine) -> bool {
         let Self { live, mut settled } = self;
         let now = database.live();
         let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
@@ -735,7 +753,7 @@ impl Drop for GivenUp<'_> {
 
 /// Stops the database if the thread that commits panics, before the turn to write passes on: the next
 /// statement would write to space that the root on disk may name.
-struct StopIfDying(Arc<Database>);
+struct StopIfDying(Arc<Engine>);
 
 impl Drop for StopIfDying {
     fn drop(&mut self) {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use cleave_store::SegmentId;
 
 use super::{CheckReport, Fault, Place};
+use crate::backup::check_restored;
 use crate::catalog::damage::{DamagedIndex, DamagedTable};
 use crate::catalog::root::{self, TableFault};
 use crate::catalog::{CatalogState, TableState};
-use crate::database::{Database, OpenOptions};
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::statistics;
+use crate::storage_engine::{Engine, OpenOptions};
 use crate::storage_error::{SegmentFault, StorageError};
 use crate::tasks::{blocking, joined};
 
@@ -25,8 +26,9 @@ pub(super) async fn open(
     directory: &Path,
     options: OpenOptions,
     report: &mut CheckReport,
-) -> Result<Option<Arc<Database>>> {
-    match Database::look(directory, options.create(false)).await {
+) -> Result<Option<Arc<Engine>>> {
+    check_restored(directory)?;
+    match Engine::look(directory, options.create(false)).await {
         Ok((database, faults)) => {
             let state = database.catalog();
             report.counts.files = state.files.len() as u64;
@@ -52,7 +54,7 @@ pub(super) async fn open(
 }
 
 /// Reads the files that `state`, one of an open database's, names again.
-pub(super) async fn verify(database: &Database, state: &CatalogState, report: &mut CheckReport) {
+pub(super) async fn verify(database: &Engine, state: &CatalogState, report: &mut CheckReport) {
     for (segment, file) in &state.files {
         let (segment, file) = (*segment, file.clone());
         let directory = database.directory().to_owned();

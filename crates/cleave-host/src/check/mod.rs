@@ -1,6 +1,6 @@
 //! Verifies a database: files, space, maps, pages, versions and indexes, through the link like every reader.
 //!
-//! What enters is a folder ([`check`]) or an open database ([`Database::check`]); what leaves is a [`CheckReport`]:
+//! What enters is a folder ([`check`]) or an open database ([`Database::check`](crate::Database::check)); what leaves is a [`CheckReport`]:
 //! what was verified, and a [`Finding`] for each thing that does not hold. In order:
 //!
 //! 1. [`files`]: the root, the segment files that it names; tables and indexes whose files are damaged are left out of
@@ -34,9 +34,9 @@ pub use finding::{Fault, Finding, Findings, Place};
 pub(crate) use pages::blocks;
 
 use crate::catalog::{CatalogState, TableState, TabletState};
-use crate::database::{Database, OpenOptions};
 use crate::device::Device;
 use crate::error::Result;
+use crate::storage_engine::{Engine, OpenOptions};
 use space::Moment;
 
 /// How thoroughly a database is checked, and with how much.
@@ -139,23 +139,24 @@ pub async fn check(
     run(&database, &moment, options, report).await
 }
 
-impl Database {
-    /// Checks the database at its last commit, while others go on using it.
-    ///
-    /// # Errors
-    /// None of what the check finds.
-    pub async fn check(self: &Arc<Self>, options: &CheckOptions) -> Result<CheckReport> {
-        self.settled().await?;
-        let mut report = CheckReport::default();
-        report.findings.limit(options.findings_max);
-        let moment = space::moment(self).await;
-        files::verify(self, &moment.state, &mut report).await;
-        run(self, &moment, options, report).await
-    }
+/// Checks an open database at its last commit, while others go on using it.
+///
+/// # Errors
+/// Those of settling what is committed; none of what the check finds.
+pub(crate) async fn check_open(
+    database: &Arc<Engine>,
+    options: &CheckOptions,
+) -> Result<CheckReport> {
+    database.settled().await?;
+    let mut report = CheckReport::default();
+    report.findings.limit(options.findings_max);
+    let moment = space::moment(database).await;
+    files::verify(database, &moment.state, &mut report).await;
+    run(database, &moment, options, report).await
 }
 
 async fn run(
-    database: &Database,
+    database: &Engine,
     moment: &Moment,
     options: &CheckOptions,
     mut report: CheckReport,

@@ -8,8 +8,8 @@ use cleave_store::SegmentId;
 
 use super::{CheckReport, Fault, Place};
 use crate::catalog::{CatalogState, DeviceId};
-use crate::database::Database;
 use crate::device::{Device, SpaceStatus};
+use crate::storage_engine::Engine;
 
 /// A page's blocks, and whose they are.
 struct Owned<'a> {
@@ -27,7 +27,7 @@ pub(super) struct Moment {
 }
 
 /// Takes the state between two statements that write.
-pub(super) async fn moment(database: &Database) -> Moment {
+pub(super) async fn moment(database: &Engine) -> Moment {
     let _turn = database.writer_turn().await;
     let space = |device: &Arc<Device>| (device.id(), device.space());
     Moment { state: database.catalog(), spaces: database.devices().iter().map(space).collect() }
@@ -36,7 +36,7 @@ pub(super) async fn moment(database: &Database) -> Moment {
 /// Compares what the state names with the media and with the map of free space; returns the devices that do not
 /// answer.
 pub(super) async fn check(
-    database: &Database,
+    database: &Engine,
     moment: &Moment,
     report: &mut CheckReport,
 ) -> BTreeSet<DeviceId> {

@@ -5,7 +5,7 @@
 //!                            key · host's figures · device's figures · link's figures
 //! ```
 //!
-//! 1. [`Database::profile`] gives what is known; else what stands in the file, if its key says that it is of this
+//! 1. [`Engine::profile`] gives what is known; else what stands in the file, if its key says that it is of this
 //!    device, build, address and start of this machine; else it measures.
 //! 2. The device measures itself ([`Request::Profile`]), in pages that the catalog names and in space that a [`Claim`]
 //!    holds for the while; the host measures its own cores with the same kernels; the link is measured from here.
@@ -33,8 +33,8 @@ use tokio::sync::Mutex;
 
 use super::{Claim, Device};
 use crate::catalog::{DeviceId, DeviceKind};
-use crate::database::Database;
 use crate::error::Result;
+use crate::storage_engine::Engine;
 
 /// The frame; its newest version is what this build writes.
 pub const FORMAT: Format = Format { magic: *b"CLVPROFL", name: "profile", versions: 1..=1 };
@@ -67,7 +67,7 @@ struct Stored {
     link: Vec<u8>,
 }
 
-impl Database {
+impl Engine {
     /// What this host, the device `id` and the link between them can do; measured where it is not known, or `again`.
     /// Takes about half a second then.
     ///
@@ -95,7 +95,7 @@ impl Database {
     /// What is known of the device `id` by now: nothing is measured. In a simulation, what is assumed.
     ///
     /// # Errors
-    /// As [`Database::profile`].
+    /// As [`Engine::profile`].
     pub async fn known_profile(&self, id: DeviceId) -> Result<Option<Arc<Profile>>> {
         let device = self.attached(id)?;
         if simulation::is_active() {

@@ -7,8 +7,9 @@ use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
 use cleave_media::{DirectFile, Media, OpenMode};
 
-use crate::database::{Database, OpenOptions};
 use crate::error::Error;
+use crate::storage_engine::log_keeper::Unkept;
+use crate::storage_engine::{Engine, OpenOptions};
 
 /// A device over the media at `path`, which is made if it is not there.
 pub(crate) fn serve(path: &Path, device_id: [u8; 16]) -> Arc<Runtime> {
@@ -19,11 +20,15 @@ pub(crate) fn serve(path: &Path, device_id: [u8; 16]) -> Arc<Runtime> {
 }
 
 /// A database of its own.
-pub(crate) async fn fresh() -> (tempfile::TempDir, Arc<Database>) {
+pub(crate) async fn fresh() -> (tempfile::TempDir, Arc<Engine>) {
     let directory = tempfile::tempdir().unwrap();
-    let options = OpenOptions::new(Arc::new(embedded)).create(true);
-    let database = Database::open(directory.path(), options).await.unwrap();
+    let database = Engine::open(directory.path(), options(), Arc::new(Unkept)).await.unwrap();
     (directory, database)
+}
+
+/// Makes a database over a device in this process.
+pub(crate) fn options() -> OpenOptions {
+    OpenOptions::new(Arc::new(embedded)).create(true)
 }
 
 fn embedded(path: &Path) -> Result<Arc<dyn DeviceService>, Error> {

@@ -9,9 +9,9 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, ready, try_join_all};
 
 use crate::catalog::DeviceId;
-use crate::database::Database;
 use crate::error::Result;
 use crate::settings::Stack;
+use crate::storage_engine::Engine;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -23,9 +23,9 @@ impl RoutedPages {
     /// The pages of `segments`, each with its device, as `stack` has them.
     ///
     /// # Errors
-    /// As [`Database::page_source`].
+    /// As [`Engine::page_source`].
     pub(crate) fn new(
-        database: &Database,
+        database: &Engine,
         stack: Stack,
         segments: impl IntoIterator<Item = (DeviceId, SegmentId)>,
     ) -> Result<Self> {

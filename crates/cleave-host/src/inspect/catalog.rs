@@ -6,8 +6,8 @@ use cleave_store::{AbsentValues, PageClass, SegmentDirectory, SegmentId, Segment
 
 use super::absent;
 use crate::catalog::{CatalogState, TableState};
-use crate::database::Database;
 use crate::error::Result;
+use crate::storage_engine::Engine;
 use crate::storage_error::Identity;
 use crate::storage_error::SegmentFault;
 use crate::value::value_text;
@@ -229,7 +229,7 @@ pub(super) fn index(state: &CatalogState, name: &str) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-pub(super) async fn devices(database: &Database) -> Vec<String> {
+pub(super) async fn devices(database: &Engine) -> Vec<String> {
     let mut lines = Vec::new();
     for device in database.devices() {
         let space = device.space();

@@ -18,8 +18,9 @@ use cleave_store::SegmentId;
 
 pub use plan::fragment;
 
-use crate::database::{Database, OpenOptions};
+use crate::backup::check_restored;
 use crate::error::{Error, Fault, Result};
+use crate::storage_engine::{Engine, OpenOptions};
 
 /// What is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +45,9 @@ pub enum Subject {
 ///
 /// # Errors
 /// Those of opening, where the root itself is at fault.
-pub async fn open(directory: &Path, options: OpenOptions) -> Result<(Arc<Database>, Vec<String>)> {
-    let (database, faults) = Database::look(directory, options.create(false)).await?;
+pub async fn open(directory: &Path, options: OpenOptions) -> Result<(Arc<Engine>, Vec<String>)> {
+    check_restored(directory)?;
+    let (database, faults) = Engine::look(directory, options.create(false)).await?;
     Ok((database, faults.into_iter().map(|fault| fault.error.to_string()).collect()))
 }
 
@@ -54,7 +56,7 @@ pub async fn open(directory: &Path, options: OpenOptions) -> Result<(Arc<Databas
 /// # Errors
 /// [`Error::UnknownName`] and [`Error::Invalid`] for what does not exist, and those of a device.
 pub async fn inspect(
-    database: &Database,
+    database: &Engine,
     subject: &Subject,
     row_count: usize,
 ) -> Result<Vec<String>> {

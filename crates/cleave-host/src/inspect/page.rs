@@ -13,9 +13,9 @@ use datafusion::arrow::datatypes::{Field, Schema};
 
 use super::{absent, catalog};
 use crate::check::blocks;
-use crate::database::{Database, EMBEDDED_DEVICE_NAME};
 use crate::device::Device;
 use crate::error::Result;
+use crate::storage_engine::{EMBEDDED_DEVICE_NAME, Engine};
 use crate::value::value_text;
 
 /// Longest value that is printed, in characters.
@@ -23,7 +23,7 @@ const VALUE_LENGTH_MAX: usize = 60;
 
 /// The page of a segment.
 pub(super) async fn named(
-    database: &Database,
+    database: &Engine,
     segment: SegmentId,
     page: u32,
     row_count: usize,
@@ -44,7 +44,7 @@ pub(super) async fn named(
 
 /// What lies at a block.
 pub(super) async fn at(
-    database: &Database,
+    database: &Engine,
     address: BlockAddress,
     device: Option<&str>,
     row_count: usize,

@@ -25,10 +25,10 @@ use super::rows::RowsBuilder;
 use super::{Committed, CommittedTablet, directory_of, vids};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
-use crate::database::Database;
 use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::Result;
+use crate::storage_engine::Engine;
 use crate::storage_error::StorageError;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
@@ -161,7 +161,7 @@ fn lacks_table(id: u32) -> String {
 
 /// Commits of a log on their way into the delta.
 pub(crate) struct Redo<'a> {
-    database: &'a Arc<Database>,
+    database: &'a Arc<Engine>,
     /// Where the log lies.
     directory: PathBuf,
     /// None: there is nothing.
@@ -175,7 +175,7 @@ pub(crate) struct Redo<'a> {
 
 impl<'a> Redo<'a> {
     /// Of the log in `directory`.
-    pub(crate) fn new(database: &'a Arc<Database>, directory: &Path) -> Self {
+    pub(crate) fn new(database: &'a Arc<Engine>, directory: &Path) -> Self {
         Self {
             database,
             directory: directory.to_owned(),
@@ -258,7 +258,7 @@ impl<'a> Redo<'a> {
 ///
 /// # Errors
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the root; those of the device.
-pub(crate) async fn recover(database: &Arc<Database>, mut reader: LogReader) -> Result<(Wal, u64)> {
+pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Result<(Wal, u64)> {
     let mut count = 0_u64;
     let held = database.catalog().held.clone();
     let mut redo = Redo::new(database, &directory_of(database.directory()));

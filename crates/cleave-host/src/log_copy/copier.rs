@@ -27,13 +27,20 @@ use super::layout::{
     ANCHOR_BLOCKS, BLOCK, CopiedFile, Head, List, Place, RING_BLOCKS_MIN, Room, SLOT_COUNT, Stamp,
     blocks, padded, slot, whole,
 };
-use super::{fault, found, source};
+use super::{Copies, fault, found, source};
 use crate::catalog::CatalogState;
 use crate::catalog::log_copies::LogCopy;
-use crate::database::Database;
 use crate::device::{COMMAND_BYTES, Device, may_have_happened};
 use crate::error::{Error, Result};
+use crate::storage_engine::Engine;
 use crate::storage_error::StorageError;
+
+/// What is copied: the log of an open database.
+#[derive(Clone)]
+pub(super) struct Origin {
+    pub(super) engine: Arc<Engine>,
+    pub(super) copies: Arc<Copies>,
+}
 
 /// Writes the copy on one device. See the module's description.
 #[derive(Debug)]
@@ -151,7 +158,7 @@ impl Copier {
     /// [`StorageError::NotCopied`].
     pub(super) async fn reach(
         self: &Arc<Self>,
-        database: &Arc<Database>,
+        origin: &Origin,
         end: u64,
         generation: u64,
     ) -> Result<bool> {
@@ -166,8 +173,8 @@ impl Copier {
             // Who waited for an attempt has its outcome too.
             return Err(self.not_copied(failure));
         }
-        let (copier, database) = (Arc::clone(self), Arc::clone(database));
-        let step = async move { copier.step(&database, &mut shipped, generation).await };
+        let (copier, origin) = (Arc::clone(self), origin.clone());
+        let step = async move { copier.step(&origin, &mut shipped, generation).await };
         #[expect(
             clippy::disallowed_methods,
             reason = "a write that was begun must end before the next one goes to the same slot, so giving up the statement \
@@ -191,11 +198,11 @@ impl Copier {
     /// Brings the copy to where the host is; notes how it went.
     async fn step(
         &self,
-        database: &Arc<Database>,
+        origin: &Origin,
         shipped: &mut OwnedMutexGuard<Option<Shipped>>,
         generation: u64,
     ) -> Result<(), Stopped> {
-        let mut outcome = self.bring_in_line(database, shipped, generation).await;
+        let mut outcome = self.bring_in_line(origin, shipped, generation).await;
         if let Err(Stopped::Failed(Error::Storage(failure))) = &outcome
             && is_of_a_start(failure)
         {
@@ -203,7 +210,7 @@ impl Copier {
             if let Some(shipped) = &mut **shipped {
                 shipped.reserved = None;
             }
-            outcome = self.bring_in_line(database, shipped, generation).await;
+            outcome = self.bring_in_line(origin, shipped, generation).await;
         }
         let failure = match &outcome {
             Ok(()) => None,
@@ -232,12 +239,12 @@ impl Copier {
 
     async fn bring_in_line(
         &self,
-        database: &Arc<Database>,
+        origin: &Origin,
         place: &mut Option<Shipped>,
         generation: u64,
     ) -> Result<(), Stopped> {
         loop {
-            match self.bring_to_root(database, place, generation).await {
+            match self.bring_to_root(origin, place, generation).await {
                 // There is a newer one.
                 Err(Stopped::Outdated) => {}
                 outcome => return outcome,
@@ -248,10 +255,11 @@ impl Copier {
     /// The same, unless the root that is the last one now is not so any more when it is needed.
     async fn bring_to_root(
         &self,
-        database: &Arc<Database>,
+        origin: &Origin,
         place: &mut Option<Shipped>,
         generation: u64,
     ) -> Result<(), Stopped> {
+        let Origin { engine: database, copies } = origin;
         let durable = database.durable();
         let Some(asked) = source::asked(&durable).find(|asked| asked.id == self.id) else {
             return Ok(());
@@ -260,21 +268,21 @@ impl Copier {
         self.reserve(shipped, asked).await?;
         let is_of_opening = shipped.stamp.opening == database.opening();
         if shipped.stamp.generation != durable.generation || !is_of_opening {
-            match self.copy_root(database, shipped, asked, &durable).await {
-                Ok(()) => database.copies.let_go(database),
+            match self.copy_root(origin, shipped, asked, &durable).await {
+                Ok(()) => copies.let_go(database),
                 // The log alone will do for those who wait for it, if the copy's root is one that it follows.
                 Err(Stopped::Room)
                     if !shipped.is_astray
                         && !is_before_takeover(&shipped.stamp, &durable)
                         && generation <= shipped.stamp.generation
-                        && !database.copies.has_defined_since(shipped.stamp.generation) =>
+                        && !copies.has_defined_since(shipped.stamp.generation) =>
                 {
-                    self.copy_log(database, shipped).await?;
+                    self.copy_log(origin, shipped).await?;
                 }
                 Err(error) => return Err(error),
             }
         } else {
-            self.copy_log(database, shipped).await?;
+            self.copy_log(origin, shipped).await?;
         }
         self.start.store(shipped.stamp.log_start, Ordering::Release);
         self.end.store(shipped.stamp.log_end, Ordering::Release);
@@ -286,7 +294,7 @@ impl Copier {
     async fn known<'a>(
         &self,
         place: &'a mut Option<Shipped>,
-        database: &Database,
+        database: &Engine,
         asked: &LogCopy,
     ) -> Result<&'a mut Shipped> {
         if place.is_none() {
@@ -297,7 +305,7 @@ impl Copier {
         place.as_mut().ok_or_else(|| fault(&self.device, "what it has is not known"))
     }
 
-    async fn read(&self, database: &Database, asked: &LogCopy) -> Result<Shipped> {
+    async fn read(&self, database: &Engine, asked: &LogCopy) -> Result<Shipped> {
         let mut shipped = Shipped::nothing(&self.id);
         let Some(arena) = asked.arenas.first() else { return Ok(shipped) };
         let incarnation = self.device.incarnation().await?;
@@ -327,7 +335,7 @@ impl Copier {
     }
 
     /// Whether the log that `stamp` has is a beginning of this host's, as far as that goes back.
-    async fn is_beginning(&self, database: &Database, stamp: &Stamp) -> Result<bool> {
+    async fn is_beginning(&self, database: &Engine, stamp: &Stamp) -> Result<bool> {
         let directory = database.directory();
         let from = stamp.log_start.max(source::log_start(directory)?);
         if stamp.opening == database.opening() || stamp.log_start == stamp.log_end {
@@ -354,15 +362,12 @@ impl Copier {
     }
 
     /// Copies what the log has more.
-    async fn copy_log(
-        &self,
-        database: &Arc<Database>,
-        shipped: &mut Shipped,
-    ) -> Result<(), Stopped> {
+    async fn copy_log(&self, origin: &Origin, shipped: &mut Shipped) -> Result<(), Stopped> {
+        let Origin { engine: database, copies } = origin;
         let Some(log) = database.log() else { return Ok(()) };
         let end = log.durable_end().0;
         // Asked behind it: what is defined from here on, no commit up to there was made on.
-        if database.copies.has_defined_since(shipped.stamp.generation) {
+        if copies.has_defined_since(shipped.stamp.generation) {
             return Err(Stopped::Outdated);
         }
         if end <= shipped.stamp.log_end {
@@ -378,17 +383,18 @@ impl Copier {
     /// Copies `state`, which the root on disk says, with the files that it needs, and the log.
     async fn copy_root(
         &self,
-        database: &Arc<Database>,
+        origin: &Origin,
         shipped: &mut Shipped,
         asked: &LogCopy,
         state: &Arc<CatalogState>,
     ) -> Result<(), Stopped> {
+        let Origin { engine: database, copies } = origin;
         let Some(log) = database.log() else { return Ok(()) };
         let Some(anchor) = asked.arenas.first() else { return Err(Stopped::Room) };
         let directory = database.directory();
         let end = log.durable_end().0.max(state.log_position);
         // As for the log alone.
-        if database.copies.has_defined_since(state.generation) {
+        if copies.has_defined_since(state.generation) {
             return Err(Stopped::Outdated);
         }
         let mut room = shipped.room(asked);
@@ -467,7 +473,7 @@ impl Copier {
     /// Writes `items` and a stamp, the next one.
     async fn put(
         &self,
-        database: &Database,
+        database: &Engine,
         shipped: &mut Shipped,
         mut stamp: Stamp,
         mut items: Vec<WriteItem>,
@@ -534,7 +540,7 @@ impl Copier {
     /// Those of the device.
     pub(super) async fn shortage(
         &self,
-        database: &Arc<Database>,
+        database: &Arc<Engine>,
         asked: &LogCopy,
         next: &CatalogState,
     ) -> Result<u32> {
@@ -672,7 +678,7 @@ fn is_of_a_start(failure: &StorageError) -> bool {
 
 /// Adds to `stamp` the log from the boundary `from` to `end`; what is to be written with it.
 fn add_log(
-    database: &Database,
+    database: &Engine,
     stamp: &mut Stamp,
     from: u64,
     end: u64,

@@ -24,16 +24,16 @@ use super::{OPENING_WAIT, aligned, drawn_id, found};
 use crate::catalog::commit::Transaction;
 use crate::catalog::log_copies::LogCopy;
 use crate::catalog::{CatalogState, DeviceId};
-use crate::database::Database;
 use crate::device::{DISK_FULL, Device};
 use crate::error::{Error, Result};
+use crate::storage_engine::Engine;
 
 /// The devices elsewhere that answer now.
 ///
 /// # Errors
 /// [`StorageError::Copied`](crate::StorageError::Copied) and
 /// [`StorageError::Superseded`](crate::StorageError::Superseded): another host has taken the database over.
-pub(super) async fn answering(database: &Arc<Database>) -> Result<Vec<Arc<Device>>> {
+pub(super) async fn answering(database: &Arc<Engine>) -> Result<Vec<Arc<Device>>> {
     let elsewhere = database.devices().into_iter().filter(|device| !is_own(device));
     let asked = elsewhere.map(|device| async move {
         let answer = async {

@@ -6,13 +6,13 @@
 //!  takeover: stamp ─▶ root, files and log into a new folder ─▶ opened there, in a higher epoch
 //! ```
 //!
-//! 1. `ALTER SYSTEM SET log_copy` names the devices; [`set`] puts them into the root, with the space that each
+//! 1. `ALTER SYSTEM SET log_copy` names the devices; [`Copies::set`] puts them into the root, with the space that each
 //!    reserves.
 //! 2. [`Copies::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the device
 //!    lacks.
-//! 3. [`prepare`] sees to it, before a root is written, that the copy has room for it.
+//! 3. [`Copies::prepare`] sees to it, before a root is written, that the copy has room for it.
 //!    Who gives a copy up tells the other devices ([`given_up`]), and it is erased when its device answers
-//!    ([`end_given_up`]).
+//!    ([`Copies::end_given_up`]).
 //! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies
 //!    there.
 //!
@@ -44,11 +44,11 @@ use crate::backup::{STATISTICS, USERS};
 use crate::catalog::commit::{Transaction, retired};
 use crate::catalog::log_copies::{KeptSpace, LogCopy};
 use crate::catalog::{CatalogState, DeviceId};
-use crate::database::Database;
 use crate::device::{Claim, Device};
 use crate::error::{Error, Result};
+use crate::storage_engine::Engine;
 use crate::storage_error::StorageError;
-use copier::Copier;
+use copier::{Copier, Origin};
 use layout::{ANCHOR_ALIGNMENT, ANCHOR_BLOCKS};
 
 /// Names of files in the folder of a database.
@@ -85,7 +85,7 @@ impl Copies {
 
     /// Begins with `state`, which an opening has found: the copies may have it, or any before it, and lack what it
     /// defines.
-    pub(crate) fn open(&self, database: &Database, state: &Arc<CatalogState>) -> Result<()> {
+    pub(crate) fn open(&self, database: &Engine, state: &Arc<CatalogState>) -> Result<()> {
         let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
         for asked in source::asked(state) {
             let device = database.attached(DeviceId(asked.device))?;
@@ -128,7 +128,7 @@ impl Copies {
     ///
     /// # Errors
     /// [`StorageError::NotCopied`].
-    pub(crate) async fn reach(&self, database: &Arc<Database>, end: u64) -> Result<()> {
+    pub(crate) async fn reach(self: &Arc<Self>, database: &Arc<Engine>, end: u64) -> Result<()> {
         let end = end.max(self.wanted_end.load(Ordering::Acquire));
         if !self.are_on() || end == 0 {
             return Ok(());
@@ -139,7 +139,7 @@ impl Copies {
             let Some(lacking) = self.first_lacking(database, end, generation)? else {
                 return Ok(());
             };
-            if lacking.reach(database, end, generation).await? {
+            if lacking.reach(&self.origin(database), end, generation).await? {
                 continue;
             }
             failed_count += 1;
@@ -149,24 +149,28 @@ impl Copies {
                     "its space for the copy of the log does not suffice",
                 ));
             }
-            more_space(database).await?;
+            self.more_space(database).await?;
         }
     }
 
     /// As [`Copies::reach`] for a root that has nothing which is not in the log: copied now, if the device answers.
-    pub(crate) async fn follow(&self, database: &Arc<Database>) {
+    pub(crate) async fn follow(self: &Arc<Self>, database: &Arc<Engine>) {
         let state = database.durable();
         for asked in source::asked(&state) {
             if let Ok(copier) = self.copier(database, asked) {
                 // What fails is tried again by the next commit.
-                drop(copier.reach(database, 0, state.generation).await);
+                drop(copier.reach(&self.origin(database), 0, state.generation).await);
             }
         }
     }
 
+    fn origin(self: &Arc<Self>, engine: &Arc<Engine>) -> Origin {
+        Origin { engine: Arc::clone(engine), copies: Arc::clone(self) }
+    }
+
     fn first_lacking(
         &self,
-        database: &Database,
+        database: &Engine,
         end: u64,
         generation: u64,
     ) -> Result<Option<Arc<Copier>>> {
@@ -179,7 +183,7 @@ impl Copies {
         Ok(None)
     }
 
-    fn copier(&self, database: &Database, asked: &LogCopy) -> Result<Arc<Copier>> {
+    fn copier(&self, database: &Engine, asked: &LogCopy) -> Result<Arc<Copier>> {
         let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copier) = copiers.get(&asked.id) {
             return Ok(Arc::clone(copier));
@@ -193,7 +197,7 @@ impl Copies {
 
     /// What is to be kept beside `next`, the next root: what that does not name of all roots that a copy may have when
     /// `next` is read at an opening.
-    fn kept_beside(&self, database: &Database, next: &CatalogState) -> KeptSpace {
+    fn kept_beside(&self, database: &Engine, next: &CatalogState) -> KeptSpace {
         // The last root may be sent to a copy until there is another.
         let mut roots = vec![database.durable()];
         let copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,7 +227,7 @@ impl Copies {
 
     /// Lets go of what copies may have that are wanted no more, and of what was kept from before the opening if all
     /// others surely have a root of this opening.
-    pub(crate) fn let_go(&self, database: &Database) {
+    pub(crate) fn let_go(&self, database: &Engine) {
         let durable = database.durable();
         let wanted: BTreeSet<[u8; 16]> = source::asked(&durable).map(|asked| asked.id).collect();
         let copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,69 +252,267 @@ impl Copies {
         let start = |asked: &LogCopy| copiers.get(&asked.id).map_or(0, |copier| copier.start());
         starts.map(start).fold(position, u64::min)
     }
-}
 
-/// A checkpoint, which gives the copies more space and lets go of what they need no more.
-///
-/// # Errors
-/// [`StorageError::NotCopied`] where a device does not give it; those of a commit.
-fn more_space(database: &Arc<Database>) -> BoxFuture<'_, Result<()>> {
-    Box::pin(async move {
-        let mut transaction = Transaction::begin(database).await?;
-        match prepare(database, &mut transaction, false).await {
-            Ok(()) => {}
-            Err(Error::Storage(error)) => {
-                return Err(match &*error {
-                    // What waits for it was made before.
-                    StorageError::Uncopied { device, source } => {
-                        let (device, source) = (device.clone(), Arc::clone(source));
-                        StorageError::NotCopied { device, source }.into()
-                    }
-                    _ => Error::Storage(error),
-                });
-            }
-            Err(error) => return Err(error),
-        }
-        transaction.checkpoint().await.map(drop)
-    })
-}
-
-/// Sees to it that the copies have room for `transaction`'s state, before it is committed.
-///
-/// # Errors
-/// Those of the devices; 53100 where one has no room.
-pub(crate) async fn prepare(
-    database: &Arc<Database>,
-    transaction: &mut Transaction,
-    is_checkpoint: bool,
-) -> Result<()> {
-    // Of the root's size; what is let go meanwhile makes it less.
-    transaction.next.upkeep.kept = database.copies.kept_beside(database, &transaction.next);
-    for at in 0..transaction.next.upkeep.log_copies.len() {
-        let Some(asked) = transaction.next.upkeep.log_copies.get(at).cloned() else { continue };
-        if asked.is_ended {
-            continue;
-        }
-        let is_new = asked.arenas.is_empty();
-        match more_room(database, transaction, &asked).await {
-            Ok(None) => {}
-            Ok(Some(arena)) => {
-                if let Some(asked) = transaction.next.upkeep.log_copies.get_mut(at) {
-                    asked.arenas.push(arena);
+    /// A checkpoint, which gives the copies more space and lets go of what they need no more.
+    ///
+    /// # Errors
+    /// [`StorageError::NotCopied`] where a device does not give it; those of a commit.
+    fn more_space<'a>(&'a self, database: &'a Arc<Engine>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let mut transaction = Transaction::begin(database).await?;
+            match self.prepare(database, &mut transaction, false).await {
+                Ok(()) => {}
+                Err(Error::Storage(error)) => {
+                    return Err(match &*error {
+                        // What waits for it was made before.
+                        StorageError::Uncopied { device, source } => {
+                            let (device, source) = (device.clone(), Arc::clone(source));
+                            StorageError::NotCopied { device, source }.into()
+                        }
+                        _ => Error::Storage(error),
+                    });
                 }
+                Err(error) => return Err(error),
             }
-            // It has nothing that is not in the log, and the copy stays with the root that it has.
-            Err(_) if is_checkpoint && !is_new => {}
-            Err(Error::Storage(source)) => {
-                let device = database.attached(DeviceId(asked.device))?;
-                let device = device.name().to_owned();
-                return Err(StorageError::Uncopied { device, source }.into());
+            transaction.checkpoint().await.map(drop)
+        })
+    }
+
+    /// Sees to it that the copies have room for `transaction`'s state, before it is committed.
+    ///
+    /// # Errors
+    /// Those of the devices; 53100 where one has no room.
+    pub(crate) async fn prepare(
+        &self,
+        database: &Arc<Engine>,
+        transaction: &mut Transaction,
+        is_checkpoint: bool,
+    ) -> Result<()> {
+        // Of the root's size; what is let go meanwhile makes it less.
+        transaction.next.upkeep.kept = self.kept_beside(database, &transaction.next);
+        for at in 0..transaction.next.upkeep.log_copies.len() {
+            let Some(asked) = transaction.next.upkeep.log_copies.get(at).cloned() else { continue };
+            if asked.is_ended {
+                continue;
             }
-            Err(error) => return Err(error),
+            let is_new = asked.arenas.is_empty();
+            match self.more_room(database, transaction, &asked).await {
+                Ok(None) => {}
+                Ok(Some(arena)) => {
+                    if let Some(asked) = transaction.next.upkeep.log_copies.get_mut(at) {
+                        asked.arenas.push(arena);
+                    }
+                }
+                // It has nothing that is not in the log, and the copy stays with the root that it has.
+                Err(_) if is_checkpoint && !is_new => {}
+                Err(Error::Storage(source)) => {
+                    let device = database.attached(DeviceId(asked.device))?;
+                    let device = device.name().to_owned();
+                    return Err(StorageError::Uncopied { device, source }.into());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        transaction.next.upkeep.kept = self.kept_beside(database, &transaction.next);
+        Ok(())
+    }
+
+    async fn more_room(
+        &self,
+        database: &Arc<Engine>,
+        transaction: &mut Transaction,
+        asked: &LogCopy,
+    ) -> Result<Option<Extent>> {
+        let copier = self.copier(database, asked)?;
+        let shortage = copier.shortage(database, asked, &transaction.next).await?;
+        if shortage == 0 {
+            return Ok(None);
+        }
+        let claim = transaction.claim(&copier.device);
+        match asked.arenas.is_empty() {
+            true => aligned(&claim, shortage.saturating_add(ANCHOR_BLOCKS)).await.map(Some),
+            false => claim.acquire(shortage).await.map(Some),
         }
     }
-    transaction.next.upkeep.kept = database.copies.kept_beside(database, &transaction.next);
-    Ok(())
+
+    /// Keeps copies on the devices called so, and on no others.
+    ///
+    /// # Errors
+    /// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a copy is
+    /// given up and another host has taken the database over; those of the devices and of a commit.
+    pub(crate) async fn set(&self, database: &Arc<Engine>, names: &[String]) -> Result<()> {
+        let mut wanted = Vec::new();
+        for name in names {
+            let device = database.device_named(name)?;
+            if device.id() == DeviceId::EMBEDDED {
+                let reason = "it lies in the folder of the database, and would be lost with it; name one that runs elsewhere";
+                return Err(fault(&device, reason));
+            }
+            // One that does not answer now is refused now.
+            device.link().await?;
+            wanted.push(device.id().0);
+        }
+        let is_unwanted = |copy: &LogCopy| !copy.is_ended && !wanted.contains(&copy.device);
+        let answering = match database.durable().upkeep.log_copies.iter().any(is_unwanted) {
+            true => Box::pin(given_up::answering(database)).await?,
+            false => Vec::new(),
+        };
+        let mut transaction = Transaction::begin(database).await?;
+        let copies = &mut transaction.next.upkeep.log_copies;
+        let mut unwanted = Vec::new();
+        for copy in copies.iter_mut().filter(|copy| is_unwanted(copy)) {
+            copy.is_ended = true;
+            unwanted.push(copy.clone());
+        }
+        for device in wanted {
+            if !copies.iter().any(|copy| copy.device == device && !copy.is_ended) {
+                let (id, arenas) = (drawn_id()?, Vec::new());
+                copies.push(LogCopy { device, id, arenas, is_ended: false, gives_up: None });
+            }
+        }
+        for copy in &unwanted {
+            Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
+        }
+        transaction.commit_settings().await?;
+        self.erase_ended(database, false).await
+    }
+
+    /// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets
+    /// go of their space. Of a copy that is not known any more, since its device was removed while it was away, they know
+    /// until the next opening, whose epoch says as much.
+    ///
+    /// # Errors
+    /// Those of a commit.
+    async fn erase_ended(&self, database: &Arc<Engine>, is_opening: bool) -> Result<()> {
+        // Who came before may have erased them, and their space may be a table's by now.
+        let _erasing = self.erasing.lock().await;
+        let state = database.durable();
+        let mut erased = Vec::new();
+        let copies = &state.upkeep.log_copies;
+        let (words, ended): (Vec<_>, Vec<_>) =
+            copies.iter().filter(|copy| copy.is_ended).partition(|copy| copy.gives_up.is_some());
+        for ended in ended.into_iter().chain(words) {
+            let is_needed = |id: [u8; 16]| {
+                let is_known = copies.iter().any(|copy| copy.id == id);
+                !erased.contains(&id) && (is_known || !is_opening)
+            };
+            if ended.gives_up.is_some_and(is_needed) {
+                continue;
+            }
+            let copier = self.copier(database, ended)?;
+            if copier.erase(ended).await.is_ok() {
+                erased.push(ended.id);
+            }
+        }
+        if erased.is_empty() {
+            return Ok(());
+        }
+        let mut transaction = Transaction::begin(database).await?;
+        transaction.next.upkeep.log_copies.retain(|copy| !erased.contains(&copy.id));
+        transaction.checkpoint().await?;
+        let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
+        copiers.retain(|id, _| !erased.contains(id));
+        Ok(())
+    }
+
+    /// Does what could not be done while devices were offline: brings copies to where the log is, and
+    /// [ends](Self::end_given_up) others. A server asks for it again and again.
+    ///
+    /// # Errors
+    /// As [`Self::end_given_up`].
+    pub(crate) async fn look_after(self: &Arc<Self>, database: &Arc<Engine>) -> Result<()> {
+        if let Some(log) = database.log().filter(|_| self.are_on()) {
+            // Who waited for it was told why it is not there, and nobody else need be.
+            drop(self.reach(database, log.durable_end().0).await);
+        }
+        self.end_given_up(database, false).await
+    }
+
+    /// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot be
+    /// erased yet.
+    ///
+    /// # Errors
+    /// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the
+    /// database over.
+    async fn end_given_up(&self, database: &Arc<Engine>, is_opening: bool) -> Result<()> {
+        if !database.durable().upkeep.log_copies.iter().any(|copy| copy.is_ended) {
+            return Ok(());
+        }
+        self.erase_ended(database, is_opening).await?;
+        let state = database.durable();
+        if given_up::unerased(&state).next().is_none() {
+            return Ok(());
+        }
+        let answering = Box::pin(given_up::answering(database)).await?;
+        let is_untold = |copy| given_up::untold(&state, copy, &answering).next().is_some();
+        if !given_up::unerased(&state).any(is_untold) {
+            return Ok(());
+        }
+        let mut transaction = Transaction::begin(database).await?;
+        let left: Vec<LogCopy> = given_up::unerased(&transaction.next).cloned().collect();
+        let mut is_told = false;
+        for copy in &left {
+            is_told |= Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
+        }
+        if is_told {
+            transaction.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    /// [`Self::end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a device is
+    /// away.
+    pub(crate) async fn end_what_answers(&self, database: &Arc<Engine>) {
+        let ending = waiting::timeout(OPENING_WAIT, Box::pin(self.end_given_up(database, false)));
+        drop(ending.await);
+    }
+
+    /// Brings the copies to where the database is, at its opening; who is away hinders nobody but those who commit.
+    pub(crate) async fn start(self: &Arc<Self>, database: &Arc<Engine>) {
+        let state = database.catalog();
+        if state.upkeep.log_copies.is_empty() {
+            return;
+        }
+        if let Some(log) = database.log().filter(|_| self.are_on()) {
+            self.opened_end.store(log.end().0, Ordering::Release);
+        }
+        let following = async {
+            self.follow(database).await;
+            // Tried again by whoever looks after them.
+            drop(self.end_given_up(database, true).await);
+        };
+        waiting::timeout(OPENING_WAIT, Box::pin(following)).await.unwrap_or_default();
+    }
+
+    /// How the copies stand, in words.
+    pub(crate) fn status(&self, database: &Engine) -> String {
+        let state = database.durable();
+        let end = database.log().map_or(0, |log| log.durable_end().0);
+        let mut lines = Vec::new();
+        for copy in state.upkeep.log_copies.iter().filter(|copy| copy.gives_up.is_none()) {
+            let Ok(copier) = self.copier(database, copy) else { continue };
+            let name = copier.device.name();
+            if copy.is_ended {
+                lines.push(format!(
+                    "device \"{name}\" still has an ended copy, from which nothing should be taken over; it is erased when the device \
+                     answers: by a server, or at a CHECKPOINT, an opening, or when log_copy is set"
+                ));
+                continue;
+            }
+            let behind = end.saturating_sub(copier.end());
+            let mut line = format!(
+                "device \"{name}\" has the log up to {}, {behind} bytes less than here",
+                copier.end()
+            );
+            if let Some(failure) = copier.failure() {
+                line = format!(
+                    "BEHIND: {failure}; nothing is acknowledged until it answers, or log_copy is reset; {line}"
+                );
+            }
+            lines.push(line);
+        }
+        if lines.is_empty() { "off".to_owned() } else { lines.join("; ") }
+    }
 }
 
 /// `extents` ascending, in as few as there can be.
@@ -332,23 +534,6 @@ fn united(mut extents: Vec<Extent>) -> Vec<Extent> {
     united
 }
 
-async fn more_room(
-    database: &Arc<Database>,
-    transaction: &mut Transaction,
-    asked: &LogCopy,
-) -> Result<Option<Extent>> {
-    let copier = database.copies.copier(database, asked)?;
-    let shortage = copier.shortage(database, asked, &transaction.next).await?;
-    if shortage == 0 {
-        return Ok(None);
-    }
-    let claim = transaction.claim(&copier.device);
-    match asked.arenas.is_empty() {
-        true => aligned(&claim, shortage.saturating_add(ANCHOR_BLOCKS)).await.map(Some),
-        false => claim.acquire(shortage).await.map(Some),
-    }
-}
-
 /// Takes so many blocks where an anchor may lie.
 async fn aligned(claim: &Claim, block_count: u32) -> Result<Extent> {
     let whole = claim.acquire(block_count.saturating_add(ANCHOR_ALIGNMENT - 1)).await?;
@@ -363,136 +548,11 @@ async fn aligned(claim: &Claim, block_count: u32) -> Result<Extent> {
     Ok(taken)
 }
 
-/// Keeps copies on the devices called so, and on no others.
-///
-/// # Errors
-/// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a copy is
-/// given up and another host has taken the database over; those of the devices and of a commit.
-pub(crate) async fn set(database: &Arc<Database>, names: &[String]) -> Result<()> {
-    let mut wanted = Vec::new();
-    for name in names {
-        let device = database.device_named(name)?;
-        if device.id() == DeviceId::EMBEDDED {
-            let reason = "it lies in the folder of the database, and would be lost with it; name one that runs elsewhere";
-            return Err(fault(&device, reason));
-        }
-        // One that does not answer now is refused now.
-        device.link().await?;
-        wanted.push(device.id().0);
-    }
-    let is_unwanted = |copy: &LogCopy| !copy.is_ended && !wanted.contains(&copy.device);
-    let answering = match database.durable().upkeep.log_copies.iter().any(is_unwanted) {
-        true => Box::pin(given_up::answering(database)).await?,
-        false => Vec::new(),
-    };
-    let mut transaction = Transaction::begin(database).await?;
-    let copies = &mut transaction.next.upkeep.log_copies;
-    let mut unwanted = Vec::new();
-    for copy in copies.iter_mut().filter(|copy| is_unwanted(copy)) {
-        copy.is_ended = true;
-        unwanted.push(copy.clone());
-    }
-    for device in wanted {
-        if !copies.iter().any(|copy| copy.device == device && !copy.is_ended) {
-            let (id, arenas) = (drawn_id()?, Vec::new());
-            copies.push(LogCopy { device, id, arenas, is_ended: false, gives_up: None });
-        }
-    }
-    for copy in &unwanted {
-        Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
-    }
-    transaction.commit_settings().await?;
-    erase_ended(database, false).await
-}
-
 /// An id that no other copy has.
 fn drawn_id() -> Result<[u8; 16]> {
     cleave_media::random_bytes().map_err(|error| {
         Error::io("draw", std::path::Path::new("an id"), std::io::Error::other(error))
     })
-}
-
-/// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets
-/// go of their space. Of a copy that is not known any more, since its device was removed while it was away, they know
-/// until the next opening, whose epoch says as much.
-///
-/// # Errors
-/// Those of a commit.
-async fn erase_ended(database: &Arc<Database>, is_opening: bool) -> Result<()> {
-    // Who came before may have erased them, and their space may be a table's by now.
-    let _erasing = database.copies.erasing.lock().await;
-    let state = database.durable();
-    let mut erased = Vec::new();
-    let copies = &state.upkeep.log_copies;
-    let (words, ended): (Vec<_>, Vec<_>) =
-        copies.iter().filter(|copy| copy.is_ended).partition(|copy| copy.gives_up.is_some());
-    for ended in ended.into_iter().chain(words) {
-        let is_needed = |id: [u8; 16]| {
-            let is_known = copies.iter().any(|copy| copy.id == id);
-            !erased.contains(&id) && (is_known || !is_opening)
-        };
-        if ended.gives_up.is_some_and(is_needed) {
-            continue;
-        }
-        let copier = database.copies.copier(database, ended)?;
-        if copier.erase(ended).await.is_ok() {
-            erased.push(ended.id);
-        }
-    }
-    if erased.is_empty() {
-        return Ok(());
-    }
-    let mut transaction = Transaction::begin(database).await?;
-    transaction.next.upkeep.log_copies.retain(|copy| !erased.contains(&copy.id));
-    transaction.checkpoint().await?;
-    let mut copiers = database.copies.copiers.lock().unwrap_or_else(PoisonError::into_inner);
-    copiers.retain(|id, _| !erased.contains(id));
-    Ok(())
-}
-
-/// Does what could not be done while devices were away: brings copies to where the log is, and [ends](end_given_up)
-/// others.
-///
-/// # Errors
-/// As [`end_given_up`].
-async fn look_after(database: &Arc<Database>) -> Result<()> {
-    if let Some(log) = database.log().filter(|_| database.copies.are_on()) {
-        // Who waited for it was told why it is not there, and nobody else need be.
-        drop(database.copies.reach(database, log.durable_end().0).await);
-    }
-    end_given_up(database, false).await
-}
-
-/// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot be
-/// erased yet.
-///
-/// # Errors
-/// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the
-/// database over.
-async fn end_given_up(database: &Arc<Database>, is_opening: bool) -> Result<()> {
-    if !database.durable().upkeep.log_copies.iter().any(|copy| copy.is_ended) {
-        return Ok(());
-    }
-    erase_ended(database, is_opening).await?;
-    let state = database.durable();
-    if given_up::unerased(&state).next().is_none() {
-        return Ok(());
-    }
-    let answering = Box::pin(given_up::answering(database)).await?;
-    let is_untold = |copy| given_up::untold(&state, copy, &answering).next().is_some();
-    if !given_up::unerased(&state).any(is_untold) {
-        return Ok(());
-    }
-    let mut transaction = Transaction::begin(database).await?;
-    let left: Vec<LogCopy> = given_up::unerased(&transaction.next).cloned().collect();
-    let mut is_told = false;
-    for copy in &left {
-        is_told |= Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
-    }
-    if is_told {
-        transaction.checkpoint().await?;
-    }
-    Ok(())
 }
 
 /// Erases what a device that is being attached has of copies of the log of `database`: it was removed while it was
@@ -508,40 +568,6 @@ pub(crate) async fn erase_unnamed(device: &Device, database: [u8; 16]) -> Result
     Ok(())
 }
 
-/// [`end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a device is
-/// away.
-pub(crate) async fn end_what_answers(database: &Arc<Database>) {
-    let ending = waiting::timeout(OPENING_WAIT, Box::pin(end_given_up(database, false)));
-    drop(ending.await);
-}
-
-impl Database {
-    /// Does for copies of the log what waits for devices that were away. A server asks for it again and again.
-    ///
-    /// # Errors
-    /// Those of a commit; SQLSTATE 55006 where another host has taken the database over.
-    pub async fn look_after_copies(self: &Arc<Self>) -> Result<()> {
-        Box::pin(look_after(self)).await
-    }
-}
-
-/// Brings the copies to where the database is, at its opening; who is away hinders nobody but those who commit.
-pub(crate) async fn start(database: &Arc<Database>) {
-    let state = database.catalog();
-    if state.upkeep.log_copies.is_empty() {
-        return;
-    }
-    if let Some(log) = database.log().filter(|_| database.copies.are_on()) {
-        database.copies.opened_end.store(log.end().0, Ordering::Release);
-    }
-    let following = async {
-        database.copies.follow(database).await;
-        // Tried again by whoever looks after them.
-        drop(end_given_up(database, true).await);
-    };
-    waiting::timeout(OPENING_WAIT, Box::pin(following)).await.unwrap_or_default();
-}
-
 /// The devices that keep copies, as `log_copy` has them.
 pub(crate) fn shown(state: &CatalogState) -> String {
     let name = |copy: &LogCopy| {
@@ -549,36 +575,6 @@ pub(crate) fn shown(state: &CatalogState) -> String {
         device.map_or_else(|| copy.device.to_string(), |device| device.name.clone())
     };
     source::asked(state).map(name).collect::<Vec<_>>().join(", ")
-}
-
-/// How the copies stand, in words.
-pub(crate) fn status(database: &Database) -> String {
-    let state = database.durable();
-    let end = database.log().map_or(0, |log| log.durable_end().0);
-    let mut lines = Vec::new();
-    for copy in state.upkeep.log_copies.iter().filter(|copy| copy.gives_up.is_none()) {
-        let Ok(copier) = database.copies.copier(database, copy) else { continue };
-        let name = copier.device.name();
-        if copy.is_ended {
-            lines.push(format!(
-                "device \"{name}\" still has an ended copy, from which nothing should be taken over; it is erased when the device \
-                 answers: by a server, or at a CHECKPOINT, an opening, or when log_copy is set"
-            ));
-            continue;
-        }
-        let behind = end.saturating_sub(copier.end());
-        let mut line = format!(
-            "device \"{name}\" has the log up to {}, {behind} bytes less than here",
-            copier.end()
-        );
-        if let Some(failure) = copier.failure() {
-            line = format!(
-                "BEHIND: {failure}; nothing is acknowledged until it answers, or log_copy is reset; {line}"
-            );
-        }
-        lines.push(line);
-    }
-    if lines.is_empty() { "off".to_owned() } else { lines.join("; ") }
 }
 
 /// An error about the copy on `device`.

@@ -36,10 +36,11 @@ use crate::backup::{
 };
 use crate::catalog::root::{self, ROOT_FORMAT};
 use crate::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
-use crate::database::{self, Database, OpenOptions};
 use crate::device::{self, Device};
 use crate::error::{Error, Result};
 use crate::log::{Committed, directory_of};
+use crate::replication::Replication;
+use crate::storage_engine::{self, OpenOptions};
 use crate::storage_error::StorageError;
 use crate::value::text::moment;
 
@@ -106,7 +107,7 @@ pub async fn take_over(
     finish(directory)?;
     // The folder's lock.
     drop(taking);
-    let database = Database::open(directory, options.clone()).await?;
+    let (database, _) = Replication::open(directory, options.clone()).await?;
     let (commit, epoch) = {
         let live = database.live();
         (live.state.commit + live.number, live.state.epoch)
@@ -172,13 +173,13 @@ impl<'a> Taking<'a> {
             return Err(StorageError::BackupPlace { path, reason }.into());
         }
         prepare_place(directory, is_ours)?;
-        let lock = database::lock(directory).await?;
+        let lock = storage_engine::lock(directory).await?;
         let mark = directory.join(MARK);
         files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
         sync_folder(directory)?;
         let epoch = owner.epoch.max(found.stamp.epoch).max(root.epoch).saturating_add(1);
         let claimed =
-            Ownership { database: owner.database, epoch, opening: database::draw_opening()? };
+            Ownership { database: owner.database, epoch, opening: storage_engine::draw_opening()? };
         let looking = self::looking(&entry, owner.database, directory, options)?;
         let mut taking = Self {
             directory,

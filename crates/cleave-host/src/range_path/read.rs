@@ -9,16 +9,16 @@ use futures::FutureExt;
 use futures::future::try_join_all;
 
 use crate::catalog::{TableState, TabletState};
-use crate::database::Database;
 use crate::delta::FoundRow;
 use crate::error::{Error, Result};
 use crate::index::{Scattered, Walked};
 use crate::point_path::{FoundPlace, Sight};
+use crate::query_engine::QueryEngine;
 use crate::settings::Stack;
 
 /// Reads rows of one table by one of its indexes. See the module's description.
 pub(crate) struct RangeRead<'a> {
-    pub(crate) database: &'a Arc<Database>,
+    pub(crate) database: &'a Arc<QueryEngine>,
     pub(crate) sight: &'a Sight<'a>,
     pub(crate) table: &'a TableState,
     /// The index's id.

@@ -25,9 +25,9 @@ use super::read::RangeRead;
 use super::sources::{self, Sources};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
-use crate::database::Database;
 use crate::index::IndexShape;
 use crate::point_path::{Constant, Given, KeyPart, Sight, column, constant};
+use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, Stack};
 use crate::statement::Parameters;
 use crate::statement::modify::VID;
@@ -341,7 +341,7 @@ impl RangeTemplate {
     /// What reads rows of its table.
     pub(crate) fn read<'a>(
         &self,
-        database: &'a Arc<Database>,
+        database: &'a Arc<QueryEngine>,
         sight: &'a Sight<'a>,
         table: &'a TableState,
         stack: Stack,
@@ -476,7 +476,7 @@ impl RangeTemplate {
     /// The plan for parameters of these types; None: there is none.
     pub(crate) async fn kept(
         &self,
-        database: &Database,
+        database: &QueryEngine,
         settings: &Settings,
         types: Vec<DataType>,
     ) -> Option<Arc<KeptPlan>> {
@@ -489,7 +489,7 @@ impl Kept {
     /// The plan of `query` over one table of these columns; None: there is none.
     pub(crate) async fn plan(
         &self,
-        (database, settings): (&Database, &Settings),
+        (database, settings): (&QueryEngine, &Settings),
         query: &ast::Query,
         (slot, columns): (&str, &SchemaRef),
         types: Vec<DataType>,

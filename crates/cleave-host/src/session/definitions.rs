@@ -35,7 +35,7 @@ use super::block::Block;
 use super::changed_rows::Changed;
 use super::comments;
 use super::define::emptied;
-use super::foreign_keys::check_load;
+use super::foreign_keys::CheckedLoad;
 use crate::catalog::comments::CommentsChange;
 use crate::catalog::commit::Transaction;
 use crate::catalog::rights::{FIRST, Rights, RightsChange};
@@ -48,7 +48,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
 use crate::write::insert::{TableChange, apply};
-use crate::write::load::BulkLoad;
+use crate::write::load::{BulkLoad, LoadCheck};
 use crate::write::vid_set::VidSet;
 
 /// The tables that a transaction has defined, and their space.
@@ -603,7 +603,8 @@ impl Session {
         let (definition, count) = definition.load(&settings, schema, first, rest).await?;
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
         let state = self.with_own_changes(&state).await?;
-        Box::pin(check_load(&self.database, &settings, &state, schema.table_id)).await?;
+        let check = CheckedLoad { database: &self.database, settings: &settings };
+        check.check(&state, schema.table_id).await?;
         self.end_definition(definition).await?;
         Ok(count)
     }

@@ -50,8 +50,8 @@ pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
 use keys::{Columns, KeyRow, KeySet, Target};
+pub(in crate::session) use load::CheckedLoad;
 pub(super) use load::check_all;
-pub(crate) use load::check_load;
 
 /// What a key takes in memory with the values that it is made of, about.
 const KEY_BYTES: usize = 256;

@@ -20,6 +20,7 @@ use futures::stream::{self, BoxStream};
 
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
+use super::foreign_keys::CheckedLoad;
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::locked_parts::GivenRows;
@@ -151,7 +152,8 @@ impl Session {
             Gathered::Many(first, rest) if self.is_alone() => {
                 let settings = self.shared_settings();
                 Box::pin(self.prepare_load(schema.table_id)).await?;
-                let load = insert::load(&self.database, &settings, schema, first, rest);
+                let check = CheckedLoad { database: &self.database, settings: &settings };
+                let load = insert::load(&self.database, &settings, schema, (first, rest), &check);
                 let loaded = Box::pin(load).await;
                 self.end_load(&loaded);
                 return loaded;

@@ -545,7 +545,7 @@ impl Session {
         let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
         let parameters = &Parameters::new(values);
         let view = ReadView { state: self.names(), target: None, reads: None };
-        let (context, query) = ((&self.database, self.in_force()), (&*query, parameters));
+        let (context, query) = ((self.database.queries(), self.in_force()), (&*query, parameters));
         let told = select::described_over_rows(context, query, &view, &rows);
         Box::pin(told).await.map(Some)
     }

@@ -332,7 +332,7 @@ impl Session {
         window: Option<Window>,
     ) -> Result<Option<Ranged>> {
         let Some(window) = window.or_else(|| template.window(parameters)) else { return Ok(None) };
-        let context = (&self.database, self.in_force(), reader);
+        let context = (self.database.queries(), self.in_force(), reader);
         let asked = (ranges, parameters, window);
         let found = Box::pin(run(context, sight, template, asked)).await?;
         // Of which commits it has seen something is not told row by row.

@@ -91,7 +91,7 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Option<Outcome>> {
         let types = range_path::types(parameters);
-        let context = (&*self.database, self.in_force());
+        let context = (&**self.database.queries(), self.in_force());
         let slot = (TARGET, &returning.columns);
         let Some(kept) = returning.kept.plan(context, &returning.query, slot, types).await else {
             return Ok(None);

@@ -295,7 +295,8 @@ impl Session {
             }
             Around::Row { query, kept } => {
                 let types = range_path::types(&values);
-                let (context, columns) = ((&*self.database, self.in_force()), with_no_columns());
+                let (context, columns) =
+                    ((&**self.database.queries(), self.in_force()), with_no_columns());
                 let plan = kept.plan(context, query, (TARGET, &columns), types).await;
                 let Some(plan) = plan else { return Ok(None) };
                 let one = range_path::input(&plan, (Vec::new(), 1, 0), &values)?;

@@ -50,7 +50,7 @@ impl Session {
             let value = value.unwrap_or_default();
             let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
             let names: Vec<String> = names.map(str::to_owned).collect();
-            Box::pin(log_copy::set(&self.database, &names)).await?;
+            Box::pin(self.database.replication.copies.set(&self.database, &names)).await?;
             return Ok(Outcome::done("ALTER SYSTEM"));
         }
         if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
@@ -96,10 +96,10 @@ impl Session {
     pub(super) async fn checkpoint(&mut self) -> Result<Outcome> {
         self.check_outside_block("CHECKPOINT")?;
         Transaction::begin(&self.database).await?.checkpoint().await?;
-        log_copy::end_what_answers(&self.database).await;
+        self.database.replication.copies.end_what_answers(&self.database).await;
         if let Some(log) = self.database.log() {
             let archived = log.archive();
-            self.database.archive.note(&archived);
+            self.database.replication.archive.note(archived.as_ref().err());
             archived?;
         }
         Ok(Outcome::done("CHECKPOINT"))
@@ -108,12 +108,12 @@ impl Session {
     /// What SHOW says of a setting of the database; None: it is none.
     pub(super) fn show_system(&self, name: &str) -> Option<String> {
         if name.eq_ignore_ascii_case(ARCHIVE_STATUS) {
-            return Some(archive::status(&self.database));
+            return Some(self.database.replication.archive.status(&self.database));
         }
         if name.eq_ignore_ascii_case(LOG_COPY_STATUS) {
             // It tells nothing of commits, and is to be had while no copy takes them.
             self.seen_log.store(0, Ordering::Relaxed);
-            return Some(log_copy::status(&self.database));
+            return Some(self.database.replication.copies.status(&self.database));
         }
         let state = self.database.catalog();
         if name.eq_ignore_ascii_case(LOG_COPY) {

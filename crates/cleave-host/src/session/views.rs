@@ -178,7 +178,7 @@ impl Session {
         let read = read_of(state);
         let mut found = Vec::new();
         for view in state.views_of(schema.table_id) {
-            let by = (&self.database, self.in_force(), &read);
+            let by = (self.database.queries(), self.in_force(), &read);
             let of = (schema.name.as_str(), column);
             if Box::pin(select::uses_column(by, view, of)).await? {
                 found.push(Arc::clone(view));
@@ -214,7 +214,7 @@ impl Session {
     ) -> Result<()> {
         let read = read_of(state);
         for view in state.views_of(schema.table_id) {
-            let by = (&self.database, self.in_force(), &read);
+            let by = (self.database.queries(), self.in_force(), &read);
             if !Box::pin(select::is_whole(by, view)).await {
                 return Err(depends(view, schema, column));
             }

@@ -9,8 +9,8 @@ use cleave_store::{Column, TableSchema};
 use crate::catalog::CatalogState;
 use crate::catalog::rights::{Object, Privilege};
 use crate::catalog::sequence::Sequence;
-use crate::database::Database;
 use crate::error::{Error, Fault, Result, RoleFault};
+use crate::query_engine::QueryEngine;
 use crate::sequence_values::SequenceValues;
 use crate::sequences;
 use crate::statement::defaults::{next_default, placeholder};
@@ -39,7 +39,7 @@ enum Numbers {
 
 #[derive(Debug)]
 struct Source {
-    database: Arc<Database>,
+    database: Arc<QueryEngine>,
     state: Arc<CatalogState>,
     values: SequenceValues,
     taker: Taker,
@@ -66,7 +66,7 @@ impl Moment {
     /// That of a statement of the session that sees the sequences of `state`, and whose numbers are `values`.
     pub(crate) fn new(
         now_us: i64,
-        database: &Arc<Database>,
+        database: &Arc<QueryEngine>,
         state: Arc<CatalogState>,
         values: &SequenceValues,
         taker: Taker,

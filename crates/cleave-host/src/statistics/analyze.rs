@@ -18,9 +18,9 @@ use cleave_store::{Column, ColumnRef, Encoding, PageRead, PageSource, TableSchem
 use datafusion::sql::sqlparser::ast;
 
 use crate::catalog::{CatalogState, TableState};
-use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::host_pages::RoutedPages;
+use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, Stack};
 use crate::statement::select;
 
@@ -45,7 +45,7 @@ pub(crate) struct Analyzed {
 /// # Errors
 /// [`Error::UnknownName`], and those of a query.
 pub(crate) async fn analyze(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     name: &str,
     columns: &[String],
@@ -167,7 +167,7 @@ fn check_same(state: &CatalogState, schema: &TableSchema) -> Result<()> {
 
 /// How the columns of `table` lie on its pages, by the headers of [`HEADERS_MAX`] of them, spread evenly.
 async fn stored_columns(
-    database: &Database,
+    database: &QueryEngine,
     table: &TableState,
 ) -> Result<BTreeMap<u32, StoredColumn>> {
     let routed = table.heap_segments().map(|(device, segment)| (device, segment.segment));

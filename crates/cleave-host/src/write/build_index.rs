@@ -33,11 +33,11 @@ use super::unique::check_across;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{DeviceId, TableState, TabletState};
-use crate::database::Database;
 use crate::device::Claim;
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
 use crate::settings::{Settings, Stack};
+use crate::storage_engine::Engine;
 use side_by_side::{Part, build_runs};
 
 /// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build
@@ -46,7 +46,7 @@ use side_by_side::{Part, build_runs};
 /// # Errors
 /// Those of `define`; an unknown table; a duplicate key where rows are not unique; those of the device.
 pub(crate) async fn build_index(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     settings: &Arc<Settings>,
     name: &str,
     define: impl Fn(&Transaction, &TableState) -> Result<Option<IndexDefinition>>,
@@ -188,7 +188,7 @@ pub(crate) async fn build_index_within(
 
 /// Refuses a key that two of `runs`, which are of one tablet, have. In each alone none comes twice.
 async fn check_unique(
-    database: &Database,
+    database: &Engine,
     shape: &IndexShape,
     tablet: &TabletState,
     runs: &[Run],

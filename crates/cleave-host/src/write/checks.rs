@@ -23,7 +23,6 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::catalog::TableState;
 use crate::catalog::rules::Check;
-use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, Fault, Result, Rule};
@@ -31,6 +30,7 @@ use crate::settings::Settings;
 use crate::statement::modify::over_target;
 use crate::statement::parse::{parse_expression, refuse_in_query};
 use crate::statement::select::target_catalog;
+use crate::storage_engine::Engine;
 use crate::value::value_text;
 
 /// Characters of a value that a message shows at most.
@@ -54,7 +54,7 @@ impl fmt::Debug for CompiledChecks {
 /// # Errors
 /// [`Error::Violation`]; what computing a check gives.
 pub(crate) async fn check_rows(
-    database: &Database,
+    database: &Engine,
     table: &TableState,
     rows: impl IntoIterator<Item = &RecordBatch>,
 ) -> Result<()> {

@@ -32,20 +32,20 @@ use futures::stream::BoxStream;
 use super::begun::{Begun, byte_count};
 use super::compact::compact;
 use super::key_run::write_memtable;
-use super::load::{BulkLoad, made_anew, segment_ref, target};
+use super::load::{BulkLoad, LoadCheck, made_anew, segment_ref, target};
 use super::merge_runs::RunMerger;
 use super::route::Router;
 use super::vid_set::VidSet;
 use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{TableState, TabletState, segment_extents};
-use crate::database::Database;
 use crate::delta::TableDelta;
 use crate::device::{COMMAND_BYTES, Claim, DISK_FULL};
 use crate::error::{Error, Result};
 use crate::host_pages::PooledPages;
 use crate::index::TabletIndex;
 use crate::settings::{Settings, Stack};
+use crate::storage_engine::Engine;
 
 /// Most rows that are appended to a hot segment at once.
 const ROWS_MAX: usize = 10_000;
@@ -120,17 +120,17 @@ pub(crate) fn are_few_in_all(rows: &[RecordBatch]) -> bool {
 /// # Errors
 /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
 pub(crate) async fn load(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     settings: &Arc<Settings>,
     schema: &Arc<TableSchema>,
-    first: Vec<RecordBatch>,
-    rest: BoxStream<'_, Result<RecordBatch>>,
+    (first, rest): (Vec<RecordBatch>, BoxStream<'_, Result<RecordBatch>>),
+    check: &dyn LoadCheck,
 ) -> Result<u64> {
     database.ask_devices(&schema.name).await?;
     let transaction = Transaction::begin(database).await?;
     let mut load = BulkLoad::begin(transaction, settings, schema)?;
     load.push_all(first, rest).await?;
-    load.commit().await
+    load.commit(check).await
 }
 
 /// What a statement or a transaction changes in one table.

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use async_trait::async_trait;
 use cleave_store::{
     KeyRange, MergeSource, Run, SegmentDirectory, SegmentRef, TableSchema, VersionRun,
 };
@@ -37,13 +38,12 @@ use super::route::Router;
 use super::unique::check_across;
 use super::vid_set::VidSet;
 use crate::catalog::commit::Transaction;
-use crate::catalog::{TableState, TabletState};
-use crate::database::Database;
+use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::error::{Error, Fault, Result};
 use crate::index::TabletIndex;
-use crate::session::check_load;
 use crate::settings::Settings;
 use crate::statement::moment::Moment;
+use crate::storage_engine::Engine;
 use tablet_load::TabletLoad;
 
 /// Loads `batches` into `table`; see [`Session::load`](crate::Session::load).
@@ -51,12 +51,12 @@ use tablet_load::TabletLoad;
 /// # Errors
 /// As there.
 pub(crate) async fn load(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     settings: &Arc<Settings>,
     table: &str,
     mut batches: BoxStream<'_, Result<RecordBatch>>,
     progress: Option<&(dyn Fn(u64) + Send + Sync)>,
-    moment: &Moment,
+    (moment, check): (&Moment, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(table).await?;
     let transaction = Transaction::begin(database).await?;
@@ -71,7 +71,17 @@ pub(crate) async fn load(
             progress(load.row_count());
         }
     }
-    load.commit().await
+    load.commit(check).await
+}
+
+/// What is asked of the rows of a load beside what its table alone can tell: foreign keys.
+#[async_trait]
+pub(crate) trait LoadCheck: Send + Sync {
+    /// Refuses the rows that `loaded`, which is to be committed, has of the table of this id.
+    ///
+    /// # Errors
+    /// [`Error::Violation`]; those of a query.
+    async fn check(&self, loaded: &CatalogState, table: u32) -> Result<()>;
 }
 
 /// A load under way.
@@ -189,14 +199,13 @@ impl BulkLoad {
     ///
     /// # Errors
     /// As [`BulkLoad::push`]; and those of the commit.
-    pub(crate) async fn commit(self) -> Result<u64> {
+    pub(crate) async fn commit(self, check: &dyn LoadCheck) -> Result<u64> {
         if self.row_count == 0 {
             return Ok(0);
         }
-        let (settings, table) = (Arc::clone(&self.settings), self.table.schema.table_id);
+        let table = self.table.schema.table_id;
         let (transaction, row_count) = self.end().await?;
-        let (database, next) = (transaction.database(), &transaction.next);
-        Box::pin(check_load(database, &settings, next, table)).await?;
+        check.check(&transaction.next, table).await?;
         transaction.commit().await?;
         Ok(row_count)
     }

@@ -30,11 +30,11 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use super::writing_fragment::{Sides, WritingFragment};
 use crate::catalog::segment_extents;
-use crate::database::Database;
 use crate::device::{Claim, Device};
 use crate::error::{Error, Result};
 use crate::index::IndexShape;
 use crate::settings::Settings;
+use crate::storage_engine::Engine;
 
 /// The number of the only index input.
 const INPUT: u32 = 0;
@@ -63,7 +63,7 @@ impl RunMerger {
     /// # Errors
     /// A device that is not attached.
     pub(crate) fn new(
-        database: &Arc<Database>,
+        database: &Arc<Engine>,
         device: &Arc<Device>,
         settings: &Arc<Settings>,
     ) -> Result<Self> {

@@ -11,11 +11,11 @@ use std::sync::Arc;
 use cleave_store::{KeyMerge, KeyRange, MergeSource, Run, SegmentDirectory, SegmentId};
 
 use crate::catalog::{DeviceId, TableState, TabletState};
-use crate::database::Database;
 use crate::error::Result;
 use crate::host_pages::RoutedPages;
 use crate::index::IndexShape;
 use crate::settings::Stack;
+use crate::storage_engine::Engine;
 
 /// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the
 /// index of this `shape`, if it has that already.
@@ -23,7 +23,7 @@ use crate::settings::Stack;
 /// # Errors
 /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey), and those of reading.
 pub(crate) async fn check_across(
-    database: &Database,
+    database: &Engine,
     table: &TableState,
     shape: &IndexShape,
     new: &[(Arc<TabletState>, Arc<SegmentDirectory>)],
@@ -72,7 +72,7 @@ pub(crate) async fn check_across(
 
 /// How many rows have `key` that have not ended.
 async fn row_count(
-    database: &Database,
+    database: &Engine,
     table: &TableState,
     shape: &IndexShape,
     new: &[(Arc<TabletState>, Arc<SegmentDirectory>)],

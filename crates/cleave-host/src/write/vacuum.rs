@@ -38,11 +38,11 @@ use super::merge_runs::{NewRun, RunMerger};
 use super::writing_fragment::{Sides, WritingFragment};
 use crate::catalog::commit::Transaction;
 use crate::catalog::{DeviceId, TabletState, segment_extents};
-use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::settings::Settings;
+use crate::storage_engine::Engine;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
@@ -110,7 +110,7 @@ type Pruned = (Group, Option<SegmentDirectory>);
 /// # Errors
 /// An unknown or damaged table; what kept a group from being read or written, when the others are done.
 pub(crate) async fn vacuum(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     settings: &Arc<Settings>,
     name: &str,
     full: bool,
@@ -206,7 +206,7 @@ pub(crate) async fn vacuum(
 
 /// Puts what was `made` into the places of what it was made of, as far as that is there still.
 async fn commit(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     name: &str,
     known: &crate::catalog::TableState,
     made: Made,

@@ -31,10 +31,10 @@ use tokio::sync::Mutex;
 use super::key_run::AHEAD_BLOCKS;
 use super::segment_sink::SegmentSink;
 use crate::cooperative::fragment_exec::is_refusal;
-use crate::database::Database;
 use crate::device::{Claim, DISK_FULL, Device, Written};
 use crate::error::{Error, Result};
 use crate::settings::{Settings, Split, Stack};
+use crate::storage_engine::Engine;
 
 /// Of the blocks that a fragment is expected to fill, the part that it may fill beyond: one in so many, and a few.
 const SLACK_SHARE: u64 = 8;
@@ -45,7 +45,7 @@ const ATTEMPTS: u32 = 3;
 /// Where fragments that write on one device run, for a statement.
 #[derive(Debug, Clone)]
 pub(super) struct Sides {
-    pub(super) database: Arc<Database>,
+    pub(super) database: Arc<Engine>,
     pub(super) device: Arc<Device>,
     pages: Arc<dyn PageSource>,
     settings: Arc<Settings>,
@@ -69,7 +69,7 @@ impl Sides {
     /// # Errors
     /// A device that is not attached.
     pub(super) fn new(
-        database: &Arc<Database>,
+        database: &Arc<Engine>,
         device: &Arc<Device>,
         settings: &Arc<Settings>,
     ) -> Result<Self> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::testing::fresh;
 
-fn die(database: Arc<Database>) {
+fn die(database: Arc<Engine>) {
     let _stop = StopIfDying(database);
     panic!("as a defect would");
 }

@@ -11,7 +11,7 @@ use proptest::prelude::{any, prop, proptest};
 
 use super::*;
 use crate::catalog::autovacuum::Autovacuum;
-use crate::log_copy::LogCopy;
+use crate::catalog::log_copies::LogCopy;
 
 fn schema(name: &str, table_id: u32) -> TableSchema {
     let column = |id: u32, name: &str, column_type, not_null| Column {

@@ -1,13 +1,15 @@
 //! Files that go while a check reads them.
 
 use crate::check::space;
-use crate::device::testing::fresh;
+use crate::database::Database;
+use crate::device::testing::options;
 
 use super::*;
 
 #[tokio::test]
 async fn files_that_a_commit_removed_are_no_finding_and_missing_ones_are() {
-    let (directory, database) = fresh().await;
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path(), options()).await.unwrap();
     let mut session = database.session();
     // More rows than go to a hot segment: both tables have sealed segments, and files.
     let make = |name: &str| {

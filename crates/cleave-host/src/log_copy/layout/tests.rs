@@ -1,6 +1,7 @@
 //! The bytes of a copy: what was written is read, what was torn is not.
 
 use super::*;
+use crate::catalog::log_copies::LogCopy;
 
 fn extent(start: u64, block_count: u32) -> Extent {
     Extent { start: BlockAddress(start), block_count }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use cleave_txn::LockMode;
 
 use super::super::Session;
@@ -15,6 +16,7 @@ use crate::settings::Settings;
 use crate::statement::Parameters;
 use crate::statement::names::in_quotes;
 use crate::statement::select::{self, Asked, ReadView};
+use crate::write::load::LoadCheck;
 
 impl Session {
     /// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
@@ -34,33 +36,33 @@ impl Session {
     }
 }
 
-/// Refuses rows of `table`, as it is in `state`, that refer to no row.
-///
-/// # Errors
-/// [`Error::Violation`](crate::Error::Violation); those of a query.
-pub(crate) async fn check_load(
-    database: &Arc<Database>,
-    settings: &Settings,
-    state: &CatalogState,
-    table: u32,
-) -> Result<()> {
-    let Some(table) = state.table_by_id(table).map(Arc::clone) else { return Ok(()) };
-    if table.rules.foreign_keys.is_empty() {
-        return Ok(());
-    }
-    let view = ReadView { state: Arc::new(state.clone()), target: None, reads: None };
-    for reference in Reference::all_of(state, &table)? {
-        if !reference.key.not_valid {
-            check_all(database, settings, &view, &reference).await?;
+/// Refuses rows of a load that refer to no row.
+pub(in crate::session) struct CheckedLoad<'a> {
+    pub(in crate::session) database: &'a Arc<Database>,
+    pub(in crate::session) settings: &'a Settings,
+}
+
+#[async_trait]
+impl LoadCheck for CheckedLoad<'_> {
+    async fn check(&self, loaded: &CatalogState, table: u32) -> Result<()> {
+        let Some(table) = loaded.table_by_id(table).map(Arc::clone) else { return Ok(()) };
+        if table.rules.foreign_keys.is_empty() {
+            return Ok(());
         }
+        let view = ReadView { state: Arc::new(loaded.clone()), target: None, reads: None };
+        for reference in Reference::all_of(loaded, &table)? {
+            if !reference.key.not_valid {
+                check_all(self.database, self.settings, &view, &reference).await?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Refuses rows that break one foreign key, in what `view` has.
 ///
 /// # Errors
-/// As [`check_load`].
+/// [`Error::Violation`](crate::Error::Violation); those of a query.
 pub(in crate::session) async fn check_all(
     database: &Arc<Database>,
     settings: &Settings,

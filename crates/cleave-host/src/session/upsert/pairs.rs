@@ -136,7 +136,7 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Option<RecordBatch>> {
         let types = range_path::types(parameters);
-        let context = (&*self.database, self.in_force());
+        let context = (&**self.database.queries(), self.in_force());
         let slot = (TARGET, &plan.pairs);
         let Some(kept) = plan.kept.plan(context, &plan.query, slot, types).await else {
             return Ok(None);

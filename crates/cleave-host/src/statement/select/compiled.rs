@@ -22,10 +22,10 @@ use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
-use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::{Error, Result};
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::modify::{TARGET, over_target};
 use crate::statement::parameters::place_of;
@@ -80,7 +80,7 @@ pub(crate) fn is_plain_value(value: &ast::Expr) -> bool {
 /// # Errors
 /// Those of binding them.
 pub(crate) async fn compile(
-    (database, settings): (&Database, &Settings),
+    (database, settings): (&QueryEngine, &Settings),
     (table, name): (&SchemaRef, &ast::Ident),
     types: Vec<DataType>,
     mut values: Vec<ast::Expr>,

@@ -18,10 +18,10 @@ use datafusion::sql::sqlparser::ast;
 
 use super::placed::placed;
 use super::{Bound, ReadView, bind, small_query};
-use crate::database::Database;
 use crate::dialect::column_type_of;
 use crate::engine::planning;
 use crate::error::{Error, Fault, Result};
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
@@ -44,7 +44,7 @@ pub(crate) struct Described {
 /// # Errors
 /// Those of binding it; [`Error::Invalid`] for a parameter whose type nothing tells.
 pub(crate) async fn describe(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     view: Option<&ReadView>,
     query: &ast::Query,
@@ -59,7 +59,7 @@ pub(crate) async fn describe(
 /// # Errors
 /// Those of [`describe`].
 pub(crate) async fn describe_over(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     (view, given): (Option<&ReadView>, &GivenRows),
     query: &ast::Query,
@@ -77,7 +77,7 @@ pub(crate) async fn describe_over(
 
 /// As [`describe_over`], where it runs.
 async fn describe_here(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     (view, given): (Option<&ReadView>, &GivenRows),
     query: &ast::Query,

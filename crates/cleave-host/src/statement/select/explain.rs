@@ -27,8 +27,8 @@ use super::{
 };
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
-use crate::database::Database;
 use crate::error::Result;
+use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, bytes_text};
 use crate::statement::ExplainFormat;
 
@@ -54,7 +54,7 @@ struct PlanNode {
 
 /// Runs EXPLAIN on a query: one text column, a row a line; or one row of JSON.
 pub async fn explain(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: Asked<'_>,
     analyze: bool,

@@ -54,10 +54,10 @@ use super::apply_schema;
 use super::compiled::{Columns, PARAMETER};
 use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
-use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::Result;
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 
 /// A plan over slots. See the module's description.
@@ -96,7 +96,7 @@ struct Slot {
 /// # Errors
 /// Those of a query.
 pub(crate) async fn keep(
-    (database, settings): (&Database, &Settings),
+    (database, settings): (&QueryEngine, &Settings),
     mut query: ast::Query,
     tables: &[(&str, SchemaRef)],
     types: Vec<DataType>,

@@ -88,10 +88,10 @@ use crate::buffer_pool::PoolStatus;
 use crate::catalog::CatalogState;
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
-use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine::{self, planning};
 use crate::error::{Error, NameKind, Result};
+use crate::query_engine::QueryEngine;
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
@@ -187,7 +187,7 @@ impl<'a> From<&'a ast::Query> for Asked<'a> {
 
 /// Plans a query on the database's present state.
 pub async fn plan_query(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: impl Into<Asked<'_>>,
 ) -> Result<PlannedQuery> {
@@ -196,7 +196,7 @@ pub async fn plan_query(
 
 /// As [`plan_query`], and prices every split also where one is forced.
 async fn plan_shown(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: Asked<'_>,
 ) -> Result<PlannedQuery> {
@@ -216,7 +216,7 @@ struct Bound {
 /// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its
 /// parameters.
 async fn bind(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     view: Option<&ReadView>,
     query: ast::Query,
@@ -230,7 +230,7 @@ async fn bind(
 
 /// What a statement carries that reads what `view` says, else the database's present state.
 async fn context(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     view: Option<&ReadView>,
     given: &GivenRows,
@@ -302,7 +302,7 @@ fn partitions(settings: &Settings) -> usize {
 }
 
 async fn plan(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: Asked<'_>,
     price_all: bool,
@@ -396,7 +396,7 @@ async fn optimised_plan(
 
 /// Plans a query and starts it.
 pub async fn run_query(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: impl Into<Asked<'_>>,
 ) -> Result<RunningQuery> {
@@ -405,7 +405,7 @@ pub async fn run_query(
 
 /// As [`run_query`], of a query of which [`Measured`] is to tell.
 pub(crate) async fn run_measured(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: Asked<'_>,
 ) -> Result<RunningQuery> {
@@ -414,7 +414,7 @@ pub(crate) async fn run_measured(
 
 /// As [`run_query`], and enters the query, whatever becomes of it, in the query log as `text`.
 pub async fn run_logged(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: Asked<'_>,
     text: &str,

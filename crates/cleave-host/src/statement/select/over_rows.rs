@@ -18,10 +18,10 @@ use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use super::{Asked, ReadView, apply_schema, describe_over, run_query};
 use crate::activity::Act;
-use crate::database::Database;
 use crate::dialect::lower_syntax;
 use crate::engine;
 use crate::error::Result;
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::Parameters;
 use crate::statement::locked_parts::part_name;
@@ -35,7 +35,7 @@ const RETURNED: usize = usize::MAX;
 /// # Errors
 /// Those of a query.
 pub(crate) async fn over_rows(
-    database: &Arc<Database>,
+    database: &Arc<QueryEngine>,
     settings: &Settings,
     asked: Asked<'_>,
     rows: &RecordBatch,
@@ -56,7 +56,7 @@ pub(crate) async fn over_rows(
 /// # Errors
 /// Those of binding it.
 pub(crate) async fn described_over_rows(
-    (database, settings): (&Arc<Database>, &Settings),
+    (database, settings): (&Arc<QueryEngine>, &Settings),
     (query, parameters): (&ast::Query, &Parameters),
     view: &ReadView,
     rows: &RecordBatch,
@@ -91,7 +91,7 @@ fn over_given(query: &ast::Query) -> ast::Query {
 /// # Errors
 /// Those of a query.
 pub(crate) async fn over_tables(
-    database: &Database,
+    database: &QueryEngine,
     settings: &Settings,
     asked: Asked<'_>,
     named: &[(&str, &RecordBatch)],

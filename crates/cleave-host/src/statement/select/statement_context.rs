@@ -32,8 +32,8 @@ use super::{ReadView, Target, index_choice};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::cooperative::figures::FigureLog;
-use crate::database::Database;
 use crate::host_pages::RoutedPages;
+use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, Stack, When};
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::locking::target_of;
@@ -49,7 +49,7 @@ const READ_AHEAD_SHARED: usize = 2;
 /// One statement, while it is planned and runs.
 pub struct StatementContext {
     given: GivenRows,
-    database: Arc<Database>,
+    database: Arc<QueryEngine>,
     view: ReadView,
     settings: Settings,
     inputs: Mutex<Vec<StatementInput>>,
@@ -92,13 +92,13 @@ pub struct StatementInput {
 
 impl StatementContext {
     /// A statement that reads `view`.
-    pub fn new(database: Arc<Database>, view: ReadView, settings: Settings) -> Arc<Self> {
+    pub fn new(database: Arc<QueryEngine>, view: ReadView, settings: Settings) -> Arc<Self> {
         Self::over_given(database, view, settings, GivenRows::default())
     }
 
     /// As [`StatementContext::new`], with what subqueries gave that have run before.
     pub(super) fn over_given(
-        database: Arc<Database>,
+        database: Arc<QueryEngine>,
         view: ReadView,
         settings: Settings,
         given: GivenRows,
@@ -193,7 +193,7 @@ impl StatementContext {
     }
 
     /// The database.
-    pub fn database(&self) -> &Arc<Database> {
+    pub fn database(&self) -> &Arc<QueryEngine> {
         &self.database
     }
 

@@ -18,8 +18,8 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use super::views::source_names;
 use super::{ReadView, bind, parsed};
 use crate::catalog::view::ViewState;
-use crate::database::Database;
 use crate::error::Result;
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
 
@@ -28,7 +28,7 @@ use crate::statement::locked_parts::GivenRows;
 /// # Errors
 /// Those of binding it.
 pub(crate) async fn uses_column(
-    (database, settings, state): (&Arc<Database>, &Settings, &ReadView),
+    (database, settings, state): (&Arc<QueryEngine>, &Settings, &ReadView),
     view: &ViewState,
     (table, column): (&str, &str),
 ) -> Result<bool> {
@@ -61,14 +61,17 @@ pub(crate) async fn uses_column(
 }
 
 /// Whether the query of `view` can be bound to what `state` has, and gives what the view shows.
-pub(crate) async fn is_whole(by: (&Arc<Database>, &Settings, &ReadView), view: &ViewState) -> bool {
+pub(crate) async fn is_whole(
+    by: (&Arc<QueryEngine>, &Settings, &ReadView),
+    view: &ViewState,
+) -> bool {
     let Ok(plan) = bound(by, view).await else { return false };
     let names = source_names(&plan);
     view.sources.iter().all(|source| names.contains(source))
 }
 
 async fn bound(
-    (database, settings, state): (&Arc<Database>, &Settings, &ReadView),
+    (database, settings, state): (&Arc<QueryEngine>, &Settings, &ReadView),
     view: &ViewState,
 ) -> Result<LogicalPlan> {
     let query = parsed(view.query.clone())?;

@@ -23,11 +23,11 @@ use datafusion::common::utils::get_available_parallelism;
 use tokio::task::JoinSet;
 
 use crate::catalog::{DeviceId, TabletState};
-use crate::database::Database;
 use crate::device::Claim;
 use crate::error::Result;
 use crate::index::{IndexShape, heap_rows};
 use crate::settings::{Settings, Stack};
+use crate::storage_engine::Engine;
 use crate::tasks::joined;
 use crate::write::key_run::{KeyRunWriter, merge_all};
 use crate::write::merge_runs::RunMerger;
@@ -53,7 +53,7 @@ pub(super) struct Part {
 /// # Errors
 /// [`Error::DuplicateKey`](crate::error::Error::DuplicateKey) where one part has a key twice; those of the devices.
 pub(super) async fn build_runs(
-    database: &Arc<Database>,
+    database: &Arc<Engine>,
     settings: &Arc<Settings>,
     shape: &Arc<IndexShape>,
     parts: Vec<Part>,
@@ -74,7 +74,7 @@ pub(super) async fn build_runs(
 
 /// All parts, and the tasks at work on them.
 struct Build<'a> {
-    database: &'a Arc<Database>,
+    database: &'a Arc<Engine>,
     settings: &'a Arc<Settings>,
     shape: &'a Arc<IndexShape>,
     parts: Vec<PartBuild>,
@@ -107,7 +107,7 @@ enum Ended {
 
 impl<'a> Build<'a> {
     fn new(
-        database: &'a Arc<Database>,
+        database: &'a Arc<Engine>,
         settings: &'a Arc<Settings>,
         shape: &'a Arc<IndexShape>,
         parts: Vec<Part>,

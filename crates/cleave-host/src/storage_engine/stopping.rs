@@ -1,5 +1,5 @@
 //! When a database stops: after a failure behind which nobody knows what is on its disk, nothing is written any more,
-//! and what is committed and in no page yet cannot be read. Who runs it is told ([`Database::stopped`]), and opens it
+//! and what is committed and in no page yet cannot be read. Who runs it is told ([`Engine::stopped`]), and opens it
 //! anew.
 //!
 //! Source: decision 0095.
@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use cleave_txn::LogError;
 
-use super::Database;
+use super::Engine;
 use crate::error::Result;
 use crate::storage_error::StorageError;
 
-impl Database {
+impl Engine {
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) fn check_running(&self) -> Result<()> {

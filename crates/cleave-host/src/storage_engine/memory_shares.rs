@@ -3,8 +3,7 @@
 use cleave_media::BLOCK_SIZE;
 use cleave_store::PageClass;
 
-use super::Database;
-use crate::copy::InputMemory;
+use super::Engine;
 use crate::query_memory::memory_max;
 
 /// The share of the memory of queries that one page of a load may take: one in so many. A load holds about eight pages:
@@ -13,16 +12,10 @@ const PAGE_SHARE: usize = 16;
 /// Least bytes of such a page.
 const PAGE_BYTES_MIN: usize = 1 << 20;
 
-impl Database {
+impl Engine {
     /// Bytes that all queries together may take.
     pub(crate) fn query_memory_max(&self) -> usize {
         memory_max(&self.runtime)
-    }
-
-    /// What COPY and loads may hold of an input at once.
-    #[must_use]
-    pub fn input_memory(&self) -> InputMemory {
-        InputMemory::of(self.query_memory_max() as u64)
     }
 
     /// The pages of a load into a table of `tablet_count` tablets: of wide rows, fewer in a page where memory is

@@ -10,7 +10,7 @@ use cleave_media::{Clock, SystemClock};
 use cleave_txn::Lsn;
 use futures::future::{Either, join_all, select};
 
-use super::Database;
+use super::Engine;
 use crate::activity::Act;
 use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, TableState};
@@ -21,7 +21,7 @@ use crate::error::Result;
 /// The longest pause before devices are asked for again that held tables lie on.
 const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
 
-impl Database {
+impl Engine {
     /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as
     /// pages that it names are read.
     pub fn catalog(&self) -> Arc<CatalogState> {
@@ -61,7 +61,7 @@ impl Database {
     /// pages of devices, but are [passed along](crate::delta::passed).
     ///
     /// # Errors
-    /// As [`Database::settled`].
+    /// As [`Engine::settled`].
     pub(crate) async fn passed_along(
         self: &Arc<Self>,
         bytes_max: u64,
@@ -122,22 +122,25 @@ impl Database {
             }
             self.hardened.fetch_max(end, Ordering::AcqRel);
         }
-        self.copies.want(end);
+        self.keeper.want(end);
         Ok(())
     }
 
     /// Waits until the log is durable up to `end`, here and in its copies.
     ///
     /// # Errors
-    /// As [`Database::harden_log`]; [`StorageError::NotCopied`](crate::StorageError::NotCopied).
+    /// As [`Engine::harden_log`]; [`StorageError::NotCopied`](crate::StorageError::NotCopied).
     pub(crate) async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
         self.harden_log(end).await?;
-        self.copies.reach(self, end).await
+        match self.keeper.is_on() {
+            true => self.keeper.reach(self, end).await,
+            false => Ok(()),
+        }
     }
 
     /// Whether it is known that the log is durable up to `end`, and nobody else need have it.
     pub(crate) fn is_hardened(&self, end: u64) -> bool {
-        end <= self.hardened.load(Ordering::Acquire) && !self.copies.are_on()
+        end <= self.hardened.load(Ordering::Acquire) && !self.keeper.is_on()
     }
 
     /// What the root on disk says.

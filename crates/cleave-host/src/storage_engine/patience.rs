@@ -2,13 +2,13 @@
 //! there, else no longer than who has the turn to write.
 //!
 //! Before a plan is made all that was committed is settled, also of tables that the statement does not read
-//! ([`Database::settled`]). Where a device is slow, they are [held](crate::catalog::held) instead.
+//! ([`Engine::settled`]). Where a device is slow, they are [held](crate::catalog::held) instead.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Database;
+use super::Engine;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::device::TURN_WAIT;
 use crate::error::{Error, Result};
@@ -29,7 +29,7 @@ pub(crate) async fn with_patience<T>(
     }
 }
 
-impl Database {
+impl Engine {
     /// How long devices are waited for.
     pub(crate) fn device_timeout(&self) -> Duration {
         self.device_timeout
@@ -82,7 +82,7 @@ impl Database {
     }
 }
 
-impl Database {
+impl Engine {
     /// # Errors
     /// [`StorageError::Unanswered`](crate::StorageError::Unanswered) where a device of `table` owes an answer: another
     /// one than the database's own any, and that one of pages for as long as it is waited for.
@@ -111,7 +111,7 @@ impl Database {
     }
 }
 
-impl Database {
+impl Engine {
     /// Whether rows wait to be pages of another device than the database's own.
     pub(crate) fn has_rows_elsewhere(&self) -> bool {
         let live = self.live();
