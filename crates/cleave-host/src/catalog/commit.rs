@@ -79,7 +79,7 @@ pub(crate) enum Logged {
     Nowhere,
     /// There are none.
     Unchanged,
-    /// They are to follow it into the log: an encoded [`Committed`].
+    /// They are to follow it into the log: an encoded [`Committed`](crate::log::Committed).
     Copied(Vec<u8>),
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Their rows stay in the [delta](crate::delta), and the root says from where the log is read for them, so that all
 //! other tables go on and nothing is lost, whatever becomes of the host meanwhile. They are tried again when the device
-//! answers ([`Database::retry_held`](crate::Database)).
+//! answers ([`Engine::retry_held`](crate::storage_engine::Engine::retry_held)).
 //!
 //! Invariant: a table that is held cannot be read or changed, so that nobody sees it without its last commits.
 //! Source: decision 0071.

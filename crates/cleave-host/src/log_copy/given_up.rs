@@ -6,7 +6,7 @@
 //! 2. [`tell`] writes it before the root says that the copy is wanted no more: a [`Head`] that names the copy and the
 //!    epoch, where a search looks for copies, with no stamps behind it. In the root it is a [`LogCopy`] that has ended,
 //!    so that its space is its own. Devices that answer later are told then, as long as the copy is not erased
-//!    ([`end_given_up`](super::end_given_up)).
+//!    ([`end_given_up`](super::Copies::end_given_up)).
 //! 3. A takeover from that copy asks the other devices that its root names ([`is_told`]). A stamp of a later epoch is
 //!    newer than the word: somebody took over from the copy in spite of it, or its database was opened anew with it.
 //! 4. Once the copy is erased, so is the word.
