@@ -1,6 +1,7 @@
 //! Verifies a database: files, space, maps, pages, versions and indexes, through the link like every reader.
 //!
-//! What enters is a folder ([`check`]) or an open database ([`Database::check`](crate::Database::check)); what leaves is a [`CheckReport`]:
+//! What enters is a folder ([`check`]) or an open database ([`Database::check`](crate::Database::check)); what leaves
+//! is a [`CheckReport`]:
 //! what was verified, and a [`Finding`] for each thing that does not hold. In order:
 //!
 //! 1. [`files`]: the root, the segment files that it names; tables and indexes whose files are damaged are left out of
