@@ -58,10 +58,6 @@ pub enum Part {
     Vid,
     /// The chunk of commit numbers.
     Commit,
-    /// The chunk of predecessors.
-    Predecessor,
-    /// The chunk of tombstones.
-    Tombstone,
     /// All bytes of the page, or all of its columns that are opened.
     Whole,
 }
@@ -72,8 +68,6 @@ impl From<ColumnRef> for Part {
             ColumnRef::User(id) => Self::User(id),
             ColumnRef::Vid => Self::Vid,
             ColumnRef::Commit => Self::Commit,
-            ColumnRef::Predecessor => Self::Predecessor,
-            ColumnRef::Tombstone => Self::Tombstone,
         }
     }
 }

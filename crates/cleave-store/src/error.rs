@@ -45,7 +45,7 @@ pub enum StoreError {
         /// Newest version that this build reads.
         newest: u16,
     },
-    /// Stored bytes that are not a page by themselves (a segment directory, a version map, a version chain, the entries
+    /// Stored bytes that are not a page by themselves (a segment directory, a version map, the entries
     /// of an index) cannot be read: they are damaged, make no sense although their checksums hold, or are of a newer
     /// Cleave.
     #[error(transparent)]

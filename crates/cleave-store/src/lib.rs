@@ -14,7 +14,7 @@
 //!    than a set should have and for keys of other types.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their
 //!    values; [`placement`] looks up in it, and [`vid_gaps`] says which VIDs a page does not have any more.
-//! 7. [`version`]: [`VersionMap`], [`Snapshot`] and [`find_visible`], from a VID to the version that is seen.
+//! 7. [`version`]: [`VersionMap`] and [`EndedRows`], where the row of a VID lies and whether it has ended.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
 //!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.
 //! 9. [`frame`]: the envelope around everything stored that is not a page.
@@ -68,12 +68,9 @@ pub use index::{
     FinishedRun, INDEX_KEY_BYTES, IndexEntry, IndexKey, KeyBlock, KeyColumn, KeyMerge, KeyRange,
     KeySorter, Memtable, MergeSource, PageCursor, Run, RunCursor, RunWriter, Walk, after_prefix,
 };
-pub use placement::{Placement, RowPlace};
+pub use placement::Placement;
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
 pub use tablet_key::TabletKey;
-pub use version::{
-    ChainStep, ChainWalk, EndedRows, PageVisibility, Snapshot, VersionHeader, VersionMap,
-    VersionPlace, VersionRun, find_visible, read_version,
-};
+pub use version::{EndedRows, Snapshot, VersionMap, VersionRun};
 pub use vid_gaps::VidGaps;
 pub use zone_map::{ZoneArrays, ZoneEntry, ZoneValue, zone_arrays};

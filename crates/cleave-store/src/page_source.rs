@@ -69,10 +69,6 @@ pub enum ColumnRef {
     Vid,
     /// Number of the commit that made the version.
     Commit,
-    /// [`crate::RecId`] bits of the version before this one, 0: none.
-    Predecessor,
-    /// True where the version says that the row is gone.
-    Tombstone,
 }
 
 /// A wish for columns of one page. Naming a column twice is allowed.
@@ -223,8 +219,6 @@ impl fmt::Display for ColumnRef {
             Self::User(id) => write!(formatter, "column {id}"),
             Self::Vid => formatter.write_str("version column vid"),
             Self::Commit => formatter.write_str("version column commit"),
-            Self::Predecessor => formatter.write_str("version column predecessor"),
-            Self::Tombstone => formatter.write_str("version column tombstone"),
         }
     }
 }

@@ -1,11 +1,10 @@
-//! Placement: a logical page, a RecID or a VID in, the physical page and slot out.
+//! Placement: a logical page or a VID in, the physical page and slot out.
 //!
 //! 1. [`SegmentDirectory::page`] finds a logical page, [`SegmentDirectory::slot_of`] the page and slot of a VID.
-//! 2. [`Placement`] does both over all segments of a tablet, from what the version map says.
+//! 2. [`Placement`] finds the segments of a tablet.
 //!
 //! Invariant: a segment that a run of the version map names holds VIDs in ascending order, and its directory knows the
-//! gaps within a page, so that it finds a VID by binary search and no page is read for that. Segments with versions of
-//! scattered VIDs are reached by RecID only.
+//! gaps within a page, so that it finds a VID by binary search and no page is read for that.
 //!
 //! Source: `design.md`, "Words" (placement map) and "Native storage"; rule 15.
 
@@ -15,26 +14,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::ids::{RecId, SegmentId};
+use crate::ids::SegmentId;
 use crate::page_source::PageRef;
 use crate::segment::{PageEntry, SegmentDirectory};
-use crate::version::{VersionMap, VersionPlace};
 
 /// The segments of one tablet. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Placement {
     segments: BTreeMap<SegmentId, Arc<SegmentDirectory>>,
-}
-
-/// Where a version lies: all that a read of it needs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RowPlace<'a> {
-    /// The segment.
-    pub directory: &'a SegmentDirectory,
-    /// The page.
-    pub entry: &'a PageEntry,
-    /// The slot in the page.
-    pub slot: u16,
 }
 
 impl SegmentDirectory {
@@ -120,39 +107,6 @@ impl Placement {
     /// All segments, ascending.
     pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
         self.segments.values()
-    }
-
-    /// Where the version `record` lies; None: no such segment, page or slot.
-    #[must_use]
-    pub fn record(&self, record: RecId) -> Option<RowPlace<'_>> {
-        let directory = self.segments.get(&record.segment())?;
-        let entry = directory.page(record.page())?;
-        (u32::from(record.slot()) < entry.page.row_count).then_some(RowPlace {
-            directory,
-            entry,
-            slot: record.slot(),
-        })
-    }
-
-    /// Where the newest version of `vid` lies, by `map`; None: no such row, or none of these segments has it.
-    #[must_use]
-    pub fn newest(&self, map: &VersionMap, vid: u64) -> Option<RowPlace<'_>> {
-        match map.lookup(vid)? {
-            VersionPlace::Record(record) => self.record(record),
-            VersionPlace::Segment(segment) => {
-                let directory = self.segments.get(&segment)?;
-                let (entry, slot) = directory.slot_of(vid)?;
-                Some(RowPlace { directory, entry, slot })
-            }
-        }
-    }
-}
-
-impl RowPlace<'_> {
-    /// The version's name; None only for a directory that no decoder accepted.
-    #[must_use]
-    pub fn record(&self) -> Option<RecId> {
-        RecId::new(self.directory.segment, self.entry.page.page, self.slot).ok()
     }
 }
 

@@ -192,22 +192,16 @@ pub struct VersionRun {
     pub segment: u32,
 }
 
-/// A chunk of a version map's overlay, by columns: stretches of VIDs that follow each other, whose versions lie in
-/// slots of one page that follow each other.
+/// A chunk of a version map: the stretches of its rows that have ended. Numbers 2 to 4 were places of later versions,
+/// which no build has written.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct VersionChunk {
     /// Number of the chunk: VID / 65,536.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// VIDs between the end of the stretch before and the first of this one.
+    /// Refused where there are any: rows would be read as they were before they changed.
     #[prost(uint32, repeated, tag = "2")]
-    pub gaps: Vec<u32>,
-    /// VIDs of the stretch.
-    #[prost(uint32, repeated, tag = "3")]
-    pub counts: Vec<u32>,
-    /// RecID of the stretch's first version, less that of the stretch before.
-    #[prost(sint64, repeated, tag = "4")]
-    pub record_steps: Vec<i64>,
+    pub version_gaps: Vec<u32>,
     /// Rows between the end of the stretch of ended ones before and the first of this one.
     #[prost(uint32, repeated, tag = "5")]
     pub ended_gaps: Vec<u32>,

@@ -1,21 +1,17 @@
-//! Versions of rows: a VID in, the version that a snapshot sees out.
+//! Which rows there are: a VID in, the segment that has it out, or that its row has ended.
 //!
-//! 1. [`VersionMap`] says where the newest version of a VID lies.
-//! 2. [`Snapshot`] says whether a version is seen, and for a whole page whether anybody has to ask.
-//! 3. [`ChainWalk`] follows predecessors from the newest version to the one that the snapshot sees.
-//! 4. [`find_visible`] does all three for one row, reading what it needs.
+//! 1. [`VersionMap`] says in which segment the row of a VID lies, and which rows have ended.
+//! 2. [`EndedRows`] is what it says of one page: a bit for each slot.
+//! 3. [`Snapshot`] says, for pages that no state names, whether a row had begun.
 //!
-//! Invariant: a version is superseded by the existence of its successor, so a page never changes once written.
-//! Deliberately absent: transactions. A snapshot is a number that somebody else handed out.
+//! Invariant: a row lies in one place. What a transaction changes is another row (decision 0051) or another version of
+//! a page (decision 0104), and which of them a reader sees depends on the state that it reads, never on a walk.
+//! Deliberately absent: transactions. A snapshot is a state, or a number, that somebody else handed out.
 
-pub mod chain;
 pub mod ended_rows;
-pub mod find;
 pub mod version_map;
 pub mod visibility;
 
-pub use chain::{ChainStep, ChainWalk, VersionHeader};
 pub use ended_rows::EndedRows;
-pub use find::{find_visible, read_version};
-pub use version_map::{VersionMap, VersionPlace, VersionRun};
-pub use visibility::{PageVisibility, Snapshot};
+pub use version_map::{VersionMap, VersionRun};
+pub use visibility::Snapshot;

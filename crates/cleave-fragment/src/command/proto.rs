@@ -656,8 +656,6 @@ fn column_code(column: ColumnRef) -> u64 {
         ColumnRef::User(id) => u64::from(id),
         ColumnRef::Vid => VERSION,
         ColumnRef::Commit => VERSION + 1,
-        ColumnRef::Predecessor => VERSION + 2,
-        ColumnRef::Tombstone => VERSION + 3,
     }
 }
 
@@ -665,7 +663,7 @@ fn column_from_code(code: u64) -> Decoded<ColumnRef> {
     if let Ok(id) = u32::try_from(code) {
         return Ok(ColumnRef::User(id));
     }
-    [ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Predecessor, ColumnRef::Tombstone]
+    [ColumnRef::Vid, ColumnRef::Commit]
         .into_iter()
         .find(|column| column_code(*column) == code)
         .ok_or(MalformedMessage::Field("column"))

@@ -25,7 +25,7 @@ use super::message::{Payload, TRANSFER_BYTES_MAX};
 use crate::link::Token;
 
 /// Version of all that follows the handshake.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 /// What a hello and a welcome begin with. The last four bytes find out who rewrites line ends.
 pub const MAGIC: [u8; 8] = *b"CLV\x8b\r\n\x1a\n";
 /// Most bytes of a frame: a full transfer and its head.

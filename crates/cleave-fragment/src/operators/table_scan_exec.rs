@@ -322,14 +322,9 @@ impl ExecutionPlan for TableScanExec {
     }
 }
 
-/// The version columns that decide visibility, read with every page: without bytes, but for commit numbers of their
-/// own.
+/// The version columns that decide visibility, read with every page: commit numbers, unless a state named the page.
 fn version_columns(snapshot: Snapshot) -> &'static [ColumnRef] {
-    if snapshot == Snapshot::OF_STATE {
-        &[ColumnRef::Tombstone]
-    } else {
-        &[ColumnRef::Commit, ColumnRef::Tombstone]
-    }
+    if snapshot == Snapshot::OF_STATE { &[] } else { &[ColumnRef::Commit] }
 }
 
 #[cfg(test)]

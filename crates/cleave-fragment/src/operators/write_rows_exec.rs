@@ -198,8 +198,6 @@ impl Writing {
         let versions = Versions {
             vid: VidColumn::Each(vids.values().to_vec()),
             commit: CommitColumn::Segment,
-            predecessor: None,
-            tombstone: None,
         };
         Ok((rows, versions))
     }

@@ -344,8 +344,7 @@ fn segment() -> SegmentRef {
 }
 
 fn requests() -> Vec<Request> {
-    let columns =
-        vec![ColumnRef::User(0), ColumnRef::User(9), ColumnRef::Vid, ColumnRef::Tombstone];
+    let columns = vec![ColumnRef::User(0), ColumnRef::User(9), ColumnRef::Vid, ColumnRef::Commit];
     let write = |start: u64, bytes: &'static [u8]| WriteItem {
         start: BlockAddress(start),
         payload: Payload::new(Bytes::from_static(bytes)),

@@ -217,8 +217,6 @@ fn heap_page(rows: usize, style: u64, class: PageClass, mut random: SplitMix64) 
         Versions {
             vid: VidColumn::Each((0..rows).map(|_| random.next_u64()).collect()),
             commit: CommitColumn::Each((0..rows).map(|_| random.below(9)).collect()),
-            predecessor: Some((0..rows).map(|_| random.next_u64()).collect()),
-            tombstone: Some((0..rows).map(|_| random.below(2) == 0).collect()),
         }
     };
     let mut writer = SegmentWriter::new(SEGMENT, &schema, class, 0, 0).ok()?;

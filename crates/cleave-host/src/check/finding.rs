@@ -61,7 +61,7 @@ pub enum Fault {
     /// A page's references to pages of long values and the directory's differ.
     #[error("{0}")]
     Overflow(String),
-    /// VIDs, commit numbers or predecessors of versions.
+    /// VIDs or commit numbers of rows.
     #[error("{0}")]
     Version(String),
     /// The version map and the rows differ.

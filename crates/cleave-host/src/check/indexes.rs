@@ -255,8 +255,8 @@ async fn rows(
     let mut found = Vec::with_capacity(vids.len());
     for (slot, (vid, key)) in vids.values().iter().zip(keys.iter()).enumerate() {
         let slot = u16::try_from(slot).unwrap_or(u16::MAX);
-        let newest = judge(work, segment.segment, entry.page.page, slot, *vid);
-        if let (Ok(true), Some(key)) = (newest, key) {
+        let known = judge(work, segment.segment, entry.page.page, slot, *vid);
+        if let (Ok(()), Some(key)) = (known, key) {
             found.push((*vid, hash(key)));
         }
     }

@@ -1,19 +1,9 @@
-//! Version maps: what they say of VIDs, against directories and, where rows have several versions, against pages.
+//! Version maps: what they say of VIDs, against directories and pages.
 
-use cleave_store::{
-    ChainStep, ChainWalk, ColumnRef, OverflowValues, PageRead, Projection, RecId, RowPlace,
-    Snapshot, VersionHeader, VersionPlace, VersionRun, decode_rows,
-};
-use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::{Schema, UInt64Type};
+use cleave_store::{SegmentId, VersionRun};
 
-use super::pages::{Damaged, is_of_device, read_page};
+use super::pages::Damaged;
 use super::{CheckReport, Fault, Place, Work};
-use crate::error::Result;
-
-/// What a walk reads of a version.
-const COLUMNS: [ColumnRef; 4] =
-    [ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Predecessor, ColumnRef::Tombstone];
 
 /// Compares the map with the directories of its segments: no page is read.
 pub(super) fn check(work: &Work, report: &mut CheckReport) {
@@ -47,14 +37,6 @@ pub(super) fn check(work: &Work, report: &mut CheckReport) {
             vid = vid.saturating_add(u64::from(behind.saturating_sub(slot)).max(1));
         }
     }
-    for (vid, record) in map.overlay() {
-        report.counts.map_entries += u64::from(map.run_of(vid).is_none());
-        if work.placement.record(record).is_none() {
-            let fault =
-                format!("the version map has VID {vid} at {record}, where there is no version");
-            report.findings.add(work.place(), Fault::Map(fault));
-        }
-    }
     let beyond = map.ended_in(work.tablet.next_vid, u64::MAX - work.tablet.next_vid).next();
     if let Some(vid) = beyond {
         let fault = format!("the version map says that VID {vid} has ended, which no row ever had");
@@ -70,68 +52,17 @@ pub(super) fn check(work: &Work, report: &mut CheckReport) {
     }
 }
 
-/// Walks the chain of every row that may have several versions, and compares how many there are with the pages.
-pub(super) async fn check_chains(work: &Work, damaged: &Damaged, report: &mut CheckReport) {
-    let map = &work.tablet.version_map;
-    let mut older = 0;
-    for (vid, newest) in map.overlay() {
-        let mut at = newest;
-        // A snapshot that sees nothing walks to the end.
-        let mut walk = ChainWalk::new(Snapshot { commit: 0 }, newest);
-        loop {
-            let Some(place) = work.placement.record(at) else {
-                if at != newest {
-                    let fault = format!("VID {vid} has a version at {at}, where there is none");
-                    report.findings.add(work.place(), Fault::Version(fault));
-                }
-                break;
-            };
-            if damaged.has(place.directory.segment, place.entry.page.page) {
-                break;
-            }
-            let fault = match version(work, place).await {
-                Ok(Some((found, _))) if found != vid => {
-                    format!("VID {vid} has a version at {at}, which is of VID {found}")
-                }
-                Ok(Some((_, header))) => match walk.step(header) {
-                    Ok(ChainStep::Older(record)) => {
-                        older += 1;
-                        at = record;
-                        continue;
-                    }
-                    Ok(_) => break,
-                    Err(error) => error.to_string(),
-                },
-                Ok(None) => format!("the version of VID {vid} at {at} does not decode"),
-                Err(error) if is_of_device(&error) => {
-                    report.findings.add(work.device_place(), Fault::Unreachable(error.to_string()));
-                    return;
-                }
-                Err(error) => error.to_string(),
-            };
-            report.findings.add(page_place(work, at), Fault::Version(fault));
-            break;
-        }
-    }
-    if damaged.is_empty() && older != damaged.older {
-        let fault = format!(
-            "pages have {} versions that are not the newest of their rows, and {older} are reached",
-            damaged.older
-        );
-        report.findings.add(work.place(), Fault::Version(fault));
-    }
-    if damaged.is_empty() && damaged.newest != report_newest(work) {
-        let fault = format!(
-            "the version map has {} rows, and pages have {}",
-            report_newest(work),
-            damaged.newest
-        );
+/// Compares how many rows the map has with how many the pages have.
+pub(super) fn check_rows(work: &Work, damaged: &Damaged, report: &mut CheckReport) {
+    let known = rows_known(work);
+    if damaged.is_empty() && damaged.rows != known {
+        let fault = format!("the version map has {known} rows, and pages have {}", damaged.rows);
         report.findings.add(work.place(), Fault::Map(fault));
     }
 }
 
 /// Rows that the version map knows, but for those that were pruned.
-fn report_newest(work: &Work) -> u64 {
+fn rows_known(work: &Work) -> u64 {
     let map = &work.tablet.version_map;
     let on_pages = |run: &VersionRun| {
         let directory = work.placement.segment(run.segment);
@@ -140,66 +71,24 @@ fn report_newest(work: &Work) -> u64 {
         let pruned = ended.filter(|vid| !is_on_page(vid)).count();
         run.vid_count.saturating_sub(pruned as u64)
     };
-    let runs: u64 = map.runs().iter().map(on_pages).sum();
-    let beyond = map.overlay().filter(|(vid, _)| map.run_of(*vid).is_none()).count();
-    runs.saturating_add(beyond as u64)
+    map.runs().iter().map(on_pages).sum()
 }
 
-fn page_place(work: &Work, record: RecId) -> Place {
-    let start = work.placement.record(record).map(|place| place.entry.page.extent.start);
-    Place {
-        segment: Some(record.segment()),
-        page: Some(record.page()),
-        address: start,
-        ..work.place()
-    }
-}
-
-/// VID and version columns of one version.
-async fn version(work: &Work, place: RowPlace<'_>) -> Result<Option<(u64, VersionHeader)>> {
-    let read = PageRead {
-        segment: place.directory.segment_ref(),
-        page: place.entry.page,
-        columns: COLUMNS.to_vec(),
-    };
-    let page = read_page(&work.device, &read).await?;
-    let fields = COLUMNS.into_iter().filter_map(Projection::version_field);
-    let projection =
-        Projection::new(Schema::new(fields.collect::<Vec<_>>()).into(), COLUMNS.to_vec());
-    let row = decode_rows(&page, &read, &[place.slot], &projection, &OverflowValues::none())?;
-    let number = |column: usize| {
-        row.column(column).as_primitive_opt::<UInt64Type>()?.values().first().copied()
-    };
-    let header = || {
-        Some(VersionHeader {
-            commit: number(1)?,
-            predecessor: RecId::from_bits(number(2)?),
-            tombstone: row.column(3).as_boolean_opt()?.values().iter().next()?,
-        })
-    };
-    Ok(number(0).zip(header()))
-}
-
-/// What the map says of the version of `vid` in `slot` of a page: the newest, an older one, or why it is neither.
+/// Why the map or the directory does not have `vid` in `slot` of a page.
 pub(super) fn judge(
     work: &Work,
-    segment: cleave_store::SegmentId,
+    segment: SegmentId,
     page: u32,
     slot: u16,
     vid: u64,
-) -> Result<bool, String> {
+) -> Result<(), String> {
     match work.tablet.version_map.place_of(vid) {
         None => Err(format!("the version map does not know VID {vid}")),
-        Some(VersionPlace::Record(record)) => {
-            Ok((record.segment(), record.page(), record.slot()) == (segment, page, slot))
-        }
-        Some(VersionPlace::Segment(named)) if named != segment => {
-            Err(format!("the version map has VID {vid} in {named}"))
-        }
-        Some(VersionPlace::Segment(_)) => {
+        Some(named) if named != segment => Err(format!("the version map has VID {vid} in {named}")),
+        Some(_) => {
             let directory = work.placement.segment(segment);
             match directory.and_then(|directory| directory.slot_of(vid)) {
-                Some((entry, found)) if (entry.page.page, found) == (page, slot) => Ok(true),
+                Some((entry, found)) if (entry.page.page, found) == (page, slot) => Ok(()),
                 Some((entry, found)) => {
                     let page = entry.page.page;
                     Err(format!("the directory has VID {vid} on page {page}, slot {found}"))

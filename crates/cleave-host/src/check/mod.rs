@@ -180,7 +180,7 @@ async fn run(
             if damaged.unreachable {
                 unreachable.insert(tablet.device);
             } else if !options.quick {
-                maps::check_chains(&work, &damaged, &mut report).await;
+                maps::check_rows(&work, &damaged, &mut report);
                 indexes::check(&work, &damaged, options, &mut report).await;
                 checked.push((work, damaged));
             }

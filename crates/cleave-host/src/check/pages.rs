@@ -44,10 +44,8 @@ pub(super) struct Damaged {
     pages: BTreeSet<(SegmentId, u32)>,
     /// The device does not answer, or lets nobody read.
     pub(super) unreachable: bool,
-    /// Versions that are the newest of their rows.
-    pub(super) newest: u64,
-    /// Versions that are not.
-    pub(super) older: u64,
+    /// Rows of the others, ended ones among them.
+    pub(super) rows: u64,
 }
 
 impl Damaged {
@@ -76,8 +74,7 @@ struct Outcome {
     pages: u64,
     chunks: u64,
     bytes: u64,
-    newest: u64,
-    older: u64,
+    rows: u64,
     index_entries: u64,
 }
 
@@ -129,12 +126,11 @@ pub(super) async fn check(
         if outcome.is_damaged {
             damaged.pages.insert(key);
         }
-        damaged.newest += outcome.newest;
-        damaged.older += outcome.older;
+        damaged.rows += outcome.rows;
         report.counts.pages += outcome.pages;
         report.counts.chunks += outcome.chunks;
         report.counts.bytes += outcome.bytes;
-        report.counts.rows += outcome.newest + outcome.older;
+        report.counts.rows += outcome.rows;
         report.counts.index_entries += outcome.index_entries;
         report.findings.extend(outcome.findings);
     }
@@ -515,8 +511,7 @@ impl Subject<'_> {
         for (slot, vid) in vids.values().iter().enumerate() {
             let slot = u16::try_from(slot).unwrap_or(u16::MAX);
             match judge(self.work, self.segment.segment, page, slot, *vid) {
-                Ok(true) => self.outcome.newest += 1,
-                Ok(false) => self.outcome.older += 1,
+                Ok(()) => self.outcome.rows += 1,
                 Err(reason) => wrong.get_or_insert((reason, 0)).1 += 1,
             }
         }

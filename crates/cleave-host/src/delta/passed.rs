@@ -122,8 +122,6 @@ impl Pages {
         let versions = Versions {
             vid: VidColumn::Sequence { first: tablet.next_vid },
             commit: CommitColumn::Segment,
-            predecessor: None,
-            tombstone: None,
         };
         let pages = append_rows(segment, schema, PageClass::HOT, None, 0, rows, versions)?;
         let placed: Vec<(&EncodedPage, BlockAddress)> =

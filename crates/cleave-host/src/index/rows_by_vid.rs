@@ -8,8 +8,8 @@ use arrow::buffer::BooleanBuffer;
 use arrow::compute::interleave;
 use cleave_store::segment::PageEntry;
 use cleave_store::{
-    PageColumns, PageRead, PageSource, Projection, SegmentDirectory, SegmentId, VersionPlace,
-    decode_batch, decode_rows, opened, overflow_pages,
+    PageColumns, PageRead, PageSource, Projection, SegmentDirectory, SegmentId, decode_batch,
+    decode_rows, opened, overflow_pages,
 };
 
 use super::long_values;
@@ -186,14 +186,7 @@ fn selection(slots: impl Iterator<Item = u16>, row_count: usize) -> BooleanBuffe
 
 /// Segment, page and slot of the newest version of `vid`.
 pub(crate) fn newest(tablet: &TabletState, vid: u64) -> Option<(&Arc<SegmentDirectory>, u32, u16)> {
-    match tablet.version_map.lookup(vid)? {
-        VersionPlace::Record(record) => {
-            Some((tablet.segment(record.segment())?, record.page(), record.slot()))
-        }
-        VersionPlace::Segment(segment) => {
-            let segment = tablet.segment(segment)?;
-            let (entry, slot) = segment.slot_of(vid)?;
-            Some((segment, entry.page.page, slot))
-        }
-    }
+    let segment = tablet.segment(tablet.version_map.lookup(vid)?)?;
+    let (entry, slot) = segment.slot_of(vid)?;
+    Some((segment, entry.page.page, slot))
 }

@@ -12,9 +12,6 @@ use crate::storage_error::Identity;
 use crate::storage_error::SegmentFault;
 use crate::value::value_text;
 
-/// Entries of a version map that are listed.
-const ENTRY_COUNT_MAX: usize = 200;
-
 pub(super) fn root(state: &CatalogState) -> Vec<String> {
     let mut lines = vec![
         format!("database    {}", Identity(state.database.0)),
@@ -61,12 +58,11 @@ pub(super) fn root(state: &CatalogState) -> Vec<String> {
         }
         for tablet in &table.tablets {
             lines.push(format!(
-                "  tablet {:<3} on device {}, next VID {}, {} runs and {} overlay entries in the version map",
+                "  tablet {:<3} on device {}, next VID {}, {} runs in the version map",
                 tablet.id.0,
                 tablet.device,
                 tablet.next_vid,
-                tablet.version_map.runs().len(),
-                tablet.version_map.overlay_count()
+                tablet.version_map.runs().len()
             ));
             lines.extend(tablet.segments().map(|segment| format!("    {}", in_short(segment))));
         }
@@ -187,22 +183,14 @@ pub(super) fn map(state: &CatalogState, name: &str) -> Result<Vec<String>> {
     for tablet in &table(state, name)?.tablets {
         let map = &tablet.version_map;
         lines.push(format!(
-            "tablet {}: {} runs, {} overlay entries, VIDs below {}",
+            "tablet {}: {} runs, VIDs below {}",
             tablet.id.0,
             map.runs().len(),
-            map.overlay_count(),
             map.vid_end()
         ));
         for run in map.runs() {
             let (from, to) = (run.vid_first, run.vid_end());
             lines.push(format!("  VIDs {from} to {} in {}", to.saturating_sub(1), run.segment));
-        }
-        for (vid, record) in map.overlay().take(ENTRY_COUNT_MAX) {
-            lines.push(format!("  VID {vid} at {record}"));
-        }
-        let more = map.overlay_count().saturating_sub(ENTRY_COUNT_MAX);
-        if more > 0 {
-            lines.push(format!("  and {more} more"));
         }
     }
     Ok(lines)

@@ -520,8 +520,6 @@ impl Part {
         let versions = Versions {
             vid: VidColumn::Sequence { first: self.tablet.next_vid },
             commit: CommitColumn::Each(vec![commit; self.rows.num_rows()]),
-            predecessor: None,
-            tombstone: None,
         };
         let read = hot.pages.last().map(|entry| PageRead {
             segment: hot.segment_ref(),

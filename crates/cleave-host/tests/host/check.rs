@@ -380,16 +380,6 @@ async fn version_maps_that_say_other_things_than_pages_are_named() {
         assert!(matches!(finding.fault, Fault::Map(_)), "{finding:?}");
         assert_eq!(finding.place.table.as_deref(), Some("hot"));
     }
-    // A chain that leads to another row.
-    change_map(&|map| {
-        let mut map = with_runs(map.runs());
-        let segment = map.runs()[0].segment;
-        map.set(1, cleave_store::RecId::new(segment, 0, 2).unwrap());
-        map
-    });
-    let report = checked(directory.path()).await;
-    let said = report.findings.kept().iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert!(said.iter().any(|said| said.contains("which is of VID 3")), "{said:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -218,8 +218,7 @@ impl Way for RowVersions<'_> {
             true => CommitColumn::Segment,
             false => CommitColumn::Each(vec![2; rows.len()]),
         };
-        let versions =
-            Versions { commit, vid: VidColumn::Each(vids.clone()), ..Versions::loaded(0) };
+        let versions = Versions { commit, vid: VidColumn::Each(vids.clone()) };
         let mut pages = writer.push_versions(&batch, versions).unwrap();
         pages.extend(writer.finish().unwrap());
         let mut slots = Vec::with_capacity(rows.len());

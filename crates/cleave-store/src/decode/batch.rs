@@ -1,16 +1,13 @@
 //! Chunks of one page in, a record batch out, with projection and selection applied.
 //!
 //! Invariants: a batch has one row for each slot (or each selected slot), in slot order; a user column that the
-//! page does not have, since it was added later, has the value that the projection says, or is NULL; a predecessor that
-//! the page does not have is 0, a tombstone false. Plain columns share the chunk's memory where nothing is selected.
+//! page does not have, since it was added later, has the value that the projection says, or is NULL. Plain columns share the chunk's memory where nothing is selected.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
-};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use bytes::Bytes;
@@ -68,8 +65,6 @@ impl Projection {
             ColumnRef::User(_) => return None,
             ColumnRef::Vid => "\u{1}vid",
             ColumnRef::Commit => "\u{1}commit",
-            ColumnRef::Predecessor => "\u{1}predecessor",
-            ColumnRef::Tombstone => "\u{1}tombstone",
         };
         let value_type = ValueType::of_version_column(column)?;
         Some(Field::new(name, value_type.arrow(), false))
@@ -203,10 +198,6 @@ impl Lacking {
     /// [`StoreError::Mismatch`] where they have a value of another type.
     pub(crate) fn array(&self, row_count: usize) -> Result<ArrayRef, StoreError> {
         Ok(match (self.column, &self.value) {
-            (ColumnRef::Predecessor, _) => Arc::new(UInt64Array::from_value(0, row_count)),
-            (ColumnRef::Tombstone, _) => {
-                Arc::new(BooleanArray::new(BooleanBuffer::new_unset(row_count), None))
-            }
             (_, None) => new_null_array(&self.data_type, row_count),
             (column, Some(value)) => value.array(&self.data_type, row_count).ok_or_else(|| {
                 mismatch(format!("rows without {column} have what is no {}", self.data_type))

@@ -224,12 +224,7 @@ impl RunWriter {
         let vids = std::mem::take(&mut self.vids);
         self.inside.push_back(keys.clone());
         let rows = RecordBatch::try_new(SchemaRef::clone(&self.schema), vec![Arc::new(keys)])?;
-        let versions = Versions {
-            vid: VidColumn::Each(vids),
-            commit: CommitColumn::Segment,
-            predecessor: None,
-            tombstone: None,
-        };
+        let versions = Versions { vid: VidColumn::Each(vids), commit: CommitColumn::Segment };
         let pages = self.writer.push_versions(&rows, versions)?;
         fenced(&mut self.inside, pages)
     }

@@ -34,7 +34,7 @@ pub enum ValueType {
         /// Decimal digits after the point.
         scale: i8,
     },
-    /// `boolean`, and tombstones.
+    /// `boolean`.
     Boolean,
     /// `text` and its kin.
     Utf8,
@@ -52,7 +52,7 @@ pub enum ValueType {
     Binary,
     /// `uuid`.
     Uuid,
-    /// VIDs, commit numbers and RecIDs.
+    /// VIDs and commit numbers.
     UInt64,
 }
 
@@ -74,10 +74,6 @@ pub struct Versions {
     pub vid: VidColumn,
     /// Commit numbers.
     pub commit: CommitColumn,
-    /// [`crate::RecId`] bits of the versions before, 0: none; None: no row has one.
-    pub predecessor: Option<Vec<u64>>,
-    /// Whether the version says that its row is gone; None: none does.
-    pub tombstone: Option<Vec<bool>>,
 }
 
 /// VIDs of rows to be written.
@@ -105,8 +101,7 @@ pub enum CommitColumn {
 #[must_use]
 pub fn all_columns(schema: &TableSchema) -> Vec<ColumnRef> {
     let user = schema.columns.iter().map(|column| ColumnRef::User(column.id));
-    let version = [ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Predecessor, ColumnRef::Tombstone];
-    user.chain(version).collect()
+    user.chain([ColumnRef::Vid, ColumnRef::Commit]).collect()
 }
 
 impl ValueType {
@@ -165,8 +160,7 @@ impl ValueType {
     pub(crate) fn of_version_column(column: ColumnRef) -> Option<Self> {
         match column {
             ColumnRef::User(_) => None,
-            ColumnRef::Vid | ColumnRef::Commit | ColumnRef::Predecessor => Some(Self::UInt64),
-            ColumnRef::Tombstone => Some(Self::Boolean),
+            ColumnRef::Vid | ColumnRef::Commit => Some(Self::UInt64),
         }
     }
 
@@ -262,12 +256,7 @@ impl Versions {
     /// Versions of rows that one run loads into a segment of its own: VIDs from `first` on.
     #[must_use]
     pub fn loaded(first: u64) -> Self {
-        Self {
-            vid: VidColumn::Sequence { first },
-            commit: CommitColumn::Segment,
-            predecessor: None,
-            tombstone: None,
-        }
+        Self { vid: VidColumn::Sequence { first }, commit: CommitColumn::Segment }
     }
 
     /// VID of the first row; None where there are no rows.
@@ -300,8 +289,6 @@ impl Versions {
                 "commit",
                 if let CommitColumn::Each(all) = &self.commit { Some(all.len()) } else { None },
             ),
-            ("predecessor", self.predecessor.as_ref().map(Vec::len)),
-            ("tombstone", self.tombstone.as_ref().map(Vec::len)),
         ];
         for (name, length) in lengths {
             if let Some(length) = length.filter(|length| *length != row_count) {
@@ -335,8 +322,6 @@ impl Versions {
                 CommitColumn::Segment => CommitColumn::Segment,
                 CommitColumn::Each(all) => CommitColumn::Each(part(all, from, to)),
             },
-            predecessor: self.predecessor.as_ref().map(|all| part(all, from, to)),
-            tombstone: self.tombstone.as_ref().map(|all| part(all, from, to)),
         }
     }
 
@@ -350,22 +335,6 @@ impl Versions {
         next: Self,
         next_count: usize,
     ) -> Result<Self, StoreError> {
-        fn padded<T: Clone + Default>(all: Option<Vec<T>>, count: usize) -> Vec<T> {
-            all.unwrap_or_else(|| vec![T::default(); count])
-        }
-        fn both<T: Clone + Default>(
-            left: Option<Vec<T>>,
-            count: usize,
-            right: Option<Vec<T>>,
-            next_count: usize,
-        ) -> Option<Vec<T>> {
-            if left.is_none() && right.is_none() {
-                return None;
-            }
-            let mut all = padded(left, count);
-            all.extend(padded(right, next_count));
-            Some(all)
-        }
         let vid = match (self.vid, next.vid) {
             (VidColumn::Sequence { first }, VidColumn::Sequence { first: second })
                 if first.checked_add(count as u64) == Some(second) =>
@@ -391,12 +360,7 @@ impl Versions {
                 });
             }
         };
-        Ok(Self {
-            vid,
-            commit,
-            predecessor: both(self.predecessor, count, next.predecessor, next_count),
-            tombstone: both(self.tombstone, count, next.tombstone, next_count),
-        })
+        Ok(Self { vid, commit })
     }
 }
 

@@ -40,8 +40,6 @@ fn sample(seed: u64) -> (TableSchema, Vec<EncodedPage>) {
     let versions = Versions {
         vid: VidColumn::Each((0..count).map(|_| random.next_u64()).collect()),
         commit: CommitColumn::Each((0..count).map(|_| random.below(3)).collect()),
-        predecessor: Some((0..count).map(|_| random.next_u64()).collect()),
-        tombstone: Some((0..count).map(|_| random.below(2) == 0).collect()),
     };
     let class = if columnar { PageClass::BULK } else { PageClass::HOT };
     let mut writer = SegmentWriter::new(SEGMENT, &schema, class, 0, 0).unwrap();

@@ -36,8 +36,8 @@ use crate::schema::COLUMN_COUNT_MAX;
 pub const FORMAT_VERSION: u16 = 2;
 /// The first version with light encodings.
 const LIGHT_VERSION: u16 = 2;
-/// Longest header: of a table with as many columns as tables may have, and the four of versions.
-const HEADER_BYTES_MAX: usize = PageHeader::length_for(COLUMN_COUNT_MAX + 4);
+/// Longest header: of a table with as many columns as tables may have, and the two of versions.
+const HEADER_BYTES_MAX: usize = PageHeader::length_for(COLUMN_COUNT_MAX + 2);
 
 /// First bytes of every page.
 const MAGIC: [u8; 8] = *b"CLVPAGE\n";
@@ -162,7 +162,7 @@ impl PageHeader {
             self.row_count,
             self.header_length,
             self.block_count,
-            // At most 1600 columns and four of versions.
+            // At most 1600 columns and two of versions.
             u32::try_from(self.chunks.len()).unwrap_or(u32::MAX),
             0,
         ] {
@@ -570,8 +570,6 @@ fn column_tag(column: ColumnRef) -> (u8, u32) {
         ColumnRef::User(id) => (0, id),
         ColumnRef::Vid => (1, 0),
         ColumnRef::Commit => (2, 0),
-        ColumnRef::Predecessor => (3, 0),
-        ColumnRef::Tombstone => (4, 0),
     }
 }
 
@@ -580,8 +578,7 @@ fn column_from_tag(kind: u8, id: u32) -> Option<ColumnRef> {
         (0, id) => Some(ColumnRef::User(id)),
         (1, 0) => Some(ColumnRef::Vid),
         (2, 0) => Some(ColumnRef::Commit),
-        (3, 0) => Some(ColumnRef::Predecessor),
-        (4, 0) => Some(ColumnRef::Tombstone),
+        // 3 and 4 were predecessors and tombstones, which no build has written; they are given to nothing else.
         _ => None,
     }
 }

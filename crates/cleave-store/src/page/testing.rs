@@ -239,8 +239,6 @@ pub(crate) fn everything(schema: &TableSchema) -> Projection {
     Projection::of_table(schema, &indices)
         .with_version(ColumnRef::Vid)
         .with_version(ColumnRef::Commit)
-        .with_version(ColumnRef::Predecessor)
-        .with_version(ColumnRef::Tombstone)
 }
 
 /// Equal rows, NaN bits included (Arrow compares floats by bits).

@@ -10,7 +10,7 @@
 //! numbers are handed out once; a page exceeds the class's bytes only with a single row. Memory is bounded by one
 //! page, the batch at hand, and 64 MiB of long values (or one longer row).
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
 use arrow::compute::concat;
 use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
 use cleave_media::{AlignedBuffer, BLOCK_SIZE};
@@ -315,7 +315,7 @@ impl SegmentWriter {
         };
         let row_count = batches.iter().map(RecordBatch::num_rows).sum::<usize>();
         let mut pages = Vec::new();
-        let mut chunks = Vec::with_capacity(self.columns.len() + 4);
+        let mut chunks = Vec::with_capacity(self.columns.len() + 2);
         let mut zones = Vec::with_capacity(self.columns.len());
         let rewritten = self.rewritten_page.take();
         let effort = Effort {
@@ -421,8 +421,7 @@ impl SegmentWriter {
     }
 
     fn decode_tail(&self, tail: Tail<'_>) -> Result<PendingRows, StoreError> {
-        let version_columns =
-            [ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Predecessor, ColumnRef::Tombstone];
+        let version_columns = [ColumnRef::Vid, ColumnRef::Commit];
         let user = self.columns.iter().map(|column| ColumnRef::User(column.id));
         let overflow = OverflowValues::none();
         let decoded = |columns: Vec<ColumnRef>, schema: SchemaRef| {
@@ -448,18 +447,8 @@ impl SegmentWriter {
             Some(entry) => VidColumn::Sequence { first: entry.base },
             None => VidColumn::Each(numbers(0)),
         };
-        let tombstones = versions.column(3).as_boolean();
-        let predecessors = numbers(2);
-        Ok(PendingRows {
-            batch,
-            versions: Versions {
-                vid,
-                commit: CommitColumn::Each(numbers(1)),
-                predecessor: predecessors.iter().any(|bits| *bits != 0).then_some(predecessors),
-                tombstone: (tombstones.true_count() > 0)
-                    .then(|| tombstones.values().iter().collect()),
-            },
-        })
+        let versions = Versions { vid, commit: CommitColumn::Each(numbers(1)) };
+        Ok(PendingRows { batch, versions })
     }
 }
 
@@ -470,8 +459,8 @@ struct PageFill {
     long_bytes: u64,
     /// VID that the next row must have for the VIDs to stay a sequence; None where they are none already.
     next_vid: Option<u64>,
-    /// Which of commit, predecessor and tombstone may take bytes.
-    version_columns: [bool; 3],
+    /// Whether commit numbers may take bytes.
+    commits: bool,
     /// Per user column.
     columns: Vec<ColumnFill>,
 }
@@ -489,7 +478,7 @@ impl PageFill {
             rows: 0,
             long_bytes: 0,
             next_vid: None,
-            version_columns: [false; 3],
+            commits: false,
             columns: vec![ColumnFill::default(); column_count],
         }
     }
@@ -507,9 +496,7 @@ impl PageFill {
             fill.nullable |= size.nullable;
             self.long_bytes += long;
         }
-        for (has, adds) in self.version_columns.iter_mut().zip(sizes.version_columns) {
-            *has |= adds;
-        }
+        self.commits |= sizes.commits;
     }
 
     /// Whether the page with these further rows stays within its class: an upper bound, since columns may turn
@@ -517,7 +504,7 @@ impl PageFill {
     fn fits(&self, sizes: &RowSizes<'_>, from: usize, to: usize, class: &PageClass) -> bool {
         let rows = self.rows + (to - from) as u64;
         let alignment = u64::from(class.chunk_alignment);
-        let mut end = PageHeader::length_for(self.columns.len() + 4) as u64;
+        let mut end = PageHeader::length_for(self.columns.len() + 2) as u64;
         let mut long_bytes = self.long_bytes;
         let mut add = |bytes: u64| end = end.next_multiple_of(alignment) + bytes;
         for (fill, size) in self.columns.iter().zip(&sizes.columns) {
@@ -542,13 +529,8 @@ impl PageFill {
         if vid.is_none() {
             add(rows * 8);
         }
-        let widths = [64_u64, 64, 1];
-        for ((has, adds), bits) in
-            self.version_columns.iter().zip(sizes.version_columns).zip(widths)
-        {
-            if *has || adds {
-                add((rows * bits).div_ceil(8));
-            }
+        if self.commits || sizes.commits {
+            add(rows * 8);
         }
         rows <= u64::from(class.row_count_max)
             && end.next_multiple_of(BLOCK_SIZE as u64) <= u64::from(class.page_bytes)
@@ -561,8 +543,8 @@ struct RowSizes<'a> {
     columns: Vec<ColumnSize<'a>>,
     /// VID of row 0, where VIDs are a sequence.
     vid_first: Option<u64>,
-    /// Which of commit, predecessor and tombstone may take bytes.
-    version_columns: [bool; 3],
+    /// Whether commit numbers may take bytes.
+    commits: bool,
 }
 
 struct ColumnSize<'a> {
@@ -607,11 +589,7 @@ impl<'a> RowSizes<'a> {
                 VidColumn::Sequence { first } => Some(first),
                 VidColumn::Each(_) => None,
             },
-            version_columns: [
-                matches!(versions.commit, CommitColumn::Each(_)),
-                versions.predecessor.is_some(),
-                versions.tombstone.is_some(),
-            ],
+            commits: matches!(versions.commit, CommitColumn::Each(_)),
         })
     }
 
@@ -697,14 +675,14 @@ fn join_column(batches: &[RecordBatch], index: usize) -> Result<ArrayRef, StoreE
     }
 }
 
-/// The chunks of the version columns; predecessor and tombstone only where some row has one.
+/// The chunks of the version columns.
 fn version_chunks(versions: Versions, effort: Effort) -> Result<Vec<EncodedChunk>, StoreError> {
     let numbers = |column, values: Vec<u64>| {
         encoding::encode(column, ValueType::UInt64, &UInt64Array::from(values), effort)
             .map(|(chunk, _)| chunk)
     };
     let without = EncodedChunk::without_bytes;
-    let mut chunks = vec![
+    Ok(vec![
         match versions.vid {
             VidColumn::Sequence { first } => {
                 without(ColumnRef::Vid, ValueType::UInt64, Encoding::Sequence, first)
@@ -717,18 +695,7 @@ fn version_chunks(versions: Versions, effort: Effort) -> Result<Vec<EncodedChunk
             }
             CommitColumn::Each(commits) => numbers(ColumnRef::Commit, commits)?,
         },
-    ];
-    if let Some(predecessors) = versions.predecessor.filter(|all| all.iter().any(|bits| *bits != 0))
-    {
-        chunks.push(numbers(ColumnRef::Predecessor, predecessors)?);
-    }
-    if let Some(tombstones) = versions.tombstone.filter(|all| all.contains(&true)) {
-        let array = BooleanArray::from(tombstones);
-        let (chunk, _) =
-            encoding::encode(ColumnRef::Tombstone, ValueType::Boolean, &array, effort)?;
-        chunks.push(chunk);
-    }
-    Ok(chunks)
+    ])
 }
 
 fn mismatch(reason: String) -> StoreError {

@@ -1,15 +1,14 @@
-//! Look-ups of pages, records and VIDs.
+//! Look-ups of pages, VIDs and segments.
 
 use std::sync::Arc;
 
 use cleave_media::{BlockAddress, Extent};
 
 use super::Placement;
-use crate::ids::{RecId, SegmentId};
+use crate::ids::SegmentId;
 use crate::page::PageClass;
 use crate::page_source::{PageRef, SegmentRef};
 use crate::segment::{PageEntry, SegmentDirectory, SegmentKind};
-use crate::version::{VersionMap, VersionRun};
 
 /// A segment with pages of these (number, first VID, rows).
 fn directory(segment: u32, pages: &[(u32, u64, u32)]) -> Arc<SegmentDirectory> {
@@ -32,10 +31,6 @@ fn directory(segment: u32, pages: &[(u32, u64, u32)]) -> Arc<SegmentDirectory> {
     Arc::new(directory)
 }
 
-fn record(segment: u32, page: u32, slot: u16) -> RecId {
-    RecId::new(SegmentId(segment), page, slot).unwrap()
-}
-
 #[test]
 fn logical_pages_and_vids_are_found() {
     let directory = directory(1, &[(0, 100, 10), (2, 110, 65_536), (6, 70_000, 5)]);
@@ -56,29 +51,12 @@ fn logical_pages_and_vids_are_found() {
 }
 
 #[test]
-fn the_newest_version_is_where_the_map_says() {
+fn segments_are_found_and_listed_in_order() {
     let mut placement = Placement::new();
-    placement.insert(directory(1, &[(0, 0, 10), (2, 10, 10)]));
     placement.insert(directory(2, &[(0, 900, 3)]));
-    let mut map = VersionMap::new();
-    let run = |vid_first, vid_count, segment| VersionRun {
-        vid_first,
-        vid_count,
-        segment: SegmentId(segment),
-    };
-    map.append_run(run(0, 20, 1)).unwrap();
-    map.append_run(run(20, 5, 3)).unwrap();
-    map.set(7, record(2, 0, 2));
-    map.set(8, record(2, 0, 3));
-
-    let newest = |vid| placement.newest(&map, vid).and_then(|place| place.record());
-    assert_eq!(newest(6), Some(record(1, 0, 6)));
-    assert_eq!(newest(7), Some(record(2, 0, 2)));
-    assert_eq!(newest(8), None, "the page has three slots");
-    assert_eq!(newest(19), Some(record(1, 2, 9)));
-    assert_eq!(newest(20), None, "segment 3 is not of this placement");
-    assert_eq!(newest(25), None);
-    assert_eq!(placement.record(record(1, 1, 0)), None);
+    placement.insert(directory(1, &[(0, 0, 10), (2, 10, 10)]));
+    assert_eq!(placement.segment(SegmentId(2)).unwrap().row_count(), 3);
+    assert_eq!(placement.segment(SegmentId(3)), None);
     let numbers: Vec<_> = placement.segments().map(|directory| directory.segment.0).collect();
     assert_eq!(numbers, [1, 2]);
 }

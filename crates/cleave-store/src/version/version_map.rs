@@ -1,33 +1,26 @@
-//! The version map of one tablet: a VID in, the place of its newest version out.
+//! The version map of one tablet: a VID in, the segment in which its row lies out, or that the row has ended.
 //!
 //! ```text
-//!   VID ─▶ overlay ── there ──▶ RecID of the newest version
-//!             │
-//!          not there
-//!             ▼
-//!           runs ─────────────▶ segment; its directory finds page and slot (placement.rs)
+//!   VID ─▶ ended? ── no ──▶ runs ──▶ segment; its directory finds page and slot (placement.rs)
 //! ```
 //!
-//! 1. A bulk load or an append adds a [`VersionRun`]: a range of VIDs whose only version lies in one segment, in VID
-//!    order. Millions of rows cost one run.
-//! 2. A later version goes to the overlay ([`VersionMap::set`]), kept by chunks of [`CHUNK_VIDS`] VIDs. Look-ups ask
-//!    the overlay first.
-//! 3. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit.
-//!    Look-ups do not find it, and [`VersionMap::ended_rows`] tells a scan which rows of a page it passes over.
-//! 4. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
-//!    an encoding of its own, in which versions that follow each other in VID and place cost one entry.
+//! 1. A bulk load or an append adds a [`VersionRun`]: a range of VIDs whose rows lie in one segment, in VID order.
+//!    Millions of rows cost one run.
+//! 2. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit, kept by
+//!    chunks of [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::ended_rows`] tells a scan which rows of a
+//!    page it passes over.
+//! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
+//!    an encoding of its own.
 //!
 //! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
 //!
-//! 5. Where ended rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits
+//! 4. Where ended rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits
 //!    go.
 //!
 //! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a
-//! pruned row and has ended, and one that has ended never comes back; bits are those of VIDs in runs. Where a range has
-//! no entry in the overlay and no end ([`VersionMap::superseded_in`]), the versions that the runs name are the only
-//! ones.
+//! pruned row and has ended, and one that has ended never comes back; bits are those of VIDs in runs.
 //!
-//! Source: rule 15; `update-ndp.txt` (VIDmap).
+//! Source: rule 15; `update-ndp.txt` (VIDmap); decisions 0051 and 0104.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -39,11 +32,11 @@ use prost::Message;
 
 use crate::error::StoreError;
 use crate::frame::{Format, FrameError};
-use crate::ids::{RecId, SegmentId};
+use crate::ids::SegmentId;
 use crate::proto;
 use crate::version::EndedRows;
 
-/// VIDs of one chunk of the overlay.
+/// VIDs of one chunk of ended rows.
 pub const CHUNK_VIDS: u64 = 1 << 16;
 
 const RUNS: Format = Format { magic: *b"CLVVRUNS", name: "version map", versions: 1..=2 };
@@ -51,11 +44,10 @@ const CHUNK: Format = Format { magic: *b"CLVVCHNK", name: "version map chunk", v
 const MAP: Format = Format { magic: *b"CLVVMAP\0", name: "version map", versions: VERSIONS };
 const VERSIONS: RangeInclusive<u32> = 1..=1;
 
-/// VID → newest version, of one tablet.
+/// VID → segment, of one tablet.
 #[derive(Debug, Clone, Default)]
 pub struct VersionMap {
     runs: Arc<Vec<VersionRun>>,
-    overlay: BTreeMap<u64, Arc<OverlayChunk>>,
     ended: BTreeMap<u64, Arc<EndedChunk>>,
     ended_count: u64,
     /// VIDs below it that lie in no run are those of rows that were pruned.
@@ -64,7 +56,7 @@ pub struct VersionMap {
     dirty_chunks: BTreeSet<u64>,
 }
 
-/// A range of VIDs whose newest version, unless the overlay knows better, lies in one segment.
+/// A range of VIDs whose rows lie in one segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VersionRun {
     /// First VID.
@@ -74,17 +66,6 @@ pub struct VersionRun {
     /// The segment, whose pages hold VIDs in ascending order.
     pub segment: SegmentId,
 }
-
-/// Where the newest version of a VID lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VersionPlace {
-    /// In this segment, at the place that its directory finds for the VID; it is the VID's only version.
-    Segment(SegmentId),
-    /// Exactly there; older versions may exist.
-    Record(RecId),
-}
-
-type OverlayChunk = BTreeMap<u16, RecId>;
 
 /// Words of the bits of one chunk.
 const ENDED_WORDS: usize = (CHUNK_VIDS / 64) as usize;
@@ -187,23 +168,19 @@ impl VersionMap {
         Self::default()
     }
 
-    /// Where the newest version of `vid` lies; None: there is no such row, or none any more.
+    /// The segment in which the row of `vid` lies; None: there is no such row, or none any more.
     #[must_use]
-    pub fn lookup(&self, vid: u64) -> Option<VersionPlace> {
+    pub fn lookup(&self, vid: u64) -> Option<SegmentId> {
         if self.is_ended(vid) { None } else { self.place_of(vid) }
     }
 
     /// As [`VersionMap::lookup`], also of a row that has ended.
     #[must_use]
-    pub fn place_of(&self, vid: u64) -> Option<VersionPlace> {
-        let (chunk, offset) = split_vid(vid);
-        if let Some(record) = self.overlay.get(&chunk).and_then(|chunk| chunk.get(&offset)) {
-            return Some(VersionPlace::Record(*record));
-        }
-        self.run_of(vid).map(|run| VersionPlace::Segment(run.segment))
+    pub fn place_of(&self, vid: u64) -> Option<SegmentId> {
+        self.run_of(vid).map(|run| run.segment)
     }
 
-    /// The run that `vid` lies in, whatever the overlay says.
+    /// The run that `vid` lies in.
     #[must_use]
     pub fn run_of(&self, vid: u64) -> Option<VersionRun> {
         let after = self.runs.partition_point(|run| run.vid_first <= vid);
@@ -220,44 +197,7 @@ impl VersionMap {
     /// One past the greatest VID of the map: the VID for the next row.
     #[must_use]
     pub fn vid_end(&self) -> u64 {
-        let runs = self.runs.last().map_or(0, VersionRun::vid_end).max(self.vid_end_min);
-        let overlay = self.overlay.last_key_value().and_then(|(chunk, entries)| {
-            let (offset, _) = entries.last_key_value()?;
-            Some(join_vid(*chunk, *offset).saturating_add(1))
-        });
-        runs.max(overlay.unwrap_or(0))
-    }
-
-    /// Whether a VID of the range `vid_first..vid_first + vid_count` may have more than one version. Where not, a
-    /// page of exactly these VIDs needs no chain check (rule 17).
-    #[must_use]
-    pub fn superseded_in(&self, vid_first: u64, vid_count: u64) -> bool {
-        let Some(vid_last) = vid_count.checked_sub(1).map(|more| vid_first.saturating_add(more))
-        else {
-            return false;
-        };
-        if self.ended_in(vid_first, vid_count).next().is_some() {
-            return true;
-        }
-        let ((chunk_first, from), (chunk_last, to)) = (split_vid(vid_first), split_vid(vid_last));
-        self.overlay.range(chunk_first..=chunk_last).any(|(number, entries)| {
-            let from = if *number == chunk_first { from } else { 0 };
-            let to = if *number == chunk_last { to } else { u16::MAX };
-            entries.range(from..=to).next().is_some()
-        })
-    }
-
-    /// The overlay: VIDs, ascending, and the places of their newest versions.
-    pub fn overlay(&self) -> impl Iterator<Item = (u64, RecId)> + '_ {
-        self.overlay.iter().flat_map(|(number, chunk)| {
-            chunk.iter().map(|(offset, record)| (join_vid(*number, *offset), *record))
-        })
-    }
-
-    /// Entries in the overlay.
-    #[must_use]
-    pub fn overlay_count(&self) -> usize {
-        self.overlay.values().map(|chunk| chunk.len()).sum()
+        self.runs.last().map_or(0, VersionRun::vid_end).max(self.vid_end_min)
     }
 
     /// VIDs of the range `vid_first..vid_first + vid_count` whose rows have ended, ascending.
@@ -337,7 +277,7 @@ impl VersionMap {
         if run.vid_count == 0 || run.vid_first.checked_add(run.vid_count).is_none() {
             return Err(mismatch(format!("{run:?} is no range of VIDs")));
         }
-        let end = self.runs.last().map_or(0, VersionRun::vid_end).max(self.vid_end_min);
+        let end = self.vid_end();
         if run.vid_first < end {
             return Err(mismatch(format!("{run:?} begins before VID {end}, where the last ends")));
         }
@@ -352,11 +292,39 @@ impl VersionMap {
         Ok(())
     }
 
-    /// Notes that the newest version of `vid` lies at `record`.
-    pub fn set(&mut self, vid: u64, record: RecId) {
-        let (chunk, offset) = split_vid(vid);
-        Arc::make_mut(self.overlay.entry(chunk).or_default()).insert(offset, record);
-        self.dirty_chunks.insert(chunk);
+    /// Adds a run of VIDs that were reserved, into a hole or behind all others: whoever numbers rows in ranges may be done
+    /// later than who got a range behind them. The hole must be a range that nobody used; VIDs of pruned rows never come
+    /// back.
+    ///
+    /// # Errors
+    /// [`StoreError::Mismatch`] for an empty run, one that overlaps another, or one past the end of all VIDs.
+    pub fn insert_run(&mut self, run: VersionRun) -> Result<(), StoreError> {
+        if run.vid_first >= self.vid_end() {
+            return self.append_run(run);
+        }
+        let mismatch = |reason| StoreError::Mismatch { what: "a run of the version map", reason };
+        let behind = self.runs.partition_point(|other| other.vid_first < run.vid_first);
+        let before_end = behind.checked_sub(1).and_then(|before| self.runs.get(before));
+        let next_first = self.runs.get(behind).map(|next| next.vid_first);
+        let is_free = before_end.is_none_or(|before| before.vid_end() <= run.vid_first)
+            && next_first.is_none_or(|first| run.vid_end() <= first);
+        if run.vid_count == 0 || !is_free {
+            return Err(mismatch(format!("{run:?} is no hole")));
+        }
+        // Joined with a neighbour of its segment, as runs that are appended are.
+        let mut runs: Vec<VersionRun> = Vec::with_capacity(self.runs.len().saturating_add(1));
+        let (before, after) = self.runs.split_at_checked(behind).unwrap_or((&self.runs, &[]));
+        for next in before.iter().chain([&run]).chain(after) {
+            match runs.last_mut() {
+                Some(last) if last.segment == next.segment && last.vid_end() == next.vid_first => {
+                    last.vid_count = last.vid_count.saturating_add(next.vid_count);
+                }
+                _ => runs.push(*next),
+            }
+        }
+        self.runs = Arc::new(runs);
+        self.runs_dirty = true;
+        Ok(())
     }
 
     /// Numbers of the chunks that changed since [`VersionMap::mark_clean`], ascending.
@@ -364,11 +332,9 @@ impl VersionMap {
         self.dirty_chunks.iter().copied()
     }
 
-    /// Numbers of all chunks that have entries or ends, ascending.
+    /// Numbers of all chunks that have ends, ascending.
     pub fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
-        let numbers: BTreeSet<u64> =
-            self.overlay.keys().chain(self.ended.keys()).copied().collect();
-        numbers.into_iter()
+        self.ended.keys().copied()
     }
 
     /// Whether the runs changed since [`VersionMap::mark_clean`].
@@ -397,11 +363,10 @@ impl VersionMap {
         RUNS.seal(&proto::VersionRuns { runs, vid_end_min }.encode_to_vec())
     }
 
-    /// The stored form of the chunk `number`; without entries if there is none.
+    /// The stored form of the chunk `number`; without ends if there is none.
     #[must_use]
     pub fn encode_chunk(&self, number: u64) -> Vec<u8> {
-        let entries = self.overlay.get(&number).map(|chunk| &**chunk);
-        let mut message = encode_entries(number, entries.unwrap_or(&OverlayChunk::new()));
+        let mut message = proto::VersionChunk { number, ..Default::default() };
         if let Some(ended) = self.ended.get(&number) {
             encode_ended(ended, &mut message);
         }
@@ -420,17 +385,14 @@ impl VersionMap {
         let (runs, vid_end_min) = decode_runs(runs)?;
         let mut map = Self { runs: Arc::new(runs), vid_end_min, ..Self::default() };
         for chunk in chunks {
-            let (number, entries, ended) = decode_entries(chunk)?;
-            if map.overlay.contains_key(&number) || map.ended.contains_key(&number) {
+            let (number, ended) = decode_chunk(chunk)?;
+            if map.ended.contains_key(&number) {
                 return Err(CHUNK.malformed(format!("chunk {number} comes twice")));
             }
             if let Some(ended) = ended {
                 let count = ended.0.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
                 map.ended_count = map.ended_count.saturating_add(count);
                 map.ended.insert(number, Arc::new(ended));
-            }
-            if !entries.is_empty() {
-                map.overlay.insert(number, Arc::new(entries));
             }
         }
         Ok(map)
@@ -458,10 +420,7 @@ impl VersionMap {
 /// Two maps are equal if they say the same of every VID; what is stored already does not count.
 impl PartialEq for VersionMap {
     fn eq(&self, other: &Self) -> bool {
-        self.runs == other.runs
-            && self.overlay == other.overlay
-            && self.ended == other.ended
-            && self.vid_end() == other.vid_end()
+        self.runs == other.runs && self.ended == other.ended && self.vid_end() == other.vid_end()
     }
 }
 
@@ -494,31 +453,6 @@ fn decode_runs(bytes: &[u8]) -> Result<(Vec<VersionRun>, u64), FrameError> {
         });
     }
     Ok((runs, message.vid_end_min))
-}
-
-/// Entries as stretches of VIDs whose versions follow each other on one page.
-fn encode_entries(number: u64, entries: &OverlayChunk) -> proto::VersionChunk {
-    let mut message = proto::VersionChunk { number, ..Default::default() };
-    let (mut offset_end, mut stretch_end) = (0u32, None);
-    let mut record_last = 0u64;
-    for (offset, record) in entries {
-        let (offset, bits) = (u32::from(*offset), record.bits());
-        match message.counts.last_mut() {
-            Some(count) if offset == offset_end && stretch_end == Some(bits) => {
-                *count = count.saturating_add(1);
-            }
-            _ => {
-                message.gaps.push(offset.saturating_sub(offset_end));
-                message.counts.push(1);
-                message.record_steps.push(bits.wrapping_sub(record_last).cast_signed());
-                record_last = bits;
-            }
-        }
-        offset_end = offset.saturating_add(1);
-        // The next slot, unless the page has no more.
-        stretch_end = (record.slot() < u16::MAX).then(|| bits.saturating_add(1));
-    }
-    message
 }
 
 /// Ends as stretches of VIDs that follow each other.
@@ -557,41 +491,20 @@ fn decode_ended(message: &proto::VersionChunk) -> Result<Option<EndedChunk>, Fra
     Ok(Some(ended))
 }
 
-/// What is stored of one chunk: its number, its entries, and which of its rows have ended.
-type StoredChunk = (u64, OverlayChunk, Option<EndedChunk>);
-
-fn decode_entries(bytes: &[u8]) -> Result<StoredChunk, FrameError> {
+/// The number of a chunk, and which of its rows have ended.
+fn decode_chunk(bytes: &[u8]) -> Result<(u64, Option<EndedChunk>), FrameError> {
     let (_, payload) = CHUNK.open(bytes)?;
     let message =
         proto::VersionChunk::decode(payload).map_err(|error| CHUNK.malformed(error.to_string()))?;
-    let stretches = message.gaps.len();
-    if message.counts.len() != stretches || message.record_steps.len() != stretches {
-        return Err(CHUNK.malformed("its columns differ in length"));
+    if !message.version_gaps.is_empty() {
+        return Err(
+            CHUNK.malformed("it has places of later versions, which this build does not read")
+        );
     }
     if message.number > u64::MAX / CHUNK_VIDS {
         return Err(CHUNK.malformed(format!("chunk {} is past all VIDs", message.number)));
     }
-    let mut entries = OverlayChunk::new();
-    let (mut offset, mut bits) = (0u64, 0u64);
-    for ((gap, count), step) in message.gaps.iter().zip(&message.counts).zip(&message.record_steps)
-    {
-        offset = offset.saturating_add(u64::from(*gap));
-        bits = bits.wrapping_add(step.cast_unsigned());
-        let Some(first) = RecId::from_bits(bits) else {
-            return Err(CHUNK.malformed(format!("{bits:#x} is no place of a version")));
-        };
-        for step in 0..*count {
-            let place = u16::try_from(offset).ok();
-            let slot = u16::try_from(step).ok().and_then(|step| first.slot().checked_add(step));
-            let record = slot.and_then(|slot| RecId::new(first.segment(), first.page(), slot).ok());
-            let (Some(place), Some(record)) = (place, record) else {
-                return Err(CHUNK.malformed("a stretch leaves its chunk or its page"));
-            };
-            entries.insert(place, record);
-            offset = offset.saturating_add(1);
-        }
-    }
-    Ok((message.number, entries, decode_ended(&message)?))
+    Ok((message.number, decode_ended(&message)?))
 }
 
 mod prune;

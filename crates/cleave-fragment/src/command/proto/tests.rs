@@ -43,14 +43,8 @@ fn segment() -> SegmentRef {
 }
 
 fn every_request() -> Vec<Request> {
-    let columns = vec![
-        ColumnRef::User(0),
-        ColumnRef::User(u32::MAX),
-        ColumnRef::Vid,
-        ColumnRef::Commit,
-        ColumnRef::Predecessor,
-        ColumnRef::Tombstone,
-    ];
+    let columns =
+        vec![ColumnRef::User(0), ColumnRef::User(u32::MAX), ColumnRef::Vid, ColumnRef::Commit];
     let write = |start: u64, bytes: &'static [u8]| WriteItem {
         start: BlockAddress(start),
         payload: Payload::new(Bytes::from_static(bytes)),

@@ -15,7 +15,7 @@ use cleave_store::{
     ColumnRef, Encoding, OpenColumn, OverflowValues, PageColumns, PageRead, Pick, Projection,
     Snapshot, decode_batch, overflow_pages,
 };
-use datafusion_common::cast::{as_boolean_array, as_uint64_array};
+use datafusion_common::cast::as_uint64_array;
 use datafusion_common::{DataFusionError, Result, internal_err};
 
 use super::condition::Condition;
@@ -115,7 +115,7 @@ impl<'a> ScanPage<'a> {
     }
 
     /// The rows that `snapshot` sees; `None`: all of them. Which have ended comes with the page's place, which have
-    /// begun is asked of their commit numbers where the page was not named by a state; a tombstone is no row.
+    /// begun is asked of their commit numbers where the page was not named by a state.
     pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
         let row_count = self.row_count();
         let entry = |column| self.columns.header.entry(column);
@@ -135,13 +135,6 @@ impl<'a> ScanPage<'a> {
             }
             _ if snapshot.sees(self.read.segment.commit) => {}
             _ => visible = Some(BooleanBuffer::new_unset(row_count)),
-        }
-        if entry(ColumnRef::Tombstone)
-            .is_some_and(|entry| entry.encoding != Encoding::Constant || entry.base != 0)
-        {
-            let gone = self.version_column(ColumnRef::Tombstone)?;
-            let there = !&true_bits(as_boolean_array(&gone)?);
-            visible = Some(narrowed(visible, there));
         }
         Ok(visible)
     }

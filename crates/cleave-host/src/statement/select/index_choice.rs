@@ -44,7 +44,7 @@ use futures::future::try_join_all;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition};
-use crate::catalog::{DeviceId, TableState, TabletState};
+use crate::catalog::{DeviceId, TableState};
 use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
 use crate::settings::{Split, Stack, When};
@@ -179,11 +179,7 @@ async fn device_that_may(context: &StatementContext, input: &PlannedInput) -> Op
     let mut devices = devices.iter();
     let (Some(id), None) = (devices.next(), devices.next()) else { return None };
     let device = context.database().attached(*id).ok()?;
-    let in_order = |tablet: &Arc<TabletState>| tablet.version_map.overlay_count() == 0;
-    if context.settings().split_in_force() == Split::Host
-        || device.mode() == AttachMode::Embedded
-        || !input.table.tablets.iter().all(in_order)
-    {
+    if context.settings().split_in_force() == Split::Host || device.mode() == AttachMode::Embedded {
         return None;
     }
     let identity = device.identity().await.ok()?;

@@ -215,7 +215,7 @@ impl PlannedInput {
         };
         let left = self.tablets();
         let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
-            let tablet = self.table.tablets.get(*place).filter(|tablet| is_in_order(tablet))?;
+            let tablet = self.table.tablets.get(*place)?;
             Some(NarrowedPart {
                 segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
                 runs: runs.clone(),
@@ -232,7 +232,7 @@ impl PlannedInput {
     fn by_keys(&self, input: u32, index: &OfferedIndex, is_near: bool) -> Narrowing {
         let OfferedIndex { definition, rows_per_key, always } = index;
         let part = |place: usize| {
-            let tablet = self.table.tablets.get(place).filter(|tablet| is_in_order(tablet))?;
+            let tablet = self.table.tablets.get(place)?;
             let index = tablet.index(definition.id)?;
             let hot = tablet.indexed_heap().filter(|segment| segment.class == PageClass::HOT);
             Some(NarrowedPart {
@@ -395,11 +395,6 @@ impl PlannedInput {
 /// Slots of the rows of a page that have ended.
 fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> EndedRows {
     tablet.version_map.ended_rows(entry.vid_stretches())
-}
-
-/// Whether the pages of a tablet say where its rows are: where a row has a later version, they do not.
-fn is_in_order(tablet: &TabletState) -> bool {
-    tablet.version_map.overlay_count() == 0
 }
 
 /// Zone maps as the engine's pruning asks for them: one container a page.

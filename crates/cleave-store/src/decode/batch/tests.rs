@@ -124,8 +124,6 @@ fn version_columns_come_as_numbers() {
     let versions = Versions {
         vid: VidColumn::Each(vec![30, 10, 20]),
         commit: CommitColumn::Each(vec![5, 6, 6]),
-        predecessor: Some(vec![0, 1 << 40 | 7, 0]),
-        tombstone: Some(vec![false, false, true]),
     };
     let stored = stored(&schema, &batch, versions);
     let (wish, page) = read(&stored, all_columns(&schema));
@@ -133,12 +131,8 @@ fn version_columns_come_as_numbers() {
     let number = |at: usize| found.column(at).as_primitive::<UInt64Type>().values().to_vec();
     assert_eq!(number(1), [30, 10, 20]);
     assert_eq!(number(2), [5, 6, 6]);
-    assert_eq!(number(3), [0, 1 << 40 | 7, 0]);
-    let tombstones: Vec<bool> = found.column(4).as_boolean().values().iter().collect();
-    assert_eq!(tombstones, [false, false, true]);
     let row = decode_rows(&page, &wish, &[2], &everything(&schema), &none()).unwrap();
     assert_eq!(row.column(1).as_primitive::<UInt64Type>().value(0), 20);
-    assert!(row.column(4).as_boolean().value(0));
 }
 
 #[test]
@@ -151,15 +145,12 @@ fn versions_that_a_page_leaves_out_have_their_defaults() {
     let number = |at: usize| found.column(at).as_primitive::<UInt64Type>().values().to_vec();
     assert_eq!(number(1), [77, 78, 79, 80]);
     assert_eq!(number(2), [SEGMENT.commit; 4]);
-    assert_eq!(number(3), [0; 4]);
-    assert_eq!(found.column(4).as_boolean().true_count(), 0);
     let row = decode_rows(&page, &wish, &[3], &everything(&schema), &none()).unwrap();
     let opened = OpenedPage::open(&page, &wish).unwrap().unwrap();
     assert_eq!(opened.rows(&[3], &everything(&schema)).unwrap(), row);
     assert!(opened.rows(&[4], &everything(&schema)).is_err(), "there are four rows");
     assert_eq!(row.column(1).as_primitive::<UInt64Type>().value(0), 80);
     assert_eq!(row.column(2).as_primitive::<UInt64Type>().value(0), SEGMENT.commit);
-    assert_eq!(row.column(3).as_primitive::<UInt64Type>().value(0), 0);
 }
 
 #[test]

@@ -114,6 +114,20 @@ fn light_encodings_came_with_version_2() {
     assert_eq!(parse(&new.encode()).unwrap(), new);
 }
 
+/// What no reader would walk along any more must not be passed over.
+#[test]
+fn version_columns_of_chains_are_refused() {
+    for kind in [3, 4] {
+        let mut bytes = header().encode();
+        let last = bytes.len() - 40;
+        assert_eq!(bytes[last], 2, "the entry of commit numbers");
+        bytes[last] = kind;
+        let refused = parse(&bytes).unwrap_err();
+        assert!(matches!(refused, StoreError::Corrupt { .. }), "{refused}");
+        assert!(refused.to_string().contains("column"), "{refused}");
+    }
+}
+
 #[test]
 fn a_cut_header_is_an_error_at_every_length() {
     let bytes = header().encode();

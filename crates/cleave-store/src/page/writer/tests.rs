@@ -105,8 +105,6 @@ proptest! {
             let versions = Versions {
                 vid: VidColumn::Each(vids),
                 commit: CommitColumn::Each(vec![turn as u64 + 1; *count]),
-                predecessor: (turn % 3 == 1).then(|| vec![1 << 40; *count]),
-                tombstone: (turn % 4 == 2).then(|| vec![true; *count]),
             };
             let stored = Stored::place(&heap);
             let tail = stored.heap.last().map(|page| {
@@ -150,8 +148,6 @@ proptest! {
                 let number = |column: usize| found.column(column).as_primitive::<UInt64Type>().value(row);
                 prop_assert_eq!(number(3), at as u64 * 3 + turn as u64 * 1000);
                 prop_assert_eq!(number(4), turn as u64 + 1);
-                prop_assert_eq!(number(5) != 0, turn % 3 == 1);
-                prop_assert_eq!(found.column(6).as_boolean().value(row), turn % 4 == 2);
                 row += 1;
             }
         }
@@ -309,7 +305,7 @@ fn rows_of_another_type_or_number_are_refused() {
     let mismatch = |error: StoreError| matches!(error, StoreError::Mismatch { .. });
     assert!(mismatch(writer.push(&rows(&other, 2, 3, 0)).unwrap_err()));
     let batch = rows(&schema, 2, 3, 0);
-    let versions = Versions { tombstone: Some(vec![true]), ..Versions::loaded(0) };
+    let versions = Versions { commit: CommitColumn::Each(vec![1]), ..Versions::loaded(0) };
     assert!(mismatch(writer.push_versions(&batch, versions).unwrap_err()));
     let last = Versions::loaded(u64::MAX);
     assert!(matches!(

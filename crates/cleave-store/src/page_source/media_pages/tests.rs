@@ -54,7 +54,7 @@ fn only_header_and_asked_columns_are_read() {
     let chunk_blocks = 20_000_u64 * 8 / BLOCK + 1;
     for (columns, blocks) in [
         (vec![], 1),
-        (vec![ColumnRef::Vid, ColumnRef::Commit, ColumnRef::Tombstone], 1),
+        (vec![ColumnRef::Vid, ColumnRef::Commit], 1),
         (vec![ColumnRef::User(3)], 1 + chunk_blocks),
         (vec![ColumnRef::User(4), ColumnRef::User(1)], 1 + 2 * chunk_blocks),
         (vec![ColumnRef::User(2), ColumnRef::User(1), ColumnRef::User(2)], 1 + 2 * chunk_blocks),

@@ -7,36 +7,31 @@ use proptest::prelude::{Strategy, any, proptest};
 use proptest::{prop_assert, prop_assert_eq};
 use prost::Message;
 
-use super::{CHUNK, CHUNK_VIDS, VersionMap, VersionPlace, VersionRun};
+use super::{CHUNK, CHUNK_VIDS, VersionMap, VersionRun};
 use crate::frame::FrameError;
-use crate::ids::{RecId, SegmentId};
+use crate::ids::SegmentId;
 use crate::proto;
 
 fn run(vid_first: u64, vid_count: u64, segment: u32) -> VersionRun {
     VersionRun { vid_first, vid_count, segment: SegmentId(segment) }
 }
 
-fn record(segment: u32, page: u32, slot: u16) -> RecId {
-    RecId::new(SegmentId(segment), page, slot).unwrap()
-}
-
-/// Runs with gaps and overlay entries, some in stretches, as a map and as the plain truth.
-fn some_map() -> impl Strategy<Value = (VersionMap, BTreeMap<u64, VersionPlace>)> {
-    let runs = vec((0u64..3, 1u64..50, 1u32..4), 0..6);
-    let sets = vec((0u64..200_000, 1u64..40, 1u32..5, 0u32..3, any::<u16>()), 0..12);
-    (runs, sets).prop_map(|(runs, sets)| {
+/// Runs with gaps, and some ended rows in stretches, as a map and as the plain truth.
+fn some_map() -> impl Strategy<Value = (VersionMap, BTreeMap<u64, SegmentId>)> {
+    let runs = vec((0u64..3, 1u64..90_000, 1u32..4), 1..6);
+    let ends = vec((any::<u64>(), 1u64..40), 0..12);
+    (runs, ends).prop_map(|(runs, ends)| {
         let (mut map, mut plain, mut end) = (VersionMap::new(), BTreeMap::new(), 0);
         for (gap, count, segment) in runs {
             map.append_run(run(end + gap, count, segment)).unwrap();
-            let place = VersionPlace::Segment(SegmentId(segment));
-            plain.extend((end + gap..end + gap + count).map(|vid| (vid, place)));
+            plain.extend((end + gap..end + gap + count).map(|vid| (vid, SegmentId(segment))));
             end += gap + count;
         }
-        for (vid_first, count, segment, page, slot) in sets {
-            for step in 0..count {
-                let at = record(segment, page, slot.wrapping_add(u16::try_from(step).unwrap()));
-                map.set(vid_first + step, at);
-                plain.insert(vid_first + step, VersionPlace::Record(at));
+        for (vid_first, count) in ends {
+            for vid in (vid_first % end..end).take(usize::try_from(count).unwrap()) {
+                if plain.remove(&vid).is_some() {
+                    assert!(map.end(vid));
+                }
             }
         }
         (map, plain)
@@ -45,21 +40,11 @@ fn some_map() -> impl Strategy<Value = (VersionMap, BTreeMap<u64, VersionPlace>)
 
 proptest! {
     #[test]
-    fn look_ups_agree_with_a_plain_map((map, plain) in some_map(), other in vec(0u64..250_000, 20)) {
-        for vid in plain.keys().copied().chain(other).chain([u64::MAX]) {
+    fn look_ups_agree_with_a_plain_map((map, plain) in some_map(), other in vec(0u64..500_000, 200)) {
+        for vid in plain.keys().copied().step_by(97).chain(other).chain([u64::MAX]) {
             prop_assert_eq!(map.lookup(vid), plain.get(&vid).copied());
         }
-        prop_assert_eq!(map.vid_end(), plain.last_key_value().map_or(0, |(vid, _)| vid + 1));
-    }
-
-    #[test]
-    fn superseded_ranges_agree_with_a_plain_map(
-        (map, plain) in some_map(), from in 0u64..250_000, count in 0u64..150_000
-    ) {
-        let superseded = plain
-            .range(from..from + count)
-            .any(|(_, place)| matches!(place, VersionPlace::Record(_)));
-        prop_assert_eq!(map.superseded_in(from, count), superseded);
+        prop_assert_eq!(map.live_count(), plain.len() as u64);
     }
 
     #[test]
@@ -111,19 +96,41 @@ fn runs_that_overlap_or_are_no_range_are_refused() {
     assert_eq!(map.runs(), [run(5, 5, 1)]);
 }
 
+/// Two that reserved ranges end in any order, and one that never ends leaves a hole.
+#[test]
+fn reserved_ranges_come_in_any_order() {
+    let mut map = VersionMap::new();
+    map.append_run(run(0, 10, 1)).unwrap();
+    map.append_run(run(40, 10, 1)).unwrap();
+    assert!(map.is_ended(20), "nobody has begun it");
+    let before = map.clone();
+    map.insert_run(run(20, 10, 2)).unwrap();
+    map.insert_run(run(10, 5, 1)).unwrap();
+    map.insert_run(run(30, 10, 1)).unwrap();
+    map.insert_run(run(60, 5, 3)).unwrap();
+    assert_eq!(map.runs(), [run(0, 15, 1), run(20, 10, 2), run(30, 20, 1), run(60, 5, 3)]);
+    assert_eq!((map.lookup(25), map.lookup(17)), (Some(SegmentId(2)), None));
+    assert!(map.is_ended(17) && map.is_ended(55) && !map.is_ended(25));
+    assert!(before.is_ended(25), "a state does not change");
+    for refused in [run(14, 2, 9), run(17, 4, 9), run(17, 0, 9), run(22, 1, 9), run(0, 1, 9)] {
+        map.insert_run(refused).unwrap_err();
+    }
+    assert_eq!(VersionMap::decode(&map.encode()).unwrap(), map);
+}
+
 #[test]
 fn only_changed_chunks_are_dirty() {
     let mut map = VersionMap::new();
     map.append_run(run(0, 10 * CHUNK_VIDS, 1)).unwrap();
-    map.set(3 * CHUNK_VIDS, record(2, 0, 0));
-    map.set(5 * CHUNK_VIDS - 1, record(2, 0, 1));
+    map.end(3 * CHUNK_VIDS);
+    map.end(5 * CHUNK_VIDS - 1);
     map.mark_clean();
     let before = map.clone();
 
-    map.set(4 * CHUNK_VIDS, record(2, 0, 2));
+    map.end(4 * CHUNK_VIDS);
     assert_eq!(map.dirty_chunks().collect::<Vec<_>>(), [4]);
     assert!(!map.runs_dirty());
-    assert_eq!(before.lookup(4 * CHUNK_VIDS), Some(VersionPlace::Segment(SegmentId(1))));
+    assert_eq!(before.lookup(4 * CHUNK_VIDS), Some(SegmentId(1)));
 
     let unchanged = before.encode_chunk(3);
     let rewritten = map.encode_chunk(4);
@@ -133,23 +140,10 @@ fn only_changed_chunks_are_dirty() {
 }
 
 #[test]
-fn a_chunk_of_one_update_run_costs_one_entry() {
-    let mut map = VersionMap::new();
-    for vid in 0..5_000u16 {
-        map.set(u64::from(vid), record(9, 7, vid));
-    }
-    assert!(map.encode_chunk(0).len() < 80, "{} bytes", map.encode_chunk(0).len());
-    let mut full = VersionMap::new();
-    for vid in 0..=u16::MAX {
-        full.set(u64::from(vid), record(9, 7, vid));
-    }
-    assert_eq!(VersionMap::decode(&full.encode()).unwrap(), full);
-}
-
-#[test]
 fn a_chunk_that_comes_twice_is_refused() {
     let mut map = VersionMap::new();
-    map.set(1, record(1, 1, 1));
+    map.append_run(run(0, 5, 1)).unwrap();
+    map.end(1);
     let (runs, chunk) = (map.encode_runs(), map.encode_chunk(0));
     let refused = VersionMap::from_parts(&runs, [chunk.as_slice(), chunk.as_slice()]).unwrap_err();
     assert!(matches!(refused, FrameError::Malformed { .. }));
@@ -171,19 +165,28 @@ fn ended_rows_are_not_found_and_come_back_from_storage() {
     assert!(!map.end(70_000), "it has ended before");
     assert_eq!(map.ended_count(), 9);
     assert_eq!(map.lookup(70_000), None);
-    assert_eq!(map.lookup(70_002), Some(VersionPlace::Segment(SegmentId(1))));
+    assert_eq!(map.lookup(70_002), Some(SegmentId(1)));
     let within = |first, count| map.ended_in(first, count).collect::<Vec<_>>();
     assert_eq!(within(0, 200_000), ended);
     assert_eq!(within(64, 65_473), [64, 65_535, 65_536]);
     assert!(within(65_537, 4463).is_empty());
     assert_eq!(within(70_000, 1), [70_000]);
     assert!(within(70_000, 0).is_empty());
-    assert!(map.superseded_in(63, 1) && !map.superseded_in(65, 100));
     let again = VersionMap::decode(&map.encode()).unwrap();
     assert_eq!((again.ended_count(), &again), (9, &map));
     let mut shared = map.clone();
     shared.end(5);
     assert!(shared.is_ended(5) && !map.is_ended(5));
+}
+
+/// Field 2 of a chunk, with 3 and 4 beside it, were places of later versions.
+#[test]
+fn places_of_later_versions_are_refused_by_name() {
+    let message = proto::VersionChunk { version_gaps: vec![5], ..Default::default() };
+    let chunk = CHUNK.seal(&message.encode_to_vec());
+    let runs = VersionMap::new().encode_runs();
+    let refused = VersionMap::from_parts(&runs, [chunk.as_slice()]).unwrap_err();
+    assert!(refused.to_string().contains("places of later versions"), "{refused}");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use cleave_media::SplitMix64;
 
 use super::*;
-use crate::version::VersionPlace;
 
 #[test]
 fn what_has_ended_stays_so_however_it_is_pruned() {
@@ -48,7 +47,7 @@ fn what_has_ended_stays_so_however_it_is_pruned() {
             assert_eq!(map.ended_in(0, end).count() as u64, map.ended_count(), "seed {seed}");
             let mut gone = map.gone().into_iter().peekable();
             for vid in 0..end {
-                let place = live.get(&vid).map(|segment| VersionPlace::Segment(*segment));
+                let place = live.get(&vid).copied();
                 assert_eq!(map.lookup(vid), place, "seed {seed}, VID {vid}");
                 assert_eq!(map.is_ended(vid), place.is_none(), "seed {seed}, VID {vid}");
                 let _passed = gone.next_if(|(_, last)| *last <= vid);
