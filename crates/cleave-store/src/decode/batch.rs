@@ -1,7 +1,8 @@
 //! Chunks of one page in, a record batch out, with projection and selection applied.
 //!
 //! Invariants: a batch has one row for each slot (or each selected slot), in slot order; a user column that the
-//! page does not have, since it was added later, has the value that the projection says, or is NULL. Plain columns share the chunk's memory where nothing is selected.
+//! page does not have, since it was added later, has the value that the projection says, or is NULL. Plain columns
+//! share the chunk's memory where nothing is selected.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -6,9 +6,9 @@
 //!
 //! 1. A bulk load or an append adds a [`VersionRun`]: a range of VIDs whose rows lie in one segment, in VID order.
 //!    Millions of rows cost one run.
-//! 2. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit, kept by
-//!    chunks of [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::ended_rows`] tells a scan which rows of a
-//!    page it passes over.
+//! 2. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit, kept
+//!    by chunks of [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::ended_rows`] tells a scan which rows
+//!    of a page it passes over.
 //! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
 //!    an encoding of its own.
 //!
@@ -292,9 +292,9 @@ impl VersionMap {
         Ok(())
     }
 
-    /// Adds a run of VIDs that were reserved, into a hole or behind all others: whoever numbers rows in ranges may be done
-    /// later than who got a range behind them. The hole must be a range that nobody used; VIDs of pruned rows never come
-    /// back.
+    /// Adds a run of VIDs that were reserved, into a hole or behind all others: whoever numbers rows in ranges may be
+    /// done later than who got a range behind them. The hole must be a range that nobody used; VIDs of pruned rows
+    /// never come back.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for an empty run, one that overlaps another, or one past the end of all VIDs.
@@ -481,8 +481,8 @@ fn decode_ended(message: &proto::VersionChunk) -> Result<Option<EndedChunk>, Fra
     for (gap, count) in message.ended_gaps.iter().zip(&message.ended_counts) {
         let first = offset.saturating_add(u64::from(*gap));
         offset = first.saturating_add(u64::from(*count));
-        if offset > CHUNK_VIDS {
-            return Err(CHUNK.malformed("a stretch of ends leaves its chunk"));
+        if *count == 0 || offset > CHUNK_VIDS {
+            return Err(CHUNK.malformed("a stretch of ends is empty or leaves its chunk"));
         }
         (first..offset).filter_map(|place| u16::try_from(place).ok()).for_each(|place| {
             ended.set(place);

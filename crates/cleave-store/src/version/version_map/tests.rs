@@ -206,6 +206,8 @@ fn ends_beyond_their_chunk_are_refused() {
     assert!(chunk(&[65_535], &[2]).is_err());
     assert!(chunk(&[0, u32::MAX], &[u32::MAX, u32::MAX]).is_err());
     assert!(chunk(&[0, 1], &[1]).is_err());
+    // Nothing writes an empty stretch, and a chunk of only such would not come back as it was.
+    assert!(chunk(&[7], &[0]).is_err());
 }
 
 #[test]
