@@ -34,6 +34,7 @@ pub mod backup;
 pub mod buffer_pool;
 pub mod catalog;
 pub mod check;
+pub(crate) mod check_constraints;
 pub mod commitment;
 pub mod cooperative;
 pub mod copy;

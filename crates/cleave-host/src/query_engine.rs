@@ -35,6 +35,11 @@ impl QueryEngine {
         })
     }
 
+    /// What it plans over.
+    pub(crate) fn storage(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
     /// The last queries, what was predicted of them and what they cost.
     pub fn query_log(&self) -> &Arc<QueryLog> {
         &self.query_log

@@ -21,9 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cleave_txn::Record;
 
 use crate::catalog::CatalogState;
-use crate::catalog::sequence::{Sequence, step};
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::identifiers::unqualified;
+use crate::catalog::sequence::{NumberSource, Sequence, step};
+use crate::error::{Error, Fault, Result};
 use crate::log;
 use crate::storage_engine::Engine;
 
@@ -159,6 +158,12 @@ impl Sequences {
     }
 }
 
+impl NumberSource for Engine {
+    fn take(&self, sequence: &Arc<Sequence>, count: usize) -> Result<Vec<i64>> {
+        self.sequences().take(self, sequence, count)
+    }
+}
+
 impl Live {
     fn new(sequence: &Arc<Sequence>) -> Self {
         Self {
@@ -213,24 +218,4 @@ fn exhausted(sequence: &Sequence) -> Error {
         fault: Fault::SequenceLimit,
         position: None,
     }
-}
-
-/// The sequence that `written` names: `name`, `public.name` or `"Name"`.
-///
-/// # Errors
-/// [`Error::UnknownName`]; [`Error::Invalid`] for something else of that name.
-pub(crate) fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Arc<Sequence>> {
-    let name = unqualified(written).unwrap_or_else(|| written.to_owned());
-    if let Some(sequence) = state.sequences.get(&name) {
-        return Ok(sequence);
-    }
-    if state.is_name_taken(&name) {
-        return Err(Error::Invalid {
-            message: format!("\"{name}\" is not a sequence"),
-            fault: Fault::ObjectKind,
-            position: None,
-        });
-    }
-    let names = state.sequences.keys().map(String::as_str);
-    Err(Error::unknown(NameKind::Sequence, &name, names))
 }

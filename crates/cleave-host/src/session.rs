@@ -70,6 +70,7 @@ use std::time::Duration;
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_fragment::waiting;
+use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
@@ -82,6 +83,7 @@ pub use started::{ResultRows, Started};
 use crate::activity::Act;
 use crate::advisory_locks::AdvisoryLocks;
 use crate::catalog::rights::Privilege;
+use crate::catalog::sequence::NumberSource;
 use crate::catalog::{CatalogState, TableState};
 use crate::commitment::unless;
 use crate::database::Database;
@@ -91,13 +93,14 @@ use crate::error::{Error, NameKind, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::transaction::Began;
 use crate::settings::{Client, Settings, When};
+use crate::statement::conform::Conform;
 use crate::statement::hint::Hint;
 use crate::statement::moment::{Moment, Taker};
 use crate::statement::parse::Scope;
 use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
 use crate::storage_engine::patience::with_patience;
 use crate::storage_error::StorageError;
-use crate::write::load::{self, LoadCheck};
+use crate::write::load::{self, LoadCheck, RowChecks};
 use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
@@ -267,7 +270,7 @@ impl Session {
         let taker = Taker { role, is_owner, temporary };
         Moment::new(
             self.in_force().client.began.transaction_us,
-            &self.database,
+            Arc::clone(self.database.storage()) as Arc<dyn NumberSource>,
             state,
             values,
             taker,
@@ -330,8 +333,13 @@ impl Session {
         self.check_may(Privilege::Insert, table)?;
         self.prepare_load(schema.table_id).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
-        let within = (&moment, &check as &dyn LoadCheck);
-        let loaded = load::load(&self.database, &settings, table, batches, progress, within).await;
+        let made = |schema: &Arc<TableSchema>, batch: &RecordBatch| {
+            Conform::by_name(schema, &batch.schema(), moment.clone())?.rows(batch)
+        };
+        let checks: Arc<dyn RowChecks> = Arc::clone(self.database.queries()) as _;
+        let within = (checks, &check as &dyn LoadCheck);
+        let load = load::load(&self.database, &settings, table, batches, progress, &made, within);
+        let loaded = load.await;
         if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
             self.database.give_up_versions();
         }

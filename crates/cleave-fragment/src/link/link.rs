@@ -21,7 +21,9 @@ use tokio::sync::mpsc;
 
 use crate::command::message::RunEvent;
 use crate::command::slot::{SlotDecoder, batch_bytes};
-use crate::command::{Command, DeviceError, Execute, Reply, RunReport, Slot, SlotPayload};
+use crate::command::{
+    Command, DeviceError, DeviceErrorCause, Execute, Reply, RunReport, Slot, SlotPayload,
+};
 use crate::link::expected_rows::{check_columns, check_rows, with_nulls};
 use crate::link::metered::ByteCounters;
 use crate::link::token_bucket::RateCap;
@@ -269,6 +271,21 @@ impl LinkError {
     /// to one that answered.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Lost { .. } | Self::Connect { .. } | Self::HandshakeTimeout { .. })
+    }
+
+    /// Whether the device is there and will not run this fragment, for a reason that the host does not share.
+    pub fn is_refusal(&self) -> bool {
+        if matches!(self, Self::TooLarge { .. }) {
+            return true;
+        }
+        self.device_error().is_some_and(|error| {
+            matches!(
+                error.cause,
+                DeviceErrorCause::Refused
+                    | DeviceErrorCause::OutOfMemory
+                    | DeviceErrorCause::Unsupported
+            )
+        })
     }
 }
 

@@ -20,6 +20,7 @@
 pub mod autovacuum;
 pub mod comments;
 pub mod commit;
+pub(crate) mod compiled_checks;
 pub mod damage;
 pub mod division;
 pub(crate) mod held;

@@ -9,8 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use super::compiled_checks::CompiledChecks;
 use super::{CatalogState, TableState, proto};
-use crate::write::checks::CompiledChecks;
 
 /// The rules of one table.
 #[derive(Debug, Clone, Default)]

@@ -3,11 +3,14 @@
 //! Sequences share the namespace of tables and indexes, and the ids of tables. Invariant: the step is not 0, the limits
 //! are in order, and start and last value lie between them.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cleave_store::ColumnType;
 
-use super::proto;
+use super::{CatalogState, proto};
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::identifiers::unqualified;
 
 /// A sequence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,4 +143,33 @@ impl Sequence {
             shared: Arc::default(),
         })
     }
+}
+
+/// Who gives numbers of sequences.
+pub(crate) trait NumberSource: fmt::Debug + Send + Sync {
+    /// The next `count` numbers of `sequence`, which nobody else gets.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] behind the last one, and where nothing can be written; those of the log.
+    fn take(&self, sequence: &Arc<Sequence>, count: usize) -> Result<Vec<i64>>;
+}
+
+/// The sequence that `written` names: `name`, `public.name` or `"Name"`.
+///
+/// # Errors
+/// [`Error::UnknownName`]; [`Error::Invalid`] for something else of that name.
+pub(crate) fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Arc<Sequence>> {
+    let name = unqualified(written).unwrap_or_else(|| written.to_owned());
+    if let Some(sequence) = state.sequences.get(&name) {
+        return Ok(sequence);
+    }
+    if state.is_name_taken(&name) {
+        return Err(Error::Invalid {
+            message: format!("\"{name}\" is not a sequence"),
+            fault: Fault::ObjectKind,
+            position: None,
+        });
+    }
+    let names = state.sequences.keys().map(String::as_str);
+    Err(Error::unknown(NameKind::Sequence, &name, names))
 }

@@ -411,7 +411,7 @@ impl FragmentExec {
                 let run = Box::new(SharedRun::new(stream, feeding, helper.flatten(), clock));
                 Ok(Run::OnDevice { link, run, figures })
             }
-            Err(error) if is_refusal(&error) => {
+            Err(error) if error.is_refusal() => {
                 let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
                 self.run_on_host(prepared, part, task, figures)
             }
@@ -552,27 +552,12 @@ fn never_prepared() -> DataFusionError {
     DataFusionError::Internal("a fragment ran that was never made".to_owned())
 }
 
-/// Whether the device is there and will not run this fragment, for a reason that the host does not share.
-pub(crate) fn is_refusal(error: &LinkError) -> bool {
-    if matches!(error, LinkError::TooLarge { .. }) {
-        return true;
-    }
-    error.device_error().is_some_and(|error| {
-        matches!(
-            error.cause,
-            DeviceErrorCause::Refused
-                | DeviceErrorCause::OutOfMemory
-                | DeviceErrorCause::Unsupported
-        )
-    })
-}
-
 /// Whether the host may run all of a run's part instead, none of whose rows it was given: the device will not, or
 /// knows nothing of the run any more. Where its pages cannot be reached either, reading them says so.
 fn may_be_redone(error: &LinkError) -> bool {
     let is_unknown =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
-    is_refusal(error) || is_unknown || matches!(error, LinkError::Lost { .. })
+    error.is_refusal() || is_unknown || matches!(error, LinkError::Lost { .. })
 }
 
 /// The error as the host's own operators would have given it, where an expression is at fault.

@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, SelectItem, SetExpr, Visit, VisitMut, Visitor, VisitorMut,
 };
 
-use crate::statement::select::parsed;
+use crate::statement::parse::parse_query;
 
 /// What the rows are called while they are sorted: as nothing else is.
 const VALUES: &str = "__values";
@@ -41,7 +41,7 @@ pub(super) fn lower_row_of_values(expression: &mut Expr) {
             _ => None,
         })
         .collect();
-    let (Some(cells), Ok(mut query)) = (cells, parsed("SELECT 1".to_owned())) else { return };
+    let (Some(cells), Ok(mut query)) = (cells, parse_query("SELECT 1".to_owned())) else { return };
     let SetExpr::Select(select) = query.body.as_mut() else { return };
     let cells = cells.into_iter().zip(1..);
     select.projection =
@@ -86,7 +86,7 @@ fn selects(values: &ast::Values) -> Option<SetExpr> {
     let is_sorted = count > 1 && !needs.names_column;
     let mut all: Option<SetExpr> = None;
     for (number, row) in values.rows.iter().enumerate() {
-        let mut query = parsed("SELECT 1".to_owned()).ok()?;
+        let mut query = parse_query("SELECT 1".to_owned()).ok()?;
         let SetExpr::Select(select) = query.body.as_mut() else { return None };
         let place = Expr::value(ast::Value::Number(number.to_string(), false));
         let place = is_sorted.then(|| named(place, ROW.to_owned()));
@@ -113,7 +113,7 @@ fn selects(values: &ast::Values) -> Option<SetExpr> {
     let columns = (1..=width).map(|column| format!("column{column}"));
     let columns = columns.collect::<Vec<_>>().join(", ");
     let text = format!("SELECT {columns} FROM (SELECT 1) AS {VALUES} ORDER BY {ROW}");
-    let mut sorted = parsed(text).ok()?;
+    let mut sorted = parse_query(text).ok()?;
     let SetExpr::Select(select) = sorted.body.as_mut() else { return None };
     match &mut select.from.first_mut()?.relation {
         ast::TableFactor::Derived { subquery, .. } => *subquery.body = all,

@@ -33,13 +33,14 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::IndexShape;
 use crate::statement::Parameters;
 use crate::statement::alter::{Action, AlterTable, Key};
+use crate::statement::conform::Conform;
 use crate::statement::ddl::GivenSequence;
 use crate::statement::defaults::{check_default, default_array, is_volatile};
 use crate::statement::names::in_quotes;
+use crate::statement::parse::parse_query;
 use crate::statement::select::{self, Asked, ReadView};
 use crate::storage_error::StorageError;
 use crate::write::build_index::build_index_within;
-use crate::write::conform::Conform;
 
 /// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
 const VERSION_SHIFT: u32 = 12;
@@ -467,7 +468,7 @@ impl Session {
         rest: &str,
     ) -> Result<BoxStream<'static, Result<arrow::array::RecordBatch>>> {
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
-        let query = select::parsed(format!("{select} FROM {} {rest}", in_quotes(name)))?;
+        let query = parse_query(format!("{select} FROM {} {rest}", in_quotes(name)))?;
         let parameters = Parameters::default();
         let view = ReadView { state, target: None, reads: None };
         let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
@@ -496,8 +497,10 @@ impl Session {
             let batch = batch?;
             Conform::by_name(&fitted, &batch.schema(), moment.clone())?.rows(&batch)
         });
-        let (definition, _) =
-            definition.load(&self.shared_settings(), &schema, Vec::new(), rows.boxed()).await?;
+        let checks = Arc::clone(self.database.queries());
+        let (definition, _) = definition
+            .load(checks, &self.shared_settings(), &schema, (Vec::new(), rows.boxed()))
+            .await?;
         Ok(definition)
     }
 }

@@ -16,13 +16,13 @@ use super::definitions::Definition;
 use crate::catalog::index_definition::{IndexDefinition, chosen_name};
 use crate::catalog::rules::Check;
 use crate::catalog::{CatalogState, TableState};
+use crate::check_constraints::{check_rows, compile};
 use crate::error::{Error, Fault, NameKind, Result, Rule};
+use crate::statement::conform::Conform;
 use crate::statement::ddl::GivenCheck;
 use crate::statement::ddl::rules::mentioned;
 use crate::statement::names::{fold, in_quotes};
 use crate::statement::parse::parse_expression;
-use crate::write::checks::{check_rows, compile};
-use crate::write::conform::Conform;
 
 impl Session {
     /// `definition` with one check more on `table`, whose rows do not break it.

@@ -15,10 +15,10 @@ use super::modify::{beside_columns, defaults};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
 use crate::statement::Parameters;
+use crate::statement::assigned::check_set;
+use crate::statement::conform::Conform;
 use crate::statement::modify::{Modify, with_row_values};
 use crate::statement::select::{self, Asked, Measured, ReadView, RunningQuery, Target};
-use crate::write::assigned::check_set;
-use crate::write::conform::Conform;
 use crate::write::vid_set::VidSet;
 
 /// See the module's description.

@@ -12,13 +12,14 @@ use futures::stream;
 use super::foreign_key_rules::check_truncate;
 use super::{Outcome, Session};
 use crate::catalog::{TableState, TabletState};
+use crate::dialect::sql_type;
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
+use crate::statement::conform::Conform;
 use crate::statement::parse::{CreateTableAs, Define, Truncate};
 use crate::statement::placement::placement;
 use crate::statement::select::{self, Asked};
 use crate::statement::{CreateTable, Parameters};
-use crate::write::conform::Conform;
 
 impl Session {
     /// Runs a statement that defines something anew.
@@ -73,7 +74,9 @@ impl Session {
             }
         });
         let settings = self.shared_settings();
-        let loaded = definition.load(&settings, &schema, Vec::new(), rows.boxed()).await?;
+        let checks = Arc::clone(self.database.queries());
+        let loaded =
+            definition.load(checks, &settings, &schema, (Vec::new(), rows.boxed())).await?;
         let (definition, count) = loaded;
         self.end_definition(definition).await?;
         Ok(Outcome::done(format!("SELECT {count}")))
@@ -107,7 +110,7 @@ impl Session {
 /// [`Error::Unsupported`] for a type that no column has.
 pub(super) fn columns_of(schema: &Schema) -> Result<Vec<Column>> {
     let column = |(field, id): (&Arc<Field>, u32)| {
-        let column_type = select::sql_type(field.data_type()).ok_or_else(|| {
+        let column_type = sql_type(field.data_type()).ok_or_else(|| {
             Error::unsupported(format!("column \"{}\" of type {}", field.name(), field.data_type()))
         })?;
         Ok(Column {

@@ -45,6 +45,7 @@ use crate::catalog::{CatalogState, DeviceId, HeldSpace, Keep, TableState};
 use crate::database::Database;
 use crate::device::Claim;
 use crate::error::{Error, NameKind, Result};
+use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
 use crate::write::insert::{TableChange, apply};
@@ -378,12 +379,12 @@ impl Definition {
     /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
     pub(super) async fn load(
         self,
+        checks: Arc<QueryEngine>,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
-        first: Vec<RecordBatch>,
-        rest: BoxStream<'_, Result<RecordBatch>>,
+        (first, rest): (Vec<RecordBatch>, BoxStream<'_, Result<RecordBatch>>),
     ) -> Result<(Self, u64)> {
-        let mut load = BulkLoad::begin(self.transaction, settings, schema)?;
+        let mut load = BulkLoad::begin(self.transaction, settings, schema, Some(checks))?;
         load.push_all(first, rest).await?;
         let (transaction, count) = load.end().await?;
         Ok((Self { transaction, ..self }, count))
@@ -397,11 +398,12 @@ impl Definition {
     /// Those of `rows`; [`Error::DuplicateKey`]; those of the device.
     pub(super) async fn replace(
         self,
+        checks: Arc<QueryEngine>,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
         mut rows: BoxStream<'_, Result<Changed>>,
     ) -> Result<(Self, usize)> {
-        let mut load = BulkLoad::begin(self.transaction, settings, schema)?;
+        let mut load = BulkLoad::begin(self.transaction, settings, schema, Some(checks))?;
         let mut ended: BTreeMap<usize, VidSet> = BTreeMap::new();
         while let Some(changed) = rows.next().await {
             let pushed = changed.map(|Changed { place, vids, rows, .. }| {
@@ -600,7 +602,8 @@ impl Session {
             definition = moving.ok_or_else(Error::concurrent_update)?;
         }
         self.hold_targets(schema.table_id).await?;
-        let (definition, count) = definition.load(&settings, schema, first, rest).await?;
+        let checks = Arc::clone(self.database.queries());
+        let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
         let state = Arc::new(CatalogState::clone(&definition.transaction.next));
         let state = self.with_own_changes(&state).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };

@@ -2,9 +2,9 @@
 
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{Error, Fault, Result};
+use crate::statement::conform::Conform;
 use crate::statement::modify::Assignment;
 use crate::statement::parse::Overriding;
-use crate::write::conform::Conform;
 
 /// Refuses values for columns that are GENERATED ALWAYS, but for those of which `is_default` says, by their place in
 /// the input, that they are DEFAULT; under OVERRIDING USER VALUE no identity column has any.

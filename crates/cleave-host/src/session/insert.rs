@@ -23,6 +23,8 @@ use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
 use super::{Outcome, Session, identity};
 use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::assigned::check_inserted;
+use crate::statement::conform::{Conform, converted};
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::{over_target, returns_nested};
 use crate::statement::moment::Moment;
@@ -33,8 +35,6 @@ use crate::statement::upsert::ConflictAction;
 use crate::statement::{Insert, select};
 use crate::value::literal::Literal;
 use crate::value::{ColumnBuilder, value_text};
-use crate::write::assigned::check_inserted;
-use crate::write::conform::{Conform, converted};
 use crate::write::insert::{self, Gathered, TableChange, route};
 
 /// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
@@ -153,7 +153,14 @@ impl Session {
                 let settings = self.shared_settings();
                 Box::pin(self.prepare_load(schema.table_id)).await?;
                 let check = CheckedLoad { database: &self.database, settings: &settings };
-                let load = insert::load(&self.database, &settings, schema, (first, rest), &check);
+                let checks = Arc::clone(self.database.queries());
+                let load = insert::load(
+                    &self.database,
+                    &settings,
+                    schema,
+                    (first, rest),
+                    (checks, &check),
+                );
                 let loaded = Box::pin(load).await;
                 self.end_load(&loaded);
                 return loaded;

@@ -311,7 +311,9 @@ impl Session {
         let rows = stream::try_unfold(rows, |mut rows| async move {
             Ok(rows.next().await?.map(|changed| (changed, rows)))
         });
-        let (definition, count) = definition.replace(&settings, schema, rows.boxed()).await?;
+        let checks = Arc::clone(self.database.queries());
+        let (definition, count) =
+            definition.replace(checks, &settings, schema, rows.boxed()).await?;
         self.end_definition(definition).await?;
         Ok(Some(count))
     }

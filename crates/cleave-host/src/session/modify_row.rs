@@ -34,11 +34,11 @@ use crate::error::Result;
 use crate::point_path::{self, Found, FoundPlace, PreparedPoint, Sight};
 use crate::range_path;
 use crate::settings::When;
+use crate::statement::assigned::check_set;
+use crate::statement::conform::change_row;
 use crate::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use crate::statement::select::{Compiled, compile, is_plain_value};
 use crate::statement::{Parameter, Parameters};
-use crate::write::assigned::check_set;
-use crate::write::conform::change_row;
 use crate::write::insert::{TableChange, route};
 
 /// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.

@@ -35,6 +35,7 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
 use crate::range_path::RangeTemplate;
 use crate::settings::When;
+use crate::statement::conform::converted;
 use crate::statement::hint::Hint;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
@@ -44,7 +45,6 @@ use crate::statement::{
     parse_script,
 };
 use crate::value::{ColumnBuilder, value_text};
-use crate::write::conform::converted;
 
 /// Statements that a session may keep.
 const STATEMENT_COUNT_MAX: usize = 10_000;

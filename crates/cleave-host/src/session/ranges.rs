@@ -38,12 +38,12 @@ use crate::point_path::{FoundPlace, Sight};
 use crate::range_path::read::RangeRow;
 use crate::range_path::{RangeTemplate, Ranged, Reader, Window, run, sources::Sources};
 use crate::settings::{JoinMethod, JoinOrder, Stack, When};
+use crate::statement::assigned::check_set;
+use crate::statement::conform::Conform;
 use crate::statement::modify::{Action, Modify, TARGET, has_nested};
 use crate::statement::names::fold;
 use crate::statement::parameters;
 use crate::statement::{Parameter, Parameters};
-use crate::write::assigned::check_set;
-use crate::write::conform::Conform;
 use crate::write::insert::{TableChange, route};
 
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its

@@ -3,10 +3,10 @@
 
 use crate::catalog::index_definition::{IndexDefinition, chosen_name};
 use crate::catalog::rules::{Check, TableRules};
+use crate::check_constraints::compile;
 use crate::database::Database;
 use crate::error::{Error, NameKind, Result};
 use crate::statement::CreateTable;
-use crate::write::checks::compile;
 
 /// The rules of `create`, whose indexes are `indexes`.
 ///

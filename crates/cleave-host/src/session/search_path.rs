@@ -3,8 +3,8 @@
 
 use super::{Outcome, Session};
 use crate::error::{Error, Fault, Result};
+use crate::statement::catalog_tables::is_catalog_table;
 use crate::statement::parse::names_without_schema;
-use crate::statement::select::pg_catalog::shapes::is_catalog_table;
 
 impl Session {
     /// Fails where the statement `text` names what its search path does not find, before anything of it is done. What

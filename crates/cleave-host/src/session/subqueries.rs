@@ -33,12 +33,13 @@ use super::returning::Returning;
 use super::{Outcome, Session};
 use crate::catalog::CatalogState;
 use crate::delta::Live;
+use crate::dialect::sql_type;
 use crate::error::Result;
 use crate::point_path::Sight;
 use crate::range_path::template::{are_plain, with_no_columns};
 use crate::range_path::{self, Kept, RangeTemplate, Ranged, Reader, Window};
 use crate::statement::modify::{Modify, TARGET, has_nested, over_target, returns_nested};
-use crate::statement::select::{ResultNames, sql_type};
+use crate::statement::select::ResultNames;
 use crate::statement::{Parameter, Parameters};
 use taken_out::{Gives, TakenOut};
 

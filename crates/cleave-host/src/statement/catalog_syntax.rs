@@ -28,9 +28,10 @@ use datafusion::sql::sqlparser::ast::{
 
 use super::type_tree;
 use crate::dialect::query_names::item_name;
+use crate::statement::catalog_tables::{
+    CATALOG_SCHEMA, INFORMATION_SCHEMA, is_always_empty, is_catalog_table,
+};
 use crate::statement::names::fold;
-use crate::statement::select::pg_catalog::shapes::{is_always_empty, is_catalog_table};
-use crate::statement::select::pg_catalog::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 
 mod lists;
 mod shown;

@@ -23,8 +23,7 @@ use super::locked_parts::part_name;
 use super::modify::has_changes;
 use super::names::fold;
 use super::parameters::place_of;
-use super::parse::Statement;
-use super::select;
+use super::parse::{Statement, parse_query};
 use crate::error::{Error, Fault, Result};
 
 /// A statement behind WITH whose queries change rows.
@@ -83,10 +82,8 @@ pub(super) fn taken(
         let mut own = (*one.cte.query).clone();
         let mut around = one.needs.clone();
         if one.is_recursive {
-            own = *select::parsed(format!(
-                "SELECT * FROM {}",
-                ast::Ident::with_quote('"', &one.name)
-            ))?;
+            own =
+                *parse_query(format!("SELECT * FROM {}", ast::Ident::with_quote('"', &one.name)))?;
             around.insert(place);
         }
         let around = with_of(&with, &listed, &around, Some(place))?;
@@ -204,7 +201,7 @@ fn with_of(
                 return Err(Error::unsupported(what));
             }
             let rows = ast::Ident::with_quote('"', part_name(number));
-            cte.query = select::parsed(format!("SELECT * FROM {rows}"))?;
+            cte.query = parse_query(format!("SELECT * FROM {rows}"))?;
         }
         cte_tables.push(cte);
     }

@@ -25,10 +25,10 @@ use arrow::array::RecordBatch;
 use datafusion::sql::sqlparser::ast::{self, Expr, Visit, VisitMut, Visitor, VisitorMut};
 
 use super::locking::{HIDDEN, Locking, locking};
-use super::names::fold;
+use super::names::{called_in, fold};
 use super::parameters::{Parameter, parameter_type};
-use super::parse::Statement;
-use super::select;
+use super::parse::{Statement, parse_query};
+use crate::dialect::sql_type;
 use crate::error::{Error, Fault, Result};
 use crate::value::value_text;
 
@@ -133,7 +133,7 @@ pub(super) fn taken(
         return Ok(None);
     }
     let before = statement.clone();
-    let called = select::called_in(statement);
+    let called = called_in(statement);
     let mut take = Take { outermost, called, around: Vec::new(), parts: Vec::new() };
     match VisitMut::visit(statement, &mut take) {
         ControlFlow::Continue(()) => Ok(Some((before, take.parts))),
@@ -233,7 +233,7 @@ impl Take {
                 }
             }
         }
-        let own = select::called_in(part);
+        let own = called_in(part);
         let is_other = |table: &str| !own.contains(table) && self.called.contains(table);
         Visit::visit(part, &mut Names(&is_other)).is_break()
     }
@@ -267,7 +267,7 @@ impl VisitorMut for Take {
         self.around.pop();
         if self.around.len() >= self.outermost && !query.locks.is_empty() {
             let rows = format!("SELECT * FROM \"{}\"", rows_name(self.parts.len()));
-            let rows = match select::parsed(rows) {
+            let rows = match parse_query(rows) {
                 Ok(rows) => *rows,
                 Err(error) => return ControlFlow::Break(Box::new(error)),
             };
@@ -357,7 +357,7 @@ impl Put<'_> {
     /// A value as it is written; where there is no such row, NULL. None: one of its type cannot be.
     fn value(&self, rows: &RecordBatch, row: usize) -> Result<Option<Expr>> {
         let Some(column) = rows.columns().first() else { return Ok(None) };
-        let Some(column_type) = select::sql_type(column.data_type()) else { return Ok(None) };
+        let Some(column_type) = sql_type(column.data_type()) else { return Ok(None) };
         let text = match row < rows.num_rows() {
             true => value_text(&**column, row)?,
             false => None,

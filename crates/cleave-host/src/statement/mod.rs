@@ -6,15 +6,19 @@
 //! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
 //! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE
 //!    locks, [`locked_parts`] takes subqueries with it out of their statement, [`changing_with`] those of WITH that
-//!    change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have. [`alter`] says
-//!    what ALTER TABLE does.
-//! 5. [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT.
+//!    change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have, whose tables
+//!    [`catalog_tables`] lists. [`alter`] says what ALTER TABLE does.
+//! 5. [`conform`] makes rows fit a table's columns and refuses NULLs, [`assigned`] asks before whether their types can;
+//!    [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT, at a [`moment`].
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
 
 pub mod alter;
+pub(crate) mod assigned;
 pub(crate) mod catalog_syntax;
+pub(crate) mod catalog_tables;
 pub mod changing_with;
+pub(crate) mod conform;
 pub mod copy;
 pub mod ddl;
 pub mod defaults;

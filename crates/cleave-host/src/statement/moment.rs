@@ -8,13 +8,11 @@ use cleave_store::{Column, TableSchema};
 
 use crate::catalog::CatalogState;
 use crate::catalog::rights::{Object, Privilege};
-use crate::catalog::sequence::Sequence;
+use crate::catalog::sequence::{NumberSource, Sequence, named};
 use crate::error::{Error, Fault, Result, RoleFault};
-use crate::query_engine::QueryEngine;
 use crate::sequence_values::SequenceValues;
-use crate::sequences;
+use crate::statement::conform::converted;
 use crate::statement::defaults::{next_default, placeholder};
-use crate::write::conform::converted;
 
 /// The moment at which a statement runs.
 #[derive(Debug, Clone)]
@@ -39,7 +37,7 @@ enum Numbers {
 
 #[derive(Debug)]
 struct Source {
-    database: Arc<QueryEngine>,
+    numbers: Arc<dyn NumberSource>,
     state: Arc<CatalogState>,
     values: SequenceValues,
     taker: Taker,
@@ -66,13 +64,12 @@ impl Moment {
     /// That of a statement of the session that sees the sequences of `state`, and whose numbers are `values`.
     pub(crate) fn new(
         now_us: i64,
-        database: &Arc<QueryEngine>,
+        numbers: Arc<dyn NumberSource>,
         state: Arc<CatalogState>,
         values: &SequenceValues,
         taker: Taker,
     ) -> Self {
-        let (database, values) = (Arc::clone(database), values.clone());
-        let source = Source { database, state, values, taker };
+        let source = Source { numbers, state, values: values.clone(), taker };
         Self { now_us, numbers: Numbers::Now(Arc::new(source)), table: None }
     }
 
@@ -105,7 +102,7 @@ impl Moment {
                 });
             }
         };
-        let sequence = sequences::named(&source.state, name)?;
+        let sequence = named(&source.state, name)?;
         if !source.may_take(sequence, (self.table, column.id)) {
             return Err(Error::Invalid {
                 message: format!("permission denied for sequence {}", sequence.name),
@@ -113,7 +110,7 @@ impl Moment {
                 position: None,
             });
         }
-        let numbers = source.database.sequences().take(&source.database, sequence, count)?;
+        let numbers = source.numbers.take(sequence, count)?;
         if let Some(last) = numbers.last() {
             source.values.note(sequence.id, *last, true);
         }

@@ -5,7 +5,10 @@
 //! can be defined or written; a name may say so.
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
-use datafusion::sql::sqlparser::ast;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use datafusion::sql::sqlparser::tokenizer::Location;
 
 use crate::error::{Error, NameKind, Position, Result};
@@ -34,6 +37,39 @@ pub(crate) fn name_and_alias(
         | Factor::UNNEST { alias, .. }
         | Factor::NestedJoin { alias, .. } => Some((None, alias.as_ref())),
         _ => None,
+    }
+}
+
+/// What `part` of a statement calls its tables, and those of queries within it.
+pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
+    let mut tables = NamedTables::default();
+    let _: ControlFlow<()> = part.visit(&mut tables);
+    tables.called
+}
+
+/// The tables of a query and of those within it.
+#[derive(Default)]
+pub(crate) struct NamedTables {
+    /// What they are called.
+    pub(crate) called: BTreeSet<String>,
+    /// Names of those that are called otherwise, and how.
+    pub(crate) hidden: BTreeMap<String, String>,
+}
+
+impl Visitor for NamedTables {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
+        let Some((name, alias)) = name_and_alias(factor) else { return ControlFlow::Continue(()) };
+        let name = name.and_then(|name| name.0.last()?.as_ident());
+        match (name.map(fold), alias.map(|alias| fold(&alias.name))) {
+            (Some(name), Some(alias)) => {
+                self.hidden.insert(name, alias.clone());
+                self.called.insert(alias);
+            }
+            (name, alias) => self.called.extend(name.or(alias)),
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -68,7 +68,7 @@ pub use definitions::{CreateTableAs, CreateView, Define, Truncate};
 use dialect::BoundedPostgres;
 pub(crate) use dialect::read_text;
 pub use discard::Discard;
-pub(crate) use expression::parse_expression;
+pub(crate) use expression::{parse_expression, parse_query};
 pub use foreign_keys::SetConstraints;
 pub use insert::is_default;
 use insert::typed_insert;

@@ -22,7 +22,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::names::fold;
-use super::select::parsed;
+use super::parse::parse_query;
 use crate::error::Result;
 
 /// How the name of a mark begins, which is that of nothing else.
@@ -149,7 +149,7 @@ impl Marks {
             cte.query = match is_recursive {
                 true => around(recursive(cte)?, &mark)?,
                 false => around(
-                    std::mem::replace(&mut cte.query, parsed("SELECT 1".to_owned())?),
+                    std::mem::replace(&mut cte.query, parse_query("SELECT 1".to_owned())?),
                     &mark,
                 )?,
             };
@@ -160,7 +160,7 @@ impl Marks {
 
 /// `query` below its mark.
 fn around(query: Box<ast::Query>, mark: &Mark) -> Result<Box<ast::Query>> {
-    let mut around = parsed("SELECT * FROM (SELECT 1) AS mark".to_owned())?;
+    let mut around = parse_query("SELECT * FROM (SELECT 1) AS mark".to_owned())?;
     if let ast::SetExpr::Select(select) = around.body.as_mut()
         && let Some(from) = select.from.first_mut()
         && let ast::TableFactor::Derived { subquery, alias: Some(alias), .. } = &mut from.relation
@@ -173,7 +173,7 @@ fn around(query: Box<ast::Query>, mark: &Mark) -> Result<Box<ast::Query>> {
 
 /// The recursive query of `cte` with its name and columns, which `cte` no longer has of its own.
 fn recursive(cte: &mut ast::Cte) -> Result<Box<ast::Query>> {
-    let mut query = parsed("WITH RECURSIVE own AS (SELECT 1) SELECT * FROM own".to_owned())?;
+    let mut query = parse_query("WITH RECURSIVE own AS (SELECT 1) SELECT * FROM own".to_owned())?;
     if let ast::SetExpr::Select(select) = query.body.as_mut()
         && let Some(from) = select.from.first_mut()
         && let ast::TableFactor::Table { name, .. } = &mut from.relation
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn marked(text: &str) -> String {
-        let mut query = parsed(text.to_owned()).unwrap();
+        let mut query = parse_query(text.to_owned()).unwrap();
         mark_shared(&mut query).unwrap();
         query.to_string().replace('\u{1}', "^")
     }

@@ -32,7 +32,7 @@ use futures::stream::BoxStream;
 use super::begun::{Begun, byte_count};
 use super::compact::compact;
 use super::key_run::write_memtable;
-use super::load::{BulkLoad, LoadCheck, made_anew, segment_ref, target};
+use super::load::{BulkLoad, LoadCheck, RowChecks, made_anew, segment_ref, target};
 use super::merge_runs::RunMerger;
 use super::route::Router;
 use super::vid_set::VidSet;
@@ -124,11 +124,11 @@ pub(crate) async fn load(
     settings: &Arc<Settings>,
     schema: &Arc<TableSchema>,
     (first, rest): (Vec<RecordBatch>, BoxStream<'_, Result<RecordBatch>>),
-    check: &dyn LoadCheck,
+    (checks, check): (Arc<dyn RowChecks>, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(&schema.name).await?;
     let transaction = Transaction::begin(database).await?;
-    let mut load = BulkLoad::begin(transaction, settings, schema)?;
+    let mut load = BulkLoad::begin(transaction, settings, schema, Some(checks))?;
     load.push_all(first, rest).await?;
     load.commit(check).await
 }
@@ -214,7 +214,7 @@ pub(crate) async fn apply(
         let rows = change.rows.clone();
         return Append::new(transaction, settings, &change.schema, rows)?.run().await;
     }
-    let mut load = BulkLoad::begin(transaction, settings, &change.schema)?;
+    let mut load = BulkLoad::begin(transaction, settings, &change.schema, None)?;
     for rows in change.batches() {
         load.push(Ok(rows.clone())).await?;
     }

@@ -2,7 +2,7 @@
 //! nothing.
 //!
 //! ```text
-//!  batches ─▶ Conform ─▶ Router ─┬─▶ TabletLoad ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
+//!  batches ─▶ RowChecks ─▶ Router ─┬─▶ TabletLoad ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
 //!                                │               ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
 //!                                │               └─▶ … one for each index
 //!                                └─▶ … one for each tablet
@@ -30,9 +30,7 @@ use cleave_store::{
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::checks::check_rows;
 use super::compact::compact;
-use super::conform::Conform;
 use super::insert::with_ends;
 use super::route::Router;
 use super::unique::check_across;
@@ -42,11 +40,10 @@ use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::error::{Error, Fault, Result};
 use crate::index::TabletIndex;
 use crate::settings::Settings;
-use crate::statement::moment::Moment;
 use crate::storage_engine::Engine;
 use tablet_load::TabletLoad;
 
-/// Loads `batches` into `table`; see [`Session::load`](crate::Session::load).
+/// Loads `batches` into `table`, as rows that `made` makes of them for its schema; see [`Session::load`](crate::Session::load).
 ///
 /// # Errors
 /// As there.
@@ -56,22 +53,30 @@ pub(crate) async fn load(
     table: &str,
     mut batches: BoxStream<'_, Result<RecordBatch>>,
     progress: Option<&(dyn Fn(u64) + Send + Sync)>,
-    (moment, check): (&Moment, &dyn LoadCheck),
+    made: &(dyn Fn(&Arc<TableSchema>, &RecordBatch) -> Result<RecordBatch> + Send + Sync),
+    (checks, check): (Arc<dyn RowChecks>, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(table).await?;
     let transaction = Transaction::begin(database).await?;
     let schema = Arc::clone(&transaction.table(table)?.schema);
-    let mut load = BulkLoad::begin(transaction, settings, &schema)?;
+    let mut load = BulkLoad::begin(transaction, settings, &schema, Some(checks))?;
     while let Some(batch) = batches.next().await {
-        let conform = |batch: RecordBatch| {
-            Conform::by_name(&schema, &batch.schema(), moment.clone())?.rows(&batch)
-        };
-        load.push(batch.and_then(conform)).await?;
+        load.push(batch.and_then(|batch| made(&schema, &batch))).await?;
         if let Some(progress) = progress {
             progress(load.row_count());
         }
     }
     load.commit(check).await
+}
+
+/// Who knows what CHECK says of rows.
+#[async_trait]
+pub(crate) trait RowChecks: Send + Sync {
+    /// Refuses `rows` that `table` would store, if one breaks a check.
+    ///
+    /// # Errors
+    /// [`Error::Violation`]; what computing a check gives.
+    async fn check_rows(&self, table: &TableState, rows: &RecordBatch) -> Result<()>;
 }
 
 /// What is asked of the rows of a load beside what its table alone can tell: foreign keys.
@@ -90,13 +95,16 @@ pub(crate) struct BulkLoad {
     settings: Arc<Settings>,
     table: Arc<TableState>,
     router: Router,
+    /// None: its rows have been checked.
+    checks: Option<Arc<dyn RowChecks>>,
     /// By place of the tablet, of those that got rows.
     tablets: Vec<Option<TabletLoad>>,
     row_count: u64,
 }
 
 impl BulkLoad {
-    /// Begins to load into `table`, of which `schema` is what the rows were made for.
+    /// Begins to load into `table`, of which `schema` is what the rows were made for. No `checks`: they have been
+    /// checked.
     ///
     /// # Errors
     /// [`Error::Invalid`] where the table is another one by now.
@@ -104,12 +112,13 @@ impl BulkLoad {
         transaction: Transaction,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
+        checks: Option<Arc<dyn RowChecks>>,
     ) -> Result<Self> {
         let table = target(&transaction, schema)?;
         let router = Router::new(&table)?;
         let tablets = table.tablets.iter().map(|_| None).collect();
         let settings = Arc::clone(settings);
-        Ok(Self { transaction, settings, table, router, tablets, row_count: 0 })
+        Ok(Self { transaction, settings, table, router, checks, tablets, row_count: 0 })
     }
 
     /// Rows taken so far.
@@ -151,7 +160,9 @@ impl BulkLoad {
     }
 
     async fn give(&mut self, rows: RecordBatch) -> Result<()> {
-        check_rows(self.transaction.database(), &self.table, [&rows]).await?;
+        if let Some(checks) = &self.checks {
+            checks.check_rows(&self.table, &rows).await?;
+        }
         let row_count = rows.num_rows() as u64;
         for (place, rows) in self.router.route(rows)? {
             if rows.num_rows() > 0 {

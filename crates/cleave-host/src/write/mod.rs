@@ -6,7 +6,7 @@
 //!                                 └─▶ SegmentSink ─▶ device
 //! ```
 //!
-//! 1. [`conform`] makes rows fit the table's columns and refuses NULLs; [`checks`] asks what CHECK says of them.
+//! 1. Rows come as the table [stores them](crate::statement::conform); [`load::RowChecks`] asks what CHECK says of those that are loaded.
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
 //! 3. [`route`] says which tablet each row goes to, [`unique`] checks keys of which no tablet knows all.
 //! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are
@@ -14,12 +14,9 @@
 //!    by [`vacuum`]: both are fragments that write ([`writing_fragment`]).
 //! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
 
-pub(crate) mod assigned;
 pub(crate) mod begun;
 pub(crate) mod build_index;
-pub(crate) mod checks;
 pub(crate) mod compact;
-pub(crate) mod conform;
 pub(crate) mod insert;
 pub(crate) mod key_run;
 pub(crate) mod load;

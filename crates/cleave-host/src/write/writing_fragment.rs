@@ -30,7 +30,6 @@ use tokio::sync::Mutex;
 
 use super::key_run::AHEAD_BLOCKS;
 use super::segment_sink::SegmentSink;
-use crate::cooperative::fragment_exec::is_refusal;
 use crate::device::{Claim, DISK_FULL, Device, Written};
 use crate::error::{Error, Result};
 use crate::settings::{Settings, Split, Stack};
@@ -127,7 +126,7 @@ impl WritingFragment {
                     claim.give_back(reserved);
                     return Ok(None);
                 }
-                _ if is_refusal(&error) => {
+                _ if error.is_refusal() => {
                     claim.give_back(reserved);
                     return Ok(None);
                 }

@@ -57,13 +57,13 @@ const MODULES: &[(&str, &str)] = &[
     ("statistics", "engine"),
     ("versions", "engine"),
     ("write", "engine"),
+    ("check_constraints", "query"),
     ("cooperative", "query"),
     ("engine", "query"),
     ("point_path", "query"),
     ("query_engine", "query"),
     ("query_log", "query"),
     ("range_path", "query"),
-    ("statement::moment", "query"),
     ("statement::select", "query"),
     ("statistics::analyze", "query"),
     ("statistics::listing", "query"),
@@ -77,7 +77,6 @@ const MODULES: &[(&str, &str)] = &[
     ("database", "session"),
     ("login", "session"),
     ("session", "session"),
-    ("statement::select::pg_catalog", "session"),
 ];
 
 #[test]

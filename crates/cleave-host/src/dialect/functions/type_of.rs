@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::utils::take_function_args;
 use datafusion::logical_expr::ScalarUDF;
 
-use crate::statement::select::sql_type;
+use crate::dialect::sql_type;
 
 pub(super) fn pg_typeof() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| (given.len() == 1).then(|| given.to_vec());

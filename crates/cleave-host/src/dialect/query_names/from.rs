@@ -8,6 +8,7 @@ use super::{Column, Role, Walk};
 use crate::error::{Error, Fault, Result};
 use crate::identifiers::shown_name;
 use crate::statement::names::fold;
+use crate::statement::parse::parse_query;
 
 /// Functions of FROM that give one column, which is called as they are.
 const OF_ONE_COLUMN: [&str; 4] =
@@ -210,7 +211,7 @@ fn called(name: Ident) -> TableAlias {
 
 /// `(SELECT * FROM joined) AS alias`.
 fn derived(joined: &ast::TableWithJoins, alias: Option<&TableAlias>) -> Option<TableFactor> {
-    let mut query = crate::statement::select::parsed("SELECT * FROM t".to_owned()).ok()?;
+    let mut query = parse_query("SELECT * FROM t".to_owned()).ok()?;
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     select.from = vec![joined.clone()];
     let alias = alias.cloned();

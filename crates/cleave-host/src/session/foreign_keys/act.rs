@@ -21,6 +21,7 @@ use crate::range_path::RangeTemplate;
 use crate::statement::modify::Modify;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::parameter_type;
+use crate::statement::parse::parse_query;
 use crate::statement::select::{self, Asked};
 use crate::statement::{Parameter, Parameters, Statement, parse_script};
 use crate::write::insert::TableChange;
@@ -249,7 +250,7 @@ impl Session {
                 }
             }
             let (view, _) = self.newest_view().await?;
-            let query = select::parsed(text)?;
+            let query = parse_query(text)?;
             let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
             let mut running =
                 Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
@@ -278,7 +279,7 @@ impl Session {
             &asked,
             |template| template.holds(&live.state),
             || {
-                let query = select::parsed(text.to_owned()).ok()?;
+                let query = parse_query(text.to_owned()).ok()?;
                 RangeTemplate::of(&query, &asked.1, &live.state, false).map(Arc::new)
             },
         );

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::settings::Settings;
 use crate::statement::Parameters;
 use crate::statement::names::in_quotes;
+use crate::statement::parse::parse_query;
 use crate::statement::select::{self, Asked, ReadView};
 use crate::write::load::LoadCheck;
 
@@ -78,7 +79,7 @@ pub(in crate::session) async fn check_all(
         }
     }
     for text in broken(reference) {
-        let query = select::parsed(text)?;
+        let query = parse_query(text)?;
         let parameters = Parameters::default();
         let asked = Asked { query: &query, parameters: &parameters, view: Some(view) };
         let mut running = Box::pin(select::run_query(database, settings, asked)).await?;

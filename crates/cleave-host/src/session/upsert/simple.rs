@@ -15,11 +15,11 @@ use datafusion::sql::sqlparser::ast;
 use super::super::insert::{Constant, append, constant};
 use crate::error::Result;
 use crate::statement::Parameters;
+use crate::statement::conform::converted;
 use crate::statement::modify::Assignment;
 use crate::statement::names::fold;
 use crate::statement::parameters::place_of;
 use crate::value::ColumnBuilder;
-use crate::write::conform::converted;
 
 /// Pairs of rows: those that are there, those that were to be inserted, and what the statement calls the first.
 pub(super) struct Pairs<'a> {

@@ -7,8 +7,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use super::{catalog_table, null};
+use crate::statement::catalog_tables::numbers::number_of_catalog;
+use crate::statement::catalog_tables::{CATALOG_SCHEMA, columns};
 use crate::statement::names::fold;
-use crate::statement::select::pg_catalog::{CATALOG_SCHEMA, columns, numbers::number_of_catalog};
 
 const COLUMN: &str = "tableoid";
 

@@ -25,9 +25,8 @@ use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, VisitMut, VisitorM
 use super::{Modify, over_target};
 use crate::dialect::query_names::item_name;
 use crate::error::{Error, Result};
-use crate::statement::names::fold;
+use crate::statement::names::{called_in, fold};
 use crate::statement::parse::refuse_in_query;
-use crate::statement::select::called_in;
 
 /// How the names begin of what is listed beside the table's columns.
 const BESIDE: &str = "\u{1}beside";

@@ -21,8 +21,7 @@ use super::Assignment;
 use crate::error::{Error, Fault, Result};
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
-use crate::statement::parse::is_default;
-use crate::statement::select;
+use crate::statement::parse::{is_default, parse_query};
 
 /// A value of a row that a query gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub(super) fn row_of(names: Vec<ast::ObjectName>, value: Expr, row: usize) -> Re
         Expr::Tuple(values) if matches!(values.first(), Some(Expr::Function(own)) if is_called(own, "values")) =>
         {
             let rows: Vec<String> = values.iter().map(ToString::to_string).collect();
-            let query = select::parsed(rows.join(", "))?;
+            let query = parse_query(rows.join(", "))?;
             return row_of(names, Expr::Subquery(query), row);
         }
         Expr::Tuple(values) => values,
@@ -159,7 +158,7 @@ fn as_row(query: &mut ast::Query, count: usize) -> Result<()> {
     let names: Vec<String> = (0..count).map(|place| format!("\"c{place}\"")).collect();
     let names = names.join(", ");
     let text = format!("SELECT struct({names}) FROM (SELECT 1) AS \"row\" ({names})");
-    let mut around = *select::parsed(text)?;
+    let mut around = *parse_query(text)?;
     if let SetExpr::Select(select) = &mut *around.body
         && let Some(ast::TableFactor::Derived { subquery, .. }) =
             select.from.first_mut().map(|from| &mut from.relation)

@@ -1,4 +1,5 @@
-//! An expression by itself: the text that the catalog keeps of a default or a check in, its tree out.
+//! An expression or a query by itself: the text that the catalog keeps of a default, a check or a view in, its tree out.
+//! So are queries read that Cleave writes itself.
 
 use datafusion::sql::sqlparser::ast;
 
@@ -13,6 +14,18 @@ use crate::error::{Error, Result};
 pub(crate) fn parse_expression(text: &str) -> Result<ast::Expr> {
     let mut read = read_text(text, |parser| parser.parse_expr()).map_err(|error| {
         Error::Syntax { message: error.to_string(), near: Some(text.to_owned()), position: None }
+    })?;
+    flatten(&mut read)?;
+    Ok(read)
+}
+
+/// Reads a query.
+///
+/// # Errors
+/// [`Error::Syntax`].
+pub(crate) fn parse_query(text: String) -> Result<Box<ast::Query>> {
+    let mut read = read_text(&text, |parser| parser.parse_query()).map_err(|error| {
+        Error::Syntax { message: error.to_string(), near: Some(text), position: None }
     })?;
     flatten(&mut read)?;
     Ok(read)

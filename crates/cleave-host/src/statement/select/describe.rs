@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use cleave_store::{ColumnType, TableSchema};
-use datafusion::arrow::datatypes::{DataType, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::placed::placed;
 use super::{Bound, ReadView, bind, small_query};
-use crate::dialect::column_type_of;
+use crate::dialect::sql_type;
 use crate::engine::planning;
 use crate::error::{Error, Fault, Result};
 use crate::query_engine::QueryEngine;
@@ -143,18 +143,6 @@ fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
         })
     })?;
     Ok(())
-}
-
-/// The type of a column with values of this type; None: there is none.
-pub(crate) fn sql_type(data_type: &DataType) -> Option<ColumnType> {
-    match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(ColumnType::Text),
-        DataType::Int8 => Some(ColumnType::SmallInt),
-        other if other.is_unsigned_integer() => Some(ColumnType::BigInt),
-        DataType::Timestamp(_, None) => Some(ColumnType::Timestamp),
-        DataType::Timestamp(..) => Some(ColumnType::TimestampTz),
-        other => column_type_of(other),
-    }
 }
 
 /// Tells the parameters that are whole columns of the result.

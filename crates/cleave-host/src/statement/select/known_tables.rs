@@ -3,10 +3,11 @@
 use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
-use super::{pg_catalog, sequence_rows, table_provider};
+use super::{sequence_rows, table_provider};
 use crate::catalog::CatalogState;
 use crate::catalog::view::{MadeOf, ViewState};
 use crate::dialect::query_names::KnownTables;
+use crate::statement::catalog_tables;
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
 use crate::statement::names::fold;
@@ -45,7 +46,7 @@ fn columns(
     let (name, schema) = (parts.next()?, parts.next());
     match schema.as_deref() {
         None | Some(table_provider::SCHEMA) => own(&name),
-        Some(schema) => pg_catalog::columns(schema, &name),
+        Some(schema) => catalog_tables::columns(schema, &name),
     }
 }
 

@@ -3,17 +3,16 @@
 //!
 //! Source: PostgreSQL, `parser/parse_relation.c`, `errorMissingRTE`.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 
 use crate::error::{Error, Fault, NameKind};
-use crate::statement::names::{fold, name_and_alias};
+use crate::statement::names::{NamedTables, fold};
 
 /// `error`, which binding `query` gave, or what it comes from: the table of a column that is not in it.
 pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
-    let mut tables = Tables::default();
+    let mut tables = NamedTables::default();
     let _: ControlFlow<()> = query.visit(&mut tables);
     let table = match &error {
         Error::UnknownName { kind: NameKind::Column, name, of: None, .. } => {
@@ -41,8 +40,8 @@ pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
 }
 
 /// A table that ORDER BY of `query` names a column of, and that none of `tables` is.
-fn ordered_by(query: &ast::Query, tables: &Tables) -> Option<String> {
-    struct Names<'a>(&'a Tables);
+fn ordered_by(query: &ast::Query, tables: &NamedTables) -> Option<String> {
+    struct Names<'a>(&'a NamedTables);
     impl Visitor for Names<'_> {
         type Break = String;
 
@@ -59,37 +58,4 @@ fn ordered_by(query: &ast::Query, tables: &Tables) -> Option<String> {
         }
     }
     query.order_by.as_ref()?.visit(&mut Names(tables)).break_value()
-}
-
-/// What `part` of a statement calls its tables, and those of queries within it.
-pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
-    let mut tables = Tables::default();
-    let _: ControlFlow<()> = part.visit(&mut tables);
-    tables.called
-}
-
-/// The tables of a query and of those within it.
-#[derive(Default)]
-struct Tables {
-    /// What they are called.
-    called: BTreeSet<String>,
-    /// Names of those that are called otherwise, and how.
-    hidden: BTreeMap<String, String>,
-}
-
-impl Visitor for Tables {
-    type Break = ();
-
-    fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
-        let Some((name, alias)) = name_and_alias(factor) else { return ControlFlow::Continue(()) };
-        let name = name.and_then(|name| name.0.last()?.as_ident());
-        match (name.map(fold), alias.map(|alias| fold(&alias.name))) {
-            (Some(name), Some(alias)) => {
-                self.hidden.insert(name, alias.clone());
-                self.called.insert(alias);
-            }
-            (name, alias) => self.called.extend(name.or(alias)),
-        }
-        ControlFlow::Continue(())
-    }
 }

@@ -72,11 +72,10 @@ mod views;
 mod with_parts;
 mod with_scan_exec;
 
-pub(crate) use describe::{Described, all_known, describe, describe_over, sql_type};
+pub(crate) use describe::{Described, all_known, describe, describe_over};
 pub(crate) use explain::Measured;
 pub use explain::{explain, explain_look_up};
 pub use index_choice::IndexChoice;
-pub(crate) use missing_table::called_in;
 pub use order_and_split::{ComparedOrders, PricedOrder};
 pub(crate) use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};
 pub use pack_group_keys::PackGroupKeys;
@@ -94,16 +93,16 @@ use crate::error::{Error, NameKind, Result};
 use crate::query_engine::QueryEngine;
 use crate::query_log::{OpenRecord, QueryEnd};
 use crate::settings::Settings;
+use crate::statement::catalog_tables;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
-use crate::statement::parse::{flatten, read_text};
+use crate::statement::parse::parse_query;
 use crate::statement::shared_with::mark_shared;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning};
-pub(crate) use pg_catalog::sequence_of_number;
 use placed::placed;
 pub(crate) use result_names::ResultNames;
 pub(crate) use sequence_functions::sequence_number;
@@ -449,7 +448,7 @@ pub(crate) fn table_query(
 ) -> Result<Box<ast::Query>> {
     let list = columns.iter().map(|column| in_quotes(column)).collect::<Vec<_>>().join(", ");
     let list = function.map_or(list.clone(), |function| format!("{function}({list})"));
-    parsed(format!("SELECT {list} FROM {}", in_quotes(table)))
+    parse_query(format!("SELECT {list} FROM {}", in_quotes(table)))
 }
 
 /// `SELECT value`, of a value that needs no table.
@@ -458,19 +457,7 @@ pub(crate) fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
     if has_query.is_break() {
         return Err(Error::unsupported("a subquery among the values of EXECUTE"));
     }
-    parsed(format!("SELECT {value}"))
-}
-
-/// The query that `text` is.
-///
-/// # Errors
-/// [`Error::Syntax`].
-pub(crate) fn parsed(text: String) -> Result<Box<ast::Query>> {
-    let mut parsed = read_text(&text, |parser| parser.parse_query()).map_err(|error| {
-        Error::Syntax { message: error.to_string(), near: Some(text), position: None }
-    })?;
-    flatten(&mut parsed)?;
-    Ok(parsed)
+    parse_query(format!("SELECT {value}"))
 }
 
 /// Stops at the first query within `value`.
@@ -505,15 +492,17 @@ fn named_tables(
                 views::note_tables(context, reference.table(), &mut tables)?;
             }
             Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
-            Some(schema @ (pg_catalog::CATALOG_SCHEMA | pg_catalog::INFORMATION_SCHEMA)) => {
-                pg_catalog::check_table(schema, reference.table())?;
+            Some(
+                schema @ (catalog_tables::CATALOG_SCHEMA | catalog_tables::INFORMATION_SCHEMA),
+            ) => {
+                catalog_tables::check_table(schema, reference.table())?;
             }
             Some(schema) => {
                 let schemas = [
                     table_provider::SCHEMA,
                     own_tables::SCHEMA,
-                    pg_catalog::CATALOG_SCHEMA,
-                    pg_catalog::INFORMATION_SCHEMA,
+                    catalog_tables::CATALOG_SCHEMA,
+                    catalog_tables::INFORMATION_SCHEMA,
                 ];
                 return Err(Error::unknown(NameKind::Schema, schema, schemas));
             }

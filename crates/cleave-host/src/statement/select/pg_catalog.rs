@@ -6,7 +6,7 @@
 //!                                        └▶ functions that look a number up (functions)
 //! ```
 //!
-//! 1. [`shapes`] lists the tables and their columns. Most of what PostgreSQL has cannot exist here (policies, triggers,
+//! 1. [`catalog_tables`] lists the tables and their columns. Most of what PostgreSQL has cannot exist here (policies, triggers,
 //!    …): those tables are there and always empty.
 //! 2. [`rows`] and [`information`] fill the others from the catalog.
 //! 3. [`functions`] are those that clients call with numbers out of these tables.
@@ -28,7 +28,7 @@ use datafusion::error::Result;
 
 use super::statement_context::StatementContext;
 use crate::catalog::sequence::Sequence;
-use crate::error::{self, Error, NameKind};
+use crate::statement::catalog_tables::{self, CATALOG_SCHEMA};
 
 mod activity;
 mod comments;
@@ -37,20 +37,16 @@ mod dependencies;
 pub(crate) mod functions;
 mod information;
 mod locks;
-pub(crate) mod numbers;
 mod privileges;
 mod roles;
 mod rows;
 mod sequences;
-pub(crate) mod shapes;
 mod sizes;
 mod table_statistics;
 mod view;
 
 pub(super) use activity::may_stop;
 pub(crate) use comments::{comment_subject, known_subjects};
-pub(crate) use sequences::sequence_of_number;
-pub(crate) use shapes::{CATALOG_SCHEMA, INFORMATION_SCHEMA, columns};
 use view::View;
 
 /// One of the two schemas as one statement sees it.
@@ -72,23 +68,15 @@ pub(super) fn view(context: &StatementContext) -> View {
     View::new(context.state(), &newest, &context.settings().client)
 }
 
-/// Names a table that the schema does not have, with the nearest that it has.
-pub(super) fn check_table(schema: &str, name: &str) -> error::Result<()> {
-    let names = || shapes::tables(schema).map(|shape| shape.name);
-    match names().any(|known| known == name) {
-        true => Ok(()),
-        false => Err(Error::unknown(NameKind::Table, name, names())),
-    }
-}
-
 #[async_trait]
 impl SchemaProvider for CatalogTables {
     fn table_names(&self) -> Vec<String> {
-        shapes::tables(self.schema).map(|shape| shape.name.to_owned()).collect()
+        catalog_tables::tables(self.schema).map(|shape| shape.name.to_owned()).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let Some(shape) = shapes::tables(self.schema).find(|shape| shape.name == name) else {
+        let Some(shape) = catalog_tables::tables(self.schema).find(|shape| shape.name == name)
+        else {
             return Ok(None);
         };
         let view = view(&self.context);
@@ -120,6 +108,6 @@ impl SchemaProvider for CatalogTables {
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        shapes::tables(self.schema).any(|shape| shape.name == name)
+        catalog_tables::tables(self.schema).any(|shape| shape.name == name)
     }
 }

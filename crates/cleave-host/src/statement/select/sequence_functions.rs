@@ -17,12 +17,12 @@ use datafusion::logical_expr::{
 };
 use datafusion::sql::sqlparser::ast;
 
-use super::pg_catalog::sequence_of_number;
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
 use crate::catalog::sequence::Sequence;
+use crate::catalog::sequence::named;
 use crate::error::Error;
-use crate::sequences::named;
+use crate::statement::catalog_tables::numbers::sequence_of_number;
 
 const NAMES: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
 

@@ -23,13 +23,14 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::own_tables::{self, OwnTables};
-use super::pg_catalog::{CATALOG_SCHEMA, CatalogTables, INFORMATION_SCHEMA};
+use super::pg_catalog::CatalogTables;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, sequence_rows, tablet_choice, views};
 use crate::catalog::TableState;
 use crate::catalog::view::{MadeOf, ViewState};
 pub(super) use crate::identifiers::CATALOG;
+use crate::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
 use crate::statement::locking::target_of;
 use crate::statement::modify::{TARGET, VID};
 pub(super) use crate::statement::names::SCHEMA;

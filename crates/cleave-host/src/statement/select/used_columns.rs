@@ -16,12 +16,13 @@ use datafusion::error::Result as EngineResult;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 use super::views::source_names;
-use super::{ReadView, bind, parsed};
+use super::{ReadView, bind};
 use crate::catalog::view::ViewState;
 use crate::error::Result;
 use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::locked_parts::GivenRows;
+use crate::statement::parse::parse_query;
 
 /// Whether the query of `view`, bound to what `state` has, speaks of `column` of the table `table`.
 ///
@@ -74,7 +75,7 @@ async fn bound(
     (database, settings, state): (&Arc<QueryEngine>, &Settings, &ReadView),
     view: &ViewState,
 ) -> Result<LogicalPlan> {
-    let query = parsed(view.query.clone())?;
+    let query = parse_query(view.query.clone())?;
     let given = GivenRows::default();
     let (bound, _) = bind(database, settings, Some(state), *query, &given, |_| Ok(())).await?;
     Ok(bound.logical)

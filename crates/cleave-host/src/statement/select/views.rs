@@ -20,13 +20,14 @@ use datafusion::sql::sqlparser::ast;
 
 use super::known_tables::TablesOfView;
 use super::result_names::ResultNames;
+use super::state_over;
 use super::statement_context::StatementContext;
 use super::table_provider::StatementCatalog;
-use super::{parsed, state_over};
 use crate::catalog::view::ViewState;
 use crate::dialect::lower_syntax;
 use crate::engine::planning;
 use crate::statement::catalog_syntax;
+use crate::statement::parse::parse_query;
 use crate::statement::shared_with::mark_shared;
 
 /// What `plan` calls its columns.
@@ -71,7 +72,7 @@ pub(super) async fn table(
     view: &Arc<ViewState>,
 ) -> Result<Arc<dyn TableProvider>> {
     let external = |error: crate::Error| DataFusionError::External(Box::new(error));
-    let mut query = parsed(view.query.clone()).map_err(external)?;
+    let mut query = parse_query(view.query.clone()).map_err(external)?;
     catalog_syntax::lower(&mut query);
     let known = TablesOfView { state: context.state(), view };
     drop(ResultNames::take(&mut query, &known).map_err(external)?);

@@ -3,11 +3,11 @@
 
 use cleave_txn::locks::{KeyKind, LockStatus};
 
-use super::shapes::{Cell, Row};
 use super::view::{View, number};
 use crate::backends::Seen;
 use crate::backends::TransactionStatus;
 use crate::catalog::rights::FIRST;
+use crate::statement::catalog_tables::{Cell, Row};
 
 /// What stands for a statement that is none of the asker's business.
 const HIDDEN: &str = "<insufficient privilege>";

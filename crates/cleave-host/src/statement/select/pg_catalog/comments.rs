@@ -1,13 +1,15 @@
 //! Comments: what COMMENT ON names to the number that it is kept under, and back to `pg_description` and the functions
 //! that psql asks.
 
-use super::shapes::Row;
-use super::view::{View, number, oid_of, table_oid};
+use super::view::{View, number, table_oid};
 use crate::catalog::CatalogState;
 use crate::catalog::comments::Subject;
 use crate::catalog::rights::FIRST;
 use crate::error::{Error, Fault, NameKind, Result, RoleFault};
 use crate::settings::Client;
+use crate::statement::catalog_tables::Row;
+use crate::statement::catalog_tables::numbers::PER_TABLE;
+use crate::statement::catalog_tables::numbers::oid_of;
 use crate::statement::names::in_quotes;
 use crate::statement::parse::CommentSubject;
 
@@ -109,7 +111,7 @@ pub(crate) fn known_subjects(state: &CatalogState) -> impl Fn(&Subject) -> bool 
     let unusable: Vec<i64> = unusable.chain(held).collect();
     move |subject| {
         let object = subject.object;
-        let is_of = |oid: &i64| (*oid..oid + number::PER_TABLE).contains(&object);
+        let is_of = |oid: &i64| (*oid..oid + PER_TABLE).contains(&object);
         if unusable.iter().any(is_of) {
             return true;
         }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::shapes::{Cell, Row};
-use super::view::{View, column_number, number, oid_of, table_oid};
+use super::view::{View, column_number, number, table_oid};
 use crate::catalog::TableState;
 use crate::catalog::rules::{Check, ForeignKey, KeyAction, Timing};
+use crate::statement::catalog_tables::numbers::oid_of;
+use crate::statement::catalog_tables::{Cell, Row};
 use crate::statement::names::quoted;
 
 /// A constraint of a table.

@@ -6,13 +6,14 @@
 //! Source: PostgreSQL's manual, "pg_depend", "pg_rewrite".
 
 use super::constraints::Constraint;
-use super::numbers::{ATTRDEF, CLASS, CONSTRAINT, NAMESPACE, REWRITE};
 use super::rows::own_default;
-use super::sequences::sequence_oid;
-use super::shapes::Row;
-use super::view::{Index, View, column_number, default_oid, number, oid_of, table_oid};
+use super::view::{Index, View, column_number, default_oid, number, table_oid};
+use crate::catalog::sequence::named;
 use crate::catalog::view::ViewState;
-use crate::sequences::named;
+use crate::statement::catalog_tables::Row;
+use crate::statement::catalog_tables::numbers::oid_of;
+use crate::statement::catalog_tables::numbers::sequence_oid;
+use crate::statement::catalog_tables::numbers::{ATTRDEF, CLASS, CONSTRAINT, NAMESPACE, REWRITE};
 use crate::statement::defaults::next_default;
 
 /// A thing, or a column of one: its class, its number, and the column's, which is 0 of the whole.

@@ -6,8 +6,8 @@ use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::roles;
 use super::sequences::{identity_letter, information};
-use super::shapes::Row;
 use super::view::{Index, TYPES, View, column_number, type_of, type_text};
+use crate::statement::catalog_tables::Row;
 
 /// The rows of a table; none of one that is always empty.
 pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {

@@ -7,8 +7,8 @@
 use cleave_txn::locks::{KeyKind, LockStatus};
 use cleave_txn::{LockKey, LockMode};
 
-use super::shapes::Row;
 use super::view::{View, table_oid};
+use crate::statement::catalog_tables::Row;
 
 /// The rows of `pg_locks`.
 pub(super) fn rows(view: &View, locks: &[LockStatus]) -> Vec<Row> {

@@ -5,10 +5,11 @@
 use datafusion::common::ScalarValue;
 
 use super::roles::Owned;
-use super::view::{View, number, oid_of};
+use super::view::{View, number};
 use crate::catalog::rights::{FIRST, Object, Privilege};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::identifiers::unqualified;
+use crate::statement::catalog_tables::numbers::oid_of;
 
 /// What a function of privileges is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

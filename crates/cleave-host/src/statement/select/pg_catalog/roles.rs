@@ -2,9 +2,10 @@
 
 use cleave_store::TableSchema;
 
-use super::shapes::{Cell, Row};
-use super::view::{View, number, oid_of, table_oid};
+use super::view::{View, number, table_oid};
 use crate::catalog::rights::{FIRST, GrantItem, Later, Object, ObjectKind, PUBLIC, Role};
+use crate::statement::catalog_tables::numbers::oid_of;
+use crate::statement::catalog_tables::{Cell, Row};
 use crate::statement::names::quoted;
 
 /// A thing with rights.

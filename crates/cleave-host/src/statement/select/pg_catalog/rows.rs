@@ -10,12 +10,13 @@ use cleave_store::{Column, TableSchema};
 use super::dependencies;
 use super::roles;
 use super::sequences;
-use super::shapes::{Cell, Row};
 use super::view::{Index, TYPES, View, column_number, default_oid, number, table_oid, type_of};
 use crate::catalog::rights::{Object, ObjectKind, Privilege};
 use crate::catalog::sequence::Sequence;
 use crate::identifiers::unqualified;
 use crate::settings::{SettingRow, Settings};
+use crate::statement::catalog_tables::numbers::sequence_oid;
+use crate::statement::catalog_tables::{Cell, Row};
 use crate::statement::defaults::shown_default;
 use crate::value::text::value_text;
 
@@ -221,9 +222,9 @@ fn classes(view: &View) -> Vec<Row> {
         let count = i64::try_from(index.definition.columns.len()).unwrap_or(0);
         class((index.oid(), &index.definition.name), "i", (count, 0), false)
     });
-    let sequences = view.sequences().map(|sequence| {
-        class((sequences::sequence_oid(sequence), &sequence.name), "S", (3, 1), false)
-    });
+    let sequences = view
+        .sequences()
+        .map(|sequence| class((sequence_oid(sequence), &sequence.name), "S", (3, 1), false));
     let views = view.views().map(|view| {
         let count = i64::try_from(view.schema.columns.len()).unwrap_or(0);
         class((table_oid(&view.schema), &view.schema.name), "v", (count, 0), false)

@@ -4,22 +4,12 @@ use std::sync::Arc;
 
 use cleave_store::{Column, TableSchema};
 
-use super::shapes::Row;
-use super::view::{View, oid_of, type_of, type_text};
-use crate::catalog::CatalogState;
+use super::view::{View, type_of, type_text};
 use crate::catalog::rights::Privilege;
 use crate::catalog::sequence::Sequence;
+use crate::statement::catalog_tables::Row;
+use crate::statement::catalog_tables::numbers::sequence_oid;
 use crate::statement::names::quoted;
-
-/// The number of a sequence.
-pub(super) fn sequence_oid(sequence: &Sequence) -> i64 {
-    oid_of(sequence.id)
-}
-
-/// The sequence of this number.
-pub(crate) fn sequence_of_number(state: &CatalogState, oid: i64) -> Option<&Arc<Sequence>> {
-    state.sequences.values().find(|sequence| sequence_oid(sequence) == oid)
-}
 
 /// What `attidentity` says of a column: nothing, `a` or `d`.
 pub(super) fn identity_letter(view: &View, schema: &TableSchema, column: &Column) -> &'static str {

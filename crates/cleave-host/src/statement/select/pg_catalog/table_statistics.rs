@@ -1,10 +1,10 @@
 //! What PostgreSQL tells of the use of tables, as far as it is known here: rows, ended rows, and vacuums. Rows are
 //! counted for those alone who may read them.
 
-use super::shapes::Row;
 use super::view::{View, table_oid};
 use crate::activity::vacuums::Vacuums;
 use crate::catalog::rights::Privilege;
+use crate::statement::catalog_tables::Row;
 
 /// Rows of `pg_stat_user_tables` and its kin.
 pub(super) fn rows(view: &View, vacuums: &Vacuums) -> Vec<Row> {

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use cleave_store::{Column, ColumnType, TableSchema};
 
-use super::numbers::{name_of_catalog, number_of_catalog};
-use super::sequences::sequence_of_number;
 use crate::catalog::index_definition::{IndexDefinition, PRIMARY_KEY};
 use crate::catalog::rights::{Object, Privilege, Rights};
 use crate::catalog::view::ViewState;
 use crate::catalog::{CatalogState, TableState};
 use crate::identifiers::unqualified;
 use crate::settings::Client;
+use crate::statement::catalog_tables::numbers::{
+    FIRST, name_of_catalog, number_of_catalog, oid_of, sequence_of_number,
+};
 use crate::statement::names::quoted;
 
 /// Numbers that PostgreSQL gives to what every database has.
@@ -31,10 +32,6 @@ pub(super) mod number {
     pub(in super::super) const COLLATION: i64 = 100;
     /// Where rows of `pg_default_acl` begin.
     pub(in super::super) const DEFAULT_ACL: i64 = 14_000;
-    /// Where a database's own things begin.
-    pub(super) const FIRST: i64 = 16_384;
-    /// Numbers of one table with its indexes and constraints.
-    pub(in super::super) const PER_TABLE: i64 = 1000;
     /// Where constraints begin among them.
     pub(super) const CONSTRAINTS: i64 = 500;
     /// Where those begin that no index stands for.
@@ -169,17 +166,12 @@ impl View {
 
 /// Whether a number is of something that every database has.
 pub(super) fn is_of_catalog(oid: i64) -> bool {
-    oid < number::FIRST
+    oid < FIRST
 }
 
 /// The number of a table.
 pub(super) fn table_oid(schema: &TableSchema) -> i64 {
     oid_of(schema.table_id)
-}
-
-/// The number of the table or sequence with this id.
-pub(super) fn oid_of(id: u32) -> i64 {
-    number::FIRST + i64::from(id) * number::PER_TABLE
 }
 
 /// The number of the default of the column at `place`: they have a range of their own, wide enough for all columns.

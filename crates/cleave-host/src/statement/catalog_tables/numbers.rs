@@ -1,17 +1,43 @@
-//! The numbers of PostgreSQL's own tables, as `tableoid` and `classid` say them: clients know some by heart.
+//! The numbers of tables: of PostgreSQL's own, as `tableoid` and `classid` say them, some of which clients know by heart,
+//! and of a database's, which follow from the ids that its catalog keeps.
 //!
 //! Source: PostgreSQL's `pg_class`, of version 15.
 
+use std::sync::Arc;
+
+use crate::catalog::CatalogState;
+use crate::catalog::sequence::Sequence;
+
 /// `pg_attrdef`.
-pub(super) const ATTRDEF: i64 = 2604;
+pub(crate) const ATTRDEF: i64 = 2604;
 /// `pg_class`.
-pub(super) const CLASS: i64 = 1259;
+pub(crate) const CLASS: i64 = 1259;
 /// `pg_constraint`.
-pub(super) const CONSTRAINT: i64 = 2606;
+pub(crate) const CONSTRAINT: i64 = 2606;
 /// `pg_namespace`.
-pub(super) const NAMESPACE: i64 = 2615;
+pub(crate) const NAMESPACE: i64 = 2615;
 /// `pg_rewrite`.
-pub(super) const REWRITE: i64 = 2618;
+pub(crate) const REWRITE: i64 = 2618;
+
+/// Where a database's own things begin.
+pub(crate) const FIRST: i64 = 16_384;
+/// Numbers of one table with its indexes and constraints.
+pub(crate) const PER_TABLE: i64 = 1000;
+
+/// The number of the table or sequence with this id.
+pub(crate) fn oid_of(id: u32) -> i64 {
+    FIRST + i64::from(id) * PER_TABLE
+}
+
+/// The number of a sequence.
+pub(crate) fn sequence_oid(sequence: &Sequence) -> i64 {
+    oid_of(sequence.id)
+}
+
+/// The sequence of this number.
+pub(crate) fn sequence_of_number(state: &CatalogState, oid: i64) -> Option<&Arc<Sequence>> {
+    state.sequences.values().find(|sequence| sequence_oid(sequence) == oid)
+}
 
 /// The number of a table of PostgreSQL's own.
 pub(crate) fn number_of_catalog(name: &str) -> Option<i64> {
@@ -19,11 +45,11 @@ pub(crate) fn number_of_catalog(name: &str) -> Option<i64> {
 }
 
 /// The table of PostgreSQL's own of this number.
-pub(super) fn name_of_catalog(oid: i64) -> Option<&'static str> {
+pub(crate) fn name_of_catalog(oid: i64) -> Option<&'static str> {
     OWN.iter().find(|(_, known)| *known == oid).map(|(name, _)| *name)
 }
 
-/// Those that [`shapes`](super::shapes) has.
+/// Those that [`super`] lists.
 const OWN: &[(&str, i64)] = &[
     ("pg_am", 2601),
     ("pg_amop", 2602),

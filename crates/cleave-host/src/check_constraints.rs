@@ -1,53 +1,37 @@
-//! CHECK: rows as a table would store them in; the first that breaks a check out, as an error.
+//! CHECK: the text of a table's checks in, expressions over its columns out; rows asked of them.
 //!
-//! All checks of a table are compiled together, to expressions over its columns, when rows first come, and kept with
-//! its [rules](crate::catalog::rules); those that speak of the present time are compiled for each statement. They are
-//! asked of whole batches: of what a statement has made before it locks anything, and of what a load takes. NULL is no
-//! violation.
+//! All checks of a table are compiled together when rows first come, and kept with its
+//! [rules](crate::catalog::rules); those that speak of the present time are compiled for each statement. They are asked
+//! of whole batches: of what a statement has made before it locks anything, and of what a load takes.
 //!
 //! Source: PostgreSQL's manual, "Check Constraints".
 
-use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, BooleanArray, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
+use async_trait::async_trait;
 use cleave_store::TableSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast;
 
 use crate::catalog::TableState;
+use crate::catalog::compiled_checks::CompiledChecks;
 use crate::catalog::rules::Check;
 use crate::dialect::lower_syntax;
 use crate::engine;
-use crate::error::{Error, Fault, Result, Rule};
+use crate::error::{Error, Fault, Result};
+use crate::query_engine::QueryEngine;
 use crate::settings::Settings;
 use crate::statement::modify::over_target;
 use crate::statement::parse::{parse_expression, refuse_in_query};
 use crate::statement::select::target_catalog;
 use crate::storage_engine::Engine;
-use crate::value::value_text;
-
-/// Characters of a value that a message shows at most.
-const SHOWN_MAX: usize = 64;
-
-/// The checks of one table, to be asked of batches of its rows.
-pub(crate) struct CompiledChecks {
-    checks: Vec<(String, Arc<dyn PhysicalExpr>)>,
-    /// Whether they mean the same at any time.
-    is_immutable: bool,
-}
-
-impl fmt::Debug for CompiledChecks {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.checks.iter().map(|(name, _)| name)).finish()
-    }
-}
+use crate::write::load::RowChecks;
 
 /// Checks rows that are to begin in `table`.
 ///
@@ -161,46 +145,9 @@ fn volatility(expression: &Expr) -> Result<Volatility> {
     Ok(found)
 }
 
-impl CompiledChecks {
-    fn check(&self, schema: &TableSchema, rows: &RecordBatch) -> Result<()> {
-        if rows.num_rows() == 0 {
-            return Ok(());
-        }
-        for (name, expression) in &self.checks {
-            let kept = expression.evaluate(rows)?.into_array(rows.num_rows())?;
-            let Some(kept) = kept.as_any().downcast_ref::<BooleanArray>() else { continue };
-            if kept.true_count() + kept.null_count() == kept.len() {
-                continue;
-            }
-            let broken = kept.iter().position(|kept| kept == Some(false));
-            let detail = match broken {
-                Some(row) => format!("Failing row contains ({}).", row_text(rows, row)?),
-                None => String::new(),
-            };
-            return Err(Error::Violation {
-                rule: Rule::Check,
-                table: schema.name.clone(),
-                constraint: name.clone(),
-                message: format!(
-                    "new row for relation \"{}\" violates check constraint \"{name}\"",
-                    schema.name
-                ),
-                detail,
-            });
-        }
-        Ok(())
+#[async_trait]
+impl RowChecks for QueryEngine {
+    async fn check_rows(&self, table: &TableState, rows: &RecordBatch) -> Result<()> {
+        check_rows(self, table, [rows]).await
     }
-}
-
-/// The values of a row as a message shows them.
-fn row_text(rows: &RecordBatch, row: usize) -> Result<String> {
-    let mut values = Vec::with_capacity(rows.num_columns());
-    for column in rows.columns() {
-        let value = value_text(column, row)?.unwrap_or_else(|| "null".to_owned());
-        values.push(match value.char_indices().nth(SHOWN_MAX) {
-            Some((end, _)) => format!("{}...", value.get(..end).unwrap_or_default()),
-            None => value,
-        });
-    }
-    Ok(values.join(", "))
 }

@@ -1,4 +1,5 @@
-//! The tables of both schemas with their columns, and values to rows of them.
+//! The tables of the schemas `pg_catalog` and `information_schema` with their columns, and values to rows of them;
+//! [`numbers`] has their numbers. The rows are made where a session asks for them.
 //!
 //! A column is a name and a letter: `o` a number of a thing (bigint), `i` integer, `s` smallint, `b` boolean, `f` real,
 //! `t` text (names and single characters too), `z` timestamp with time zone; `O`, `S`, `T`: lists of these.
@@ -11,6 +12,10 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion::error::Result;
+
+use crate::error::{self, Error, NameKind};
+
+pub(crate) mod numbers;
 
 /// Name of the schema of PostgreSQL's own tables.
 pub(crate) const CATALOG_SCHEMA: &str = "pg_catalog";
@@ -28,7 +33,7 @@ pub(crate) struct Shape {
 
 /// A value of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
+pub(crate) enum Cell {
     /// NULL.
     Null,
     /// Of a boolean column.
@@ -74,7 +79,7 @@ impl<T: Into<Self>> From<Option<T>> for Cell {
 }
 
 /// A row: the columns that are not NULL.
-pub(super) type Row = Vec<(&'static str, Cell)>;
+pub(crate) type Row = Vec<(&'static str, Cell)>;
 
 /// The tables of a schema.
 pub(crate) fn tables(schema: &str) -> impl Iterator<Item = &'static Shape> {
@@ -84,6 +89,15 @@ pub(crate) fn tables(schema: &str) -> impl Iterator<Item = &'static Shape> {
         _ => &[],
     };
     tables.iter()
+}
+
+/// Names a table that the schema does not have, with the nearest that it has.
+pub(crate) fn check_table(schema: &str, name: &str) -> error::Result<()> {
+    let names = || tables(schema).map(|shape| shape.name);
+    match names().any(|known| known == name) {
+        true => Ok(()),
+        false => Err(Error::unknown(NameKind::Table, name, names())),
+    }
 }
 
 /// The names of the columns of a table of `schema`; None: it has no such table.
@@ -109,7 +123,7 @@ impl Shape {
     }
 
     /// `rows` as a batch; columns that a row does not name are NULL.
-    pub(super) fn batch(&self, rows: Vec<Row>) -> Result<RecordBatch> {
+    pub(crate) fn batch(&self, rows: Vec<Row>) -> Result<RecordBatch> {
         let mut fields = Vec::new();
         let mut arrays = Vec::new();
         for (name, kind) in self.columns() {
