@@ -33,7 +33,7 @@ use prost::Message;
 use crate::catalog::CatalogState;
 use crate::catalog::upkeep::Upkeep;
 use crate::delta::Live;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::storage_error::StorageError;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
@@ -255,12 +255,6 @@ fn vids(gaps: &[u64]) -> impl Iterator<Item = u64> + '_ {
         next = vid.saturating_add(1);
         vid
     })
-}
-
-impl From<LogError> for Error {
-    fn from(error: LogError) -> Self {
-        StorageError::Log(error).into()
-    }
 }
 
 #[cfg(test)]

@@ -518,3 +518,9 @@ impl std::fmt::Display for Identity {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        StorageError::Log(error).into()
+    }
+}
