@@ -34,7 +34,6 @@ use crate::catalog::CatalogState;
 use crate::catalog::upkeep::Upkeep;
 use crate::delta::Live;
 use crate::error::Result;
-use crate::storage_error::StorageError;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
@@ -55,7 +54,7 @@ pub(crate) fn directory_of(database: &Path) -> PathBuf {
 /// A new log for the database in `directory`.
 ///
 /// # Errors
-/// [`StorageError::Log`].
+/// [`StorageError::Log`](crate::StorageError::Log).
 pub(crate) fn create(directory: &Path) -> Result<Wal> {
     Ok(Wal::create(&directory_of(directory), Lsn(0), LogOptions::default())?)
 }
@@ -63,7 +62,7 @@ pub(crate) fn create(directory: &Path) -> Result<Wal> {
 /// The log of the database in `directory`, whose root names `position`.
 ///
 /// # Errors
-/// [`StorageError::Log`].
+/// [`StorageError::Log`](crate::StorageError::Log).
 pub(crate) fn open(directory: &Path, position: u64) -> Result<LogReader> {
     let log = directory_of(directory);
     if !log.is_dir() {

@@ -89,14 +89,6 @@ impl Updated {
     }
 }
 
-impl Insert {
-    /// What the statement calls its table.
-    pub(super) fn target_name(&self) -> ast::Ident {
-        let own = || ast::Ident::with_quote('"', self.table.as_str());
-        self.alias.clone().unwrap_or_else(own)
-    }
-}
-
 impl Session {
     /// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were
     /// inserted or updated, as they are then, in their order.

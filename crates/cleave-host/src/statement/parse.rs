@@ -286,6 +286,15 @@ pub struct Insert {
     pub position: Option<Position>,
 }
 
+impl Insert {
+    /// What the statement calls its table.
+    #[must_use]
+    pub fn target_name(&self) -> ast::Ident {
+        let own = || ast::Ident::with_quote('"', self.table.as_str());
+        self.alias.clone().unwrap_or_else(own)
+    }
+}
+
 /// `ANALYZE [VERBOSE] [table [(column, …)], …]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Analyze {
