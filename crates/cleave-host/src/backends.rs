@@ -66,11 +66,15 @@ struct Inner {
 /// What a session does. Times are in microseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Doing {
+    /// What the client calls itself.
     pub(crate) application_name: String,
     /// The statement that runs, or did last, as far as its text is kept.
     pub(crate) query: String,
+    /// When that began.
     pub(crate) query_began: Option<i64>,
+    /// When its transaction began.
     pub(crate) transaction_began: Option<i64>,
+    /// When it last began or ended a statement.
     pub(crate) changed: i64,
     /// None: a statement runs.
     pub(crate) rests: Option<TransactionStatus>,
@@ -79,12 +83,17 @@ pub(crate) struct Doing {
 /// A session as others see it.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
+    /// Its number.
     pub(crate) number: i32,
+    /// The name that it logged in with.
     pub(crate) user: String,
     /// The role that it logged in as; None: one that the catalog does not know.
     pub(crate) role: Option<u32>,
+    /// Where its client has connected from.
     pub(crate) client: Option<SocketAddr>,
+    /// When it began, in microseconds since 1970.
     pub(crate) began: i64,
+    /// What it does.
     pub(crate) doing: Doing,
 }
 

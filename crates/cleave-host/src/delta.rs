@@ -51,7 +51,9 @@ const TAIL_BYTES: usize = PageClass::HOT.page_bytes as usize;
 /// What is committed: a state, and the commits behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
+    /// The state.
     pub(crate) state: Arc<CatalogState>,
+    /// The commits behind it.
     pub(crate) delta: Arc<Delta>,
     /// How many commits of the delta are seen.
     pub(crate) number: u64,
@@ -111,7 +113,9 @@ struct DeltaRow {
 /// A row within the rows of a commit.
 #[derive(Debug, Clone)]
 pub(crate) struct FoundRow {
+    /// The rows.
     pub(crate) rows: Arc<RecordBatch>,
+    /// Its place among them.
     pub(crate) place: usize,
 }
 

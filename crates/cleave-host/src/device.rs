@@ -629,11 +629,13 @@ impl Device {
         .into()
     }
 
+    /// That it has been started anew, and knows nothing of what it was told before.
     pub(crate) fn restarted(&self) -> Error {
         StorageError::Restarted { device: self.entry.name.clone(), address: self.entry.address() }
             .into()
     }
 
+    /// That it gave `reply`, which does not answer `action`.
     pub(crate) fn strange(&self, reply: &Reply, action: &str) -> Error {
         strange(&self.entry, reply, action)
     }

@@ -18,10 +18,12 @@ impl LoginSecret {
         cleave_media::random_bytes().map(Self)
     }
 
+    /// One that was kept as `bytes`; None: they are not 32.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
 
+    /// Its bytes, to be kept.
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }

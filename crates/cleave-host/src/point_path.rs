@@ -227,13 +227,16 @@ impl PointQuery {
 /// What a look-up sees: what is committed, and the changes of its own transaction behind it.
 #[derive(Debug)]
 pub(crate) struct Sight<'a> {
+    /// What is committed.
     pub(crate) live: Live,
+    /// What its own transaction has changed in the table.
     pub(crate) own: Option<&'a TableChange>,
     /// The end of the log of the last commit in the delta that makes a difference to what was found.
     log_end: AtomicU64,
 }
 
 impl<'a> Sight<'a> {
+    /// What is committed in `live`, with the changes of `own`.
     pub(crate) fn new(live: Live, own: Option<&'a TableChange>) -> Self {
         Self { live, own, log_end: AtomicU64::new(0) }
     }
@@ -267,6 +270,7 @@ impl Sight<'_> {
 pub(crate) struct Found {
     /// The place of its tablet.
     pub(crate) tablet: usize,
+    /// Where it is.
     pub(crate) row: FoundPlace,
     /// What the query wants of it.
     pub(crate) batch: RecordBatch,

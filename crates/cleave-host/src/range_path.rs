@@ -54,6 +54,7 @@ const LOOKED_AT_MIN: usize = 16;
 /// What a statement gives, and the rows of the table that it was made of.
 #[derive(Debug)]
 pub(crate) struct Ranged {
+    /// What it gives.
     pub(crate) rows: RecordBatch,
     /// By their numbers, which the statement may have asked for.
     pub(crate) found: Vec<RangeRow>,

@@ -46,6 +46,7 @@ use crate::storage_error::StorageError;
 const MANIFEST: &str = "manifest";
 const CATALOG: &str = "catalog";
 const PAGES: &str = "pages";
+/// The folder of statistics in a backup.
 pub(crate) const STATISTICS: &str = "statistics";
 pub(crate) const USERS: &str = "users";
 

@@ -49,7 +49,9 @@ pub struct DamagedIndex {
 /// What a damaged part occupies on one device.
 #[derive(Debug, Clone)]
 pub(crate) struct Occupied {
+    /// The device.
     pub(crate) device: DeviceId,
+    /// The extents that it is known to occupy.
     pub(crate) extents: Vec<Extent>,
     /// Whether these are all. Roots of earlier builds do not say what a segment occupies.
     pub(crate) is_known: bool,

@@ -24,7 +24,9 @@ const FEW: usize = 16;
 /// Rows of several batches, each by batch and row, in an order.
 #[derive(Debug, Default)]
 pub(crate) struct Scattered {
+    /// The batches.
     pub(crate) batches: Vec<RecordBatch>,
+    /// Batch, and row in it, of each row.
     pub(crate) places: Vec<(usize, usize)>,
 }
 

@@ -12,6 +12,7 @@ use crate::error::Result;
 /// Something by keys, in the order of a walk.
 #[derive(Debug)]
 pub(crate) struct Walked<T> {
+    /// Encoded key and what it leads to, of each.
     pub(crate) entries: Vec<(Vec<u8>, T)>,
     /// Whether there may be more behind the last.
     pub(crate) is_cut: bool,

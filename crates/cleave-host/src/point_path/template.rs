@@ -82,8 +82,11 @@ pub(crate) enum Given<'a> {
 
 /// A constant that a column is compared with.
 pub(crate) struct Constant<'a> {
+    /// Its value.
     pub(crate) given: Given<'a>,
+    /// Whether it is written as a number.
     pub(crate) is_number: bool,
+    /// Whether a minus stands before it.
     pub(crate) negative: bool,
 }
 

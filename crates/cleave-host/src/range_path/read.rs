@@ -18,8 +18,11 @@ use crate::settings::Stack;
 
 /// Reads rows of one table by one of its indexes. See the module's description.
 pub(crate) struct RangeRead<'a> {
+    /// The database.
     pub(crate) database: &'a Arc<QueryEngine>,
+    /// What it sees.
     pub(crate) sight: &'a Sight<'a>,
+    /// The table.
     pub(crate) table: &'a TableState,
     /// The index's id.
     pub(crate) index: u32,
@@ -27,6 +30,7 @@ pub(crate) struct RangeRead<'a> {
     pub(crate) is_search_key: bool,
     /// The greatest keys first.
     pub(crate) backward: bool,
+    /// How pages cross the link.
     pub(crate) stack: Stack,
 }
 
@@ -35,6 +39,7 @@ pub(crate) struct RangeRead<'a> {
 pub(crate) struct RangeRow {
     /// The place of its tablet.
     pub(crate) tablet: usize,
+    /// Where it is.
     pub(crate) place: FoundPlace,
     /// It, where it is committed and in no page yet.
     unsettled: Option<FoundRow>,

@@ -21,6 +21,7 @@ pub(crate) struct Sources<'a> {
 
 /// One of them.
 pub(crate) struct Source<'a> {
+    /// The table.
     pub(crate) table: &'a Arc<TableState>,
     /// What columns may be qualified with.
     pub(crate) qualifier: String,
@@ -84,6 +85,7 @@ impl<'a> Sources<'a> {
         Some(())
     }
 
+    /// All of them, in the order of the statement.
     pub(crate) fn all(&self) -> &[Source<'a>] {
         &self.all
     }

@@ -81,7 +81,9 @@ pub(crate) struct RangeTemplate {
 /// LIMIT and OFFSET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Window {
+    /// Rows at most.
     pub(crate) limit: Option<usize>,
+    /// Rows that are left out before.
     pub(crate) offset: usize,
 }
 

@@ -433,6 +433,7 @@ fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
 
 /// The parser and the text that it reads.
 pub(crate) struct Reader<'a> {
+    /// The parser.
     pub(crate) parser: Parser<'a>,
     script: &'a str,
     /// Somewhere it says BETWEEN SYMMETRIC.
@@ -824,6 +825,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    /// At the start of `script`.
     pub(crate) fn new(script: &'a str) -> Self {
         Self { rest: script.char_indices(), line: 1, column: 1 }
     }

@@ -37,29 +37,36 @@ pub enum ValueFault {
 /// A fault on its way up, before the text and the type are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bad {
+    /// What is wrong.
     pub(crate) fault: ValueFault,
+    /// What was expected instead.
     pub(crate) expected: &'static str,
 }
 
 impl Bad {
+    /// It is no text of the type.
     pub(crate) const fn malformed(expected: &'static str) -> Self {
         Self { fault: ValueFault::Malformed, expected }
     }
 
+    /// It is beyond what the type holds.
     pub(crate) const fn out_of_range(expected: &'static str) -> Self {
         Self { fault: ValueFault::OutOfRange, expected }
     }
 
+    /// It is no text of a date or time.
     pub(crate) const fn no_time(expected: &'static str) -> Self {
         Self { fault: ValueFault::MalformedTime, expected }
     }
 
+    /// It is a date or time beyond what the type holds.
     pub(crate) const fn time_out_of_range(expected: &'static str) -> Self {
         Self { fault: ValueFault::TimeOutOfRange, expected }
     }
 }
 
 impl ValueError {
+    /// `bad`, of `value`, which was read as the type `type_name`.
     pub(crate) fn new(bad: Bad, type_name: String, value: &str) -> Self {
         let value = value.chars().take(200).collect();
         Self { fault: bad.fault, type_name, value, expected: bad.expected }

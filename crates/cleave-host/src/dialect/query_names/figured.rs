@@ -31,6 +31,7 @@ pub(crate) fn item_name(item: &SelectItem) -> Option<String> {
     }
 }
 
+/// What PostgreSQL calls the column that `expression` gives.
 pub(crate) fn expression_name(expression: &Expr) -> String {
     best_name(expression).map_or_else(|| UNNAMED.to_owned(), |(name, _)| name)
 }
