@@ -635,7 +635,7 @@ impl Session {
             locked.extend(self.referring(names));
         }
         let mut definition = self.begin_definition("DROP TABLE", &locked, &[]).await?;
-        let transaction = &mut definition.transaction;
+        let transaction = &mut definition.edit;
         let ids = |state: &CatalogState| -> BTreeSet<u32> {
             let sound = state.tables().map(|table| table.schema.table_id);
             sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()

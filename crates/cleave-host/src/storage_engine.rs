@@ -19,6 +19,7 @@
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
+pub(crate) mod catalog_edit;
 mod committed;
 pub(crate) mod log_keeper;
 mod memory_shares;
@@ -46,7 +47,6 @@ use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockEr
 
 use crate::activity::Activity;
 use crate::buffer_pool::BufferPool;
-use crate::catalog::commit::{Beside, Transaction};
 use crate::catalog::held::Held;
 use crate::catalog::log_copies::LogCopy;
 use crate::catalog::reserved_ids::ReservedIds;
@@ -63,6 +63,7 @@ use crate::query_memory::query_runtime;
 use crate::sequences::Sequences;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
+use crate::storage_engine::catalog_edit::{Beside, CatalogEdit};
 use crate::storage_error::StorageError;
 use crate::versions::Versions;
 
@@ -264,7 +265,7 @@ impl Engine {
 
     /// As [`Engine::checkpoint`], whatever there is.
     async fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
-        Transaction::begin(self).await?.checkpoint().await.map(drop)
+        CatalogEdit::begin(self).await?.checkpoint().await.map(drop)
     }
 
     /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
@@ -463,7 +464,7 @@ impl Engine {
         name: &str,
         way: impl Into<DeviceKind>,
     ) -> Result<Arc<Device>> {
-        let mut transaction = Transaction::begin(self).await?;
+        let mut edit = CatalogEdit::begin(self).await?;
         if name.is_empty() {
             return Err(StorageError::Attach {
                 device: name.to_owned(),
@@ -471,18 +472,18 @@ impl Engine {
             }
             .into());
         }
-        if transaction.next.device_named(name).is_some() {
+        if edit.next.device_named(name).is_some() {
             return Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() });
         }
         let mut entry = DeviceEntry {
-            id: transaction.device_id()?,
+            id: edit.device_id()?,
             name: name.to_owned(),
             identity: [0; 16],
             kind: way.into(),
         };
         let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
         entry.identity = identity.device;
-        if let Some(known) = transaction.next.devices().find(|d| d.identity == entry.identity) {
+        if let Some(known) = edit.next.devices().find(|d| d.identity == entry.identity) {
             return Err(StorageError::Attach {
                 device: name.to_owned(),
                 reason: format!("it is attached already, as \"{}\"", known.name),
@@ -490,7 +491,7 @@ impl Engine {
             .into());
         }
         let device = Arc::new(attach(
-            &transaction.next,
+            &edit.next,
             self.opening,
             entry.clone(),
             &self.directory,
@@ -502,9 +503,9 @@ impl Engine {
         device.link().await?;
         self.keeper.device_added(&device, self.catalog().database.0).await?;
         let id = entry.id;
-        transaction.next.devices.insert(id, entry);
-        transaction.devices.push(Arc::clone(&device));
-        transaction.commit_settings().await?;
+        edit.next.devices.insert(id, entry);
+        edit.devices.push(Arc::clone(&device));
+        edit.commit_settings().await?;
         Ok(device)
     }
 
@@ -516,7 +517,7 @@ impl Engine {
     /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
     /// [`StorageError::Attach`] for the embedded device, and those of a commit.
     pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
-        let mut transaction = Transaction::begin(self).await?;
+        let mut edit = CatalogEdit::begin(self).await?;
         let device = self.device_named(name)?;
         if device.id() == DeviceId::EMBEDDED {
             return Err(StorageError::Attach {
@@ -527,12 +528,12 @@ impl Engine {
         }
         // What it has of a copy that was given up, or was told of others, goes with it.
         let is_over = |copy: &LogCopy| copy.device == device.id().0 && copy.is_ended;
-        transaction.next.upkeep.log_copies.retain(|copy| !is_over(copy));
-        if transaction.next.copies_extents(device.id()).next().is_some() {
+        edit.next.upkeep.log_copies.retain(|copy| !is_over(copy));
+        if edit.next.copies_extents(device.id()).next().is_some() {
             let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
             return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
         }
-        let tables = transaction.next.tables_on(device.id());
+        let tables = edit.next.tables_on(device.id());
         if !tables.is_empty() {
             let device = name.to_owned();
             return Err(StorageError::HoldsTables { device, tables }.into());
@@ -548,8 +549,8 @@ impl Engine {
             // Tasks of a statement that has just ended hold on to its state a moment longer.
             waiting::sleep(LOCK_PAUSE).await;
         }
-        transaction.next.devices.remove(&device.id());
-        transaction.commit_settings().await?;
+        edit.next.devices.remove(&device.id());
+        edit.commit_settings().await?;
         Ok(device.give_up().await.err())
     }
 
@@ -567,12 +568,12 @@ impl Engine {
     }
 
     /// Waits until no other statement writes.
-    pub(crate) async fn writer_turn(&self) -> OwnedMutexGuard<()> {
+    pub(crate) async fn writer_lock(&self) -> OwnedMutexGuard<()> {
         Arc::clone(&self.writer).lock_owned().await
     }
 
     /// The same, if nobody else has it.
-    pub(crate) fn try_writer_turn(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
+    pub(crate) fn try_writer_lock(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
         Arc::clone(&self.writer).try_lock_owned()
     }
 

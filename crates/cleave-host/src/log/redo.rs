@@ -23,12 +23,12 @@ use prost::Message;
 
 use super::rows::RowsBuilder;
 use super::{Committed, CommittedTablet, directory_of, vids};
-use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::delta::Live;
 use crate::device::DISK_FULL;
 use crate::error::Result;
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_error::StorageError;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
@@ -229,7 +229,7 @@ impl<'a> Redo<'a> {
         let (at, database) = (self.first_at, self.database);
         let changes = gathered.changes().map_err(|reason| self.damaged(at, &reason))?;
         if database.live().delta.is_full() {
-            match Transaction::begin(database).await {
+            match CatalogEdit::begin(database).await {
                 // All of it is in the log and stays in memory: only where the database is open can room be made.
                 Err(error) if error.sqlstate() == DISK_FULL || error.is_unanswered() => {}
                 settled => drop(settled?),

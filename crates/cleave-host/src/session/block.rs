@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So
+//!    [private](CatalogEdit::private) one: the same state with the block's changes on pages that nothing else names. So
 //!    own changes are seen by every statement and every operator, on either side of a link, without any of them knowing
 //!    (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
@@ -45,7 +45,6 @@ use super::set::BlockSettings;
 use super::{Outcome, Session};
 use crate::archive;
 use crate::backends::TransactionStatus;
-use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::check_constraints::check_rows;
 use crate::commitment;
@@ -56,6 +55,7 @@ use crate::log::{self, Committed};
 use crate::settings::{Isolation, TransactionModes};
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::begun::Begun;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::made_anew;
@@ -733,28 +733,28 @@ impl Session {
         tracked: Option<&Tracked>,
     ) -> Result<u64> {
         let database = &self.database;
-        let mut turn = database.writer_turn().await;
+        let mut lock = database.writer_lock().await;
         database.check_running()?;
         let state = database.catalog();
         let log = database.log().filter(|log| {
             log::takes(&state, changes) && !log::is_due(log, &state, database.logged_count())
         });
         let Some(log) = log else {
-            drop(turn);
+            drop(lock);
             // Its own future is large, and this one moves with each small commit.
             let none = Defined::default();
             return Box::pin(self.commit_pages(changes, &none, tracked)).await;
         };
         // What held at a tick is to be a state of its own.
         if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {
-            turn = match Box::pin(Transaction::settle(database, turn)).await? {
-                Some(turn) => turn,
-                None => database.writer_turn().await,
+            lock = match Box::pin(CatalogEdit::settle(database, lock)).await? {
+                Some(lock) => lock,
+                None => database.writer_lock().await,
             };
         }
         let mut is_settled = false;
         let live = loop {
-            // Also behind each settlement, in which the turn may have been another's.
+            // Also behind each settlement, in which the writer lock may have been another's.
             if database.rewritten_count() != checked {
                 for change in changes {
                     check(database, change, change).await?;
@@ -769,9 +769,9 @@ impl Session {
                 // Once the delta is pages, more of the room is left, and concurrent writers have given theirs back.
                 Err(error) if error.sqlstate() == DISK_FULL && !is_settled => {
                     is_settled = true;
-                    turn = match Box::pin(Transaction::settle(database, turn)).await? {
-                        Some(turn) => turn,
-                        None => database.writer_turn().await,
+                    lock = match Box::pin(CatalogEdit::settle(database, lock)).await? {
+                        Some(lock) => lock,
+                        None => database.writer_lock().await,
                     };
                 }
                 Err(error) => return Err(error),
@@ -801,7 +801,7 @@ impl Session {
         if let Some(tracked) = tracked {
             tracked.ended();
         }
-        drop(turn);
+        drop(lock);
         Ok(appended.end.0)
     }
 
@@ -816,21 +816,21 @@ impl Session {
         for change in changes {
             self.database.ask_devices(&change.schema.name).await?;
         }
-        let mut transaction = Transaction::begin(&self.database).await?;
-        transaction.makes_room = changes.iter().all(|change| change.rows.is_empty());
+        let mut edit = CatalogEdit::begin(&self.database).await?;
+        edit.makes_room = changes.iter().all(|change| change.rows.is_empty());
         if defined.is_empty() {
-            transaction.logged = archive::copy(&self.database.live(), changes)?;
+            edit.logged = archive::copy(&self.database.live(), changes)?;
         } else {
-            transaction.makes_room &= defined.makes_room(&transaction.next);
-            defined.install(&mut transaction)?;
+            edit.makes_room &= defined.makes_room(&edit.next);
+            defined.install(&mut edit)?;
         }
         for change in changes {
-            transaction = apply(transaction, &settings, change).await?;
+            edit = apply(edit, &settings, change).await?;
         }
         if let Some(tracked) = tracked {
             tracked.prepare(true)?;
         }
-        let state = transaction.commit().await?;
+        let state = edit.commit().await?;
         if let Some(tracked) = tracked {
             tracked.ended();
         }

@@ -7,7 +7,7 @@
 //!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
 //!    conditions give some, otherwise as its table.
 //! 3. [`Session::note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
-//! 4. A commit is prepared while it has the turn to write.
+//! 4. A commit is prepared while it has the writer lock.
 //!
 //! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others
 //!    do, and is noted nowhere.
@@ -112,7 +112,7 @@ impl Session {
         self.hold_targets(table_id).await?;
         if let Some(tracked) = self.tracked() {
             tracked.writes(u64::from(table_id), &Written::All)?;
-            // Others may commit before it has its turn.
+            // Others may commit before it has the writer lock.
             tracked.prepare(false)?;
         }
         Ok(())

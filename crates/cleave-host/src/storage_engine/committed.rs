@@ -12,11 +12,11 @@ use futures::future::{Either, join_all, select};
 
 use super::Engine;
 use crate::activity::Act;
-use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::delta::{Delta, Live};
 use crate::device::Device;
 use crate::error::Result;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 
 /// The longest pause before devices are asked for again that held tables lie on.
 const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ impl Engine {
             if live.delta.is_settled() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
-            // A large write that has the turn has settled first, and is not waited for; nor is anyone who settles for
+            // A large write that has the writer lock has settled first, and is not waited for; nor is anyone who settles for
             // others.
             let settling = Box::pin(self.settle_now());
             match select(std::pin::pin!(told), settling).await {
@@ -76,16 +76,16 @@ impl Engine {
         self.last_passed.state(&live)
     }
 
-    /// Settles what is committed, one at a time: beside those who commit where that goes, else under the turn to write.
+    /// Settles what is committed, one at a time: beside those who commit where that goes, else under the writer lock.
     async fn settle_now(self: &Arc<Self>) -> Result<()> {
         // Who has it may wait for a device that is slow, and whose tables this one does not read.
         let one = waiting::timeout(self.patience(), self.settling.lock()).await;
         if self.live().delta.is_settled() {
             return Ok(());
         }
-        if one.is_none() || !Transaction::settle_beside(self).await? {
-            let turn = self.writer_turn().await;
-            drop(Box::pin(Transaction::settle(self, turn)).await?);
+        if one.is_none() || !CatalogEdit::settle_beside(self).await? {
+            let lock = self.writer_lock().await;
+            drop(Box::pin(CatalogEdit::settle(self, lock)).await?);
         }
         self.activity().note(Act::Settlement);
         Ok(())
@@ -234,17 +234,17 @@ impl Engine {
         }
         let devices: Vec<_> = devices.into_iter().filter_map(|id| self.device(id)).collect();
         // Who does not name them waits for none that is known to be slow.
-        let patience = if is_named { self.device_timeout() } else { self.turn_wait() };
+        let patience = if is_named { self.device_timeout() } else { self.writer_wait() };
         let asked = devices.iter().map(|device| async move {
             let for_answer = if is_named { device.wait_left() } else { Duration::ZERO };
             device.has_answered(for_answer).await && device.link().await.is_ok()
         });
         let asked = waiting::timeout(patience, Box::pin(join_all(asked))).await;
         if asked.is_some_and(|asked| asked.contains(&true))
-            && let Ok(turn) = self.try_writer_turn()
+            && let Ok(lock) = self.try_writer_lock()
         {
             // What fails is held still, and says why.
-            drop(Box::pin(Transaction::settle_within(self, turn, patience)).await);
+            drop(Box::pin(CatalogEdit::settle_within(self, lock, patience)).await);
         }
         let ended = SystemClock.now();
         let pause = ended.saturating_sub(begun).saturating_mul(2).min(HELD_RETRY_MAX);

@@ -19,9 +19,9 @@ use cleave_txn::{LogError, Wal};
 
 use super::Engine;
 use crate::catalog::CatalogState;
-use crate::catalog::commit::{Logged, Transaction};
 use crate::device::Device;
 use crate::error::Result;
+use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
 
 /// See the module's description.
 #[async_trait]
@@ -49,7 +49,7 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
         next: &CatalogState,
     ) -> Logged;
 
-    /// Takes the space that `transaction`'s state needs elsewhere, before its root is written. A checkpoint changes
+    /// Takes the space that `edit`'s state needs elsewhere, before its root is written. A checkpoint changes
     /// nothing that the log lacks.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
     async fn prepare_root(
         &self,
         engine: &Arc<Engine>,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         is_checkpoint: bool,
     ) -> Result<()>;
 
@@ -80,8 +80,8 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
     /// Asks for the log up to `end`, of whoever comes to [`Self::reach`] next.
     fn want(&self, end: u64);
 
-    /// Waits until everybody has the log up to `end`, which is durable here, and what else is asked for. The turn to
-    /// write must be free.
+    /// Waits until everybody has the log up to `end`, which is durable here, and what else is asked for. The writer
+    /// lock must be free.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`](crate::StorageError::NotCopied).
@@ -124,7 +124,7 @@ impl LogKeeper for Unkept {
     async fn prepare_root(
         &self,
         _engine: &Arc<Engine>,
-        _transaction: &mut Transaction,
+        _edit: &mut CatalogEdit,
         _is_checkpoint: bool,
     ) -> Result<()> {
         Ok(())

@@ -7,11 +7,11 @@ use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, Changes, OwnRows, Session, Taken};
-use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
 use crate::settings::TransactionModes;
 use crate::statement::select::ReadView;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::insert::{TableChange, apply};
 
 impl Session {
@@ -90,11 +90,11 @@ impl Session {
         // The rows of each tablet are joined, and made pages.
         let charge = Charge::new(&self.database);
         charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
-        let mut transaction = Transaction::private(&self.database, Arc::clone(base))?;
+        let mut edit = CatalogEdit::private(&self.database, Arc::clone(base))?;
         for change in changes {
-            transaction = apply(transaction, &settings, change).await?;
+            edit = apply(edit, &settings, change).await?;
         }
-        Ok(transaction.into_private())
+        Ok(edit.into_private())
     }
 
     /// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.

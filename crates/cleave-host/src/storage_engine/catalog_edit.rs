@@ -1,17 +1,17 @@
 //! From one catalog state to the next: one statement that writes, all or nothing.
 //!
-//! 1. [`Transaction::begin`] waits for its turn (one writer at a time) and takes the present state.
-//! 2. The statement changes [`Transaction::next`], takes space with [`Transaction::claim`], and
+//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the present state.
+//! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and
 //!    writes pages there, which nothing names yet.
-//! 3. [`Transaction::commit`] makes the pages durable, writes the directories of sealed segments,
+//! 3. [`CatalogEdit::commit`] makes the pages durable, writes the directories of sealed segments,
 //!    replaces the root (that is the commit), publishes the state and retires what it left. It is a checkpoint of all
 //!    that was logged before.
 //!
 //! Small commits are made otherwise: what they change is in the log, and in the [delta](crate::delta) of the state,
-//! until [`Transaction::settle`] makes pages of all of it at once, which no root names yet. [`Transaction::begin`] has
+//! until [`CatalogEdit::settle`] makes pages of all of it at once, which no root names yet. [`CatalogEdit::begin`] has
 //! that done first.
 //!
-//! Dropped before that, a transaction leaves the database as it was: its space is free again as
+//! Dropped before that, an edit leaves the database as it was: its space is free again as
 //! soon as the last write to it has ended. Step 3, from the first file on, cannot be cancelled: it
 //! runs to its end on a thread of its own, whether or not anyone still waits.
 
@@ -27,10 +27,12 @@ use cleave_txn::{Lsn, Wal};
 use futures::future::{BoxFuture, try_join_all};
 use tokio::sync::OwnedMutexGuard;
 
-use super::held::HeldTable;
-use super::root::{self, ReplaceError};
-use super::upkeep::Upkeep;
-use super::{CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents};
+use super::Engine;
+use super::patience::lies_elsewhere;
+use crate::catalog::held::HeldTable;
+use crate::catalog::root::{self, ReplaceError};
+use crate::catalog::upkeep::Upkeep;
+use crate::catalog::{CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents};
 use crate::commitment;
 use crate::delta::{Delta, Live};
 use crate::device::{Claim, DISK_FULL, Device};
@@ -38,16 +40,14 @@ use crate::error::{Error, Result};
 use crate::index::PendingKeys;
 use crate::log;
 use crate::settings::Settings;
-use crate::storage_engine::Engine;
-use crate::storage_engine::patience::lies_elsewhere;
 use crate::storage_error::StorageError;
 use crate::write::insert;
 
 /// Roots for which space is put aside beside the log: the new one, and the files of a segment or two.
 const RESERVED_ROOTS: u64 = 2;
 
-/// A statement that writes, until it commits.
-pub(crate) struct Transaction {
+/// A change from one state of the catalog to the next, until it is committed.
+pub(crate) struct CatalogEdit {
     database: Arc<Engine>,
     base: Arc<CatalogState>,
     /// What the database will hold. The statement changes it as it likes.
@@ -99,21 +99,21 @@ struct Failed {
     is_final: bool,
 }
 
-/// Pages of what was committed, which nothing names yet: [`Transaction::settle_beside`].
+/// Pages of what was committed, which nothing names yet: [`CatalogEdit::settle_beside`].
 pub(crate) struct Beside {
     /// What they are of.
     live: Live,
-    settled: Transaction,
+    settled: CatalogEdit,
 }
 
 /// Lets go of what was written beside, if nobody has put it in place.
 struct GivenUp<'a>(&'a Engine);
 
-/// What becomes of a transaction's state.
+/// What becomes of an edit's state.
 enum Kind {
-    /// It is published; nobody else has the turn meanwhile.
-    Published { turn: OwnedMutexGuard<()> },
-    /// It is published once it has the turn, if nothing else was meanwhile.
+    /// It is published; nobody else has the writer lock meanwhile.
+    Published { lock: OwnedMutexGuard<()> },
+    /// It is published once it has the writer lock, if nothing else was meanwhile.
     Unturned,
     /// It is read by one transaction, and made anew when that has changed more.
     Private,
@@ -121,34 +121,34 @@ enum Kind {
     Kept,
 }
 
-impl Transaction {
+impl CatalogEdit {
     /// Waits until no other statement writes.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
     pub(crate) async fn begin(database: &Arc<Engine>) -> Result<Self> {
-        let turn = database.writer_turn().await;
+        let lock = database.writer_lock().await;
         database.check_running()?;
-        let turn = match Box::pin(Self::settle(database, turn)).await? {
-            Some(turn) => turn,
-            None => database.writer_turn().await,
+        let lock = match Box::pin(Self::settle(database, lock)).await? {
+            Some(lock) => lock,
+            None => database.writer_lock().await,
         };
         database.reclaim();
         let live = database.live();
         let delta = live.delta;
-        Ok(Self { delta, ..Self::on(database, live.state, Kind::Published { turn }) })
+        Ok(Self { delta, ..Self::on(database, live.state, Kind::Published { lock }) })
     }
 
     /// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device
-    /// does not take them is [held](super::held), and keeps no other from it. The turn may be another's meanwhile.
+    /// does not take them is [held](crate::catalog::held), and keeps no other from it. The writer lock may be another's meanwhile.
     ///
     /// # Errors
     /// Those of the database's own device; everything is then as it was.
     pub(crate) async fn settle(
         database: &Arc<Engine>,
-        turn: OwnedMutexGuard<()>,
+        lock: OwnedMutexGuard<()>,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
-        Box::pin(Self::settle_within(database, turn, database.turn_wait())).await
+        Box::pin(Self::settle_within(database, lock, database.writer_wait())).await
     }
 
     /// The same; a device of others' tables that needs longer than `patience` has them held.
@@ -157,23 +157,23 @@ impl Transaction {
     /// As there.
     pub(crate) async fn settle_within(
         database: &Arc<Engine>,
-        mut turn: OwnedMutexGuard<()>,
+        mut lock: OwnedMutexGuard<()>,
         patience: Duration,
     ) -> Result<Option<OwnedMutexGuard<()>>> {
         // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not
-        // with the turn: a device that takes long would hold up all who commit. Nobody who has the turn waits for the
+        // with the writer lock: a device that takes long would hold up all who commit. Nobody who has the writer lock waits for the
         // place, so it may be kept meanwhile.
         let mut place = match database.beside.try_lock() {
             Ok(place) => Some(place),
             Err(_) => {
-                drop(turn);
+                drop(lock);
                 let place = match database.has_rows_elsewhere() {
                     // Not for longer than for the device itself: what is written beside then finds another state, and
                     // is dropped.
                     true => waiting::timeout(patience, database.beside.lock()).await,
                     false => Some(database.beside.lock().await),
                 };
-                turn = database.writer_turn().await;
+                lock = database.writer_lock().await;
                 database.check_running()?;
                 place
             }
@@ -189,12 +189,12 @@ impl Transaction {
             let is_tried =
                 |id: &u32| !failed.contains_key(id) && database.reaches(&live.state, *id);
             if live.delta.is_settled() && !live.state.held.tables.keys().any(is_tried) {
-                return Ok(Some(turn));
+                return Ok(Some(lock));
             }
             live.delta.give_room_back();
             database.reclaim();
-            let transaction = Self::on(database, Arc::clone(&live.state), Kind::Published { turn });
-            match transaction.settled(&live, &failed, patience).await {
+            let edit = Self::on(database, Arc::clone(&live.state), Kind::Published { lock });
+            match edit.settled(&live, &failed, patience).await {
                 Ok(settled) => return Ok(settled.publish()),
                 Err((None, error)) => return Err(error),
                 Err((Some(table), error)) => {
@@ -204,14 +204,14 @@ impl Transaction {
                     failed.insert(table, Failed { reason, is_final });
                 }
             }
-            turn = database.writer_turn().await;
+            lock = database.writer_lock().await;
             database.check_running()?;
         }
     }
 
-    /// As [`Transaction::settle`], of all that is committed by now, beside those who commit meanwhile: pages are
-    /// written and synced before the turn is taken, in which only the state and what is [behind it](Delta::behind) are
-    /// put in place. Who has the turn and settles does that too. False: something is to be dealt with under the turn.
+    /// As [`CatalogEdit::settle`], of all that is committed by now, beside those who commit meanwhile: pages are
+    /// written and synced before the writer lock is taken, in which only the state and what is [behind it](Delta::behind) are
+    /// put in place. Who has the writer lock and settles does that too. False: something is to be dealt with under the writer lock.
     pub(crate) async fn settle_beside(database: &Arc<Engine>) -> Result<bool> {
         database.check_running()?;
         let mut place = database.beside.lock().await;
@@ -220,23 +220,23 @@ impl Transaction {
             return Ok(false);
         }
         database.reclaim();
-        let transaction = Self::on(database, Arc::clone(&live.state), Kind::Unturned);
+        let edit = Self::on(database, Arc::clone(&live.state), Kind::Unturned);
         let patience = database.patience();
-        let Ok(settled) = transaction.settled(&live, &BTreeMap::new(), patience).await else {
+        let Ok(settled) = edit.settled(&live, &BTreeMap::new(), patience).await else {
             return Ok(false);
         };
         *place = Some(Beside { live, settled });
         drop(place);
         let _given_up = GivenUp(database);
         loop {
-            let turn = database.writer_turn().await;
+            let lock = database.writer_lock().await;
             database.check_running()?;
             if let Ok(mut place) = database.beside.try_lock() {
-                // None: who had the turn before has put it in place.
+                // None: who had the writer lock before has put it in place.
                 return Ok(place.take().is_none_or(|beside| beside.put_in_place(database)));
             }
-            // Who has it settles, and waits for the turn.
-            drop(turn);
+            // Who has it settles, and waits for the writer lock.
+            drop(lock);
             drop(database.beside.lock().await);
         }
     }
@@ -289,7 +289,7 @@ impl Transaction {
         Ok(self)
     }
 
-    /// Changes on `base` that are not to be committed, and need no turn.
+    /// Changes on `base` that are not to be committed, and need no writer lock.
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
@@ -388,7 +388,7 @@ impl Transaction {
         Arc::clone(claim)
     }
 
-    /// Makes space that a statement took before its turn this transaction's. Before any other on that device.
+    /// Makes space that a statement took before it had the writer lock this edit's. Before any other on that device.
     pub(crate) fn adopt(&mut self, device: DeviceId, claim: Arc<Claim>) {
         let before = self.claims.insert(device, claim);
         debug_assert!(before.is_none(), "one claim a device");
@@ -454,7 +454,7 @@ impl Transaction {
         true
     }
 
-    /// Makes the state what new statements see, though no root has it: the log has what is in it. The turn goes on.
+    /// Makes the state what new statements see, though no root has it: the log has what is in it. The writer lock goes on.
     pub(crate) fn publish(self) -> Option<OwnedMutexGuard<()>> {
         let log_end = self.next.log_end;
         self.publish_before(0, log_end)
@@ -479,25 +479,25 @@ impl Transaction {
         self.database.keep_version(&state);
         self.database.note_logged();
         match self.kind {
-            Kind::Published { turn } => Some(turn),
+            Kind::Published { lock } => Some(lock),
             Kind::Unturned | Kind::Private | Kind::Kept => None,
         }
     }
 
-    /// Commits a transaction that changes neither rows nor tables: a checkpoint of what was logged.
+    /// Commits an edit that changes neither rows nor tables: a checkpoint of what was logged.
     ///
     /// # Errors
-    /// As [`Transaction::commit`].
+    /// As [`CatalogEdit::commit`].
     pub(crate) async fn checkpoint(mut self) -> Result<Arc<CatalogState>> {
         self.is_checkpoint = true;
         self.commit_settings().await
     }
 
-    /// Commits a transaction that changes what the database is told to do, its devices among it, and neither rows nor
+    /// Commits an edit that changes what the database is told to do, its devices among it, and neither rows nor
     /// tables.
     ///
     /// # Errors
-    /// As [`Transaction::commit`].
+    /// As [`CatalogEdit::commit`].
     pub(crate) async fn commit_settings(mut self) -> Result<Arc<CatalogState>> {
         self.logged = Logged::Unchanged;
         self.makes_room = true;
@@ -724,7 +724,7 @@ impl Transaction {
 
 impl Beside {
     /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another
-    /// one already. Under the turn to write.
+    /// one already. Under the writer lock.
     fn put_in_place(self, database: &Engine) -> bool {
         let Self { live, mut settled } = self;
         let now = database.live();
@@ -751,7 +751,7 @@ impl Drop for GivenUp<'_> {
     }
 }
 
-/// Stops the database if the thread that commits panics, before the turn to write passes on: the next
+/// Stops the database if the thread that commits panics, before the writer lock passes on: the next
 /// statement would write to space that the root on disk may name.
 struct StopIfDying(Arc<Engine>);
 
