@@ -9,12 +9,14 @@ use cleave_txn::{LogError, Wal};
 use crate::archive::{self, Archive};
 use crate::backup;
 use crate::catalog::CatalogState;
+use crate::delta::Live;
 use crate::device::Device;
 use crate::error::Result;
 use crate::log_copy::{self, Copies};
 use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
 use crate::storage_engine::log_keeper::LogKeeper;
 use crate::storage_engine::{Engine, OpenOptions};
+use crate::write::insert::TableChange;
 
 /// See the module's description.
 #[derive(Debug, Default)]
@@ -59,6 +61,10 @@ impl LogKeeper for Replication {
 
     fn is_on(&self) -> bool {
         self.copies.are_on()
+    }
+
+    fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged> {
+        archive::copy(live, changes)
     }
 
     async fn copy_changes(

@@ -19,7 +19,6 @@ mod block;
 mod changed_rows;
 mod changing_with;
 mod charge;
-mod checked;
 mod comments;
 mod copy;
 mod cursors;

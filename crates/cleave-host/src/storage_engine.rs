@@ -20,6 +20,7 @@
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
 pub(crate) mod catalog_edit;
+pub(crate) mod commit;
 mod committed;
 pub(crate) mod log_keeper;
 mod memory_shares;
@@ -43,7 +44,7 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::activity::Activity;
 use crate::buffer_pool::BufferPool;
@@ -63,12 +64,14 @@ use crate::query_memory::query_runtime;
 use crate::sequences::Sequences;
 use crate::settings::Stack;
 use crate::statistics::{self, StatisticsStore};
-use crate::storage_engine::catalog_edit::{Beside, CatalogEdit};
 use crate::storage_error::StorageError;
 use crate::versions::Versions;
 
 mod place;
 
+use catalog_edit::CatalogEdit;
+use commit::Changes;
+use commit::flush::Beside;
 use log_keeper::{LogKeeper, Unkept};
 use place::check_place;
 pub(crate) use place::lock;
@@ -163,11 +166,11 @@ pub struct Engine {
     embedded: EmbeddedFactory,
     live: RwLock<Live>,
     /// Told whenever a state without a delta is published.
-    settled: Notify,
-    /// Held by whoever settles for a reader.
-    settling: tokio::sync::Mutex<()>,
+    flushed: Notify,
+    /// Held by whoever flushes the delta for a reader.
+    flushing: tokio::sync::Mutex<()>,
     /// What one of these has written, until it is put in place; held while it is being written.
-    pub(crate) beside: tokio::sync::Mutex<Option<Beside>>,
+    beside: tokio::sync::Mutex<Option<Beside>>,
     /// Before that nobody asks again for devices that held tables lie on.
     held_retry_at: Mutex<Duration>,
     /// How often something else than a small commit has changed rows, keys or tables.
@@ -265,7 +268,8 @@ impl Engine {
 
     /// As [`Engine::checkpoint`], whatever there is.
     async fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
-        CatalogEdit::begin(self).await?.checkpoint().await.map(drop)
+        let edit = CatalogEdit::begin(self).await?;
+        self.commit(Changes::checkpoint(edit)).await.map(drop)
     }
 
     /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
@@ -318,8 +322,8 @@ impl Engine {
             statistics,
             published: Mutex::default(),
             live: RwLock::new(Live::settled(Arc::clone(&state))),
-            settled: Notify::new(),
-            settling: tokio::sync::Mutex::new(()),
+            flushed: Notify::new(),
+            flushing: tokio::sync::Mutex::new(()),
             beside: tokio::sync::Mutex::new(None),
             held_retry_at: Mutex::default(),
             rewritten_count: AtomicU64::new(0),
@@ -505,7 +509,7 @@ impl Engine {
         let id = entry.id;
         edit.next.devices.insert(id, entry);
         edit.devices.push(Arc::clone(&device));
-        edit.commit_settings().await?;
+        self.commit(Changes::settings(edit)).await?;
         Ok(device)
     }
 
@@ -550,7 +554,7 @@ impl Engine {
             waiting::sleep(LOCK_PAUSE).await;
         }
         edit.next.devices.remove(&device.id());
-        edit.commit_settings().await?;
+        self.commit(Changes::settings(edit)).await?;
         Ok(device.give_up().await.err())
     }
 
@@ -565,16 +569,6 @@ impl Engine {
     pub(crate) fn disown(&self, state: &CatalogState) {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|id, _| state.devices.contains_key(id));
-    }
-
-    /// Waits until no other statement writes.
-    pub(crate) async fn writer_lock(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.writer).lock_owned().await
-    }
-
-    /// The same, if nobody else has it.
-    pub(crate) fn try_writer_lock(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
-        Arc::clone(&self.writer).try_lock_owned()
     }
 
     /// What transactions have locked.
@@ -627,6 +621,16 @@ impl Engine {
     /// Notes a commit whose pages are not synced, and which no root names.
     pub(crate) fn note_logged(&self) {
         self.logged_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the root on disk says.
+    pub(crate) fn durable(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells this opening from others; 0: it is only looked at.
+    pub(crate) fn opening(&self) -> u64 {
+        self.opening.unwrap_or_default()
     }
 
     /// Notes that the root on disk says `state`.

@@ -33,6 +33,7 @@ use crate::error::{Error, Result};
 use crate::log::{Committed, Replaced};
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::{CatalogEdit, segments};
+use crate::storage_engine::commit::Changes;
 use crate::tasks::{blocking, joined};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
@@ -155,8 +156,7 @@ pub(super) async fn apply(
     next.next_segment = next.next_segment.max(replaced.next_segment);
     next.commit = commit.max(next.commit);
     next.upkeep.unlogged_commit = commit;
-    edit.checkpoint().await?;
-    Ok(())
+    database.commit(Changes::checkpoint(edit)).await.map(drop)
 }
 
 /// The segment whose directory `bytes` are, of a file of `block_count` blocks that lies at `start` now.

@@ -19,6 +19,7 @@ use crate::log::redo::{Gathered, Redo};
 use crate::settings::Settings;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use crate::storage_error::{Identity, StorageError};
 use crate::value::parse;
 use crate::value::text::moment;
@@ -162,7 +163,7 @@ pub(super) async fn replay(
             for change in pushed.map_err(|reason| redo.damaged(logged.at, &reason))? {
                 edit = apply(edit, &settings, &change).await?;
             }
-            drop(edit.publish());
+            database.commit(Changes::logged(edit)).await?;
         } else {
             redo.push(committed, logged.at).await?;
         }
@@ -177,7 +178,7 @@ pub(super) async fn replay(
     let mut edit = CatalogEdit::begin(database).await?;
     // Numbers go on behind those of the log.
     edit.next.commit = reached.commit.max(edit.next.commit);
-    edit.checkpoint().await?;
+    database.commit(Changes::checkpoint(edit)).await?;
     Ok(reached)
 }
 
@@ -199,8 +200,7 @@ async fn number_above(database: &Arc<Engine>, next: u32) -> Result<()> {
     let mut edit = CatalogEdit::begin(database).await?;
     edit.next.next_segment = edit.next.next_segment.max(next);
     edit.next.commit = database.catalog().commit;
-    drop(edit.publish());
-    Ok(())
+    database.commit(Changes::logged(edit)).await.map(drop)
 }
 
 /// What to do where the log lacks a commit.

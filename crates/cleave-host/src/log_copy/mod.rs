@@ -47,6 +47,7 @@ use crate::device::{Claim, Device};
 use crate::error::{Error, Result};
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::{CatalogEdit, retired};
+use crate::storage_engine::commit::Changes;
 use crate::storage_error::StorageError;
 use copier::{Copier, Origin};
 use layout::{ANCHOR_ALIGNMENT, ANCHOR_BLOCKS};
@@ -274,7 +275,7 @@ impl Copies {
                 }
                 Err(error) => return Err(error),
             }
-            edit.checkpoint().await.map(drop)
+            database.commit(Changes::checkpoint(edit)).await.map(drop)
         })
     }
 
@@ -373,7 +374,7 @@ impl Copies {
         for copy in &unwanted {
             Box::pin(given_up::tell(&mut edit, copy, &answering)).await?;
         }
-        edit.commit_settings().await?;
+        database.commit(Changes::settings(edit)).await?;
         self.erase_ended(database, false).await
     }
 
@@ -409,7 +410,7 @@ impl Copies {
         }
         let mut edit = CatalogEdit::begin(database).await?;
         edit.next.upkeep.log_copies.retain(|copy| !erased.contains(&copy.id));
-        edit.checkpoint().await?;
+        database.commit(Changes::checkpoint(edit)).await?;
         let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
         copiers.retain(|id, _| !erased.contains(id));
         Ok(())
@@ -455,7 +456,7 @@ impl Copies {
             is_told |= Box::pin(given_up::tell(&mut edit, copy, &answering)).await?;
         }
         if is_told {
-            edit.checkpoint().await?;
+            database.commit(Changes::checkpoint(edit)).await?;
         }
         Ok(())
     }

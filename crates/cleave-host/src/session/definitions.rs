@@ -48,6 +48,7 @@ use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Defines;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::{BulkLoad, LoadCheck};
 use crate::write::vid_set::VidSet;
@@ -102,15 +103,6 @@ impl Defined {
     /// What becomes of the table or sequence `id` at the end of a transaction, if it is temporary.
     pub(super) fn on_commit(&self, id: u32) -> Option<OnCommit> {
         self.temporary.get(&id).copied()
-    }
-
-    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
-    pub(super) fn makes_room(&self, committed: &CatalogState) -> bool {
-        let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
-        let is_damaged =
-            |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
-        self.claims.values().all(|claim| claim.block_count() == 0)
-            && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
     }
 
     /// What a session sees that has defined this, where `base` is what was committed.
@@ -259,11 +251,43 @@ impl Defined {
         self.sequences.extend(sequences);
     }
 
+    /// Takes what was granted on something that is dropped out of `next`.
+    fn forget_rights(&self, next: &mut CatalogState) {
+        let is_dropped = self.tables.values().any(Option::is_none)
+            || self.views.values().any(Option::is_none)
+            || self.sequences.values().any(Option::is_none);
+        if is_dropped && *next.rights != Rights::default() {
+            let mut rights = Rights::clone(&next.rights);
+            rights.prune(next);
+            next.rights = Arc::new(rights);
+        }
+    }
+
+    /// What its tables occupy on `device`, ascending.
+    fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
+        let here = tablets.filter(|tablet| tablet.device == device);
+        let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
+        extents.sort_unstable();
+        extents
+    }
+}
+
+impl Defines for Defined {
+    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
+    fn makes_room(&self, committed: &CatalogState) -> bool {
+        let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
+        let is_damaged =
+            |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
+        self.claims.values().all(|claim| claim.block_count() == 0)
+            && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
+    }
+
     /// Makes it part of what `edit` commits.
     ///
     /// # Errors
     /// [`Error::NameTaken`] where a name is another one's by now.
-    pub(super) fn install(&self, edit: &mut CatalogEdit) -> Result<()> {
+    fn install(&self, edit: &mut CatalogEdit) -> Result<()> {
         let (table, segment) = edit.database().ids.next();
         let next = &mut edit.next;
         let others = Self {
@@ -308,27 +332,6 @@ impl Defined {
             edit.publish_kept(Arc::clone(claim), self.extents(*device));
         }
         Ok(())
-    }
-
-    /// Takes what was granted on something that is dropped out of `next`.
-    fn forget_rights(&self, next: &mut CatalogState) {
-        let is_dropped = self.tables.values().any(Option::is_none)
-            || self.views.values().any(Option::is_none)
-            || self.sequences.values().any(Option::is_none);
-        if is_dropped && *next.rights != Rights::default() {
-            let mut rights = Rights::clone(&next.rights);
-            rights.prune(next);
-            next.rights = Arc::new(rights);
-        }
-    }
-
-    /// What its tables occupy on `device`, ascending.
-    fn extents(&self, device: DeviceId) -> Vec<Extent> {
-        let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
-        let here = tablets.filter(|tablet| tablet.device == device);
-        let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
-        extents.sort_unstable();
-        extents
     }
 }
 

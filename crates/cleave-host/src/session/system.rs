@@ -10,6 +10,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::log_copy;
 use crate::statement::parse::SystemStatement;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";
@@ -43,7 +44,7 @@ impl Session {
         if Autovacuum::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
             let mut edit = CatalogEdit::begin(&self.database).await?;
             edit.next.upkeep.autovacuum.set(name, value.as_deref())?;
-            edit.commit_settings().await?;
+            self.database.commit(Changes::settings(edit)).await?;
             return Ok(Outcome::done("ALTER SYSTEM"));
         }
         if name.eq_ignore_ascii_case(LOG_COPY) {
@@ -69,7 +70,7 @@ impl Session {
         }
         let mut edit = CatalogEdit::begin(&self.database).await?;
         edit.next.upkeep.archive_directory = directory;
-        let state = edit.commit_settings().await?;
+        let state = self.database.commit(Changes::settings(edit)).await?.state;
         if let Some(log) = self.database.log() {
             archive::start(log, &state);
         }
@@ -88,14 +89,15 @@ impl Session {
         };
         let mut edit = CatalogEdit::begin(&self.database).await?;
         edit.next.upkeep.version_retention_s = seconds;
-        edit.commit_settings().await?;
+        self.database.commit(Changes::settings(edit)).await?;
         Ok(Outcome::done("ALTER SYSTEM"))
     }
 
     /// Runs CHECKPOINT: a root that has all that was committed, and an archive that has all of the log.
     pub(super) async fn checkpoint(&mut self) -> Result<Outcome> {
         self.check_outside_block("CHECKPOINT")?;
-        CatalogEdit::begin(&self.database).await?.checkpoint().await?;
+        let edit = CatalogEdit::begin(&self.database).await?;
+        self.database.commit(Changes::checkpoint(edit)).await?;
         self.database.replication.copies.end_what_answers(&self.database).await;
         if let Some(log) = self.database.log() {
             let archived = log.archive();

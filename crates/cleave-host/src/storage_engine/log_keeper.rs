@@ -3,7 +3,7 @@
 //! The engine tells it of each commit that replaces the root, in this order, and of nothing else that it does:
 //!
 //! ```text
-//!  copy_changes ─▶ prepare_root ─▶ (root replaced) ─▶ root_replaced ─▶ (published) ─▶ log_commit
+//!  copy_rows or copy_changes ─▶ prepare_root ─▶ (root replaced) ─▶ root_replaced ─▶ (published) ─▶ log_commit
 //!                                      ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
 //! ```
 //!
@@ -19,9 +19,11 @@ use cleave_txn::{LogError, Wal};
 
 use super::Engine;
 use crate::catalog::CatalogState;
+use crate::delta::Live;
 use crate::device::Device;
 use crate::error::Result;
 use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
+use crate::write::insert::TableChange;
 
 /// See the module's description.
 #[async_trait]
@@ -40,6 +42,12 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
 
     /// Whether anybody must have what is committed beside this host.
     fn is_on(&self) -> bool;
+
+    /// Copies `changes` to what `live` has, which replace the root; what the log is to say of them.
+    ///
+    /// # Errors
+    /// Rows that cannot be encoded.
+    fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged>;
 
     /// Copies what makes `next` of `base`, whose changes are in no log; what the log is to say of it.
     async fn copy_changes(
@@ -110,6 +118,10 @@ impl LogKeeper for Unkept {
 
     fn is_on(&self) -> bool {
         false
+    }
+
+    fn copy_rows(&self, _live: &Live, _changes: &[&TableChange]) -> Result<Logged> {
+        Ok(Logged::Nowhere)
     }
 
     async fn copy_changes(

@@ -38,6 +38,7 @@ use crate::index::{IndexShape, TabletIndex};
 use crate::settings::{Settings, Stack};
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use side_by_side::{Part, build_runs};
 
 /// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build
@@ -60,7 +61,7 @@ pub(crate) async fn build_index(
         segments.push([first.segment_id()?, first.segment_id()?]);
     }
     let commit = first.commit_number();
-    let state = first.commit().await?;
+    let state = database.commit(Changes::edit(first)).await?.state;
 
     let shape = IndexShape::new(Arc::new(definition), &table.schema)?;
     let reference = |segment| SegmentRef {
@@ -140,7 +141,7 @@ pub(crate) async fn build_index(
     let mut changed = TableState { tablets: built.collect(), ..TableState::clone(&now) };
     changed.indexes.push(definition);
     last.put_table(changed);
-    last.commit().await?;
+    database.commit(Changes::edit(last)).await?;
     drop(state);
     Ok(())
 }

@@ -41,6 +41,7 @@ use crate::index::TabletIndex;
 use crate::settings::Settings;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use tablet_load::TabletLoad;
 
 /// Loads `batches` into `table`, as rows that `made` makes of them for its schema; see [`Session::load`](crate::Session::load).
@@ -216,7 +217,8 @@ impl BulkLoad {
         let table = self.table.schema.table_id;
         let (edit, row_count) = self.end().await?;
         check.check(&edit.next, table).await?;
-        edit.commit().await?;
+        let database = Arc::clone(edit.database());
+        database.commit(Changes::edit(edit)).await?;
         Ok(row_count)
     }
 

@@ -43,6 +43,7 @@ use crate::index::TabletIndex;
 use crate::settings::Settings;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
@@ -153,7 +154,7 @@ pub(crate) async fn vacuum(
     }
     first.put_table(changed);
     // Held to the end: its pages stay.
-    let state = first.checkpoint().await?;
+    let state = database.commit(Changes::checkpoint(first)).await?.state;
     let known = Arc::clone(state.find_table(name)?);
 
     let mut claims: BTreeMap<DeviceId, Arc<Claim>> = BTreeMap::new();
@@ -245,7 +246,7 @@ async fn commit(
     told.blocks_after = changed.tablets.iter().map(|tablet| blocks_of(tablet)).sum();
     last.put_table(changed);
     // What a reader of rows sees stays, and the log that follows speaks of the same VIDs.
-    last.checkpoint().await.map(drop)
+    database.commit(Changes::checkpoint(last)).await.map(drop)
 }
 
 /// Replaces the segments of `group` by `new`; how many rows that leaves out. Where one of them is gone, nothing is

@@ -23,7 +23,7 @@ use cleave_txn::LockMode;
 use super::super::Session;
 use super::super::charge::{Charge, share_of};
 use super::super::definitions::Definition;
-use super::{Block, Changes};
+use super::{Block, ByTable};
 use crate::catalog::CatalogState;
 use crate::error::Result;
 use crate::settings::Isolation;
@@ -187,7 +187,7 @@ impl Block {
     }
 }
 
-fn bytes_of(changes: &Changes) -> usize {
+fn bytes_of(changes: &ByTable) -> usize {
     changes.values().map(TableChange::byte_count).sum()
 }
 

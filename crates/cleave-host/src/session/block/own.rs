@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
-use super::{Block, Changes, OwnRows, Session, Taken};
+use super::{Block, ByTable, OwnRows, Session, Taken};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
 use crate::settings::TransactionModes;
@@ -155,12 +155,12 @@ impl Block {
     }
 
     /// What it has changed, defined and put off.
-    pub(in crate::session) fn taken(&self) -> (Changes, Defined, Deferred) {
+    pub(in crate::session) fn taken(&self) -> (ByTable, Defined, Deferred) {
         (self.changes.clone(), self.defined.clone(), self.deferred.clone())
     }
 
     /// Undoes what was changed, defined and put off since then, and keeps its locks.
-    pub(in crate::session) fn put_back(&mut self, before: (Changes, Defined, Deferred)) {
+    pub(in crate::session) fn put_back(&mut self, before: (ByTable, Defined, Deferred)) {
         (self.changes, self.defined, self.deferred) = before;
         self.own = None;
     }
