@@ -21,10 +21,10 @@
 
 pub(crate) mod catalog_edit;
 pub(crate) mod commit;
-mod committed;
 pub(crate) mod log_keeper;
 mod memory_shares;
 pub(crate) mod patience;
+pub(crate) mod snapshot;
 mod stopping;
 
 use std::collections::{BTreeMap, VecDeque};

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](crate::storage_engine::catalog_edit::CatalogEdit::private) one: the same state with the block's changes on pages that nothing else names. So
+//!    [private](crate::storage_engine::Engine::with_own_changes) one: the same state with the block's changes on pages that nothing else names. So
 //!    own changes are seen by every statement and every operator, on either side of a link, without any of them knowing
 //!    (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
@@ -51,6 +51,7 @@ use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
 use crate::storage_engine::commit::validate::check;
 use crate::storage_engine::commit::{Changes, Defines, RowChanges};
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
@@ -416,13 +417,13 @@ impl Session {
             return Ok(Some(Arc::clone(state)));
         }
         let state = if block.isolation != Isolation::Serializable {
-            database.settled().await?
+            database.snapshot(SnapshotKind::Flushed).await?
         } else if block.read_only && block.deferrable {
             safe_state(&database).await?
         } else {
             // Before the state is taken: what others commit from now on is kept for it.
             let tracked = Arc::new(database.dependencies().begin(block.read_only));
-            let state = database.settled().await?;
+            let state = database.snapshot(SnapshotKind::Flushed).await?;
             tracked.has_snapshot();
             block.tracked = Some(tracked);
             state
@@ -472,7 +473,7 @@ impl Session {
                 "as_of cannot be used in a transaction that has changed rows",
             ));
         }
-        let state = self.database.state_as_of(as_of).await?;
+        let state = self.database.snapshot(SnapshotKind::AsOf(as_of)).await?;
         self.note_state(&state);
         Ok(Some(self.defined().over(&self.database, state)))
     }
@@ -506,7 +507,10 @@ impl Session {
         }
         self.note_read();
         self.track_alone();
-        let state = self.database.passed_along(self.in_force().pass_along_bytes).await?;
+        let state = self
+            .database
+            .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().pass_along_bytes })
+            .await?;
         self.has_snapshot_alone();
         self.note_state(&state);
         let state = self.defined().over(&self.database, state);
@@ -524,7 +528,7 @@ impl Session {
             Some(state) => state,
             None => {
                 self.track_alone();
-                let state = database.settled().await?;
+                let state = database.snapshot(SnapshotKind::Flushed).await?;
                 self.has_snapshot_alone();
                 state
             }

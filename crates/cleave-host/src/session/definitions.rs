@@ -49,6 +49,7 @@ use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Defines;
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::{BulkLoad, LoadCheck};
 use crate::write::vid_set::VidSet;
@@ -507,7 +508,7 @@ impl Session {
         // With all rows of what was locked.
         let newest = match tables {
             [] => database.catalog(),
-            _ => database.settled().await?,
+            _ => database.snapshot(SnapshotKind::Flushed).await?,
         };
         let before = block.defined.over(&database, newest);
         if !tables.is_empty() {

@@ -35,6 +35,7 @@ use crate::index::newest;
 use crate::index::{TabletIndex, rows_by_vid};
 use crate::point_path::PointQuery;
 use crate::settings::{Isolation, Stack};
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 
@@ -144,7 +145,7 @@ impl Session {
 pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogState>> {
     loop {
         let tracked = database.dependencies().begin(true);
-        let state = database.settled().await?;
+        let state = database.snapshot(SnapshotKind::Flushed).await?;
         tracked.has_snapshot();
         loop {
             match tracked.safety() {

@@ -108,7 +108,7 @@ impl CatalogEdit {
     ///
     /// # Errors
     /// [`StorageError::Stopped`].
-    pub(crate) fn private(database: &Arc<Engine>, base: Arc<CatalogState>) -> Result<Self> {
+    pub(super) fn private(database: &Arc<Engine>, base: Arc<CatalogState>) -> Result<Self> {
         database.check_running()?;
         Ok(Self::on(database, base, Kind::Private))
     }
@@ -164,7 +164,7 @@ impl CatalogEdit {
 
     /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on
     /// pages that nothing else names, and which are free again once it is gone.
-    pub(crate) fn into_private(mut self) -> Arc<CatalogState> {
+    pub(super) fn into_private(mut self) -> Arc<CatalogState> {
         let claims = self.claims.into_values();
         let space = claims.map(|claim| claim as Arc<dyn HeldSpace>).collect();
         self.next.keep = Some(Arc::new(Keep::new(self.base, space)));

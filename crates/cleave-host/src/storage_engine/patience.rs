@@ -2,13 +2,14 @@
 //! there, else no longer than who has the writer lock.
 //!
 //! Before a plan is made all that was committed is settled, also of tables that the statement does not read
-//! ([`Engine::settled`]). Where a device is slow, they are [held](crate::catalog::held) instead.
+//! ([`Engine::snapshot`]). Where a device is slow, they are [held](crate::catalog::held) instead.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
+use super::snapshot::SnapshotKind;
 use crate::catalog::{CatalogState, DeviceId, TableState};
 use crate::device::WRITER_WAIT;
 use crate::error::{Error, Result};
@@ -68,7 +69,7 @@ impl Engine {
         // One that is not there is the statement's own error.
         let Some(table) = state.table(name) else { return Ok(()) };
         if lies_elsewhere(table) {
-            drop(Box::pin(self.settled()).await?);
+            drop(Box::pin(self.snapshot(SnapshotKind::Flushed)).await?);
         }
         for device in table.devices() {
             let device = self.attached(device)?;

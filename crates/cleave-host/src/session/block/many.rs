@@ -27,6 +27,7 @@ use super::{Block, ByTable};
 use crate::catalog::CatalogState;
 use crate::error::Result;
 use crate::settings::Isolation;
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
@@ -156,7 +157,7 @@ impl Session {
         if !self.reads_snapshot() {
             return Ok(true);
         }
-        let newest = self.database.settled().await?;
+        let newest = self.database.snapshot(SnapshotKind::Flushed).await?;
         Ok(self.is_as_read(id, &newest))
     }
 

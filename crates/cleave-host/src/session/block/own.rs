@@ -11,8 +11,7 @@ use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
 use crate::settings::TransactionModes;
 use crate::statement::select::ReadView;
-use crate::storage_engine::catalog_edit::CatalogEdit;
-use crate::write::insert::{TableChange, apply};
+use crate::write::insert::TableChange;
 
 impl Session {
     /// Takes what a statement that has read `view` makes of `table`, as it was there.
@@ -90,11 +89,7 @@ impl Session {
         // The rows of each tablet are joined, and made pages.
         let charge = Charge::new(&self.database);
         charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
-        let mut edit = CatalogEdit::private(&self.database, Arc::clone(base))?;
-        for change in changes {
-            edit = apply(edit, &settings, change).await?;
-        }
-        Ok(edit.into_private())
+        self.database.with_own_changes(base, &changes, &settings).await
     }
 
     /// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.
