@@ -12,7 +12,8 @@
 //!    row is there from the commit that began it up to the one that ended it.
 //! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and
 //!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
-//!    the root has it settled first ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
+//!    the root has it settled first
+//!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
 //! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
 //! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing
 //!    is written.

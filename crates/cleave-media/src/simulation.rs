@@ -33,7 +33,8 @@ pub trait World {
     /// The files of the host.
     fn files(&self) -> &dyn Files;
 
-    /// Hears that the program begins the step `name` of a protocol; nothing happens then, unless a world says otherwise.
+    /// Hears that the program begins the step `name` of a protocol; nothing happens then, unless a world says
+    /// otherwise.
     ///
     /// # Errors
     /// One with which the step is to fail, where the program can have it fail there.

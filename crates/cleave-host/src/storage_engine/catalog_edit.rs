@@ -1,9 +1,9 @@
 //! A change from one state of the catalog to the next: all or nothing.
 //!
-//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the present state, of which all that small
-//!    commits have put into the [delta](crate::delta) is pages by then.
-//! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and writes pages there, which
-//!    nothing names yet.
+//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the present state, of which all that
+//!    small commits have put into the [delta](crate::delta) is pages by then.
+//! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and writes pages there,
+//!    which nothing names yet.
 //! 3. [`Engine::commit`] makes it the state that new statements see: with a new root, or without one where the log has
 //!    all that it changes ([`Changes`](super::commit::Changes)).
 //!

@@ -21,8 +21,8 @@
 //! 3. *Log.* [`small`]: one record, appended; from here on the commit counts once the log is durable. [`root`]: pages
 //!    and the log so far are made durable; the edit itself follows into the log behind its root, for those who read an
 //!    archive or a copy.
-//! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`root`]: the root is replaced, and that is
-//!    the commit.
+//! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`root`]: the root is replaced, and that
+//!    is the commit.
 //! 5. *Publish.* [`publish`]: new statements see it. Space that the state before named and this one does not is
 //!    retired.
 //!
@@ -142,7 +142,8 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever kept them from it: nothing of them is left then, except after
-    /// [`StorageError::Stopped`](crate::StorageError::Stopped), when only the next opening shows whether they are there.
+    /// [`StorageError::Stopped`](crate::StorageError::Stopped), when only the next opening shows whether they are
+    /// there.
     /// [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed meanwhile.
     pub(crate) async fn commit(self: &Arc<Self>, changes: Changes<'_>) -> Result<Published> {
         match changes {

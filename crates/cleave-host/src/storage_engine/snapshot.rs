@@ -17,8 +17,8 @@
 //!
 //! A state is a snapshot for as long as somebody holds it: its pages are not used again before ([`Engine::reclaim`]).
 //!
-//! Invariants: a state that is shipped, older or has own changes is read, and no commit is built on it. Source: decisions
-//! 0051, 0059 and 0089, rule 21.
+//! Invariants: a state that is shipped, older or has own changes is read, and no commit is built on it. Source:
+//! decisions 0051, 0059 and 0089, rule 21.
 
 use std::sync::{Arc, PoisonError};
 
@@ -106,8 +106,8 @@ impl Engine {
             if live.delta.is_settled() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
-            // A large write that has the writer lock has flushed first, and is not waited for; nor is anyone who flushes
-            // for others.
+            // A large write that has the writer lock has flushed first, and is not waited for; nor is anyone who
+            // flushes for others.
             let flushing = Box::pin(self.flush_now());
             match select(std::pin::pin!(told), flushing).await {
                 Either::Left(_) => {}

@@ -1,9 +1,9 @@
-//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no root names
-//! yet. The same rows are visible before and after.
+//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no root
+//! names yet. The same rows are visible before and after.
 //!
 //! 1. [`flush`] does so under the writer lock: for a commit that finds the delta full, and for each edit as it begins.
-//! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock, under
-//!    which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
+//! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock,
+//!    under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
 //! 3. A table that lies on another device, which does not take its rows, is [held](crate::catalog::held): its rows stay
 //!    in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_held`] tries again.
 //!
@@ -111,9 +111,9 @@ pub(in crate::storage_engine) async fn flush_within(
     }
 }
 
-/// As [`flush`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced before
-/// the writer lock is taken, under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place. Who has
-/// the lock and flushes does that too. False: something is to be dealt with under the lock.
+/// As [`flush`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced
+/// before the writer lock is taken, under which only the state and what is [behind it](crate::delta::Delta::behind) are
+/// put in place. Who has the lock and flushes does that too. False: something is to be dealt with under the lock.
 pub(in crate::storage_engine) async fn flush_beside(database: &Arc<Engine>) -> Result<bool> {
     database.check_running()?;
     let mut place = database.beside.lock().await;

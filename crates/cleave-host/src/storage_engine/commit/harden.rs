@@ -1,5 +1,5 @@
-//! After a commit: waiting until the log that has it is durable, here and in its copies. Nobody is told of a commit, nor
-//! of rows that it has changed, before that (rule 27).
+//! After a commit: waiting until the log that has it is durable, here and in its copies. Nobody is told of a commit,
+//! nor of rows that it has changed, before that (rule 27).
 //!
 //! Invariant: what was found durable once is not asked for again.
 

@@ -7,11 +7,10 @@
 //!    what the log and the state before no longer need. From the first file on it cannot be cancelled: it runs to its
 //!    end on a thread of its own, whether or not anyone still waits.
 //!
-//! Invariant: a root names nothing that is not durable; where it is not known which root is on disk, the database stops.
-//! Source: rule 25, decision 0052.
+//! Invariant: a root names nothing that is not durable; where it is not known which root is on disk, the database
+//! stops. Source: rule 25, decision 0052.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use cleave_fragment::waiting;
@@ -167,31 +166,48 @@ async fn sync_claims(edit: &CatalogEdit) -> Result<()> {
 /// Replaces the root by that of `edit`, and publishes its state.
 fn swap_root(mut edit: CatalogEdit) -> Result<Arc<CatalogState>> {
     let _stop = StopIfDying(Arc::clone(&edit.database));
+    replace_root(&mut edit)?;
+    Step::Publish.pass();
+    Ok(publish_root(edit))
+}
+
+/// Writes the directories of sealed segments, and then the root: from then on it is committed.
+fn replace_root(edit: &mut CatalogEdit) -> Result<()> {
     let directory = edit.database.directory().to_owned();
-    let written = match write_segments(&mut edit) {
-        Err(error) if takes_reserve(&edit, &error) => write_segments(&mut edit),
+    let written = match write_segments(edit) {
+        Err(error) if takes_reserve(edit, &error) => write_segments(edit),
         outcome => outcome,
     }?;
-    if let Err(error) = replace_root(&edit, &directory) {
-        return Err(match error {
-            ReplaceError::Unchanged(error) => {
-                written.iter().for_each(|segment| root::remove_segment(&directory, *segment));
-                error
-            }
-            ReplaceError::Unknown(error) => {
-                // Either root may be the one on disk: nothing that either names may be reused.
-                edit.claims.values().for_each(|claim| claim.commit());
-                edit.kept.iter().for_each(|(claim, _)| claim.commit());
-                edit.database.stop(&error);
-                edit.database.stopped_error().into()
-            }
-        });
-    }
-    Step::Publish.pass();
+    let replaced = match root::replace(&directory, &edit.next) {
+        Err(ReplaceError::Unchanged(error)) if takes_reserve(edit, &error) => {
+            root::replace(&directory, &edit.next)
+        }
+        outcome => outcome,
+    };
+    replaced.map_err(|error| match error {
+        ReplaceError::Unchanged(error) => {
+            written.iter().for_each(|segment| root::remove_segment(&directory, *segment));
+            error
+        }
+        ReplaceError::Unknown(error) => {
+            // Either root may be the one on disk: nothing that either names may be reused.
+            edit.claims.values().for_each(|claim| claim.commit());
+            edit.kept.iter().for_each(|(claim, _)| claim.commit());
+            edit.database.stop(&error);
+            edit.database.stopped_error().into()
+        }
+    })
+}
+
+/// Makes the state of `edit`, which the root has, what new statements see, and gives up what only older ones need.
+fn publish_root(mut edit: CatalogEdit) -> Arc<CatalogState> {
+    // Dropped before what is left of `edit`, which has the writer lock.
+    let _stop = StopIfDying(Arc::clone(&edit.database));
+    let database = Arc::clone(&edit.database);
     publish::hand_over(&mut edit);
     // Here, where nothing can be cancelled: a state never names a device that is not attached.
     for device in std::mem::take(&mut edit.devices) {
-        edit.database.adopt(device);
+        database.adopt(device);
     }
     let gone: Vec<SegmentId> = edit
         .base
@@ -202,48 +218,44 @@ fn swap_root(mut edit: CatalogEdit) -> Result<Arc<CatalogState>> {
         .collect();
     let retired = retired(&edit.base, &edit.next);
     let state = Arc::new(edit.next);
-    edit.database.note_rewritten();
-    edit.database.versions.note_commit();
-    edit.database.note_durable(&state);
-    edit.database.keeper.root_replaced(&edit.database, &state, edit.is_checkpoint);
-    edit.database.publish(Live { delta: edit.delta, ..Live::settled(Arc::clone(&state)) });
+    database.note_rewritten();
+    database.versions.note_commit();
+    database.note_durable(&state);
+    database.keeper.root_replaced(&database, &state, edit.is_checkpoint);
+    database.publish(Live { delta: edit.delta, ..Live::settled(Arc::clone(&state)) });
     Step::Told.pass();
-    edit.database.keep_version(&state);
-    if let Some(log) = edit.database.log() {
-        edit.database.keeper.log_commit(log, &state, &edit.logged);
-        if log.has_failed() {
-            edit.database.stop(&"the log failed");
-        }
-        // What cannot be archived or removed now is after the next checkpoint.
-        let needed = edit.database.keeper.first_needed(&state, state.log_position);
-        let truncated = log.truncate_before(Lsn(needed));
-        edit.database.keeper.log_truncated(truncated.as_ref().err());
-        // Best effort: it is made again once there is room.
-        let root_bytes = root::byte_count(&directory);
-        log::reserve_for_opening(&directory, root_bytes);
-        drop(log.restore_reserve(RESERVED_ROOTS * root_bytes));
-    }
-    edit.database.disown(&state);
-    for device in edit.database.devices() {
+    database.keep_version(&state);
+    give_up_log(&database, &state, &edit.logged);
+    database.disown(&state);
+    for device in database.devices() {
         device.set_unknown_space(state.unknown_space_of(device.id()));
     }
     for (device, extents) in retired {
-        if let Some(device) = edit.database.device(device) {
+        if let Some(device) = database.device(device) {
             device.retire(state.generation, extents);
         }
     }
-    gone.iter().for_each(|segment| root::remove_segment(&directory, *segment));
-    edit.database.statistics().retain(&state);
-    Ok(state)
+    let directory = database.directory();
+    gone.iter().for_each(|segment| root::remove_segment(directory, *segment));
+    database.statistics().retain(&state);
+    state
 }
 
-fn replace_root(edit: &CatalogEdit, directory: &Path) -> Result<(), ReplaceError> {
-    match root::replace(directory, &edit.next) {
-        Err(ReplaceError::Unchanged(error)) if takes_reserve(edit, &error) => {
-            root::replace(directory, &edit.next)
-        }
-        outcome => outcome,
+/// Says in the log what the commit of `state` was, and gives up what of the log its root does not need.
+fn give_up_log(database: &Engine, state: &CatalogState, logged: &Logged) {
+    let Some(log) = database.log() else { return };
+    database.keeper.log_commit(log, state, logged);
+    if log.has_failed() {
+        database.stop(&"the log failed");
     }
+    // What cannot be archived or removed now is after the next checkpoint.
+    let needed = database.keeper.first_needed(state, state.log_position);
+    let truncated = log.truncate_before(Lsn(needed));
+    database.keeper.log_truncated(truncated.as_ref().err());
+    // Best effort: it is made again once there is room.
+    let root_bytes = root::byte_count(database.directory());
+    log::reserve_for_opening(database.directory(), root_bytes);
+    drop(log.restore_reserve(RESERVED_ROOTS * root_bytes));
 }
 
 /// Whether `error` is of a full disk, and this gives space back: then it has the space that was put aside.
