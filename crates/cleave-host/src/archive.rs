@@ -26,10 +26,10 @@ use prost::Message;
 
 use crate::backup::change;
 use crate::catalog::CatalogState;
-use crate::catalog::commit::Logged;
 use crate::delta::Live;
 use crate::log::{Committed, directory_of};
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::Logged;
 use crate::storage_error::Identity;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;

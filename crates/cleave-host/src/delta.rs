@@ -7,17 +7,18 @@
 //! ```
 //!
 //! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys
-//!    of their index entries; [`Delta::put`] enters both, under the turn to write.
+//!    of their index entries; [`Delta::put`] enters both, under the writer lock.
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
 //!    row is there from the commit that began it up to the one that ended it.
 //! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and
 //!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
-//!    the root has it settled first ([`Engine::settled`](crate::storage_engine::Engine::settled)).
+//!    the root has it settled first
+//!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
 //! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
 //! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing
 //!    is written.
 //!
-//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the turn to write, and
+//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
 //! grows; a state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -332,7 +333,7 @@ impl Delta {
     }
 
     /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not
-    /// who settles. Under the turn to write.
+    /// who settles. Under the writer lock.
     ///
     /// # Errors
     /// Those of taking space.
@@ -471,7 +472,7 @@ impl Delta {
     }
 
     /// Enters what the commit `number` changes, and those before it that were not entered; whose records begin at
-    /// `logged_at` and end at `log_end`. Under the turn to write, under which it was prepared.
+    /// `logged_at` and end at `log_end`. Under the writer lock, under which it was prepared.
     pub(crate) fn put(
         &self,
         prepared: Vec<Prepared>,

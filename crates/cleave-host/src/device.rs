@@ -47,7 +47,7 @@ mod writing_fragment;
 
 use answers::Answers;
 pub use answers::DEVICE_TIMEOUT_DEFAULT;
-pub(crate) use answers::TURN_WAIT;
+pub(crate) use answers::WRITER_WAIT;
 pub(crate) use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub(crate) use claimed_run::ClaimedRun;
 use openings::Openings;

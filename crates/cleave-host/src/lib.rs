@@ -84,4 +84,5 @@ pub use device::{Device, EmbeddedFactory};
 pub use error::{Error, NameKind, Position, Result};
 pub use session::{ClientStreams, Described, Outcome, ResultRows, Session, Started};
 pub use settings::Client;
+pub use storage_engine::snapshot::SnapshotKind;
 pub use storage_error::StorageError;

@@ -9,12 +9,14 @@ use cleave_txn::{LogError, Wal};
 use crate::archive::{self, Archive};
 use crate::backup;
 use crate::catalog::CatalogState;
-use crate::catalog::commit::{Logged, Transaction};
+use crate::delta::Live;
 use crate::device::Device;
 use crate::error::Result;
 use crate::log_copy::{self, Copies};
+use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
 use crate::storage_engine::log_keeper::LogKeeper;
 use crate::storage_engine::{Engine, OpenOptions};
+use crate::write::insert::TableChange;
 
 /// See the module's description.
 #[derive(Debug, Default)]
@@ -61,6 +63,10 @@ impl LogKeeper for Replication {
         self.copies.are_on()
     }
 
+    fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged> {
+        archive::copy(live, changes)
+    }
+
     async fn copy_changes(
         &self,
         engine: &Arc<Engine>,
@@ -73,10 +79,10 @@ impl LogKeeper for Replication {
     async fn prepare_root(
         &self,
         engine: &Arc<Engine>,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         is_checkpoint: bool,
     ) -> Result<()> {
-        self.copies.prepare(engine, transaction, is_checkpoint).await
+        self.copies.prepare(engine, edit, is_checkpoint).await
     }
 
     fn root_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool) {

@@ -19,7 +19,6 @@ mod block;
 mod changed_rows;
 mod changing_with;
 mod charge;
-mod checked;
 mod comments;
 mod copy;
 mod cursors;
@@ -99,6 +98,7 @@ use crate::statement::moment::{Moment, Taker};
 use crate::statement::parse::Scope;
 use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
 use crate::storage_engine::patience::with_patience;
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::storage_error::StorageError;
 use crate::write::load::{self, LoadCheck, RowChecks};
 use changing_with::Parts;
@@ -635,7 +635,7 @@ impl Session {
             locked.extend(self.referring(names));
         }
         let mut definition = self.begin_definition("DROP TABLE", &locked, &[]).await?;
-        let transaction = &mut definition.transaction;
+        let transaction = &mut definition.edit;
         let ids = |state: &CatalogState| -> BTreeSet<u32> {
             let sound = state.tables().map(|table| table.schema.table_id);
             sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
@@ -699,7 +699,9 @@ impl Session {
     }
 
     async fn show_tables(&self) -> Result<Outcome> {
-        let state = self.defined().over(&self.database, self.database.settled().await?);
+        let state = self
+            .defined()
+            .over(&self.database, self.database.snapshot(SnapshotKind::Flushed).await?);
         // How many rows a damaged table has is not known, and those of others are not told.
         let count = |table: &TableState| {
             self.may_count(&state, table.schema.table_id).then(|| table.row_count())

@@ -19,10 +19,12 @@
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
 //! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
 
-mod committed;
+pub(crate) mod catalog_edit;
+pub(crate) mod commit;
 pub(crate) mod log_keeper;
 mod memory_shares;
 pub(crate) mod patience;
+pub(crate) mod snapshot;
 mod stopping;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -42,11 +44,10 @@ use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
 use datafusion::execution::runtime_env::RuntimeEnv;
-use tokio::sync::{Notify, OwnedMutexGuard, Semaphore, SemaphorePermit, TryLockError};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::activity::Activity;
 use crate::buffer_pool::BufferPool;
-use crate::catalog::commit::{Beside, Transaction};
 use crate::catalog::held::Held;
 use crate::catalog::log_copies::LogCopy;
 use crate::catalog::reserved_ids::ReservedIds;
@@ -68,6 +69,9 @@ use crate::versions::Versions;
 
 mod place;
 
+use catalog_edit::CatalogEdit;
+use commit::Changes;
+use commit::flush::Beside;
 use log_keeper::{LogKeeper, Unkept};
 use place::check_place;
 pub(crate) use place::lock;
@@ -162,11 +166,11 @@ pub struct Engine {
     embedded: EmbeddedFactory,
     live: RwLock<Live>,
     /// Told whenever a state without a delta is published.
-    settled: Notify,
-    /// Held by whoever settles for a reader.
-    settling: tokio::sync::Mutex<()>,
+    flushed: Notify,
+    /// Held by whoever flushes the delta for a reader.
+    flushing: tokio::sync::Mutex<()>,
     /// What one of these has written, until it is put in place; held while it is being written.
-    pub(crate) beside: tokio::sync::Mutex<Option<Beside>>,
+    beside: tokio::sync::Mutex<Option<Beside>>,
     /// Before that nobody asks again for devices that held tables lie on.
     held_retry_at: Mutex<Duration>,
     /// How often something else than a small commit has changed rows, keys or tables.
@@ -264,7 +268,8 @@ impl Engine {
 
     /// As [`Engine::checkpoint`], whatever there is.
     async fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
-        Transaction::begin(self).await?.checkpoint().await.map(drop)
+        let edit = CatalogEdit::begin(self).await?;
+        self.commit(Changes::checkpoint(edit)).await.map(drop)
     }
 
     /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
@@ -317,8 +322,8 @@ impl Engine {
             statistics,
             published: Mutex::default(),
             live: RwLock::new(Live::settled(Arc::clone(&state))),
-            settled: Notify::new(),
-            settling: tokio::sync::Mutex::new(()),
+            flushed: Notify::new(),
+            flushing: tokio::sync::Mutex::new(()),
             beside: tokio::sync::Mutex::new(None),
             held_retry_at: Mutex::default(),
             rewritten_count: AtomicU64::new(0),
@@ -463,7 +468,7 @@ impl Engine {
         name: &str,
         way: impl Into<DeviceKind>,
     ) -> Result<Arc<Device>> {
-        let mut transaction = Transaction::begin(self).await?;
+        let mut edit = CatalogEdit::begin(self).await?;
         if name.is_empty() {
             return Err(StorageError::Attach {
                 device: name.to_owned(),
@@ -471,18 +476,18 @@ impl Engine {
             }
             .into());
         }
-        if transaction.next.device_named(name).is_some() {
+        if edit.next.device_named(name).is_some() {
             return Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() });
         }
         let mut entry = DeviceEntry {
-            id: transaction.device_id()?,
+            id: edit.device_id()?,
             name: name.to_owned(),
             identity: [0; 16],
             kind: way.into(),
         };
         let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
         entry.identity = identity.device;
-        if let Some(known) = transaction.next.devices().find(|d| d.identity == entry.identity) {
+        if let Some(known) = edit.next.devices().find(|d| d.identity == entry.identity) {
             return Err(StorageError::Attach {
                 device: name.to_owned(),
                 reason: format!("it is attached already, as \"{}\"", known.name),
@@ -490,7 +495,7 @@ impl Engine {
             .into());
         }
         let device = Arc::new(attach(
-            &transaction.next,
+            &edit.next,
             self.opening,
             entry.clone(),
             &self.directory,
@@ -502,9 +507,9 @@ impl Engine {
         device.link().await?;
         self.keeper.device_added(&device, self.catalog().database.0).await?;
         let id = entry.id;
-        transaction.next.devices.insert(id, entry);
-        transaction.devices.push(Arc::clone(&device));
-        transaction.commit_settings().await?;
+        edit.next.devices.insert(id, entry);
+        edit.devices.push(Arc::clone(&device));
+        self.commit(Changes::settings(edit)).await?;
         Ok(device)
     }
 
@@ -516,7 +521,7 @@ impl Engine {
     /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
     /// [`StorageError::Attach`] for the embedded device, and those of a commit.
     pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
-        let mut transaction = Transaction::begin(self).await?;
+        let mut edit = CatalogEdit::begin(self).await?;
         let device = self.device_named(name)?;
         if device.id() == DeviceId::EMBEDDED {
             return Err(StorageError::Attach {
@@ -527,12 +532,12 @@ impl Engine {
         }
         // What it has of a copy that was given up, or was told of others, goes with it.
         let is_over = |copy: &LogCopy| copy.device == device.id().0 && copy.is_ended;
-        transaction.next.upkeep.log_copies.retain(|copy| !is_over(copy));
-        if transaction.next.copies_extents(device.id()).next().is_some() {
+        edit.next.upkeep.log_copies.retain(|copy| !is_over(copy));
+        if edit.next.copies_extents(device.id()).next().is_some() {
             let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
             return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
         }
-        let tables = transaction.next.tables_on(device.id());
+        let tables = edit.next.tables_on(device.id());
         if !tables.is_empty() {
             let device = name.to_owned();
             return Err(StorageError::HoldsTables { device, tables }.into());
@@ -548,8 +553,8 @@ impl Engine {
             // Tasks of a statement that has just ended hold on to its state a moment longer.
             waiting::sleep(LOCK_PAUSE).await;
         }
-        transaction.next.devices.remove(&device.id());
-        transaction.commit_settings().await?;
+        edit.next.devices.remove(&device.id());
+        self.commit(Changes::settings(edit)).await?;
         Ok(device.give_up().await.err())
     }
 
@@ -564,16 +569,6 @@ impl Engine {
     pub(crate) fn disown(&self, state: &CatalogState) {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|id, _| state.devices.contains_key(id));
-    }
-
-    /// Waits until no other statement writes.
-    pub(crate) async fn writer_turn(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.writer).lock_owned().await
-    }
-
-    /// The same, if nobody else has it.
-    pub(crate) fn try_writer_turn(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
-        Arc::clone(&self.writer).try_lock_owned()
     }
 
     /// What transactions have locked.
@@ -626,6 +621,16 @@ impl Engine {
     /// Notes a commit whose pages are not synced, and which no root names.
     pub(crate) fn note_logged(&self) {
         self.logged_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the root on disk says.
+    pub(crate) fn durable(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells this opening from others; 0: it is only looked at.
+    pub(crate) fn opening(&self) -> u64 {
+        self.opening.unwrap_or_default()
     }
 
     /// Notes that the root on disk says `state`.

@@ -93,6 +93,29 @@ impl Versions {
         }
     }
 
+    /// The state that held at `text`, a `timestamp with time zone`; `newest` is the newest.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] (22023) for a time that is not kept, or not a time.
+    pub(crate) fn as_of(&self, newest: &CatalogState, text: &str) -> Result<Arc<CatalogState>> {
+        let retention_us = retention_us(newest);
+        let Ok(time_us) = parse::timestamp_tz(text) else {
+            return Err(not_kept(text, "it is no time, as in '2026-11-21 20:00:00+00'"));
+        };
+        if retention_us == 0 {
+            let reason = "version_retention is 0, so that nothing is kept; ALTER SYSTEM SET version_retention = 3600 keeps an hour from then on";
+            return Err(not_kept(text, reason));
+        }
+        if time_us > SystemClock.wall() {
+            return Err(not_kept(text, "it is yet to come"));
+        }
+        let found = self.at(time_us, tick_us(retention_us));
+        found.map_err(|oldest| {
+            let oldest = oldest.map_or_else(|| "now".to_owned(), moment);
+            not_kept(text, &format!("what is kept begins at {oldest}"))
+        })
+    }
+
     /// Gives up the older quarter; false where there is nothing but the newest.
     fn give_up_oldest(&self) -> bool {
         let mut kept = self.kept();
@@ -127,31 +150,6 @@ impl Engine {
     pub(crate) fn give_up_versions(&self) {
         while self.versions.give_up_oldest() {}
         self.reclaim();
-    }
-
-    /// The state that held at `text`, a `timestamp with time zone`.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] (22023) for a time that is not kept, or not a time; those of [`Engine::settled`].
-    pub(crate) async fn state_as_of(self: &Arc<Self>, text: &str) -> Result<Arc<CatalogState>> {
-        // It is kept, too, from the last commit on.
-        let newest = self.settled().await?;
-        let retention_us = retention_us(&newest);
-        let Ok(time_us) = parse::timestamp_tz(text) else {
-            return Err(not_kept(text, "it is no time, as in '2026-11-21 20:00:00+00'"));
-        };
-        if retention_us == 0 {
-            let reason = "version_retention is 0, so that nothing is kept; ALTER SYSTEM SET version_retention = 3600 keeps an hour from then on";
-            return Err(not_kept(text, reason));
-        }
-        if time_us > SystemClock.wall() {
-            return Err(not_kept(text, "it is yet to come"));
-        }
-        let found = self.versions.at(time_us, tick_us(retention_us));
-        found.map_err(|oldest| {
-            let oldest = oldest.map_or_else(|| "now".to_owned(), moment);
-            not_kept(text, &format!("what is kept begins at {oldest}"))
-        })
     }
 }
 

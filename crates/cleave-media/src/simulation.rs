@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
@@ -31,6 +32,15 @@ pub trait World {
 
     /// The files of the host.
     fn files(&self) -> &dyn Files;
+
+    /// Hears that the program begins the step `name` of a protocol; nothing happens then, unless a world says
+    /// otherwise.
+    ///
+    /// # Errors
+    /// One with which the step is to fail, where the program can have it fail there.
+    fn step(&self, _name: &'static str) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 thread_local! {
@@ -55,6 +65,14 @@ pub fn wake_at(at: Duration, waker: Waker) {
         Some(world) => world.wake_at(at, waker),
         None => waker.wake(),
     }
+}
+
+/// Tells the world that owns this thread, if any does, that the step `name` of a protocol begins.
+///
+/// # Errors
+/// The one with which the world has it fail.
+pub fn step(name: &'static str) -> io::Result<()> {
+    current().map_or(Ok(()), |world| world.step(name))
 }
 
 /// The world that owns this thread.

@@ -28,8 +28,8 @@ use cleave_fragment::waiting::{sleep, timeout};
 use cleave_host::check::CheckOptions;
 use cleave_host::value::value_text;
 use cleave_host::{
-    CatalogState, Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, StorageError,
-    TransactionStatus,
+    CatalogState, Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, SnapshotKind,
+    StorageError, TransactionStatus,
 };
 use cleave_media::{Media, SplitMix64};
 use cleave_txn::LogError;
@@ -625,7 +625,7 @@ impl Run {
         // What was not found by now is not there.
         self.uncertain = None;
         let database = Arc::clone(self.session()?.database());
-        let settled = timeout(STATEMENT_LIMIT, database.settled()).await;
+        let settled = timeout(STATEMENT_LIMIT, database.snapshot(SnapshotKind::Flushed)).await;
         let settled =
             settled.ok_or_else(|| "it hangs: what is committed becomes pages".to_owned())?;
         settled.map_err(|error| format!("without faults, {error}"))?;

@@ -6,6 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
@@ -99,6 +100,15 @@ impl LinkFault {
         [Self::Lost, Self::Unheard, Self::Late, Self::Twice, Self::DiesBefore, Self::DiesAfter];
 }
 
+/// What happens as the program begins a step of a protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepFault {
+    /// It fails, where it can.
+    Fails,
+    /// The host loses its power.
+    PowerGoes,
+}
+
 /// See the module's description.
 pub struct SimWorld {
     now: Cell<Duration>,
@@ -116,6 +126,8 @@ pub struct SimWorld {
     host_fuse: Cell<Option<u64>>,
     /// How many changes it has made.
     change_count: Cell<u64>,
+    /// A step of the program's protocols, and what happens when it begins next.
+    step_fuse: Cell<Option<(&'static str, StepFault)>>,
     /// Whether media acknowledge a sync and forget it.
     media_lies: Cell<bool>,
     /// How many commands have been sent, and what becomes of one of them.
@@ -177,6 +189,7 @@ impl SimWorld {
             host_has_power: Cell::new(true),
             host_fuse: Cell::default(),
             change_count: Cell::default(),
+            step_fuse: Cell::default(),
             media_lies: Cell::default(),
             command_count: Cell::default(),
             link_fuse: Cell::default(),
@@ -321,6 +334,16 @@ impl SimWorld {
         }
     }
 
+    /// Lets `fault` happen when the program begins the step `name` next.
+    pub fn fail_step(&self, name: &'static str, fault: StepFault) {
+        self.step_fuse.set(Some((name, fault)));
+    }
+
+    /// Whether that step has begun.
+    pub fn has_failed_step(&self) -> bool {
+        self.step_fuse.get().is_none()
+    }
+
     // ---- time ----------------------------------------------------------------------------------
 
     /// Called when nothing can run: time goes on to the next thing that waits for it.
@@ -404,6 +427,21 @@ impl World for SimWorld {
 
     fn files(&self) -> &dyn Files {
         &self.files
+    }
+
+    fn step(&self, name: &'static str) -> io::Result<()> {
+        let Some((_, fault)) = self.step_fuse.get().filter(|(at, _)| *at == name) else {
+            return Ok(());
+        };
+        self.step_fuse.set(None);
+        self.log(&format_args!("event: at \"{name}\": {fault:?}"));
+        match fault {
+            StepFault::Fails => Err(io::Error::other("injected")),
+            StepFault::PowerGoes => {
+                self.set_host_power(false);
+                Ok(())
+            }
+        }
     }
 }
 

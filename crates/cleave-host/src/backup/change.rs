@@ -27,12 +27,13 @@ use prost::Message;
 use super::manifest::{Manifest, PIECE_BLOCKS, Pieces, damaged};
 use super::take::copied;
 use super::{CATALOG, prepare_place};
-use crate::catalog::commit::{Transaction, segments};
 use crate::catalog::held::Held;
 use crate::catalog::{CatalogState, DeviceId, proto, root};
 use crate::error::{Error, Result};
 use crate::log::{Committed, Replaced};
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::{CatalogEdit, segments};
+use crate::storage_engine::commit::Changes;
 use crate::tasks::{blocking, joined};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
@@ -104,8 +105,8 @@ pub(super) async fn apply(
     let (_, payload) = root::ROOT_FORMAT.open(&bytes).map_err(|error| wrong(error.to_string()))?;
     let mut message = proto::Root::decode(payload).map_err(|error| wrong(error.to_string()))?;
 
-    let mut transaction = Transaction::begin(database).await?;
-    let claim = transaction.claim(&database.attached(DeviceId::EMBEDDED)?);
+    let mut edit = CatalogEdit::begin(database).await?;
+    let claim = edit.claim(&database.attached(DeviceId::EMBEDDED)?);
     let block_count = u32::try_from(manifest.block_count);
     let block_count = block_count.map_err(|_| wrong("it has too many pages".to_owned()))?;
     let start = match block_count {
@@ -136,7 +137,7 @@ pub(super) async fn apply(
     }
     let copied = root::of_message(&copy, message)?;
 
-    let next = &mut transaction.next;
+    let next = &mut edit.next;
     let ids: BTreeSet<u32> = replaced.tables.iter().copied().collect();
     let changed: BTreeSet<u32> = copied.table_ids().collect();
     next.tables.retain(|_, table| {
@@ -155,8 +156,7 @@ pub(super) async fn apply(
     next.next_segment = next.next_segment.max(replaced.next_segment);
     next.commit = commit.max(next.commit);
     next.upkeep.unlogged_commit = commit;
-    transaction.checkpoint().await?;
-    Ok(())
+    database.commit(Changes::checkpoint(edit)).await.map(drop)
 }
 
 /// The segment whose directory `bytes` are, of a file of `block_count` blocks that lies at `start` now.

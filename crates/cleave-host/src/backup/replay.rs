@@ -13,12 +13,13 @@ use prost::Message;
 
 use super::change;
 use super::manifest::Manifest;
-use crate::catalog::commit::Transaction;
 use crate::error::Result;
 use crate::log::Committed;
 use crate::log::redo::{Gathered, Redo};
 use crate::settings::Settings;
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use crate::storage_error::{Identity, StorageError};
 use crate::value::parse;
 use crate::value::text::moment;
@@ -154,15 +155,15 @@ pub(super) async fn replay(
             change::apply(database, &folder, number, replaced).await?;
         } else if is_note {
             // All before it is in pages then.
-            let mut transaction = Transaction::begin(database).await?;
-            transaction.next.commit = number.max(transaction.next.commit);
-            transaction.next.upkeep.unlogged_commit = number;
+            let mut edit = CatalogEdit::begin(database).await?;
+            edit.next.commit = number.max(edit.next.commit);
+            edit.next.upkeep.unlogged_commit = number;
             let mut gathered = Gathered::behind(database.live());
             let pushed = gathered.push(committed).and_then(|()| gathered.changes());
             for change in pushed.map_err(|reason| redo.damaged(logged.at, &reason))? {
-                transaction = apply(transaction, &settings, &change).await?;
+                edit = apply(edit, &settings, &change).await?;
             }
-            drop(transaction.publish());
+            database.commit(Changes::logged(edit)).await?;
         } else {
             redo.push(committed, logged.at).await?;
         }
@@ -174,10 +175,10 @@ pub(super) async fn replay(
         reached.count += 1;
     }
     redo.finish().await?;
-    let mut transaction = Transaction::begin(database).await?;
+    let mut edit = CatalogEdit::begin(database).await?;
     // Numbers go on behind those of the log.
-    transaction.next.commit = reached.commit.max(transaction.next.commit);
-    transaction.checkpoint().await?;
+    edit.next.commit = reached.commit.max(edit.next.commit);
+    database.commit(Changes::checkpoint(edit)).await?;
     Ok(reached)
 }
 
@@ -196,11 +197,10 @@ fn highest_segment(folder: &Path, manifest: &Manifest) -> Result<u32> {
 
 /// Gives no segment of `database` an id below `next`.
 async fn number_above(database: &Arc<Engine>, next: u32) -> Result<()> {
-    let mut transaction = Transaction::begin(database).await?;
-    transaction.next.next_segment = transaction.next.next_segment.max(next);
-    transaction.next.commit = database.catalog().commit;
-    drop(transaction.publish());
-    Ok(())
+    let mut edit = CatalogEdit::begin(database).await?;
+    edit.next.next_segment = edit.next.next_segment.max(next);
+    edit.next.commit = database.catalog().commit;
+    database.commit(Changes::logged(edit)).await.map(drop)
 }
 
 /// What to do where the log lacks a commit.

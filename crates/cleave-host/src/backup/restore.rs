@@ -19,12 +19,12 @@ use cleave_store::SegmentDirectory;
 use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
 use super::replay::{PointInTime, Reached, replay};
 use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
-use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, commit, root};
+use crate::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, root};
 use crate::device::{self, Claim, Device, EmbeddedFactory};
 use crate::error::{Error, Result};
 use crate::log;
 use crate::replication::Replication;
-use crate::storage_engine::{self, EMBEDDED_DEVICE_NAME, Engine, OpenOptions};
+use crate::storage_engine::{self, EMBEDDED_DEVICE_NAME, Engine, OpenOptions, catalog_edit};
 use crate::storage_error::StorageError;
 use crate::tasks::{blocking, joined};
 
@@ -110,7 +110,7 @@ async fn place(
         write_pages(backup, manifest, Arc::new(device)).await?;
     }
     let sealed: Vec<Arc<SegmentDirectory>> =
-        commit::segments(&state).filter(|segment| segment.sealed).map(Arc::clone).collect();
+        catalog_edit::segments(&state).filter(|segment| segment.sealed).map(Arc::clone).collect();
     for segment in sealed {
         let file = root::write_segment(directory, &segment)?;
         state.files.insert(segment.segment, file);

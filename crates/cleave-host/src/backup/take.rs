@@ -12,9 +12,10 @@ use prost::Message;
 use super::manifest::{BackupSummary, Manifest};
 use super::pages::PageFile;
 use super::{CATALOG, MANIFEST, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
-use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, DeviceId, proto, root};
 use crate::error::{Error, Result};
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use crate::storage_engine::{self, EMBEDDED_DEVICE_NAME, Engine};
 use crate::storage_error::StorageError;
 
@@ -43,7 +44,8 @@ pub(crate) async fn take(database: &Arc<Engine>, target: &Path) -> Result<Backup
         _ => error,
     })?;
     // Of which the root has the sequences too, as far as they have gone. Held to the end: its pages are not used again.
-    let state = Transaction::begin(database).await?.checkpoint().await?;
+    let edit = CatalogEdit::begin(database).await?;
+    let state = database.commit(Changes::checkpoint(edit)).await?.state;
     let made_at_us = SystemClock.wall();
     database.harden(state.log_end).await?;
     let mut manifest = copied(database, &state, made_at_us, target).await?;

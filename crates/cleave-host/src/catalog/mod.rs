@@ -19,7 +19,6 @@
 
 pub mod autovacuum;
 pub mod comments;
-pub mod commit;
 pub(crate) mod compiled_checks;
 pub mod damage;
 pub mod division;

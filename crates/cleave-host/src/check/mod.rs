@@ -37,6 +37,7 @@ pub(crate) use pages::blocks;
 use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::device::Device;
 use crate::error::Result;
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::storage_engine::{Engine, OpenOptions};
 use space::Moment;
 
@@ -148,7 +149,7 @@ pub(crate) async fn check_open(
     database: &Arc<Engine>,
     options: &CheckOptions,
 ) -> Result<CheckReport> {
-    database.settled().await?;
+    database.snapshot(SnapshotKind::Flushed).await?;
     let mut report = CheckReport::default();
     report.findings.limit(options.findings_max);
     let moment = space::moment(database).await;

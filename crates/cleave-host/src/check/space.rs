@@ -28,7 +28,7 @@ pub(super) struct Moment {
 
 /// Takes the state between two statements that write.
 pub(super) async fn moment(database: &Engine) -> Moment {
-    let _turn = database.writer_turn().await;
+    let _turn = database.writer_lock().await;
     let space = |device: &Arc<Device>| (device.id(), device.space());
     Moment { state: database.catalog(), spaces: database.devices().iter().map(space).collect() }
 }

@@ -12,7 +12,7 @@ use crate::catalog::DeviceId;
 
 impl Delta {
     /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Takes
-    /// the room over: there is none here any more. Under the turn to write.
+    /// the room over: there is none here any more. Under the writer lock.
     pub(crate) fn behind(
         &self,
         number: u64,

@@ -4,11 +4,11 @@
 //!    and fail with [`StorageError::Unanswered`] then. What was sent stays sent: a task goes on waiting for its answer.
 //! 2. Until that comes the device *owes an answer*. Another sync waits for it first, for what is left of the timeout,
 //!    so that no device gets one sync on another; when the timeout is over, all that follow are refused at once.
-//! 3. Who has the turn to write and needs the device for others' sake waits for [`TURN_WAIT`] alone, and holds its
+//! 3. Who has the writer lock and needs the device for others' sake waits for [`WRITER_WAIT`] alone, and holds its
 //!    tables ([`crate::catalog::held`]); while it owes an answer nobody waits for it but those who ask for these
 //!    tables.
 //!
-//! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`TURN_WAIT`].
+//! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`WRITER_WAIT`].
 //! Source: decision 0096.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use crate::storage_error::StorageError;
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// How long whoever keeps others from writing waits for a device that it needs for tables of others.
-pub(crate) const TURN_WAIT: Duration = Duration::from_secs(2);
+pub(crate) const WRITER_WAIT: Duration = Duration::from_secs(2);
 
 /// What a device owes. See the module's description.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl Device {
     /// How much longer its own tables' statements wait for what it owes: what is left of the timeout, and a moment in
     /// any case, since it may just be back.
     pub(crate) fn wait_left(&self) -> Duration {
-        self.answers.left(self.timeout()).max(TURN_WAIT.min(self.timeout()))
+        self.answers.left(self.timeout()).max(WRITER_WAIT.min(self.timeout()))
     }
 
     /// Whether it owes no answer, at once or within `patience`.

@@ -23,12 +23,11 @@ use prost::Message;
 
 use super::rows::RowsBuilder;
 use super::{Committed, CommittedTablet, directory_of, vids};
-use crate::catalog::commit::Transaction;
 use crate::catalog::{TableState, TabletState};
 use crate::delta::Live;
-use crate::device::DISK_FULL;
 use crate::error::Result;
 use crate::storage_engine::Engine;
+use crate::storage_engine::commit::{Changes, Redone};
 use crate::storage_error::StorageError;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
@@ -228,20 +227,11 @@ impl<'a> Redo<'a> {
         let Some(gathered) = self.gathered.take() else { return Ok(()) };
         let (at, database) = (self.first_at, self.database);
         let changes = gathered.changes().map_err(|reason| self.damaged(at, &reason))?;
-        if database.live().delta.is_full() {
-            match Transaction::begin(database).await {
-                // All of it is in the log and stays in memory: only where the database is open can room be made.
-                Err(error) if error.sqlstate() == DISK_FULL || error.is_unanswered() => {}
-                settled => drop(settled?),
-            }
-        }
-        let live = database.live();
         let changes: Vec<&TableChange> = changes.iter().collect();
-        let number = live.number + std::mem::take(&mut self.commit_count);
+        let commit_count = std::mem::take(&mut self.commit_count);
         self.byte_count = 0;
-        let prepared = live.delta.prepare(&live.state, &changes)?;
-        live.delta.put(prepared, number, (at.0, 0));
-        database.publish_small(number, 0);
+        let redone = Redone { changes: &changes, commit_count, at: at.0 };
+        database.commit(Changes::Redone(redone)).await?;
         Ok(())
     }
 

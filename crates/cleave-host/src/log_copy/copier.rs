@@ -183,7 +183,7 @@ impl Copier {
         let step = tokio::spawn(step);
         match step.await {
             Ok(Ok(())) => Ok(self.has(end, generation)),
-            // Each time that it is outdated there is a newer root: only who has the turn to write brings one.
+            // Each time that it is outdated there is a newer root: only who has the writer lock brings one.
             Ok(Err(Stopped::Room | Stopped::Outdated)) => Ok(false),
             Ok(Err(Stopped::Failed(Error::Storage(failure)))) => Err(self.not_copied(failure)),
             Ok(Err(Stopped::Failed(error))) => Err(error),

@@ -21,12 +21,12 @@ use futures::future::join_all;
 
 use super::layout::{ANCHOR_BLOCKS, Head, Stamp};
 use super::{OPENING_WAIT, aligned, drawn_id, found};
-use crate::catalog::commit::Transaction;
 use crate::catalog::log_copies::LogCopy;
 use crate::catalog::{CatalogState, DeviceId};
 use crate::device::{DISK_FULL, Device};
 use crate::error::{Error, Result};
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 
 /// The devices elsewhere that answer now.
 ///
@@ -77,37 +77,37 @@ pub(super) fn untold<'a>(
     devices.iter().filter(move |device| device.id().0 != copy.device && !knows(device))
 }
 
-/// Tells those of `devices` that were not told yet, and that `transaction` still has, that it gives up `copy`; whether
+/// Tells those of `devices` that were not told yet, and that `edit` still has, that it gives up `copy`; whether
 /// any was.
 ///
 /// # Errors
 /// Those of a device that has answered.
 pub(super) async fn tell(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     copy: &LogCopy,
     devices: &[Arc<Device>],
 ) -> Result<bool> {
-    let untold: Vec<_> = untold(&transaction.next, copy, devices).cloned().collect();
+    let untold: Vec<_> = untold(&edit.next, copy, devices).cloned().collect();
     let mut is_told = false;
     for device in untold {
-        if !transaction.next.devices.contains_key(&device.id()) {
+        if !edit.next.devices.contains_key(&device.id()) {
             continue;
         }
-        let claim = transaction.claim(&device);
+        let claim = edit.claim(&device);
         let arena = match aligned(&claim, ANCHOR_BLOCKS).await {
             Err(error) if error.sqlstate() == DISK_FULL => continue,
             taken => taken?,
         };
         let id = drawn_id()?;
         let head = Head {
-            database: transaction.next.database.0.to_vec(),
+            database: edit.next.database.0.to_vec(),
             id: id.to_vec(),
             given_up: copy.id.to_vec(),
-            epoch: transaction.next.epoch,
+            epoch: edit.next.epoch,
         };
-        // Durable before the root is, as all that a transaction writes.
+        // Durable before the root is, as all that an edit writes.
         claim.write(arena.start, Bytes::from(head.seal())).await?;
-        transaction.next.upkeep.log_copies.push(LogCopy {
+        edit.next.upkeep.log_copies.push(LogCopy {
             device: device.id().0,
             id,
             arenas: vec![arena],

@@ -41,12 +41,13 @@ use futures::future::BoxFuture;
 pub use takeover::{TakeOver, TakenOver, Witnesses, take_over};
 
 use crate::backup::{STATISTICS, USERS};
-use crate::catalog::commit::{Transaction, retired};
 use crate::catalog::log_copies::{KeptSpace, LogCopy};
 use crate::catalog::{CatalogState, DeviceId};
 use crate::device::{Claim, Device};
 use crate::error::{Error, Result};
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::{CatalogEdit, retired};
+use crate::storage_engine::commit::Changes;
 use crate::storage_error::StorageError;
 use copier::{Copier, Origin};
 use layout::{ANCHOR_ALIGNMENT, ANCHOR_BLOCKS};
@@ -123,8 +124,8 @@ impl Copies {
         self.wanted_generation.load(Ordering::Acquire) > generation
     }
 
-    /// Waits until all copies have the log up to `end`, which is durable here, and what else is asked for. The turn to
-    /// write must be free.
+    /// Waits until all copies have the log up to `end`, which is durable here, and what else is asked for. The writer
+    /// lock must be free.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`].
@@ -259,8 +260,8 @@ impl Copies {
     /// [`StorageError::NotCopied`] where a device does not give it; those of a commit.
     fn more_space<'a>(&'a self, database: &'a Arc<Engine>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let mut transaction = Transaction::begin(database).await?;
-            match self.prepare(database, &mut transaction, false).await {
+            let mut edit = CatalogEdit::begin(database).await?;
+            match self.prepare(database, &mut edit, false).await {
                 Ok(()) => {}
                 Err(Error::Storage(error)) => {
                     return Err(match &*error {
@@ -274,32 +275,32 @@ impl Copies {
                 }
                 Err(error) => return Err(error),
             }
-            transaction.checkpoint().await.map(drop)
+            database.commit(Changes::checkpoint(edit)).await.map(drop)
         })
     }
 
-    /// Sees to it that the copies have room for `transaction`'s state, before it is committed.
+    /// Sees to it that the copies have room for `edit`'s state, before it is committed.
     ///
     /// # Errors
     /// Those of the devices; 53100 where one has no room.
     pub(crate) async fn prepare(
         &self,
         database: &Arc<Engine>,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         is_checkpoint: bool,
     ) -> Result<()> {
         // Of the root's size; what is let go meanwhile makes it less.
-        transaction.next.upkeep.kept = self.kept_beside(database, &transaction.next);
-        for at in 0..transaction.next.upkeep.log_copies.len() {
-            let Some(asked) = transaction.next.upkeep.log_copies.get(at).cloned() else { continue };
+        edit.next.upkeep.kept = self.kept_beside(database, &edit.next);
+        for at in 0..edit.next.upkeep.log_copies.len() {
+            let Some(asked) = edit.next.upkeep.log_copies.get(at).cloned() else { continue };
             if asked.is_ended {
                 continue;
             }
             let is_new = asked.arenas.is_empty();
-            match self.more_room(database, transaction, &asked).await {
+            match self.more_room(database, edit, &asked).await {
                 Ok(None) => {}
                 Ok(Some(arena)) => {
-                    if let Some(asked) = transaction.next.upkeep.log_copies.get_mut(at) {
+                    if let Some(asked) = edit.next.upkeep.log_copies.get_mut(at) {
                         asked.arenas.push(arena);
                     }
                 }
@@ -313,22 +314,22 @@ impl Copies {
                 Err(error) => return Err(error),
             }
         }
-        transaction.next.upkeep.kept = self.kept_beside(database, &transaction.next);
+        edit.next.upkeep.kept = self.kept_beside(database, &edit.next);
         Ok(())
     }
 
     async fn more_room(
         &self,
         database: &Arc<Engine>,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         asked: &LogCopy,
     ) -> Result<Option<Extent>> {
         let copier = self.copier(database, asked)?;
-        let shortage = copier.shortage(database, asked, &transaction.next).await?;
+        let shortage = copier.shortage(database, asked, &edit.next).await?;
         if shortage == 0 {
             return Ok(None);
         }
-        let claim = transaction.claim(&copier.device);
+        let claim = edit.claim(&copier.device);
         match asked.arenas.is_empty() {
             true => aligned(&claim, shortage.saturating_add(ANCHOR_BLOCKS)).await.map(Some),
             false => claim.acquire(shortage).await.map(Some),
@@ -357,8 +358,8 @@ impl Copies {
             true => Box::pin(given_up::answering(database)).await?,
             false => Vec::new(),
         };
-        let mut transaction = Transaction::begin(database).await?;
-        let copies = &mut transaction.next.upkeep.log_copies;
+        let mut edit = CatalogEdit::begin(database).await?;
+        let copies = &mut edit.next.upkeep.log_copies;
         let mut unwanted = Vec::new();
         for copy in copies.iter_mut().filter(|copy| is_unwanted(copy)) {
             copy.is_ended = true;
@@ -371,9 +372,9 @@ impl Copies {
             }
         }
         for copy in &unwanted {
-            Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
+            Box::pin(given_up::tell(&mut edit, copy, &answering)).await?;
         }
-        transaction.commit_settings().await?;
+        database.commit(Changes::settings(edit)).await?;
         self.erase_ended(database, false).await
     }
 
@@ -407,9 +408,9 @@ impl Copies {
         if erased.is_empty() {
             return Ok(());
         }
-        let mut transaction = Transaction::begin(database).await?;
-        transaction.next.upkeep.log_copies.retain(|copy| !erased.contains(&copy.id));
-        transaction.checkpoint().await?;
+        let mut edit = CatalogEdit::begin(database).await?;
+        edit.next.upkeep.log_copies.retain(|copy| !erased.contains(&copy.id));
+        database.commit(Changes::checkpoint(edit)).await?;
         let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
         copiers.retain(|id, _| !erased.contains(id));
         Ok(())
@@ -448,14 +449,14 @@ impl Copies {
         if !given_up::unerased(&state).any(is_untold) {
             return Ok(());
         }
-        let mut transaction = Transaction::begin(database).await?;
-        let left: Vec<LogCopy> = given_up::unerased(&transaction.next).cloned().collect();
+        let mut edit = CatalogEdit::begin(database).await?;
+        let left: Vec<LogCopy> = given_up::unerased(&edit.next).cloned().collect();
         let mut is_told = false;
         for copy in &left {
-            is_told |= Box::pin(given_up::tell(&mut transaction, copy, &answering)).await?;
+            is_told |= Box::pin(given_up::tell(&mut edit, copy, &answering)).await?;
         }
         if is_told {
-            transaction.checkpoint().await?;
+            database.commit(Changes::checkpoint(edit)).await?;
         }
         Ok(())
     }

@@ -163,7 +163,7 @@ pub(super) fn sizes(
 ) -> Vec<u64> {
     // Directories of segments without a file are within the root, and get files with it.
     let mut sizes = vec![root::sealed(next).len() as u64 + 4096];
-    let new = crate::catalog::commit::segments(next);
+    let new = crate::storage_engine::catalog_edit::segments(next);
     let new = new.filter(|segment| segment.sealed && !next.files.contains_key(&segment.segment));
     sizes.extend(new.map(|segment| segment.encode().len() as u64));
     // A host before a takeover may have had another file of that name.

@@ -67,22 +67,22 @@ impl Session {
         let mut definition = self.begin_definition("ALTER TABLE", &tables, &names).await?;
         let mut name = alter.table;
         for action in alter.actions {
-            let table = definition.transaction.next.find_writable_table(&name)?;
+            let table = definition.edit.next.find_writable_table(&name)?;
             let table = TableState::clone(table);
             let mut dropped = None;
             match &action {
                 Action::RenameColumn { .. } | Action::RenameTable { .. } => {
-                    check_no_views(&definition.transaction.next, &table.schema)?;
+                    check_no_views(&definition.edit.next, &table.schema)?;
                 }
                 Action::SetType { column, .. } => {
-                    let (next, schema) = (&definition.transaction.next, &table.schema);
+                    let (next, schema) = (&definition.edit.next, &table.schema);
                     if !self.views_with_column(next, schema, column).await?.is_empty() {
                         let what = "ALTER COLUMN ... TYPE of a column that a view has";
                         return Err(Error::unsupported(what));
                     }
                 }
                 Action::DropColumn { column, cascade, .. } => {
-                    let next = &mut definition.transaction.next;
+                    let next = &mut definition.edit.next;
                     let what = (column.as_str(), *cascade);
                     self.drop_views_with(next, &table.schema, what).await?;
                     dropped = Some((Arc::clone(&table.schema), column.clone()));
@@ -94,7 +94,7 @@ impl Session {
             }
             definition = Box::pin(self.altered(definition, table, action, &tables)).await?;
             if let Some((schema, column)) = dropped {
-                self.check_views_whole(&definition.transaction.next, &schema, &column).await?;
+                self.check_views_whole(&definition.edit.next, &schema, &column).await?;
             }
         }
         self.end_definition(definition).await?;
@@ -113,9 +113,9 @@ impl Session {
         };
         let tables = [table.schema.name.clone()];
         let mut definition = self.begin_definition("ALTER INDEX", &tables, &[to]).await?;
-        let next = &definition.transaction.next;
+        let next = &definition.edit.next;
         let table = renamed_index(next, next.find_writable_table(&tables[0])?, from, to)?;
-        definition.transaction.put_table(table);
+        definition.edit.put_table(table);
         self.end_definition(definition).await?;
         Ok(Outcome::done("ALTER INDEX"))
     }
@@ -142,12 +142,12 @@ impl Session {
                 let added = self.add_column(definition, table, (*column, sequence), keys).await?;
                 definition = added;
                 for check in checks {
-                    let table = definition.transaction.next.find_writable_table(&name)?;
+                    let table = definition.edit.next.find_writable_table(&name)?;
                     let table = TableState::clone(table);
                     definition = Box::pin(self.add_check(definition, table, check)).await?;
                 }
                 for key in foreign_keys {
-                    let table = definition.transaction.next.find_writable_table(&name)?;
+                    let table = definition.edit.next.find_writable_table(&name)?;
                     let table = TableState::clone(table);
                     definition = Box::pin(self.add_foreign_key(definition, table, key)).await?;
                 }
@@ -160,7 +160,7 @@ impl Session {
                 let gone = BTreeSet::from([table.schema.table_id]);
                 let is_about = |key: &ForeignKey| key.target_columns.contains(&id);
                 let what = format!("column \"{column}\" of table \"{}\"", schema.name);
-                let next = &mut definition.transaction.next;
+                let next = &mut definition.edit.next;
                 // Its own go with the column as well.
                 let own = next.find_writable_table(&schema.name)?;
                 next.tables.insert(schema.name.clone(), Arc::new(without_keys(own, id)?));
@@ -168,8 +168,8 @@ impl Session {
                 let table = TableState::clone(next.find_writable_table(&schema.name)?);
                 let changed = without_column(&table, schema, id)?;
                 let table_id = changed.schema.table_id;
-                definition.transaction.put_table(changed);
-                sequences::drop_owned(&mut definition.transaction.next, table_id, id)?;
+                definition.edit.put_table(changed);
+                sequences::drop_owned(&mut definition.edit.next, table_id, id)?;
             }
             Action::RenameColumn { from, to } => {
                 if schema.column(&to).is_some() {
@@ -178,22 +178,22 @@ impl Session {
                 change_column(&mut schema, &from)?.name.clone_from(&to);
                 let mut changed = reshaped(&table, schema, all())?;
                 alter_rules::rename_column(&mut changed, Some((&from, &to)))?;
-                definition.transaction.put_table(changed);
+                definition.edit.put_table(changed);
             }
             Action::RenameTable { to } => {
-                let state = &definition.transaction.next;
+                let state = &definition.edit.next;
                 if state.is_name_taken(&to) {
                     return Err(super::indexes::name_taken(state, &to));
                 }
-                definition.transaction.next.tables.remove(&schema.name);
+                definition.edit.next.tables.remove(&schema.name);
                 schema.name = to;
                 let mut changed = reshaped(&table, schema, all())?;
                 alter_rules::rename_column(&mut changed, None)?;
-                definition.transaction.put_table(changed);
+                definition.edit.put_table(changed);
             }
             Action::RenameConstraint { from, to } => {
                 if let Some(changed) = alter_rules::renamed(&table, &from, &to)? {
-                    definition.transaction.put_table(changed);
+                    definition.edit.put_table(changed);
                     return Ok(definition);
                 }
                 if table.rules.is_name_taken(&to) {
@@ -203,24 +203,24 @@ impl Session {
                 if !is_known {
                     return Err(unknown_constraint(&table, &from));
                 }
-                let changed = renamed_index(&definition.transaction.next, &table, &from, &to)?;
-                definition.transaction.put_table(changed);
+                let changed = renamed_index(&definition.edit.next, &table, &from, &to)?;
+                definition.edit.put_table(changed);
             }
             Action::SetDefault { column, default } => {
                 let column = change_column(&mut schema, &column)?;
-                let state = &definition.transaction.next;
+                let state = &definition.edit.next;
                 alter_rules::check_no_identity(state, table.schema.table_id, column)?;
                 column.default = default;
                 check_default(column)?;
                 sequences::check_sequence(state, column)?;
-                definition.transaction.put_table(reshaped(&table, schema, all())?);
+                definition.edit.put_table(reshaped(&table, schema, all())?);
             }
             Action::SetNotNull { column, not_null } => {
                 let changed = change_column(&mut schema, &column)?;
                 let id = changed.id;
                 changed.not_null = not_null;
                 if !not_null {
-                    let (state, table_id) = (&definition.transaction.next, table.schema.table_id);
+                    let (state, table_id) = (&definition.edit.next, table.schema.table_id);
                     alter_rules::check_no_identity(state, table_id, changed)?;
                 }
                 if not_null {
@@ -229,7 +229,7 @@ impl Session {
                     let message = format!("column \"{column}\" is in a primary key");
                     return Err(invalid(message, Fault::TableDefinition));
                 }
-                definition.transaction.put_table(reshaped(&table, schema, all())?);
+                definition.edit.put_table(reshaped(&table, schema, all())?);
             }
             Action::SetType { column, column_type, using } => {
                 let changed = change_column(&mut schema, &column)?;
@@ -282,7 +282,7 @@ impl Session {
             Action::AddCheck(check) => return self.add_check(definition, table, check).await,
             Action::DropConstraint { if_exists, name, cascade } => {
                 if let Some(changed) = alter_rules::without(&table, &name)? {
-                    definition.transaction.put_table(changed);
+                    definition.edit.put_table(changed);
                     return Ok(definition);
                 }
                 let found = table.indexes.iter().find(|i| i.constraint && i.name == name);
@@ -295,7 +295,7 @@ impl Session {
                 let gone = BTreeSet::from([schema.table_id]);
                 let (id, what) =
                     (found.id, format!("constraint \"{name}\" on table \"{}\"", schema.name));
-                let next = &mut definition.transaction.next;
+                let next = &mut definition.edit.next;
                 let is_about = |key: &ForeignKey| key.index == id;
                 drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
                 let table = TableState::clone(next.find_writable_table(&schema.name)?);
@@ -305,7 +305,7 @@ impl Session {
                 }
                 let kept = table.indexes.iter().filter(|index| index.id != found.id);
                 let kept = kept.map(|index| IndexDefinition::clone(index)).collect();
-                definition.transaction.put_table(reshaped(&table, schema, kept)?);
+                definition.edit.put_table(reshaped(&table, schema, kept)?);
             }
         }
         Ok(definition)
@@ -324,10 +324,10 @@ impl Session {
         let id = version.checked_mul(1 << VERSION_SHIFT).ok_or_else(exhausted)?;
         let names = [column.name.clone()];
         let mut column = Column { id, ..column };
-        sequences::check_sequence(&definition.transaction.next, &column)?;
+        sequences::check_sequence(&definition.edit.next, &column)?;
         if let Some(given) = &sequence {
             let of = (schema.name.as_str(), schema.table_id);
-            let made = sequences::of_column(&mut definition.transaction, of, &mut column, given)?;
+            let made = sequences::of_column(&mut definition.edit, of, &mut column, given)?;
             let on_commit = self.defined().on_commit(schema.table_id);
             definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
         }
@@ -358,10 +358,10 @@ impl Session {
             let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
             definition = self.rewrite(definition, &table, changed, &query).await?;
         } else {
-            definition.transaction.put_table(changed);
+            definition.edit.put_table(changed);
         }
         for key in keys {
-            let table = definition.transaction.next.find_writable_table(&table.schema.name)?;
+            let table = definition.edit.next.find_writable_table(&table.schema.name)?;
             let table = TableState::clone(table);
             definition = Box::pin(self.add_key(definition, table, key, &names)).await?;
         }
@@ -370,7 +370,7 @@ impl Session {
 
     /// The value of a column's default now.
     fn default_now(&self, definition: &Definition, column: &Column) -> Result<ArrayRef> {
-        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let state = Arc::new(CatalogState::clone(&definition.edit.next));
         default_array(column, 1, &self.moment_on(state))
     }
 
@@ -403,7 +403,7 @@ impl Session {
             }
             schema.primary_key.clone_from(&ids);
         }
-        let state = &definition.transaction.next;
+        let state = &definition.edit.next;
         let name = match key.name {
             Some(name) if state.is_name_taken(&name) => {
                 return Err(Error::NameTaken { kind: NameKind::Index, name });
@@ -434,9 +434,9 @@ impl Session {
         let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
         let changed = reshaped(&table, schema, indexes)?;
         let settings = self.shared_settings();
-        let transaction = &mut definition.transaction;
-        let built = build_index_within(transaction, &settings, &changed, index).await?;
-        definition.transaction.put_table(built);
+        let edit = &mut definition.edit;
+        let built = build_index_within(edit, &settings, &changed, index).await?;
+        definition.edit.put_table(built);
         Ok(definition)
     }
 
@@ -467,7 +467,7 @@ impl Session {
         select: &str,
         rest: &str,
     ) -> Result<BoxStream<'static, Result<arrow::array::RecordBatch>>> {
-        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let state = Arc::new(CatalogState::clone(&definition.edit.next));
         let query = parse_query(format!("{select} FROM {} {rest}", in_quotes(name)))?;
         let parameters = Parameters::default();
         let view = ReadView { state, target: None, reads: None };
@@ -490,8 +490,8 @@ impl Session {
     ) -> Result<Definition> {
         let rows = self.rows_of(&definition, &table.schema.name, select, "").await?;
         let schema = Arc::clone(&changed.schema);
-        let moment = self.moment_on(Arc::new(CatalogState::clone(&definition.transaction.next)));
-        definition.transaction.put_table(emptied(&changed));
+        let moment = self.moment_on(Arc::new(CatalogState::clone(&definition.edit.next)));
+        definition.edit.put_table(emptied(&changed));
         let fitted = Arc::clone(&schema);
         let rows = rows.map(move |batch| {
             let batch = batch?;

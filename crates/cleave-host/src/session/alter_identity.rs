@@ -42,7 +42,7 @@ impl Session {
             let message = "identity column type must be smallint, integer, or bigint".to_owned();
             return refused(message, Fault::Parameter);
         }
-        if identity(&definition.transaction.next, table_id, changed).is_some() {
+        if identity(&definition.edit.next, table_id, changed).is_some() {
             return refused(format!("{called} is already an identity column"), Fault::State);
         }
         if changed.default.is_some() {
@@ -55,10 +55,10 @@ impl Session {
         }
         let id = changed.id;
         let given = GivenSequence { column: id, is_identity: true, is_always, options };
-        let transaction = &mut definition.transaction;
-        let made = of_column(transaction, (&of, table_id), changed, &given)?;
+        let edit = &mut definition.edit;
+        let made = of_column(edit, (&of, table_id), changed, &given)?;
         if let Some(name) = name {
-            rename(&mut transaction.next, (made, changed), name)?;
+            rename(&mut edit.next, (made, changed), name)?;
         }
         let on_commit = self.defined().on_commit(table_id);
         definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
@@ -76,7 +76,7 @@ impl Session {
         let mut schema = TableSchema::clone(&table.schema);
         let (of, table_id) = (schema.name.clone(), schema.table_id);
         let changed = change_column(&mut schema, column)?;
-        let Some(sequence) = identity(&definition.transaction.next, table_id, changed) else {
+        let Some(sequence) = identity(&definition.edit.next, table_id, changed) else {
             return Err(not_identity(&of, column));
         };
         if *options != SequenceOptions::default() {
@@ -96,7 +96,7 @@ impl Session {
         let mut schema = TableSchema::clone(&table.schema);
         let (of, table_id) = (schema.name.clone(), schema.table_id);
         let changed = change_column(&mut schema, column)?;
-        let next = &mut definition.transaction.next;
+        let next = &mut definition.edit.next;
         match identity(next, table_id, changed) {
             Some(sequence) => next.sequences.remove(&sequence.name),
             None if if_exists => return Ok(()),
@@ -147,7 +147,7 @@ fn put(
         always.retain(|column| *column != id);
         always.extend(is_always.then_some(id));
     }
-    definition.transaction.put_table(changed);
+    definition.edit.put_table(changed);
     Ok(())
 }
 

@@ -71,7 +71,7 @@ impl Session {
                 checked.map_err(|error| of_rows_there(error, &name))?;
             }
         }
-        definition.transaction.put_table(changed);
+        definition.edit.put_table(changed);
         Ok(definition)
     }
 

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](Transaction::private) one: the same state with the block's changes on pages that nothing else names. So
-//!    own changes are seen by every statement and every operator, on either side of a link, without any of them knowing
-//!    (rule 21).
+//!    [private](crate::storage_engine::Engine::with_own_changes) one: the same state with the block's changes on pages
+//!    that nothing else names. So own changes are seen by every statement and every operator, on either side of a link,
+//!    without any of them knowing (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
 //!    [looks](check) whether the rows are still there, and the keys not, in what is committed by then. Outside of a
 //!    block it commits the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the
@@ -30,12 +30,10 @@ use std::sync::Arc;
 
 use cleave_media::{Clock, SystemClock};
 use cleave_store::TableSchema;
+use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
-use cleave_txn::{Record, Tracked};
-use prost::Message;
 
 use super::charge::Charge;
-use super::checked::{check, check_ended};
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::held::Held;
@@ -43,26 +41,24 @@ use super::savepoints;
 use super::serializable::safe_state;
 use super::set::BlockSettings;
 use super::{Outcome, Session};
-use crate::archive;
 use crate::backends::TransactionStatus;
-use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState};
 use crate::check_constraints::check_rows;
-use crate::commitment;
 use crate::delta::Live;
-use crate::device::DISK_FULL;
 use crate::error::{ConflictKind, Error, Fault, Result};
-use crate::log::{self, Committed};
 use crate::settings::{Isolation, TransactionModes};
 use crate::statement::parse::Modes;
 use crate::statement::select::ReadView;
+use crate::storage_engine::commit::validate::check;
+use crate::storage_engine::commit::{Changes, Defines, RowChanges};
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::begun::Begun;
-use crate::write::insert::{TableChange, apply};
+use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
 use own::merge;
 
 /// What a block has changed, by table.
-type Changes = BTreeMap<u32, TableChange>;
+type ByTable = BTreeMap<u32, TableChange>;
 
 /// Places of own rows, by the places of their tablets.
 pub(super) type OwnRows = BTreeMap<usize, BTreeSet<usize>>;
@@ -92,7 +88,7 @@ pub(super) struct Block {
     /// Of SERIALIZABLE, as long.
     tracked: Option<Arc<Tracked>>,
     /// Of tables that it has not defined.
-    pub(super) changes: Changes,
+    pub(super) changes: ByTable,
     pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
     pub(super) locks: Held,
@@ -115,7 +111,7 @@ pub(super) struct Block {
 #[derive(Debug)]
 struct Savepoint {
     name: String,
-    changes: Changes,
+    changes: ByTable,
     defined: Defined,
     deferred: Deferred,
     mark: LockMark,
@@ -231,13 +227,15 @@ impl Session {
         // Of a statement outside of a block, what that has.
         let tracked = block.tracked.clone().or_else(|| self.statement_tracked.clone());
         let tracked = tracked.as_deref();
-        let log_end = match (changes.is_empty(), permanent.is_empty()) {
-            (true, true) => {
-                block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
-                0
-            }
-            (false, true) => self.commit_changes(&changes, block.checked, tracked).await?,
-            (_, false) => Box::pin(self.commit_pages(&changes, &permanent, tracked)).await?,
+        let log_end = if changes.is_empty() && permanent.is_empty() {
+            block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
+            0
+        } else {
+            let rows = RowChanges {
+                defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
+                ..self.row_changes(&changes, block.checked, tracked)
+            };
+            self.database.commit(Changes::Rows(rows)).await?.log_end
         };
         drop((changes, permanent));
         self.temporary = std::mem::take(&mut block.defined).into_temporary();
@@ -419,13 +417,13 @@ impl Session {
             return Ok(Some(Arc::clone(state)));
         }
         let state = if block.isolation != Isolation::Serializable {
-            database.settled().await?
+            database.snapshot(SnapshotKind::Flushed).await?
         } else if block.read_only && block.deferrable {
             safe_state(&database).await?
         } else {
             // Before the state is taken: what others commit from now on is kept for it.
             let tracked = Arc::new(database.dependencies().begin(block.read_only));
-            let state = database.settled().await?;
+            let state = database.snapshot(SnapshotKind::Flushed).await?;
             tracked.has_snapshot();
             block.tracked = Some(tracked);
             state
@@ -475,7 +473,7 @@ impl Session {
                 "as_of cannot be used in a transaction that has changed rows",
             ));
         }
-        let state = self.database.state_as_of(as_of).await?;
+        let state = self.database.snapshot(SnapshotKind::AsOf(as_of)).await?;
         self.note_state(&state);
         Ok(Some(self.defined().over(&self.database, state)))
     }
@@ -509,7 +507,10 @@ impl Session {
         }
         self.note_read();
         self.track_alone();
-        let state = self.database.passed_along(self.in_force().pass_along_bytes).await?;
+        let state = self
+            .database
+            .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().pass_along_bytes })
+            .await?;
         self.has_snapshot_alone();
         self.note_state(&state);
         let state = self.defined().over(&self.database, state);
@@ -527,7 +528,7 @@ impl Session {
             Some(state) => state,
             None => {
                 self.track_alone();
-                let state = database.settled().await?;
+                let state = database.snapshot(SnapshotKind::Flushed).await?;
                 self.has_snapshot_alone();
                 state
             }
@@ -592,7 +593,9 @@ impl Session {
                     true => check(&database, &change, &change).await?,
                     false => 0,
                 };
-                self.commit_changes(&[&change], checked, tracked.as_deref()).await
+                let changes = [&change];
+                let rows = self.row_changes(&changes, checked, tracked.as_deref());
+                Ok(database.commit(Changes::Rows(rows)).await?.log_end)
             };
             return match committed.await {
                 Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
@@ -724,117 +727,14 @@ impl Session {
         self.note_seen(log_end);
     }
 
-    /// Commits `changes`, all or none, which were checked when `checked` rewrites had been. Returns the end of the log
-    /// that is to be durable before anyone is told.
-    async fn commit_changes(
-        &self,
-        changes: &[&TableChange],
+    /// What a commit of `changes` is to say, which were checked when `checked` rewrites had been.
+    fn row_changes<'a>(
+        &'a self,
+        changes: &'a [&'a TableChange],
         checked: u64,
-        tracked: Option<&Tracked>,
-    ) -> Result<u64> {
-        let database = &self.database;
-        let mut turn = database.writer_turn().await;
-        database.check_running()?;
-        let state = database.catalog();
-        let log = database.log().filter(|log| {
-            log::takes(&state, changes) && !log::is_due(log, &state, database.logged_count())
-        });
-        let Some(log) = log else {
-            drop(turn);
-            // Its own future is large, and this one moves with each small commit.
-            let none = Defined::default();
-            return Box::pin(self.commit_pages(changes, &none, tracked)).await;
-        };
-        // What held at a tick is to be a state of its own.
-        if database.live().delta.is_full() || database.versions.has_passed_tick(&state) {
-            turn = match Box::pin(Transaction::settle(database, turn)).await? {
-                Some(turn) => turn,
-                None => database.writer_turn().await,
-            };
-        }
-        let mut is_settled = false;
-        let live = loop {
-            // Also behind each settlement, in which the turn may have been another's.
-            if database.rewritten_count() != checked {
-                for change in changes {
-                    check(database, change, change).await?;
-                }
-            }
-            let live = database.live();
-            for change in changes {
-                check_ended(&live, change)?;
-            }
-            match live.delta.take_room(database, &live.state, changes).await {
-                Ok(()) => break live,
-                // Once the delta is pages, more of the room is left, and concurrent writers have given theirs back.
-                Err(error) if error.sqlstate() == DISK_FULL && !is_settled => {
-                    is_settled = true;
-                    turn = match Box::pin(Transaction::settle(database, turn)).await? {
-                        Some(turn) => turn,
-                        None => database.writer_turn().await,
-                    };
-                }
-                Err(error) => return Err(error),
-            }
-        };
-        let prepared = live.delta.prepare(&live.state, changes)?;
-        let committed = Committed::new(&live, changes)?.encode_to_vec();
-        let transaction = database.transaction_id();
-        if let Some(tracked) = tracked {
-            tracked.prepare(true)?;
-        }
-        // Where there is no space for the record nothing happened.
-        let record = Record::Commit { transaction, payload: committed.as_slice() };
-        let is_growing = changes.iter().any(|change| !change.rows.is_empty());
-        let appended = match is_growing {
-            true => log.append(record),
-            false => log.append_urgent(record),
-        };
-        let appended = appended.inspect_err(|error| {
-            live.delta.give_unused_room_back();
-            database.note_log_error(error);
-        })?;
-        commitment::begin();
-        let number = live.number + 1;
-        live.delta.put(prepared, number, (appended.at.0, appended.end.0));
-        database.publish_small(number, appended.end.0);
-        if let Some(tracked) = tracked {
-            tracked.ended();
-        }
-        drop(turn);
-        Ok(appended.end.0)
-    }
-
-    /// Commits `changes`, and what is `defined`, with a new root.
-    async fn commit_pages(
-        &self,
-        changes: &[&TableChange],
-        defined: &Defined,
-        tracked: Option<&Tracked>,
-    ) -> Result<u64> {
-        let settings = self.shared_settings();
-        for change in changes {
-            self.database.ask_devices(&change.schema.name).await?;
-        }
-        let mut transaction = Transaction::begin(&self.database).await?;
-        transaction.makes_room = changes.iter().all(|change| change.rows.is_empty());
-        if defined.is_empty() {
-            transaction.logged = archive::copy(&self.database.live(), changes)?;
-        } else {
-            transaction.makes_room &= defined.makes_room(&transaction.next);
-            defined.install(&mut transaction)?;
-        }
-        for change in changes {
-            transaction = apply(transaction, &settings, change).await?;
-        }
-        if let Some(tracked) = tracked {
-            tracked.prepare(true)?;
-        }
-        let state = transaction.commit().await?;
-        if let Some(tracked) = tracked {
-            tracked.ended();
-        }
-        Ok(state.log_end)
+        tracked: Option<&'a Tracked>,
+    ) -> RowChanges<'a> {
+        RowChanges { changes, checked, tracked, defined: None, settings: self.in_force() }
     }
 }
 
@@ -849,7 +749,7 @@ impl Block {
             has_read: false,
             snapshot: None,
             tracked: None,
-            changes: Changes::new(),
+            changes: ByTable::new(),
             defined,
             savepoints: Vec::new(),
             locks,

@@ -18,7 +18,7 @@ impl Session {
     /// Runs COMMENT ON.
     pub(super) async fn comment(&mut self, comment: CommentOn) -> Result<Outcome> {
         let mut definition = self.begin_definition("COMMENT", &[], &[COMMENTS]).await?;
-        let next = &mut definition.transaction.next;
+        let next = &mut definition.edit.next;
         let found = pg_catalog::comment_subject(next, &self.settings.client, &comment.subject);
         let (subject, owned) = found.map_err(|error| error.at(comment.position))?;
         let role = self.actor();

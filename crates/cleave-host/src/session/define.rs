@@ -88,13 +88,13 @@ impl Session {
             false => truncate.tables.clone(),
         };
         let mut definition = self.begin_definition("TRUNCATE", &tables, &[]).await?;
-        let next = &definition.transaction.next;
+        let next = &definition.edit.next;
         let ids = tables.iter().filter_map(|name| Some(next.table(name)?.schema.table_id));
         check_truncate(next, &ids.collect())?;
         for name in &tables {
-            let emptied = emptied(definition.transaction.next.find_writable_table(name)?);
+            let emptied = emptied(definition.edit.next.find_writable_table(name)?);
             let table_id = emptied.schema.table_id;
-            definition.transaction.put_table(emptied);
+            definition.edit.put_table(emptied);
             if truncate.restart_identity {
                 self.restart_sequences_of(&mut definition, table_id)?;
             }

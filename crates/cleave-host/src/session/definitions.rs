@@ -1,14 +1,14 @@
 //! What transactions define: tables, views, sequences and indexes that one session alone sees until its block commits.
 //!
 //! ```text
-//!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept Transaction: a statement ──▶ Defined::note
+//!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept CatalogEdit: a statement ──▶ Defined::note
 //!                                                                                                      │ COMMIT
 //!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
 //! ```
 //!
-//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it a transaction on
+//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of
 //!    what the session sees. Rows that the block has changed in such a table before are applied there first.
-//! 2. The statement changes the transaction's state as it likes. [`Session::end_definition`] compares it with the one
+//! 2. The statement changes the edit's state as it likes. [`Session::end_definition`] compares it with the one
 //!    before: tables that are others now are [`Defined`], with the space that they take.
 //! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever
 //!    applied again.
@@ -37,7 +37,6 @@ use super::comments;
 use super::define::emptied;
 use super::foreign_keys::CheckedLoad;
 use crate::catalog::comments::CommentsChange;
-use crate::catalog::commit::Transaction;
 use crate::catalog::rights::{FIRST, Rights, RightsChange};
 use crate::catalog::sequence::Sequence;
 use crate::catalog::view::ViewState;
@@ -48,6 +47,9 @@ use crate::error::{Error, NameKind, Result};
 use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, TransactionModes};
 use crate::statement::ddl::OnCommit;
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Defines;
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::insert::{TableChange, apply};
 use crate::write::load::{BulkLoad, LoadCheck};
 use crate::write::vid_set::VidSet;
@@ -102,15 +104,6 @@ impl Defined {
     /// What becomes of the table or sequence `id` at the end of a transaction, if it is temporary.
     pub(super) fn on_commit(&self, id: u32) -> Option<OnCommit> {
         self.temporary.get(&id).copied()
-    }
-
-    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
-    pub(super) fn makes_room(&self, committed: &CatalogState) -> bool {
-        let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
-        let is_damaged =
-            |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
-        self.claims.values().all(|claim| claim.block_count() == 0)
-            && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
     }
 
     /// What a session sees that has defined this, where `base` is what was committed.
@@ -259,13 +252,45 @@ impl Defined {
         self.sequences.extend(sequences);
     }
 
-    /// Makes it part of what `transaction` commits.
+    /// Takes what was granted on something that is dropped out of `next`.
+    fn forget_rights(&self, next: &mut CatalogState) {
+        let is_dropped = self.tables.values().any(Option::is_none)
+            || self.views.values().any(Option::is_none)
+            || self.sequences.values().any(Option::is_none);
+        if is_dropped && *next.rights != Rights::default() {
+            let mut rights = Rights::clone(&next.rights);
+            rights.prune(next);
+            next.rights = Arc::new(rights);
+        }
+    }
+
+    /// What its tables occupy on `device`, ascending.
+    fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
+        let here = tablets.filter(|tablet| tablet.device == device);
+        let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
+        extents.sort_unstable();
+        extents
+    }
+}
+
+impl Defines for Defined {
+    /// Whether it only gives space back that `committed` takes: nothing is written, and something is gone.
+    fn makes_room(&self, committed: &CatalogState) -> bool {
+        let is_there = |id: &u32| committed.tables().any(|table| table.schema.table_id == *id);
+        let is_damaged =
+            |id: &u32| committed.damaged_tables().any(|table| table.schema.table_id == *id);
+        self.claims.values().all(|claim| claim.block_count() == 0)
+            && self.tables.keys().any(|id| is_there(id) || is_damaged(id))
+    }
+
+    /// Makes it part of what `edit` commits.
     ///
     /// # Errors
     /// [`Error::NameTaken`] where a name is another one's by now.
-    pub(super) fn install(&self, transaction: &mut Transaction) -> Result<()> {
-        let (table, segment) = transaction.database().ids.next();
-        let next = &mut transaction.next;
+    fn install(&self, edit: &mut CatalogEdit) -> Result<()> {
+        let (table, segment) = edit.database().ids.next();
+        let next = &mut edit.next;
         let others = Self {
             tables: self.tables.keys().map(|id| (*id, None)).collect(),
             views: self.views.keys().map(|id| (*id, None)).collect(),
@@ -305,39 +330,18 @@ impl Defined {
         next.next_table = next.next_table.max(table);
         next.next_segment = next.next_segment.max(segment);
         for (device, claim) in &self.claims {
-            transaction.publish_kept(Arc::clone(claim), self.extents(*device));
+            edit.publish_kept(Arc::clone(claim), self.extents(*device));
         }
         Ok(())
-    }
-
-    /// Takes what was granted on something that is dropped out of `next`.
-    fn forget_rights(&self, next: &mut CatalogState) {
-        let is_dropped = self.tables.values().any(Option::is_none)
-            || self.views.values().any(Option::is_none)
-            || self.sequences.values().any(Option::is_none);
-        if is_dropped && *next.rights != Rights::default() {
-            let mut rights = Rights::clone(&next.rights);
-            rights.prune(next);
-            next.rights = Arc::new(rights);
-        }
-    }
-
-    /// What its tables occupy on `device`, ascending.
-    fn extents(&self, device: DeviceId) -> Vec<Extent> {
-        let tablets = self.tables.values().flatten().flat_map(|table| &table.tablets);
-        let here = tablets.filter(|tablet| tablet.device == device);
-        let mut extents: Vec<Extent> = here.flat_map(|tablet| tablet.extents()).collect();
-        extents.sort_unstable();
-        extents
     }
 }
 
 /// A statement that defines something, while it runs.
 pub(super) struct Definition {
     /// What it changes.
-    pub(super) transaction: Transaction,
+    pub(super) edit: CatalogEdit,
     before: Arc<CatalogState>,
-    /// Tables whose rows, as the block has changed them, are in the transaction's state.
+    /// Tables whose rows, as the block has changed them, are in the edit's state.
     folded: Vec<u32>,
     /// Tables that are made for the session alone.
     pub(super) temporary: BTreeMap<u32, OnCommit>,
@@ -384,10 +388,10 @@ impl Definition {
         schema: &Arc<TableSchema>,
         (first, rest): (Vec<RecordBatch>, BoxStream<'_, Result<RecordBatch>>),
     ) -> Result<(Self, u64)> {
-        let mut load = BulkLoad::begin(self.transaction, settings, schema, Some(checks))?;
+        let mut load = BulkLoad::begin(self.edit, settings, schema, Some(checks))?;
         load.push_all(first, rest).await?;
-        let (transaction, count) = load.end().await?;
-        Ok((Self { transaction, ..self }, count))
+        let (edit, count) = load.end().await?;
+        Ok((Self { edit, ..self }, count))
     }
 }
 
@@ -403,7 +407,7 @@ impl Definition {
         schema: &Arc<TableSchema>,
         mut rows: BoxStream<'_, Result<Changed>>,
     ) -> Result<(Self, usize)> {
-        let mut load = BulkLoad::begin(self.transaction, settings, schema, Some(checks))?;
+        let mut load = BulkLoad::begin(self.edit, settings, schema, Some(checks))?;
         let mut ended: BTreeMap<usize, VidSet> = BTreeMap::new();
         while let Some(changed) = rows.next().await {
             let pushed = changed.map(|Changed { place, vids, rows, .. }| {
@@ -416,8 +420,8 @@ impl Definition {
         if let Err(error) = load.end_rows(&ended) {
             load.push(Err(error)).await?;
         }
-        let (transaction, _) = load.end().await?;
-        Ok((Self { transaction, ..self }, count))
+        let (edit, _) = load.end().await?;
+        Ok((Self { edit, ..self }, count))
     }
 }
 
@@ -504,22 +508,22 @@ impl Session {
         // With all rows of what was locked.
         let newest = match tables {
             [] => database.catalog(),
-            _ => database.settled().await?,
+            _ => database.snapshot(SnapshotKind::Flushed).await?,
         };
         let before = block.defined.over(&database, newest);
         if !tables.is_empty() {
             self.check_definition(&before)?;
         }
         let claims = block.defined.claims.clone();
-        let mut transaction = Transaction::kept(&database, Arc::clone(&before), claims)?;
+        let mut edit = CatalogEdit::kept(&database, Arc::clone(&before), claims)?;
         let mut folded = Vec::new();
         for id in locked {
             if let Some(change) = block.changes.get(&id) {
-                transaction = apply(transaction, &settings, change).await?;
+                edit = apply(edit, &settings, change).await?;
                 folded.push(id);
             }
         }
-        Ok(Definition { transaction, before, folded, temporary: BTreeMap::new(), implicit })
+        Ok(Definition { edit, before, folded, temporary: BTreeMap::new(), implicit })
     }
 
     /// Has the session's block keep what was defined, or commits it where there is none.
@@ -527,10 +531,10 @@ impl Session {
     /// # Errors
     /// Those of a commit.
     pub(super) async fn end_definition(&mut self, definition: Definition) -> Result<()> {
-        let Definition { mut transaction, before, folded, temporary, mut implicit } = definition;
-        self.own_what_is_new(&before, &mut transaction.next, &temporary);
+        let Definition { mut edit, before, folded, temporary, mut implicit } = definition;
+        self.own_what_is_new(&before, &mut edit.next, &temporary);
         let Some(block) = implicit.as_mut().or(self.block.as_mut()) else { return Ok(()) };
-        let (after, claims) = transaction.into_kept();
+        let (after, claims) = edit.into_kept();
         block.defined.note(&before, &after, claims, temporary);
         block.changes.retain(|id, _| !folded.contains(id));
         block.own = None;
@@ -578,7 +582,7 @@ impl Session {
     pub(super) async fn change_own(&mut self, change: &TableChange) -> Result<()> {
         let settings = self.shared_settings();
         let mut definition = self.begin_definition("a change of rows", &[], &[]).await?;
-        definition.transaction = apply(definition.transaction, &settings, change).await?;
+        definition.edit = apply(definition.edit, &settings, change).await?;
         self.end_definition(definition).await
     }
 
@@ -604,7 +608,7 @@ impl Session {
         self.hold_targets(schema.table_id).await?;
         let checks = Arc::clone(self.database.queries());
         let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
-        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let state = Arc::new(CatalogState::clone(&definition.edit.next));
         let state = self.with_own_changes(&state).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
         check.check(&state, schema.table_id).await?;

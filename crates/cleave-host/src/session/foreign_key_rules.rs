@@ -157,10 +157,10 @@ impl Session {
             return Err(Error::NameTaken { kind: NameKind::Constraint, name: name.clone() });
         }
         let (rules, not_valid) = (TableRules::clone(&table.rules), given.not_valid);
-        let rules = self.with_foreign_keys(&definition.transaction.next, &own, rules, &[given])?;
+        let rules = self.with_foreign_keys(&definition.edit.next, &own, rules, &[given])?;
         let mut changed = with_own_rules(&table)?;
         changed.rules = Arc::new(rules);
-        definition.transaction.put_table(changed);
+        definition.edit.put_table(changed);
         if !not_valid {
             self.check_there(&definition, table_id, |key| !known.contains(&key.id)).await?;
         }
@@ -185,7 +185,7 @@ impl Session {
             let mut changed = with_own_rules(table)?;
             let keys = &mut Arc::make_mut(&mut changed.rules).foreign_keys;
             keys.iter_mut().filter(|key| key.name == name).for_each(|key| key.not_valid = false);
-            definition.transaction.put_table(changed);
+            definition.edit.put_table(changed);
         }
         Ok(true)
     }
@@ -197,7 +197,7 @@ impl Session {
         table_id: u32,
         is_asked: impl Fn(&ForeignKey) -> bool,
     ) -> Result<()> {
-        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let state = Arc::new(CatalogState::clone(&definition.edit.next));
         let state = self.with_own_changes(&state).await?;
         let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
         let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
@@ -220,7 +220,7 @@ impl Session {
         table_id: u32,
         column: u32,
     ) -> Result<()> {
-        let state = &definition.transaction.next;
+        let state = &definition.edit.next;
         let own = state.table_by_id(table_id).into_iter().flat_map(|table| {
             table.rules.foreign_keys.iter().map(move |key| (Arc::clone(table), key.clone()))
         });

@@ -37,13 +37,13 @@ use cleave_txn::LockMode;
 use super::Session;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
-use super::checked::absent;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
-use super::upsert::RowPlace;
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
 use crate::statement::modify::{Action, Assignment, Modify};
 use crate::statement::select::ReadView;
+use crate::storage_engine::commit::validate::{RowPlace, absent};
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 pub(super) use act::Followed;
@@ -448,7 +448,7 @@ impl Session {
             let base = Arc::clone(self.committed_now(&view));
             return Ok((view, base));
         }
-        let newest = self.database.settled().await?;
+        let newest = self.database.snapshot(SnapshotKind::Flushed).await?;
         let base = self.defined().over(&self.database, newest);
         let reads = self.tracked().map(Arc::clone);
         let state = self.with_own_changes(&base).await?;

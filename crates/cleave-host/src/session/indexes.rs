@@ -11,7 +11,6 @@ use cleave_txn::LockMode;
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
 use super::{Outcome, Session, rules, sequences};
-use crate::catalog::commit::Transaction;
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
 use crate::catalog::rules::ForeignKey;
@@ -20,6 +19,7 @@ use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::{IndexShape, TabletIndex};
 use crate::statement::placement::device_list;
 use crate::statement::{CreateIndex, CreateTable};
+use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::build_index::{build_index, build_index_within};
 
 impl Session {
@@ -40,22 +40,22 @@ impl Session {
         let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
         self.hold_referenced(name, create.foreign_keys.iter()).await?;
         let mut definition = self.begin_definition("CREATE TABLE", &[], names).await?;
-        let transaction = &mut definition.transaction;
+        let edit = &mut definition.edit;
         let is_taken = match create.temporary {
             Some(_) => self.defined().has_temporary(name),
-            None => transaction.next.is_name_taken(name),
+            None => edit.next.is_name_taken(name),
         };
         if is_taken {
-            if create.if_not_exists && transaction.next.has_table_named(name) {
+            if create.if_not_exists && edit.next.has_table_named(name) {
                 return Ok(None);
             }
-            return Err(name_taken(&transaction.next, name));
+            return Err(name_taken(&edit.next, name));
         }
         let tablets = self.tablets(&create)?;
         let division = division(&create, tablets.len());
-        let table_id = transaction.table_id()?;
-        sequences::of_columns(transaction, &mut create, table_id)?;
-        let indexes = constraint_indexes(&transaction.next, &create)?;
+        let table_id = edit.table_id()?;
+        sequences::of_columns(edit, &mut create, table_id)?;
+        let indexes = constraint_indexes(&edit.next, &create)?;
         let rules = rules::defined(&self.database, &create, &indexes).await?;
         let schema = TableSchema { table_id, ..create.schema };
         let table = empty_table(schema, indexes, &tablets, division)?;
@@ -65,11 +65,11 @@ impl Session {
             is_temporary: create.temporary.is_some(),
         };
         let given = &create.foreign_keys;
-        let rules = Arc::new(self.with_foreign_keys(&transaction.next, &own, rules, given)?);
+        let rules = Arc::new(self.with_foreign_keys(&edit.next, &own, rules, given)?);
         let schema = Arc::clone(&table.schema);
-        transaction.put_table(TableState { rules, ..table });
+        edit.put_table(TableState { rules, ..table });
         if let Some(on_commit) = create.temporary {
-            let own = sequences::owned_by(&transaction.next, table_id).map(|sequence| sequence.id);
+            let own = sequences::owned_by(&edit.next, table_id).map(|sequence| sequence.id);
             definition.temporary.extend(own.chain([table_id]).map(|id| (id, on_commit)));
         }
         Ok(Some((definition, schema)))
@@ -109,9 +109,7 @@ impl Session {
     /// Runs CREATE INDEX: outside of a block while others write the table.
     pub(super) async fn create_index(&mut self, create: CreateIndex) -> Result<Outcome> {
         let settings = self.shared_settings();
-        let define = |transaction: &Transaction, table: &TableState| {
-            define(&transaction.next, table, &create)
-        };
+        let define = |edit: &CatalogEdit, table: &TableState| define(&edit.next, table, &create);
         let state = self.names();
         let table = state.find_table(&create.table)?;
         if self.is_alone() && !self.owns(table.schema.table_id) {
@@ -123,11 +121,11 @@ impl Session {
         let names: Vec<&str> = create.name.as_deref().into_iter().collect();
         let tables = [create.table.clone()];
         let mut definition = self.begin_definition("CREATE INDEX", &tables, &names).await?;
-        let table = definition.transaction.table(&create.table)?;
-        if let Some(index) = define(&definition.transaction, &table)? {
-            let built = build_index_within(&mut definition.transaction, &settings, &table, index);
+        let table = definition.edit.table(&create.table)?;
+        if let Some(index) = define(&definition.edit, &table)? {
+            let built = build_index_within(&mut definition.edit, &settings, &table, index);
             let changed = built.await?;
-            definition.transaction.put_table(changed);
+            definition.edit.put_table(changed);
             self.end_definition(definition).await?;
         }
         Ok(Outcome::done("CREATE INDEX"))
@@ -145,17 +143,17 @@ impl Session {
             tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
         }
         let mut definition = self.begin_definition("DROP INDEX", &tables, &[]).await?;
-        let transaction = &mut definition.transaction;
+        let edit = &mut definition.edit;
         let mut dropped = false;
         for name in names {
-            let Some((table, index)) = to_drop(&transaction.next, name)? else {
-                if transaction.next.has_table_named(name) {
+            let Some((table, index)) = to_drop(&edit.next, name)? else {
+                if edit.next.has_table_named(name) {
                     return Err(wrong_kind(name, "an index"));
                 }
                 if if_exists {
                     continue;
                 }
-                let names = transaction.next.indexes().map(|(_, index)| index.name.as_str());
+                let names = edit.next.indexes().map(|(_, index)| index.name.as_str());
                 return Err(Error::unknown(NameKind::Index, name, names));
             };
             if index.constraint {
@@ -172,7 +170,7 @@ impl Session {
             let gone = BTreeSet::from([table.schema.table_id]);
             let is_about = |key: &ForeignKey| key.index == index.id;
             let what = format!("index \"{name}\"");
-            drop_references(&mut transaction.next, (&gone, &[]), is_about, (&what, false))?;
+            drop_references(&mut edit.next, (&gone, &[]), is_about, (&what, false))?;
             let mut changed = TableState::clone(&table);
             changed.indexes.retain(|kept| kept.id != index.id);
             changed.damaged.retain(|kept| kept.definition.id != index.id);
@@ -180,7 +178,7 @@ impl Session {
                 let indexes = &mut Arc::make_mut(tablet).indexes;
                 indexes.retain(|kept| kept.definition().id != index.id);
             }
-            transaction.put_table(changed);
+            edit.put_table(changed);
             dropped = true;
         }
         if dropped {

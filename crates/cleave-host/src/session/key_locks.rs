@@ -15,10 +15,10 @@ use cleave_txn::{LockKey, LockMode};
 
 use super::Session;
 use super::held::{unique_indexes, unique_key};
-use super::upsert::RowPlace;
 use crate::catalog::TableState;
 use crate::error::Result;
 use crate::statement::modify::Assignment;
+use crate::storage_engine::commit::validate::RowPlace;
 use crate::write::insert::TableChange;
 
 /// Whether SET leaves the columns of all unique keys of `table` alone.

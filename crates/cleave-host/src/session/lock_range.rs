@@ -8,11 +8,9 @@ use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
 use cleave_txn::LockKey;
 
-use super::checked::check_ended;
 use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
 use super::ranges::found_rows;
-use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{ConflictKind, Error, Result};
@@ -21,6 +19,7 @@ use crate::range_path::read::{RangeRead, RangeRow};
 use crate::range_path::{RangeTemplate, Window};
 use crate::statement::Parameters;
 use crate::statement::locking::{LockedTable, Locking, WaitPolicy};
+use crate::storage_engine::commit::validate::{RowPlace, check_ended};
 use crate::write::insert::TableChange;
 
 /// A row of the result, and what is locked of it.

@@ -24,9 +24,7 @@ use cleave_store::TableSchema;
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
-use super::checked::check_ended;
 use super::held::{self, LOCKED_ROWS_MAX};
-use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
@@ -41,6 +39,7 @@ use crate::statement::locking::{
 use crate::statement::names::table_name;
 use crate::statement::parse::LockTable;
 use crate::statement::select::{self, Asked, ReadView};
+use crate::storage_engine::commit::validate::{RowPlace, check_ended};
 use crate::write::insert::TableChange;
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.

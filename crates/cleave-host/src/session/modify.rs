@@ -28,7 +28,6 @@ use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::identity;
 use super::key_locks::{self, leaves_keys};
-use super::upsert::RowPlace;
 use super::{Outcome, Session};
 use crate::catalog::TableState;
 use crate::error::{Error, Result};
@@ -37,6 +36,7 @@ use crate::statement::locked_parts::GivenRows;
 use crate::statement::modify::{Action, Assignment, Modify, row_count};
 use crate::statement::parameters::{parameter_type, place_of};
 use crate::statement::select::{self, Asked, ReadView, Target, all_known, describe_over};
+use crate::storage_engine::commit::validate::RowPlace;
 use crate::write::begun::byte_count;
 use crate::write::insert::{TableChange, route};
 

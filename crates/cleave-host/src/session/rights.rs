@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 use crate::statement::Statement;
 use crate::statement::roles::RoleStatement;
 use crate::statement::select::ReadView;
+use crate::storage_engine::snapshot::SnapshotKind;
 use check::{Check, Used};
 
 mod check;
@@ -242,7 +243,7 @@ impl Session {
         let as_of = &self.in_force().as_of;
         let state = match as_of.is_empty() {
             // Of what cannot be read the statement itself tells.
-            false => self.database.state_as_of(as_of).await.ok()?,
+            false => self.database.snapshot(SnapshotKind::AsOf(as_of)).await.ok()?,
             true => Arc::clone(self.block.as_ref()?.snapshot.as_ref()?),
         };
         Some(self.defined().over(&self.database, state))

@@ -49,9 +49,9 @@ impl Session {
             RoleStatement::DropOwned { .. } => "DROP OWNED",
         };
         let mut definition = self.begin_definition(what, &[], &[RIGHTS]).await?;
-        let mut rights = Rights::clone(&definition.transaction.next.rights);
+        let mut rights = Rights::clone(&definition.edit.next.rights);
         self.change_rights(&definition, &mut rights, statement)?;
-        definition.transaction.next.rights = rights.into();
+        definition.edit.next.rights = rights.into();
         self.end_definition(definition).await?;
         Ok(Outcome::done(what))
     }
@@ -62,7 +62,7 @@ impl Session {
         rights: &mut Rights,
         statement: RoleStatement,
     ) -> Result<()> {
-        let state = &definition.transaction.next;
+        let state = &definition.edit.next;
         match statement {
             RoleStatement::Create { name, options } => self.create_role(rights, name, options),
             RoleStatement::Alter { role, options } => self.alter_role(rights, &role, options),
@@ -436,9 +436,9 @@ impl Session {
     /// See [`Database::ask_for_passwords`](crate::Database::ask_for_passwords).
     pub(crate) async fn ask_for_passwords(&mut self) -> Result<()> {
         let mut definition = self.begin_definition("CREATE ROLE", &[], &[RIGHTS]).await?;
-        let mut rights = Rights::clone(&definition.transaction.next.rights);
+        let mut rights = Rights::clone(&definition.edit.next.rights);
         ask_for_passwords(&mut rights)?;
-        definition.transaction.next.rights = rights.into();
+        definition.edit.next.rights = rights.into();
         self.end_definition(definition).await
     }
 }

@@ -10,7 +10,6 @@ use super::definitions::Definition;
 use super::indexes::{name_taken, wrong_kind};
 use super::{Outcome, Session};
 use crate::catalog::CatalogState;
-use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::chosen_name;
 use crate::catalog::sequence::named;
 use crate::catalog::sequence::{Owner, Sequence};
@@ -19,6 +18,7 @@ use crate::statement::CreateTable;
 use crate::statement::ddl::GivenSequence;
 use crate::statement::defaults::{next_default, next_text};
 use crate::statement::sequence::{SequenceOptions, SequenceStatement};
+use crate::storage_engine::catalog_edit::CatalogEdit;
 
 impl Session {
     /// Runs a statement on sequences.
@@ -46,7 +46,7 @@ impl Session {
         options: &SequenceOptions,
     ) -> Result<Outcome> {
         let mut definition = self.begin_definition("CREATE SEQUENCE", &[], &[&name]).await?;
-        let state = &definition.transaction.next;
+        let state = &definition.edit.next;
         if state.is_name_taken(&name) {
             if if_not_exists {
                 return Ok(Outcome::done("CREATE SEQUENCE"));
@@ -57,11 +57,11 @@ impl Session {
             Some(Some(owner)) => Some(self.owner_of(&mut definition, owner).await?),
             _ => None,
         };
-        let id = definition.transaction.table_id()?;
+        let id = definition.edit.table_id()?;
         let made = Sequence { owner, ..options.created(id, name.clone())? };
         let on_commit = owner.and_then(|owner| self.defined().on_commit(owner.table));
         definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
-        definition.transaction.next.sequences.insert(name, Arc::new(made));
+        definition.edit.next.sequences.insert(name, Arc::new(made));
         self.end_definition(definition).await?;
         Ok(Outcome::done("CREATE SEQUENCE"))
     }
@@ -74,7 +74,7 @@ impl Session {
     ) -> Result<Outcome> {
         let mut definition =
             self.begin_definition("ALTER SEQUENCE", &[name.to_owned()], &[]).await?;
-        let state = &definition.transaction.next;
+        let state = &definition.edit.next;
         let Some(before) = state.sequences.get(name).map(Arc::clone) else {
             if state.is_name_taken(name) {
                 return Err(wrong_kind(name, "a sequence").at(options.position));
@@ -128,7 +128,7 @@ impl Session {
             Some(value) => self.restart_sequence(definition, made, value),
             None => {
                 (made.last, made.is_called) = (last, is_called);
-                definition.transaction.next.sequences.insert(made.name.clone(), Arc::new(made));
+                definition.edit.next.sequences.insert(made.name.clone(), Arc::new(made));
                 Ok(())
             }
         }
@@ -142,13 +142,13 @@ impl Session {
         sequence: Sequence,
         value: i64,
     ) -> Result<()> {
-        let id = definition.transaction.table_id()?;
+        let id = definition.edit.table_id()?;
         let on_commit = self.defined().on_commit(sequence.id);
         definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
         let (last, is_called, shared) = (value, false, Arc::default());
         let made = Sequence { id, last, is_called, shared, ..sequence.clone() };
         self.settings.client.sequences.pass_on(sequence.id, made.id);
-        definition.transaction.next.sequences.insert(made.name.clone(), Arc::new(made));
+        definition.edit.next.sequences.insert(made.name.clone(), Arc::new(made));
         Ok(())
     }
 
@@ -159,7 +159,7 @@ impl Session {
         table_id: u32,
     ) -> Result<()> {
         let own: Vec<Arc<Sequence>> =
-            owned_by(&definition.transaction.next, table_id).map(Arc::clone).collect();
+            owned_by(&definition.edit.next, table_id).map(Arc::clone).collect();
         for sequence in own {
             let start = sequence.start;
             self.restart_sequence(definition, Sequence::clone(&sequence), start)?;
@@ -169,7 +169,7 @@ impl Session {
 
     async fn drop_sequences(&mut self, if_exists: bool, names: &[String]) -> Result<Outcome> {
         let mut definition = self.begin_definition("DROP SEQUENCE", names, &[]).await?;
-        let next = &mut definition.transaction.next;
+        let next = &mut definition.edit.next;
         let mut dropped = false;
         for name in names {
             let Some(sequence) = next.sequences.get(name) else {
@@ -198,7 +198,7 @@ impl Session {
         definition: &mut Definition,
         (table, column): &(String, String),
     ) -> Result<Owner> {
-        let schema = Arc::clone(&definition.transaction.next.find_table(table)?.schema);
+        let schema = Arc::clone(&definition.edit.next.find_table(table)?.schema);
         if !self.owns(schema.table_id) {
             definition.lock_table(self, schema.table_id, LockMode::AccessShare).await?;
             let newest = self.names();
@@ -218,18 +218,18 @@ impl Session {
 /// # Errors
 /// Those of limits; [`Error::UnknownName`] for a sequence that a default names and that there is not.
 pub(super) fn of_columns(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     create: &mut CreateTable,
     table_id: u32,
 ) -> Result<()> {
     for column in &create.schema.columns {
-        check_sequence(&transaction.next, column)?;
+        check_sequence(&edit.next, column)?;
     }
     let table = create.schema.name.clone();
     for given in &create.sequences {
         let columns = &mut create.schema.columns;
         if let Some(column) = columns.iter_mut().find(|column| column.id == given.column) {
-            of_column(transaction, (&table, table_id), column, given)?;
+            of_column(edit, (&table, table_id), column, given)?;
         }
     }
     Ok(())
@@ -240,21 +240,21 @@ pub(super) fn of_columns(
 /// # Errors
 /// Those of limits.
 pub(super) fn of_column(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     (table, table_id): (&str, u32),
     column: &mut Column,
     given: &GivenSequence,
 ) -> Result<u32> {
     let name = chosen_name(table, &[&column.name], "seq", |name| {
-        name == table || transaction.next.is_name_taken(name)
+        name == table || edit.next.is_name_taken(name)
     });
-    let id = transaction.table_id()?;
+    let id = edit.table_id()?;
     let options = SequenceOptions { data_type: Some(column.column_type), ..given.options.clone() };
     let made = options.created(id, name.clone())?;
     let owner = Owner { table: table_id, column: column.id, is_identity: given.is_identity };
     column.default = Some(next_text(&name));
     let made = Sequence { owner: Some(owner), ..made };
-    transaction.next.sequences.insert(name, Arc::new(made));
+    edit.next.sequences.insert(name, Arc::new(made));
     Ok(id)
 }
 

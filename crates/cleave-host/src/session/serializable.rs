@@ -7,7 +7,7 @@
 //!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
 //!    conditions give some, otherwise as its table.
 //! 3. [`Session::note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
-//! 4. A commit is prepared while it has the turn to write.
+//! 4. A commit is prepared while it has the writer lock.
 //!
 //! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others
 //!    do, and is noted nowhere.
@@ -35,6 +35,7 @@ use crate::index::newest;
 use crate::index::{TabletIndex, rows_by_vid};
 use crate::point_path::PointQuery;
 use crate::settings::{Isolation, Stack};
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 
@@ -112,7 +113,7 @@ impl Session {
         self.hold_targets(table_id).await?;
         if let Some(tracked) = self.tracked() {
             tracked.writes(u64::from(table_id), &Written::All)?;
-            // Others may commit before it has its turn.
+            // Others may commit before it has the writer lock.
             tracked.prepare(false)?;
         }
         Ok(())
@@ -144,7 +145,7 @@ impl Session {
 pub(super) async fn safe_state(database: &Arc<Database>) -> Result<Arc<CatalogState>> {
     loop {
         let tracked = database.dependencies().begin(true);
-        let state = database.settled().await?;
+        let state = database.snapshot(SnapshotKind::Flushed).await?;
         tracked.has_snapshot();
         loop {
             match tracked.safety() {

@@ -10,6 +10,7 @@ use crate::error::{Error, NameKind, Result};
 use crate::statement::{Analyze, AnalyzeTable};
 use crate::statistics::analyze::{Analyzed, analyze};
 use crate::statistics::listing;
+use crate::storage_engine::snapshot::SnapshotKind;
 
 impl Session {
     /// Table by table, each as it is when its turn comes; what was found of those before an error stays.
@@ -36,7 +37,7 @@ impl Session {
 
     pub(super) async fn show_statistics(&self, table: Option<&str>) -> Result<Outcome> {
         // A key's values grow with the rows, those of small commits too.
-        let state = self.database.settled().await?;
+        let state = self.database.snapshot(SnapshotKind::Flushed).await?;
         if let Some(name) = table {
             state.find_table(name)?;
             self.check_on(&state)?;

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use super::{Outcome, Session};
 use crate::archive;
 use crate::catalog::autovacuum::Autovacuum;
-use crate::catalog::commit::Transaction;
 use crate::error::{Error, NameKind, Result};
 use crate::log_copy;
 use crate::statement::parse::SystemStatement;
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";
@@ -41,9 +42,9 @@ impl Session {
             return self.set_version_retention(value).await;
         }
         if Autovacuum::NAMES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-            let mut transaction = Transaction::begin(&self.database).await?;
-            transaction.next.upkeep.autovacuum.set(name, value.as_deref())?;
-            transaction.commit_settings().await?;
+            let mut edit = CatalogEdit::begin(&self.database).await?;
+            edit.next.upkeep.autovacuum.set(name, value.as_deref())?;
+            self.database.commit(Changes::settings(edit)).await?;
             return Ok(Outcome::done("ALTER SYSTEM"));
         }
         if name.eq_ignore_ascii_case(LOG_COPY) {
@@ -67,9 +68,9 @@ impl Session {
                 expected: "the whole path of a folder that is there".to_owned(),
             });
         }
-        let mut transaction = Transaction::begin(&self.database).await?;
-        transaction.next.upkeep.archive_directory = directory;
-        let state = transaction.commit_settings().await?;
+        let mut edit = CatalogEdit::begin(&self.database).await?;
+        edit.next.upkeep.archive_directory = directory;
+        let state = self.database.commit(Changes::settings(edit)).await?.state;
         if let Some(log) = self.database.log() {
             archive::start(log, &state);
         }
@@ -86,16 +87,17 @@ impl Session {
                 expected: format!("a whole number of seconds from 0 to {RETENTION_S_MAX}"),
             });
         };
-        let mut transaction = Transaction::begin(&self.database).await?;
-        transaction.next.upkeep.version_retention_s = seconds;
-        transaction.commit_settings().await?;
+        let mut edit = CatalogEdit::begin(&self.database).await?;
+        edit.next.upkeep.version_retention_s = seconds;
+        self.database.commit(Changes::settings(edit)).await?;
         Ok(Outcome::done("ALTER SYSTEM"))
     }
 
     /// Runs CHECKPOINT: a root that has all that was committed, and an archive that has all of the log.
     pub(super) async fn checkpoint(&mut self) -> Result<Outcome> {
         self.check_outside_block("CHECKPOINT")?;
-        Transaction::begin(&self.database).await?.checkpoint().await?;
+        let edit = CatalogEdit::begin(&self.database).await?;
+        self.database.commit(Changes::checkpoint(edit)).await?;
         self.database.replication.copies.end_what_answers(&self.database).await;
         if let Some(log) = self.database.log() {
             let archived = log.archive();

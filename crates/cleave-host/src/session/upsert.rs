@@ -29,7 +29,6 @@ use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
 use super::block::{OwnRows, Taken};
-use super::checked::absent;
 use super::foreign_keys::Ending;
 use super::modify::defaults;
 use super::{Session, identity};
@@ -46,15 +45,13 @@ use crate::statement::modify::{TARGET, VID};
 use crate::statement::select::{Asked, ReadView, Target, describe, over_tables};
 use crate::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
 use crate::statement::{Insert, Parameters, parameters};
+use crate::storage_engine::commit::validate::{RowPlace, absent};
 use crate::write::insert::{TableChange, route};
 use pairs::PairsPlan;
 use simple::Pairs;
 
 /// How often a key that is there, but was not in the view, makes the statement begin anew.
 const DUPLICATE_RETRIES_MAX: usize = 100;
-
-/// A row that is there: the place of its tablet, and its VID.
-pub(super) type RowPlace = (usize, u64);
 
 /// The number of a row that was to be inserted, and the row that has its key.
 type Pair = (u32, RangeRow);

@@ -54,7 +54,7 @@ impl Session {
         let names: &[&str] = if create.is_temporary { &[] } else { &[&name] };
         let replaced: Vec<String> = create.or_replace.then(|| name.clone()).into_iter().collect();
         let mut definition = self.begin_definition("CREATE VIEW", &replaced, names).await?;
-        let state = Arc::new(CatalogState::clone(&definition.transaction.next));
+        let state = Arc::new(CatalogState::clone(&definition.edit.next));
         let before = state.view(&name);
         let is_taken = match create.is_temporary {
             true => self.defined().has_temporary(&name),
@@ -86,7 +86,7 @@ impl Session {
         let before = before.filter(|_| is_taken);
         let (table_id, version) = match before {
             Some(before) => (before.schema.table_id, before.schema.version + 1),
-            None => (definition.transaction.table_id()?, 1),
+            None => (definition.edit.table_id()?, 1),
         };
         let depends: BTreeSet<u32> = described.tables.iter().map(|table| table.table_id).collect();
         if depends.contains(&table_id) {
@@ -134,7 +134,7 @@ impl Session {
             definition.temporary.insert(table_id, OnCommit::PreserveRows);
         }
         let name = view.schema.name.clone();
-        definition.transaction.next.views.insert(name, Arc::new(view));
+        definition.edit.next.views.insert(name, Arc::new(view));
         self.end_definition(definition).await?;
         Ok(Outcome::done("CREATE VIEW"))
     }
@@ -147,7 +147,7 @@ impl Session {
         cascade: bool,
     ) -> Result<Outcome> {
         let mut definition = self.begin_definition("DROP VIEW", names, &[]).await?;
-        let next = &mut definition.transaction.next;
+        let next = &mut definition.edit.next;
         let mut gone = BTreeSet::new();
         for name in names {
             if let Some(view) = next.views.remove(name) {

@@ -23,6 +23,7 @@ use crate::host_pages::RoutedPages;
 use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, Stack};
 use crate::statement::select;
+use crate::storage_engine::snapshot::SnapshotKind;
 
 /// Most pages of a table whose headers are looked at.
 const HEADERS_MAX: usize = 32;
@@ -50,7 +51,7 @@ pub(crate) async fn analyze(
     name: &str,
     columns: &[String],
 ) -> Result<Analyzed> {
-    let state = database.settled().await?;
+    let state = database.snapshot(SnapshotKind::Flushed).await?;
     let table = state.find_table(name)?;
     let schema = Arc::clone(&table.schema);
     let (page_count, page_bytes) = heap_size(table);

@@ -3,7 +3,7 @@
 //! The engine tells it of each commit that replaces the root, in this order, and of nothing else that it does:
 //!
 //! ```text
-//!  copy_changes ─▶ prepare_root ─▶ (root replaced) ─▶ root_replaced ─▶ (published) ─▶ log_commit
+//!  copy_rows or copy_changes ─▶ prepare_root ─▶ (root replaced) ─▶ root_replaced ─▶ (published) ─▶ log_commit
 //!                                      ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
 //! ```
 //!
@@ -19,9 +19,11 @@ use cleave_txn::{LogError, Wal};
 
 use super::Engine;
 use crate::catalog::CatalogState;
-use crate::catalog::commit::{Logged, Transaction};
+use crate::delta::Live;
 use crate::device::Device;
 use crate::error::Result;
+use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
+use crate::write::insert::TableChange;
 
 /// See the module's description.
 #[async_trait]
@@ -41,6 +43,12 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
     /// Whether anybody must have what is committed beside this host.
     fn is_on(&self) -> bool;
 
+    /// Copies `changes` to what `live` has, which replace the root; what the log is to say of them.
+    ///
+    /// # Errors
+    /// Rows that cannot be encoded.
+    fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged>;
+
     /// Copies what makes `next` of `base`, whose changes are in no log; what the log is to say of it.
     async fn copy_changes(
         &self,
@@ -49,7 +57,7 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
         next: &CatalogState,
     ) -> Logged;
 
-    /// Takes the space that `transaction`'s state needs elsewhere, before its root is written. A checkpoint changes
+    /// Takes the space that `edit`'s state needs elsewhere, before its root is written. A checkpoint changes
     /// nothing that the log lacks.
     ///
     /// # Errors
@@ -57,7 +65,7 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
     async fn prepare_root(
         &self,
         engine: &Arc<Engine>,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         is_checkpoint: bool,
     ) -> Result<()>;
 
@@ -80,8 +88,8 @@ pub(crate) trait LogKeeper: fmt::Debug + Send + Sync {
     /// Asks for the log up to `end`, of whoever comes to [`Self::reach`] next.
     fn want(&self, end: u64);
 
-    /// Waits until everybody has the log up to `end`, which is durable here, and what else is asked for. The turn to
-    /// write must be free.
+    /// Waits until everybody has the log up to `end`, which is durable here, and what else is asked for. The writer
+    /// lock must be free.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`](crate::StorageError::NotCopied).
@@ -112,6 +120,10 @@ impl LogKeeper for Unkept {
         false
     }
 
+    fn copy_rows(&self, _live: &Live, _changes: &[&TableChange]) -> Result<Logged> {
+        Ok(Logged::Nowhere)
+    }
+
     async fn copy_changes(
         &self,
         _engine: &Arc<Engine>,
@@ -124,7 +136,7 @@ impl LogKeeper for Unkept {
     async fn prepare_root(
         &self,
         _engine: &Arc<Engine>,
-        _transaction: &mut Transaction,
+        _edit: &mut CatalogEdit,
         _is_checkpoint: bool,
     ) -> Result<()> {
         Ok(())

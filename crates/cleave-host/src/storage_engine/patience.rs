@@ -1,16 +1,17 @@
 //! How long a statement waits for devices that it may not need: as long as for any where it names a table that lies
-//! there, else no longer than who has the turn to write.
+//! there, else no longer than who has the writer lock.
 //!
 //! Before a plan is made all that was committed is settled, also of tables that the statement does not read
-//! ([`Engine::settled`]). Where a device is slow, they are [held](crate::catalog::held) instead.
+//! ([`Engine::snapshot`]). Where a device is slow, they are [held](crate::catalog::held) instead.
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
+use super::snapshot::SnapshotKind;
 use crate::catalog::{CatalogState, DeviceId, TableState};
-use crate::device::TURN_WAIT;
+use crate::device::WRITER_WAIT;
 use crate::error::{Error, Result};
 
 tokio::task_local! {
@@ -35,9 +36,9 @@ impl Engine {
         self.device_timeout
     }
 
-    /// How long whoever has the turn waits for a device that others need.
-    pub(crate) fn turn_wait(&self) -> Duration {
-        TURN_WAIT.min(self.device_timeout)
+    /// How long whoever has the writer lock waits for a device that others need.
+    pub(crate) fn writer_wait(&self) -> Duration {
+        WRITER_WAIT.min(self.device_timeout)
     }
 
     /// The patience of the statement that runs.
@@ -55,11 +56,11 @@ impl Engine {
         let is_named = |table: &Arc<TableState>| {
             lies_elsewhere(table) && text.contains(&table.schema.name.to_lowercase())
         };
-        (!state.tables().any(is_named)).then(|| self.turn_wait())
+        (!state.tables().any(is_named)).then(|| self.writer_wait())
     }
 
-    /// Waits, without the turn to write, until the devices of table `name` have taken its last commits and shown that
-    /// they sync: who has the turn while it waits for one of them keeps all others from writing.
+    /// Waits, without the writer lock, until the devices of table `name` have taken its last commits and shown that
+    /// they sync: who has the writer lock while it waits for one of them keeps all others from writing.
     ///
     /// # Errors
     /// Those of [`Device::sync`](crate::device::Device::sync).
@@ -68,7 +69,7 @@ impl Engine {
         // One that is not there is the statement's own error.
         let Some(table) = state.table(name) else { return Ok(()) };
         if lies_elsewhere(table) {
-            drop(Box::pin(self.settled()).await?);
+            drop(Box::pin(self.snapshot(SnapshotKind::Flushed)).await?);
         }
         for device in table.devices() {
             let device = self.attached(device)?;

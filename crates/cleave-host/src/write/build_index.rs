@@ -7,16 +7,16 @@
 //!
 //! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. Its state is
 //!    what the build reads.
-//! 2. Without the turn to write, workers share the pages of that state, those of all tablets [side by
+//! 2. Without the writer lock, workers share the pages of that state, those of all tablets [side by
 //!    side](side_by_side). Each sorts the keys of its pages within its share of memory, and writes what does not fit as
 //!    runs, on the device where the tablet lies, which makes them one.
-//! 3. With the turn, keys of rows that were inserted meanwhile make a second run. The commit names both.
+//! 3. With the writer lock, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
 //! A block that has the table to itself builds it in one go ([`build_index_within`]).
 //!
 //! Invariant: until the last commit nothing names what the build wrote, so whatever ends it early, a crash or a full
 //! disk, leaves the table as it was and the space free. What it cannot see, that the table or the name is another
-//! one's by then, is checked with the turn.
+//! one's by then, is checked with the writer lock.
 
 mod side_by_side;
 
@@ -30,7 +30,6 @@ use futures::future::try_join_all;
 
 use super::load::{made_anew, segment_ref};
 use super::unique::check_across;
-use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{DeviceId, TableState, TabletState};
 use crate::device::Claim;
@@ -38,6 +37,8 @@ use crate::error::Result;
 use crate::index::{IndexShape, TabletIndex};
 use crate::settings::{Settings, Stack};
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use side_by_side::{Part, build_runs};
 
 /// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build
@@ -49,9 +50,9 @@ pub(crate) async fn build_index(
     database: &Arc<Engine>,
     settings: &Arc<Settings>,
     name: &str,
-    define: impl Fn(&Transaction, &TableState) -> Result<Option<IndexDefinition>>,
+    define: impl Fn(&CatalogEdit, &TableState) -> Result<Option<IndexDefinition>>,
 ) -> Result<()> {
-    let mut first = Transaction::begin(database).await?;
+    let mut first = CatalogEdit::begin(database).await?;
     let table = first.table(name)?;
     let Some(definition) = define(&first, &table)? else { return Ok(()) };
     // Two for each tablet: of the rows that are there, and of those that come meanwhile.
@@ -60,7 +61,7 @@ pub(crate) async fn build_index(
         segments.push([first.segment_id()?, first.segment_id()?]);
     }
     let commit = first.commit_number();
-    let state = first.commit().await?;
+    let state = database.commit(Changes::edit(first)).await?.state;
 
     let shape = IndexShape::new(Arc::new(definition), &table.schema)?;
     let reference = |segment| SegmentRef {
@@ -84,7 +85,7 @@ pub(crate) async fn build_index(
         parts.push(Part { tablet, vid_from: 0, claim, segment });
     }
     let runs = build_runs(database, settings, &shape, parts).await?;
-    // Without the turn: what comes meanwhile is compared with it below.
+    // Without the writer lock: what comes meanwhile is compared with it below.
     let divided = shape.definition.unique && table.divides(&shape.definition);
     if divided {
         let built = table.tablets.iter().zip(&runs);
@@ -92,7 +93,7 @@ pub(crate) async fn build_index(
         check_across(database, &table, &shape, &built.collect::<Vec<_>>()).await?;
     }
 
-    let mut last = Transaction::begin(database).await?;
+    let mut last = CatalogEdit::begin(database).await?;
     let now = last.table(name)?;
     let same = now.schema == table.schema && now.tablets.len() == table.tablets.len();
     if !same {
@@ -140,28 +141,28 @@ pub(crate) async fn build_index(
     let mut changed = TableState { tablets: built.collect(), ..TableState::clone(&now) };
     changed.indexes.push(definition);
     last.put_table(changed);
-    last.commit().await?;
+    database.commit(Changes::edit(last)).await?;
     drop(state);
     Ok(())
 }
 
-/// `table`, as `transaction` alone has it, with the index `definition`.
+/// `table`, as `edit` alone has it, with the index `definition`.
 ///
 /// # Errors
 /// As [`build_index`].
 pub(crate) async fn build_index_within(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     settings: &Arc<Settings>,
     table: &TableState,
     definition: IndexDefinition,
 ) -> Result<TableState> {
-    let database = Arc::clone(transaction.database());
+    let database = Arc::clone(edit.database());
     let definition = Arc::new(definition);
     let shape = IndexShape::new(Arc::clone(&definition), &table.schema)?;
     let mut parts = Vec::with_capacity(table.tablets.len());
     for tablet in &table.tablets {
-        let claim = transaction.claim(&database.attached(tablet.device)?);
-        let segment = segment_ref(transaction, &table.schema)?;
+        let claim = edit.claim(&database.attached(tablet.device)?);
+        let segment = segment_ref(edit, &table.schema)?;
         parts.push(Part { tablet: Arc::clone(tablet), vid_from: 0, claim, segment });
     }
     let runs = build_runs(&database, settings, &shape, parts).await?;

@@ -13,11 +13,11 @@ use cleave_store::{SegmentDirectory, SegmentKind};
 
 use super::load::segment_ref;
 use super::merge_runs::{NewRun, RunMerger};
-use crate::catalog::commit::Transaction;
 use crate::catalog::segment_extents;
 use crate::device::Claim;
 use crate::error::Result;
 use crate::index::TabletIndex;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 
 /// Most runs that a key is looked up in.
 const RUNS_MAX: usize = 8;
@@ -30,7 +30,7 @@ const MERGE_RUNS_MIN: usize = 4;
 /// # Errors
 /// Those of reading and writing.
 pub(crate) async fn compact(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     claim: &Arc<Claim>,
     index: &TabletIndex,
     mut runs: Vec<Arc<SegmentDirectory>>,
@@ -44,7 +44,7 @@ pub(crate) async fn compact(
     let merging: Vec<_> =
         chosen.iter().filter_map(|place| runs.get(*place)).map(Arc::clone).collect();
     let level = merging.iter().map(|run| level(run)).max().unwrap_or(0).saturating_add(1);
-    let segment = segment_ref(transaction, index.shape().schema())?;
+    let segment = segment_ref(edit, index.shape().schema())?;
     let new = NewRun { shape: index.shape(), segment, level, newest: true };
     let merged = merger.merge(claim, new, &merging).await?;
     // Runs of this very statement were never committed: their space is the claim's to free.

@@ -36,7 +36,6 @@ use super::load::{BulkLoad, LoadCheck, RowChecks, made_anew, segment_ref, target
 use super::merge_runs::RunMerger;
 use super::route::Router;
 use super::vid_set::VidSet;
-use crate::catalog::commit::Transaction;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{TableState, TabletState, segment_extents};
 use crate::delta::TableDelta;
@@ -46,6 +45,7 @@ use crate::host_pages::PooledPages;
 use crate::index::TabletIndex;
 use crate::settings::{Settings, Stack};
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
 
 /// Most rows that are appended to a hot segment at once.
 const ROWS_MAX: usize = 10_000;
@@ -127,8 +127,8 @@ pub(crate) async fn load(
     (checks, check): (Arc<dyn RowChecks>, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(&schema.name).await?;
-    let transaction = Transaction::begin(database).await?;
-    let mut load = BulkLoad::begin(transaction, settings, schema, Some(checks))?;
+    let edit = CatalogEdit::begin(database).await?;
+    let mut load = BulkLoad::begin(edit, settings, schema, Some(checks))?;
     load.push_all(first, rest).await?;
     load.commit(check).await
 }
@@ -196,53 +196,53 @@ pub(crate) fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<us
     Ok(parts.map(|(place, rows)| (place, rows.into())).collect())
 }
 
-/// `transaction` with `change`.
+/// `edit` with `change`.
 ///
 /// # Errors
 /// [`Error::Conflict`] where a row that is to end has ended; [`Error::DuplicateKey`]; as [`target`]; those of the
 /// device.
 pub(crate) async fn apply(
-    mut transaction: Transaction,
+    mut edit: CatalogEdit,
     settings: &Arc<Settings>,
     change: &TableChange,
-) -> Result<Transaction> {
-    let table = target(&transaction, &change.schema)?;
+) -> Result<CatalogEdit> {
+    let table = target(&edit, &change.schema)?;
     if !change.ended.is_empty() {
-        transaction.put_table(with_ends(&table, &change.ended)?);
+        edit.put_table(with_ends(&table, &change.ended)?);
     }
-    if change.is_small() || transaction.is_private() {
+    if change.is_small() || edit.is_private() {
         let rows = change.rows.clone();
-        return Append::new(transaction, settings, &change.schema, rows)?.run().await;
+        return Append::new(edit, settings, &change.schema, rows)?.run().await;
     }
-    let mut load = BulkLoad::begin(transaction, settings, &change.schema, None)?;
+    let mut load = BulkLoad::begin(edit, settings, &change.schema, None)?;
     for rows in change.batches() {
         load.push(Ok(rows.clone())).await?;
     }
     Ok(load.end().await?.0)
 }
 
-/// `transaction` with all that a delta has of a table: it was checked when it was committed.
+/// `edit` with all that a delta has of a table: it was checked when it was committed.
 ///
 /// # Errors
 /// As [`apply`].
 pub(crate) async fn settle(
-    mut transaction: Transaction,
+    mut edit: CatalogEdit,
     settings: &Arc<Settings>,
     delta: TableDelta,
-) -> Result<Transaction> {
+) -> Result<CatalogEdit> {
     let TableDelta { change, ended_again } = delta;
-    let table = target(&transaction, &change.schema)?;
+    let table = target(&edit, &change.schema)?;
     if !change.ended.is_empty() {
-        transaction.put_table(with_ends(&table, &change.ended)?);
+        edit.put_table(with_ends(&table, &change.ended)?);
     }
-    let mut append = Append::new(transaction, settings, &change.schema, change.rows)?;
+    let mut append = Append::new(edit, settings, &change.schema, change.rows)?;
     append.is_checked = true;
-    let mut transaction = append.run().await?;
+    let mut edit = append.run().await?;
     if !ended_again.is_empty() {
-        let table = target(&transaction, &change.schema)?;
-        transaction.put_table(with_ends(&table, &ended_again)?);
+        let table = target(&edit, &change.schema)?;
+        edit.put_table(with_ends(&table, &ended_again)?);
     }
-    Ok(transaction)
+    Ok(edit)
 }
 
 /// `table` without the rows `ended`.
@@ -268,7 +268,7 @@ pub(crate) fn with_ends(table: &TableState, ended: &BTreeMap<usize, VidSet>) -> 
 
 /// The rows of a statement on their way to the hot segments of their tablets.
 struct Append {
-    transaction: Transaction,
+    edit: CatalogEdit,
     schema: Arc<TableSchema>,
     table: Arc<TableState>,
     parts: Vec<Part>,
@@ -289,12 +289,12 @@ struct Part {
 
 impl Append {
     fn new(
-        mut transaction: Transaction,
+        mut edit: CatalogEdit,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
         rows: BTreeMap<usize, Begun>,
     ) -> Result<Self> {
-        let table = target(&transaction, schema)?;
+        let table = target(&edit, schema)?;
         let mut parts = Vec::new();
         for (place, rows) in rows {
             let (Some(tablet), Some(rows)) = (table.tablets.get(place), rows.whole()?) else {
@@ -303,38 +303,38 @@ impl Append {
             if rows.num_rows() == 0 {
                 continue;
             }
-            let device = transaction.database().attached(tablet.device)?;
-            let pages = transaction.database().page_source(tablet.device, Stack::Native)?;
-            let pool = Arc::clone(transaction.database().buffer_pool());
+            let device = edit.database().attached(tablet.device)?;
+            let pages = edit.database().page_source(tablet.device, Stack::Native)?;
+            let pool = Arc::clone(edit.database().buffer_pool());
             let pool = PooledPages::new(tablet.device, pool);
-            let claim = transaction.claim(&device);
-            let merger = RunMerger::new(transaction.database(), &device, settings)?;
+            let claim = edit.claim(&device);
+            let merger = RunMerger::new(edit.database(), &device, settings)?;
             let tablet = Arc::clone(tablet);
             parts.push(Part { tablet, claim, pages, pool, merger, rows });
         }
         let schema = Arc::clone(schema);
-        Ok(Self { transaction, schema, table, parts, is_checked: false })
+        Ok(Self { edit, schema, table, parts, is_checked: false })
     }
 
-    /// The transaction with the rows.
-    async fn run(mut self) -> Result<Transaction> {
+    /// The edit with the rows.
+    async fn run(mut self) -> Result<CatalogEdit> {
         if self.parts.is_empty() {
-            return Ok(self.transaction);
+            return Ok(self.edit);
         }
         let mut indexes: Vec<Vec<Arc<TabletIndex>>> = vec![Vec::new(); self.parts.len()];
         for place in 0..self.table.indexes.len() {
             let keys = self.checked_keys(place).await?;
             for ((part, keys), indexes) in self.parts.iter().zip(keys).zip(&mut indexes) {
                 if let Some(index) = part.tablet.indexes.get(place) {
-                    let with_keys = part.index(&mut self.transaction, index, keys).await?;
+                    let with_keys = part.index(&mut self.edit, index, keys).await?;
                     indexes.push(with_keys);
                 }
             }
         }
-        let commit = self.transaction.commit_number();
+        let commit = self.edit.commit_number();
         let mut hot = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            hot.push(part.hot_segment(&mut self.transaction, &self.schema)?);
+            hot.push(part.hot_segment(&mut self.edit, &self.schema)?);
         }
         // Side by side: they may lie on different devices.
         let schema = &*self.schema;
@@ -348,8 +348,8 @@ impl Append {
                 *tablet = Arc::new(changed);
             }
         }
-        self.transaction.put_table(TableState { tablets, ..TableState::clone(&self.table) });
-        Ok(self.transaction)
+        self.edit.put_table(TableState { tablets, ..TableState::clone(&self.table) });
+        Ok(self.edit)
     }
 
     /// The keys of the index at `place`, of each part, sorted. Where it is unique, none of them is there twice.
@@ -385,7 +385,7 @@ impl Append {
         if let Some([key, _]) = sorted.windows(2).find(|pair| pair.first() == pair.last()) {
             return Err(shape.duplicate_key(key));
         }
-        let database = self.transaction.database();
+        let database = self.edit.database();
         let asked = self.table.tablets.iter().filter_map(|tablet| {
             let index = tablet.indexes.get(place)?;
             let sorted = &sorted;
@@ -433,27 +433,27 @@ impl Part {
     /// `index` with `keys`, which enter its memtable with the commit, or a run now if there are many.
     async fn index(
         &self,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         index: &Arc<TabletIndex>,
         keys: Keys,
     ) -> Result<Arc<TabletIndex>> {
         let (tablet, pages) = (&self.tablet, &*self.pages);
-        if transaction.is_private() {
+        if edit.is_private() {
             let with_keys = index.with_keys(tablet, pages, keys.into_iter().collect()).await?;
             return Ok(Arc::new(with_keys));
         }
         if index.memtable_bytes(tablet, pages).await? < MEMTABLE_BYTES_MAX {
-            if !transaction.is_published() {
+            if !edit.is_published() {
                 let with_keys = index.with_keys(tablet, pages, keys.into_iter().collect()).await?;
                 return Ok(Arc::new(with_keys));
             }
-            transaction.keys.push(index.pending(keys.into_iter().collect()));
+            edit.keys.push(index.pending(keys.into_iter().collect()));
             return Ok(Arc::clone(index));
         }
-        match self.flush(transaction, index, &keys).await {
+        match self.flush(edit, index, &keys).await {
             // What is committed can be read all the same: keys gather in memory until there is room for a run of them.
-            Err(error) if transaction.is_published() && error.sqlstate() == DISK_FULL => {
-                transaction.keys.push(index.pending(keys.into_iter().collect()));
+            Err(error) if edit.is_published() && error.sqlstate() == DISK_FULL => {
+                edit.keys.push(index.pending(keys.into_iter().collect()));
                 Ok(Arc::clone(index))
             }
             flushed => flushed,
@@ -464,29 +464,29 @@ impl Part {
     /// is too little room, nothing of it is left taken.
     async fn flush(
         &self,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         index: &Arc<TabletIndex>,
         keys: &Keys,
     ) -> Result<Arc<TabletIndex>> {
         let (shape, tablet, pages) = (index.shape(), &self.tablet, &*self.pages);
-        let claim = match transaction.is_published() {
-            true => Arc::new(Claim::new(transaction.database().attached(tablet.device)?)),
+        let claim = match edit.is_published() {
+            true => Arc::new(Claim::new(edit.database().attached(tablet.device)?)),
             false => Arc::clone(&self.claim),
         };
         let mut memtable: Memtable = index.memtable_copy(tablet, pages).await?;
         for (key, vid) in keys {
             memtable.put(key, *vid);
         }
-        let segment = segment_ref(transaction, shape.schema())?;
+        let segment = segment_ref(edit, shape.schema())?;
         let run = write_memtable(shape, &claim, segment, &memtable).await?;
         let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
         runs.push(Arc::new(run));
-        let runs = compact(transaction, &claim, index, runs, &self.merger).await?;
-        if transaction.is_published() {
+        let runs = compact(edit, &claim, index, runs, &self.merger).await?;
+        if edit.is_published() {
             let named = runs.iter().flat_map(|run| segment_extents(run));
             let mut named: Vec<Extent> = named.collect();
             named.sort_by_key(|extent| extent.start);
-            transaction.publish_kept(claim, named);
+            edit.publish_kept(claim, named);
         }
         let covered = tablet.next_vid + self.rows.num_rows() as u64;
         Ok(Arc::new(index.flushed(runs, covered)?))
@@ -495,7 +495,7 @@ impl Part {
     /// The tablet's hot segment, or a new one.
     fn hot_segment(
         &self,
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         schema: &TableSchema,
     ) -> Result<SegmentDirectory> {
         let fits = |hot: &&Arc<SegmentDirectory>| {
@@ -504,7 +504,7 @@ impl Part {
         if let Some(hot) = self.tablet.hot_segment().filter(fits) {
             return Ok(SegmentDirectory::clone(hot));
         }
-        let mut segment = segment_ref(transaction, schema)?;
+        let mut segment = segment_ref(edit, schema)?;
         // Many commits write it: each row carries its own number.
         segment.commit = 0;
         Ok(SegmentDirectory::new(segment, SegmentKind::Heap, PageClass::HOT))

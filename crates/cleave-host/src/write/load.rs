@@ -15,7 +15,7 @@
 //!
 //! Invariant: nothing is visible before the commit, and a load that fails has ended all its tasks and writes, and so
 //! given back its space on all devices, before its error is told.
-//! The turn to write is held from the first batch to the commit.
+//! The writer lock is held from the first batch to the commit.
 
 mod tablet_load;
 
@@ -35,12 +35,13 @@ use super::insert::with_ends;
 use super::route::Router;
 use super::unique::check_across;
 use super::vid_set::VidSet;
-use crate::catalog::commit::Transaction;
 use crate::catalog::{CatalogState, TableState, TabletState};
 use crate::error::{Error, Fault, Result};
 use crate::index::TabletIndex;
 use crate::settings::Settings;
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 use tablet_load::TabletLoad;
 
 /// Loads `batches` into `table`, as rows that `made` makes of them for its schema; see [`Session::load`](crate::Session::load).
@@ -57,9 +58,9 @@ pub(crate) async fn load(
     (checks, check): (Arc<dyn RowChecks>, &dyn LoadCheck),
 ) -> Result<u64> {
     database.ask_devices(table).await?;
-    let transaction = Transaction::begin(database).await?;
-    let schema = Arc::clone(&transaction.table(table)?.schema);
-    let mut load = BulkLoad::begin(transaction, settings, &schema, Some(checks))?;
+    let edit = CatalogEdit::begin(database).await?;
+    let schema = Arc::clone(&edit.table(table)?.schema);
+    let mut load = BulkLoad::begin(edit, settings, &schema, Some(checks))?;
     while let Some(batch) = batches.next().await {
         load.push(batch.and_then(|batch| made(&schema, &batch))).await?;
         if let Some(progress) = progress {
@@ -91,7 +92,7 @@ pub(crate) trait LoadCheck: Send + Sync {
 
 /// A load under way.
 pub(crate) struct BulkLoad {
-    transaction: Transaction,
+    edit: CatalogEdit,
     settings: Arc<Settings>,
     table: Arc<TableState>,
     router: Router,
@@ -109,16 +110,16 @@ impl BulkLoad {
     /// # Errors
     /// [`Error::Invalid`] where the table is another one by now.
     pub(crate) fn begin(
-        transaction: Transaction,
+        edit: CatalogEdit,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
         checks: Option<Arc<dyn RowChecks>>,
     ) -> Result<Self> {
-        let table = target(&transaction, schema)?;
+        let table = target(&edit, schema)?;
         let router = Router::new(&table)?;
         let tablets = table.tablets.iter().map(|_| None).collect();
         let settings = Arc::clone(settings);
-        Ok(Self { transaction, settings, table, router, checks, tablets, row_count: 0 })
+        Ok(Self { edit, settings, table, router, checks, tablets, row_count: 0 })
     }
 
     /// Rows taken so far.
@@ -183,8 +184,7 @@ impl BulkLoad {
             none => {
                 let (schema, count) = (&self.table.schema, self.table.tablets.len());
                 let settings = &self.settings;
-                let begun =
-                    TabletLoad::begin(&mut self.transaction, settings, schema, tablet, count)?;
+                let begun = TabletLoad::begin(&mut self.edit, settings, schema, tablet, count)?;
                 Ok(none.insert(begun))
             }
         }
@@ -201,7 +201,7 @@ impl BulkLoad {
                 load.tablet = Arc::clone(tablet);
             }
         }
-        self.transaction.put_table(TableState::clone(&table));
+        self.edit.put_table(TableState::clone(&table));
         self.table = Arc::new(table);
         Ok(())
     }
@@ -215,25 +215,26 @@ impl BulkLoad {
             return Ok(0);
         }
         let table = self.table.schema.table_id;
-        let (transaction, row_count) = self.end().await?;
-        check.check(&transaction.next, table).await?;
-        transaction.commit().await?;
+        let (edit, row_count) = self.end().await?;
+        check.check(&edit.next, table).await?;
+        let database = Arc::clone(edit.database());
+        database.commit(Changes::edit(edit)).await?;
         Ok(row_count)
     }
 
-    /// The transaction with what was taken, and how many rows that are.
+    /// The edit with what was taken, and how many rows that are.
     ///
     /// # Errors
     /// As [`BulkLoad::push`].
-    pub(crate) async fn end(mut self) -> Result<(Transaction, u64)> {
+    pub(crate) async fn end(mut self) -> Result<(CatalogEdit, u64)> {
         if self.row_count == 0 {
-            return Ok((self.transaction, 0));
+            return Ok((self.edit, 0));
         }
         match self.finish().await {
             Ok(tablets) => {
                 let table = TableState { tablets, ..TableState::clone(&self.table) };
-                self.transaction.put_table(table);
-                Ok((self.transaction, self.row_count))
+                self.edit.put_table(table);
+                Ok((self.edit, self.row_count))
             }
             Err(error) => {
                 self.stop().await;
@@ -262,7 +263,7 @@ impl BulkLoad {
         self.check_unique(&loaded).await?;
         let mut tablets = self.table.tablets.clone();
         for (load, loaded) in self.tablets.iter().flatten().zip(loaded) {
-            let changed = with_rows(&mut self.transaction, load, loaded).await?;
+            let changed = with_rows(&mut self.edit, load, loaded).await?;
             if let Some(tablet) = tablets.iter_mut().find(|tablet| tablet.id == changed.id) {
                 *tablet = Arc::new(changed);
             }
@@ -290,7 +291,7 @@ impl BulkLoad {
             }
             let index = self.table.tablets.first().and_then(|tablet| tablet.indexes.get(place));
             if let Some(index) = index.filter(|_| !new.is_empty()) {
-                let database = self.transaction.database();
+                let database = self.edit.database();
                 check_across(database, &self.table, index.shape(), &new).await?;
             }
         }
@@ -330,7 +331,7 @@ async fn check_within(
 
 /// The tablet of `load` with what it got.
 async fn with_rows(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     load: &TabletLoad,
     loaded: Loaded,
 ) -> Result<TabletState> {
@@ -338,7 +339,7 @@ async fn with_rows(
     let mut indexes = Vec::with_capacity(tablet.indexes.len());
     for (index, run) in load.tablet.indexes.iter().zip(loaded.runs) {
         indexes.push(match run {
-            Some(run) => with_run(transaction, load, index, run).await?,
+            Some(run) => with_run(edit, load, index, run).await?,
             None => Arc::clone(index),
         });
     }
@@ -359,14 +360,14 @@ async fn with_rows(
 
 /// `index` with one run more.
 async fn with_run(
-    transaction: &mut Transaction,
+    edit: &mut CatalogEdit,
     load: &TabletLoad,
     index: &Arc<TabletIndex>,
     run: Arc<SegmentDirectory>,
 ) -> Result<Arc<TabletIndex>> {
     let mut runs: Vec<_> = index.runs().map(Arc::clone).collect();
     runs.push(run);
-    let runs = compact(transaction, &load.claim, index, runs, &load.merger).await?;
+    let runs = compact(edit, &load.claim, index, runs, &load.merger).await?;
     Ok(Arc::new(index.with_runs(runs)?))
 }
 
@@ -375,8 +376,8 @@ async fn with_run(
 /// # Errors
 /// As [`CatalogState::find_writable_table`](crate::CatalogState::find_writable_table); [`Error::Invalid`] where the
 /// table is another one by now.
-pub(crate) fn target(transaction: &Transaction, schema: &TableSchema) -> Result<Arc<TableState>> {
-    let table = Arc::clone(transaction.next.find_writable_table(&schema.name)?);
+pub(crate) fn target(edit: &CatalogEdit, schema: &TableSchema) -> Result<Arc<TableState>> {
+    let table = Arc::clone(edit.next.find_writable_table(&schema.name)?);
     let same = table.schema.table_id == schema.table_id && table.schema.version == schema.version;
     if same && !table.tablets.is_empty() { Ok(table) } else { Err(made_anew(&schema.name)) }
 }
@@ -390,18 +391,15 @@ pub(crate) fn made_anew(table: &str) -> Error {
     }
 }
 
-/// A new segment of the table that `schema` describes, written by this transaction alone.
+/// A new segment of the table that `schema` describes, written by this edit alone.
 ///
 /// # Errors
 /// [`StorageError::Exhausted`](crate::storage_error::StorageError::Exhausted).
-pub(crate) fn segment_ref(
-    transaction: &mut Transaction,
-    schema: &TableSchema,
-) -> Result<SegmentRef> {
+pub(crate) fn segment_ref(edit: &mut CatalogEdit, schema: &TableSchema) -> Result<SegmentRef> {
     Ok(SegmentRef {
         table_id: schema.table_id,
-        segment: transaction.segment_id()?,
+        segment: edit.segment_id()?,
         schema_version: schema.version,
-        commit: transaction.commit_number(),
+        commit: edit.commit_number(),
     })
 }

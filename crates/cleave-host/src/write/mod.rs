@@ -12,7 +12,7 @@
 //! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are
 //!    merged by [`merge_runs`], on the device where they lie, and rows that have ended are left out of their segments
 //!    by [`vacuum`]: both are fragments that write ([`writing_fragment`]).
-//! 5. The [transaction](crate::catalog::commit) that both build commits, or leaves no trace.
+//! 5. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 
 pub(crate) mod begun;
 pub(crate) mod build_index;

@@ -7,7 +7,7 @@
 //!
 //! 1. [`vacuum`] seals the hot segment where it has rows to prune, and chooses [`groups`]: neighbours of which enough
 //!    rows have ended.
-//! 2. Without the turn to write, the rows of each group that have not ended are written to a segment of their own, as a
+//! 2. Without the writer lock, the rows of each group that have not ended are written to a segment of their own, as a
 //!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index,
 //!    no lock and no log record has to know.
 //! 3. Indexes of which enough entries are those of rows that have ended have their runs merged into one without these,
@@ -36,13 +36,14 @@ use datafusion::arrow::datatypes::Schema;
 use super::load::segment_ref;
 use super::merge_runs::{NewRun, RunMerger};
 use super::writing_fragment::{Sides, WritingFragment};
-use crate::catalog::commit::Transaction;
 use crate::catalog::{DeviceId, TabletState, segment_extents};
 use crate::device::Claim;
 use crate::error::{Error, Result};
 use crate::index::TabletIndex;
 use crate::settings::Settings;
 use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::CatalogEdit;
+use crate::storage_engine::commit::Changes;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
@@ -115,7 +116,7 @@ pub(crate) async fn vacuum(
     name: &str,
     full: bool,
 ) -> Result<Vacuumed> {
-    let mut first = Transaction::begin(database).await?;
+    let mut first = CatalogEdit::begin(database).await?;
     let table = first.table(name)?;
     let mut told = Vacuumed { table: name.to_owned(), ..Vacuumed::default() };
     let mut changed = crate::catalog::TableState::clone(&table);
@@ -153,7 +154,7 @@ pub(crate) async fn vacuum(
     }
     first.put_table(changed);
     // Held to the end: its pages stay.
-    let state = first.checkpoint().await?;
+    let state = database.commit(Changes::checkpoint(first)).await?.state;
     let known = Arc::clone(state.find_table(name)?);
 
     let mut claims: BTreeMap<DeviceId, Arc<Claim>> = BTreeMap::new();
@@ -213,7 +214,7 @@ async fn commit(
     claims: BTreeMap<DeviceId, Arc<Claim>>,
     told: &mut Vacuumed,
 ) -> Result<()> {
-    let mut last = Transaction::begin(database).await?;
+    let mut last = CatalogEdit::begin(database).await?;
     let now = last.table(name)?;
     if now.schema.table_id != known.schema.table_id {
         return Ok(());
@@ -245,7 +246,7 @@ async fn commit(
     told.blocks_after = changed.tablets.iter().map(|tablet| blocks_of(tablet)).sum();
     last.put_table(changed);
     // What a reader of rows sees stays, and the log that follows speaks of the same VIDs.
-    last.checkpoint().await.map(drop)
+    database.commit(Changes::checkpoint(last)).await.map(drop)
 }
 
 /// Replaces the segments of `group` by `new`; how many rows that leaves out. Where one of them is gone, nothing is

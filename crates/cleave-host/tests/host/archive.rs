@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_host::backup::{PointInTime, Until, check_backup, restore_until};
-use cleave_host::{Database, OpenOptions};
+use cleave_host::{Database, OpenOptions, SnapshotKind};
 use cleave_media::{Clock, SystemClock};
 
 use crate::backup::{assert_sound, opened, options};
@@ -49,7 +49,8 @@ async fn any_moment_behind_a_backup_comes_back() {
     for statement in statements {
         run(&mut session, statement).await;
         let far = rows(&mut session, "SELECT id FROM far ORDER BY id").await;
-        let moment = (SystemClock.wall(), database.settled().await.unwrap().commit);
+        let moment =
+            (SystemClock.wall(), database.snapshot(SnapshotKind::Flushed).await.unwrap().commit);
         moments.push((moment, row(&mut session, ALL).await, far));
     }
     drop((session, database));
@@ -159,7 +160,7 @@ async fn definitions_and_loads_come_back_too() {
         moments.push((
             statement,
             SystemClock.wall(),
-            database.settled().await.unwrap().commit,
+            database.snapshot(SnapshotKind::Flushed).await.unwrap().commit,
             found,
         ));
     }

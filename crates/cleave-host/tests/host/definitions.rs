@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cleave_host::backup::restore;
 use cleave_host::check::{CheckOptions, check};
-use cleave_host::{DeviceId, OpenOptions, Session};
+use cleave_host::{DeviceId, OpenOptions, Session, SnapshotKind};
 use cleave_media::{FaultyMedia, Media};
 use datafusion::common::runtime::SpawnedTask;
 
@@ -192,9 +192,10 @@ async fn an_added_columns_default_outlives_openings_backups_and_vacuum() {
     run(&mut session, "DELETE FROM t WHERE id <= 5000; CHECKPOINT").await;
     // Of a long stay in pages from before, and of a commit that is in the log alone.
     run(&mut session, "INSERT INTO t VALUES (20001)").await;
-    let before = database.settled().await.unwrap().extents(DeviceId::EMBEDDED);
+    let before =
+        database.snapshot(SnapshotKind::Flushed).await.unwrap().extents(DeviceId::EMBEDDED);
     run(&mut session, "ALTER TABLE t ADD COLUMN a text NOT NULL DEFAULT 'then'").await;
-    let after = database.settled().await.unwrap().extents(DeviceId::EMBEDDED);
+    let after = database.snapshot(SnapshotKind::Flushed).await.unwrap().extents(DeviceId::EMBEDDED);
     assert_eq!(before, after, "rows were written");
     run(&mut session, "ALTER TABLE t ALTER COLUMN a SET DEFAULT 'now'").await;
     run(&mut session, "INSERT INTO t VALUES (20002)").await;

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use cleave_host::{Database, EmbeddedFactory, OpenOptions};
+use cleave_host::{Database, EmbeddedFactory, OpenOptions, SnapshotKind};
 use cleave_media::{Fault, FaultPlan, FaultyMedia, Media, Memory, Operation};
 
 use crate::support::{DEVICE, assert_no_leak, batches, note, numbered, over, refused, row, run};
@@ -178,7 +178,7 @@ async fn a_full_device_fails_the_statement_and_nothing_else() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO t VALUES (-1, 'there before')").await;
-    drop(database.settled().await.unwrap());
+    drop(database.snapshot(SnapshotKind::Flushed).await.unwrap());
     let space = database.devices()[0].space();
     let error = session.load("t", batches(vec![numbered(0..50_000)]), None).await.unwrap_err();
     assert_eq!(error.sqlstate(), "53100", "{error}");

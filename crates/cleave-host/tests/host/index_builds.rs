@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cleave_device::{LocalListener, LocalOptions, Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
 use cleave_host::check::CheckOptions;
-use cleave_host::{Database, LocalDevice, Session};
+use cleave_host::{Database, LocalDevice, Session, SnapshotKind};
 use cleave_media::{DirectFile, Fault, FaultPlan, FaultyMedia, Media, Memory, OpenMode, Operation};
 
 use crate::compaction::copy_of;
@@ -81,7 +81,7 @@ async fn a_build_whose_device_is_full_at_any_moment_leaves_the_table() {
             // Written, so that no room is held for it.
             let sql = format!("INSERT INTO t VALUES ({}, 'between')", ROWS + refusals);
             run(&mut session, &sql).await;
-            database.settled().await.unwrap();
+            database.snapshot(SnapshotKind::Flushed).await.unwrap();
         }
     }
     assert!(refusals > 3, "{refusals}");

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::{Database, Session};
+use cleave_host::{Database, Session, SnapshotKind};
 use cleave_media::{FaultyMedia, Media, SplitMix64};
 
 use crate::durability::Slot;
@@ -208,7 +208,7 @@ async fn a_unique_build_names_the_key_that_comes_twice() {
         space.used_blocks - space.retired_blocks
     };
     // The rows of small commits are written as pages.
-    database.settled().await.unwrap();
+    database.snapshot(SnapshotKind::Flushed).await.unwrap();
     let before = occupied(&database);
     for sql in ["CREATE UNIQUE INDEX u ON t (many, f)", "CREATE UNIQUE INDEX u ON t (f, many)"] {
         let error = refused(&mut session, sql).await;

@@ -1,6 +1,6 @@
 //! INSERT: constraints, hot segments, memtables and runs.
 
-use cleave_host::Session;
+use cleave_host::{Session, SnapshotKind};
 
 use crate::support::{assert_no_leak, batches, fresh, numbered, open, refused, row, rows, run};
 
@@ -67,7 +67,7 @@ async fn a_statement_that_breaks_a_constraint_inserts_nothing() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, name varchar(5) NOT NULL)").await;
     run(&mut session, "INSERT INTO t VALUES (1, 'one')").await;
-    let generation = database.settled().await.unwrap().generation;
+    let generation = database.snapshot(SnapshotKind::Flushed).await.unwrap().generation;
     for (sql, sqlstate, words) in [
         ("INSERT INTO t VALUES (2, 'two'), (1, 'uno')", "23505", "(id)=(1) already exists"),
         ("INSERT INTO t VALUES (3, 'a'), (3, 'b')", "23505", "(id)=(3) already exists"),
@@ -109,7 +109,7 @@ async fn many_small_inserts_fill_pages_and_keep_their_keys() {
     }
     let counts = "SELECT count(*), count(DISTINCT id) FROM t";
     assert_eq!(row(&mut session, counts).await, "1200,1200");
-    let catalog = database.settled().await.unwrap();
+    let catalog = database.snapshot(SnapshotKind::Flushed).await.unwrap();
     assert_eq!(row(&mut session, counts).await, "1200,1200");
     let tablet = &catalog.table("t").unwrap().tablets[0];
     assert_eq!(tablet.heap.len(), 1);

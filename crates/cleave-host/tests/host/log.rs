@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use cleave_host::check::{CheckOptions, check};
-use cleave_host::{Database, OpenOptions};
+use cleave_host::{Database, OpenOptions, SnapshotKind};
 use cleave_media::files::Files;
 use cleave_media::simulation::{World, enter};
 use cleave_media::{FaultyMedia, ForgetfulFiles, Media};
@@ -148,7 +148,7 @@ async fn pages_that_a_failed_sync_may_have_lost_are_made_again() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await;
-    drop(database.settled().await.unwrap());
+    drop(database.snapshot(SnapshotKind::Flushed).await.unwrap());
     media.fail_after(0);
     assert_eq!(refused(&mut session, "CHECKPOINT").await.sqlstate(), "58030");
     media.mend();

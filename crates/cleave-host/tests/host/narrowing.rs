@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cleave_device::{LocalListener, LocalOptions, Runtime};
 use cleave_fragment::link::DeviceService;
-use cleave_host::{Database, LocalDevice, Session};
+use cleave_host::{Database, LocalDevice, Session, SnapshotKind};
 use cleave_media::{DirectFile, OpenMode, SplitMix64};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
@@ -120,7 +120,7 @@ async fn pages_of_an_index_that_a_device_reads_do_not_cross_the_link() {
     let parts = (0..8).map(|part| numbered(part * 12_500..(part + 1) * 12_500));
     session.load("t", batches(parts.collect()), None).await.unwrap();
     run(&mut session, "INSERT INTO t VALUES (1000000, 'note 77777 y')").await;
-    database.settled().await.unwrap();
+    database.snapshot(SnapshotKind::Flushed).await.unwrap();
     let sql = "SELECT count(*), sum(id) FROM t WHERE note LIKE 'note 77777 %'";
     let device = database.device_named("other").unwrap();
     let mut received = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use cleave_host::activity::Act;
-use cleave_host::{Database, Session};
+use cleave_host::{Database, Session, SnapshotKind};
 use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
@@ -112,7 +112,7 @@ async fn rows_are_the_same(placement: &str) {
         let passed = told(&database, &mut session, placement).await;
         if step == 1 {
             // What others have on top of pages is the same.
-            database.settled().await.unwrap();
+            database.snapshot(SnapshotKind::Flushed).await.unwrap();
         }
         last = passed;
     }
@@ -149,7 +149,7 @@ async fn what_is_large_becomes_pages_and_explain_tells() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     tables(&mut session, "").await;
-    database.settled().await.unwrap();
+    database.snapshot(SnapshotKind::Flushed).await.unwrap();
     run(&mut session, "INSERT INTO t VALUES (-1, 'x'), (-2, 'x')").await;
     let settled = count(&database, Act::Settlement);
     let explained = rows(&mut session, "EXPLAIN SELECT count(*) FROM t").await.join("\n");
@@ -179,7 +179,7 @@ async fn blocks_see_what_they_may() {
     let (_directory, database) = fresh().await;
     let (mut session, mut other) = (database.session(), database.session());
     tables(&mut session, "").await;
-    database.settled().await.unwrap();
+    database.snapshot(SnapshotKind::Flushed).await.unwrap();
     let all = "SELECT count(*), sum(id) FROM t WHERE note LIKE 'mine%'";
     let insert = async |session: &mut Session, id: i32| {
         run(session, &format!("INSERT INTO t VALUES ({id}, 'mine {id}')")).await;

@@ -10,7 +10,7 @@ use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
 use cleave_host::activity::Act;
 use cleave_host::value::value_text;
-use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session};
+use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session, SnapshotKind};
 use cleave_media::{DirectFile, FaultPlan, FaultyMedia, Media, OpenMode};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -146,7 +146,7 @@ pub(crate) fn batches(batches: Vec<RecordBatch>) -> BoxStream<'static, Result<Re
 /// is held until then for what has been committed.
 pub(crate) fn assert_no_leak(database: &Arc<Database>) {
     let settled = tokio::task::block_in_place(|| {
-        tokio::runtime::Handle::current().block_on(database.settled())
+        tokio::runtime::Handle::current().block_on(database.snapshot(SnapshotKind::Flushed))
     });
     let catalog = settled.expect("what is committed can be settled");
     for device in database.devices() {
@@ -160,7 +160,7 @@ pub(crate) fn assert_no_leak(database: &Arc<Database>) {
 /// As [`assert_no_leak`], once the writes of a statement that failed or was given up have ended.
 pub(crate) async fn assert_no_leak_soon(database: &Arc<Database>) {
     for _ in 0..500 {
-        let catalog = database.settled().await.unwrap();
+        let catalog = database.snapshot(SnapshotKind::Flushed).await.unwrap();
         let named = catalog.extents(cleave_host::DeviceId::EMBEDDED);
         let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
         let space = database.devices()[0].space();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_host::check::CheckOptions;
-use cleave_host::{Database, Session};
+use cleave_host::{Database, Session, SnapshotKind};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{
@@ -187,7 +187,7 @@ async fn rows_lie_where_the_statement_put_them() {
     let (_directory, database, _nas, _san) = with_three(outside.path()).await;
     let mut session = database.session();
     fill(&mut session).await;
-    database.settled().await.unwrap();
+    database.snapshot(SnapshotKind::Flushed).await.unwrap();
     let tablets = |table: &str| {
         let catalog = database.catalog();
         let table = Arc::clone(catalog.table(table).unwrap());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cleave_host::check::CheckOptions;
-use cleave_host::{Database, Session};
+use cleave_host::{Database, Session, SnapshotKind};
 use cleave_media::{Fault, FaultPlan, FaultyMedia, Media, Memory, Operation, SplitMix64};
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
@@ -76,7 +76,7 @@ async fn rows_that_have_ended_leave_their_pages_on_either_side() {
         let mut session = database.session();
         changed(&mut session, placement).await;
         let before = picture(&mut session).await;
-        database.settled().await.unwrap();
+        database.snapshot(SnapshotKind::Flushed).await.unwrap();
         assert_eq!(picture(&mut session).await, before);
         assert_eq!(ended_rows(&database), 3000);
         run(&mut session, &format!("SET ndp = {ndp}")).await;

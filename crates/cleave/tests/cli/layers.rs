@@ -47,7 +47,6 @@ const MODULES: &[(&str, &str)] = &[
     ("engine::unnest_subqueries", "sql"),
     ("statement", "sql"),
     ("buffer_pool", "engine"),
-    ("catalog::commit", "engine"),
     ("storage_engine", "engine"),
     ("delta", "engine"),
     ("device", "engine"),

@@ -23,10 +23,11 @@ use cleave_txn::LockMode;
 use super::super::Session;
 use super::super::charge::{Charge, share_of};
 use super::super::definitions::Definition;
-use super::{Block, Changes};
+use super::{Block, ByTable};
 use crate::catalog::CatalogState;
 use crate::error::Result;
 use crate::settings::Isolation;
+use crate::storage_engine::snapshot::SnapshotKind;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
@@ -156,7 +157,7 @@ impl Session {
         if !self.reads_snapshot() {
             return Ok(true);
         }
-        let newest = self.database.settled().await?;
+        let newest = self.database.snapshot(SnapshotKind::Flushed).await?;
         Ok(self.is_as_read(id, &newest))
     }
 
@@ -187,7 +188,7 @@ impl Block {
     }
 }
 
-fn bytes_of(changes: &Changes) -> usize {
+fn bytes_of(changes: &ByTable) -> usize {
     changes.values().map(TableChange::byte_count).sum()
 }
 

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
-use super::{Block, Changes, OwnRows, Session, Taken};
-use crate::catalog::commit::Transaction;
+use super::{Block, ByTable, OwnRows, Session, Taken};
 use crate::catalog::{CatalogState, TableState};
 use crate::error::{ConflictKind, Error, Result};
 use crate::settings::TransactionModes;
 use crate::statement::select::ReadView;
-use crate::write::insert::{TableChange, apply};
+use crate::write::insert::TableChange;
 
 impl Session {
     /// Takes what a statement that has read `view` makes of `table`, as it was there.
@@ -90,11 +89,7 @@ impl Session {
         // The rows of each tablet are joined, and made pages.
         let charge = Charge::new(&self.database);
         charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
-        let mut transaction = Transaction::private(&self.database, Arc::clone(base))?;
-        for change in changes {
-            transaction = apply(transaction, &settings, change).await?;
-        }
-        Ok(transaction.into_private())
+        self.database.with_own_changes(base, &changes, &settings).await
     }
 
     /// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.
@@ -155,12 +150,12 @@ impl Block {
     }
 
     /// What it has changed, defined and put off.
-    pub(in crate::session) fn taken(&self) -> (Changes, Defined, Deferred) {
+    pub(in crate::session) fn taken(&self) -> (ByTable, Defined, Deferred) {
         (self.changes.clone(), self.defined.clone(), self.deferred.clone())
     }
 
     /// Undoes what was changed, defined and put off since then, and keeps its locks.
-    pub(in crate::session) fn put_back(&mut self, before: (Changes, Defined, Deferred)) {
+    pub(in crate::session) fn put_back(&mut self, before: (ByTable, Defined, Deferred)) {
         (self.changes, self.defined, self.deferred) = before;
         self.own = None;
     }

@@ -99,6 +99,7 @@ use crate::statement::names::in_quotes;
 use crate::statement::parameters::Parameters;
 use crate::statement::parse::parse_query;
 use crate::statement::shared_with::mark_shared;
+use crate::storage_engine::snapshot::SnapshotKind;
 pub(crate) use compiled::{Compiled, compile, is_plain_value};
 pub(crate) use kept::{KeptPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
@@ -236,7 +237,11 @@ async fn context(
 ) -> Result<Arc<StatementContext>> {
     let view = match view {
         Some(view) => view.clone(),
-        None => ReadView { state: database.settled().await?, target: None, reads: None },
+        None => ReadView {
+            state: database.snapshot(SnapshotKind::Flushed).await?,
+            target: None,
+            reads: None,
+        },
     };
     Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
 }

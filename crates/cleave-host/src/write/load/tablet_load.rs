@@ -16,12 +16,12 @@ use tokio::task::JoinSet;
 
 use super::segment_ref;
 use crate::catalog::TabletState;
-use crate::catalog::commit::Transaction;
 use crate::device::Claim;
 use crate::error::{Error, Result};
 use crate::host_pages::HostPages;
 use crate::index::IndexShape;
 use crate::settings::{Settings, Stack};
+use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::tasks::{blocking, joined};
 use crate::write::key_run::KeyRunWriter;
 use crate::write::merge_runs::RunMerger;
@@ -70,23 +70,23 @@ impl TabletLoad {
     /// # Errors
     /// A device that is not attached, no more segments.
     pub(super) fn begin(
-        transaction: &mut Transaction,
+        edit: &mut CatalogEdit,
         settings: &Arc<Settings>,
         schema: &Arc<TableSchema>,
         tablet: &Arc<TabletState>,
         tablet_count: usize,
     ) -> Result<Self> {
-        let database = Arc::clone(transaction.database());
+        let database = Arc::clone(edit.database());
         let device = database.attached(tablet.device)?;
         let pages = database.host_pages(tablet.device, Stack::Native)?;
-        let segment = segment_ref(transaction, schema)?;
-        let claim = transaction.claim(&device);
+        let segment = segment_ref(edit, schema)?;
+        let claim = edit.claim(&device);
         let merger = RunMerger::new(&database, &device, settings)?;
         let sharing = tablet.indexes.len().saturating_mul(tablet_count);
         let sort_bytes = database.query_memory_max() / SORT_SHARE;
         let mut indexes = Vec::with_capacity(tablet.indexes.len());
         for index in &tablet.indexes {
-            let run = segment_ref(transaction, schema)?;
+            let run = segment_ref(edit, schema)?;
             let shape = Arc::clone(index.shape());
             let writer = KeyRunWriter::new(Arc::clone(&shape), Arc::clone(&claim), run, sharing);
             let writer = writer.within(sort_bytes, sharing);

@@ -1,29 +1,32 @@
 //! Whether a change can be made of what is committed: found out row by row and key by key, without making pages of it.
 //!
-//! Who asks has locked the rows and the keys ([`super::held`]), so what holds now holds until its transaction ends,
-//! unless something else than a small commit comes between, which locks no keys (`Engine::rewritten_count`): then
+//! Who asks has locked the rows and the keys, so what holds now holds until its transaction ends,
+//! unless something else than a small commit comes between, which locks no keys ([`Engine::rewritten_count`]): then
 //! it is asked again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::upsert::RowPlace;
 use crate::catalog::TableState;
-use crate::database::Database;
 use crate::delta::Live;
 use crate::error::{Error, Result};
 use crate::index::IndexShape;
 use crate::settings::Stack;
+use crate::storage_engine::Engine;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
+
+/// A row: the place of its tablet, and its VID.
+pub(crate) type RowPlace = (usize, u64);
 
 /// Refuses `change`, the last part of `whole`, where a row that it ends has ended, or a key that it begins is there.
 /// Returns how often something else than small commits had changed rows when it began.
 ///
 /// # Errors
 /// [`Error::Conflict`], [`Error::DuplicateKey`]; of a table that is another one by now; those of the device.
-pub(super) async fn check(
-    database: &Database,
+pub(crate) async fn check(
+    database: &Engine,
     whole: &TableChange,
     change: &TableChange,
 ) -> Result<u64> {
@@ -47,7 +50,7 @@ pub(super) async fn check(
 ///
 /// # Errors
 /// [`Error::Conflict`]; of a table that is another one by now.
-pub(super) fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
+pub(crate) fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
     let schema = &change.schema;
     let table = live.state.find_writable_table(&schema.name)?;
     if (table.schema.table_id, table.schema.version) != (schema.table_id, schema.version) {
@@ -68,8 +71,8 @@ pub(super) fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
 ///
 /// # Errors
 /// Those of the device.
-pub(super) async fn absent<'a>(
-    database: &Database,
+pub(crate) async fn absent<'a>(
+    database: &Engine,
     (table_id, shape): (u32, &IndexShape),
     is_kept: &(impl Fn(RowPlace) -> bool + Sync),
     keys: &[&'a [u8]],
@@ -103,7 +106,7 @@ pub(super) async fn absent<'a>(
 
 /// The keys of one unique index.
 struct Keys<'a> {
-    database: &'a Database,
+    database: &'a Engine,
     live: &'a Live,
     table: &'a TableState,
     shape: &'a Arc<IndexShape>,
@@ -164,5 +167,17 @@ impl Keys<'_> {
         Ok(found.is_some_and(|vid| {
             is_kept(vid) && live.delta.ended(table, place, vid, live.number).is_none()
         }))
+    }
+}
+
+impl Engine {
+    /// How often something else than a small commit has changed rows, keys or tables.
+    pub(crate) fn rewritten_count(&self) -> u64 {
+        self.rewritten_count.load(Ordering::Acquire)
+    }
+
+    /// Notes that something else than a small commit does.
+    pub(super) fn note_rewritten(&self) {
+        self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }
 }

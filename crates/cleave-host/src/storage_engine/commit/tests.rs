@@ -1,5 +1,6 @@
 //! What a commit that dies leaves behind.
 
+use super::root::StopIfDying;
 use super::*;
 use crate::device::testing::fresh;
 
@@ -13,6 +14,6 @@ async fn a_thread_that_dies_while_it_commits_stops_the_database() {
     let (_directory, database) = fresh().await;
     let dying = Arc::clone(&database);
     assert!(tokio::task::spawn_blocking(move || die(dying)).await.is_err());
-    let Err(error) = Transaction::begin(&database).await else { panic!("it goes on") };
+    let Err(error) = CatalogEdit::begin(&database).await else { panic!("it goes on") };
     assert!(error.to_string().contains("was stopped"), "{error}");
 }
