@@ -3,7 +3,8 @@
 //! 1. [`parse_script`] cuts a script into statements and reads each in PostgreSQL's dialect.
 //! 2. [`ddl`] makes descriptions of CREATE TABLE and CREATE INDEX, [`placement`] says on which device a table is to
 //!    lie, [`copy`] makes options of COPY.
-//! 3. [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
+//! 3. [`properties`] lists, for each kind of statement, what is asked of it before it runs.
+//!    [`hint`]: settings for one statement, in a comment. [`parameters`]: the values that stand for `$1`, `$2`, ….
 //! 4. [`modify`] makes queries of UPDATE and DELETE, [`upsert`] of ON CONFLICT; [`locking`] tells which rows FOR UPDATE
 //!    locks, [`locked_parts`] takes subqueries with it out of their statement, [`changing_with`] those of WITH that
 //!    change rows. [`catalog_syntax`] says otherwise what only queries of PostgreSQL's catalog have, whose tables
@@ -31,6 +32,7 @@ pub mod names;
 pub mod parameters;
 pub mod parse;
 pub mod placement;
+pub mod properties;
 pub mod roles;
 pub mod select;
 pub mod sequence;
