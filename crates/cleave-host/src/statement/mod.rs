@@ -11,6 +11,7 @@
 //!    [`catalog_tables`] lists. [`alter`] says what ALTER TABLE does.
 //! 5. [`conform`] makes rows fit a table's columns and refuses NULLs, [`assigned`] asks before whether their types can;
 //!    [`defaults`] evaluates what CREATE TABLE allowed as DEFAULT, at a [`moment`].
+//! 6. [`key_predicate`] recognises what a statement asks of the keys of one table, which may then go without a plan.
 //!
 //! Names leave this module folded as PostgreSQL folds them: unquoted ones in lower case.
 
@@ -24,6 +25,7 @@ pub mod copy;
 pub mod ddl;
 pub mod defaults;
 pub mod hint;
+pub(crate) mod key_predicate;
 pub mod locked_parts;
 pub mod locking;
 pub mod modify;
