@@ -36,16 +36,16 @@ use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
-use crate::catalog::{CatalogState, TableState, TabletState};
+use crate::catalog::{CatalogState, TabletState};
 use crate::delta::Live;
 use crate::error::Result;
 use crate::index::{TabletIndex, newest, rows_of_page};
 use crate::query_engine::QueryEngine;
 use crate::settings::Stack;
+use crate::statement::key_predicate::{Given, OneTable};
 use crate::statement::parameters::Parameters;
 use crate::write::insert::TableChange;
 use spelling::Spelling;
-pub(crate) use template::{Constant, Given, KeyPart, column, constant, plain_table};
 use template::{PointTemplate, Remembered};
 
 /// Most entries that are looked up here; a plan reads more of them with less work each.
@@ -122,10 +122,10 @@ pub struct PreparedPoint {
 }
 
 impl PreparedPoint {
-    /// The query for all columns of the rows of `table`, which the condition calls so; `None`: it is no point query.
+    /// The query for all columns of the rows of `table` of which `condition` holds; `None`: it is no point query.
     pub(crate) fn of_rows(
-        table: &TableState,
-        condition: (&ast::Expr, &str),
+        table: &OneTable<'_>,
+        condition: &ast::Expr,
         types: &[ColumnType],
     ) -> Option<Self> {
         let (template, given) = PointTemplate::of_rows(table, condition, types)?;

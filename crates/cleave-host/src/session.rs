@@ -41,6 +41,7 @@ mod locked_parts;
 mod locking;
 mod modify;
 mod modify_row;
+mod place;
 mod prepared;
 mod ranges;
 mod returning;
@@ -109,6 +110,7 @@ use foreign_keys::CheckedLoad;
 use foreign_keys::{Followed, References};
 use held::Held;
 use modify_row::RowChanges;
+use place::check_place;
 use prepared::PreparedStatements;
 use ranges::RangeQueries;
 use returning::Returned;
@@ -410,10 +412,7 @@ impl Session {
     async fn run_hinted(&mut self, mut parsed: ParsedStatement) -> Result<Outcome> {
         let mut hints = self.prepared.hints_of(&parsed.statement).to_vec();
         hints.append(&mut parsed.hints);
-        let ends = matches!(
-            parsed.statement,
-            Statement::Commit | Statement::Rollback | Statement::RollbackTo { .. }
-        );
+        let ends = parsed.statement.properties().place.is_in_failed_block();
         if !ends {
             self.database.retry_held(&parsed.text).await;
             self.begin_statement()?;
@@ -540,6 +539,9 @@ impl Session {
             return Ok(outcome);
         }
         self.check_rights(|| parsed.statement.clone()).await?;
+        let properties = parsed.statement.properties();
+        check_place(self, &properties)?;
+        let tag = properties.tag.words();
         match parsed.statement {
             Statement::CreateTable(create) => Box::pin(self.create_table(create)).await,
             Statement::DropTable { if_exists, names, cascade } => {
@@ -617,7 +619,7 @@ impl Session {
             Statement::Rollback => Ok(self.rollback()),
             Statement::Checkpoint => Box::pin(self.checkpoint()).await,
             Statement::System(statement) => Box::pin(self.run_system(statement)).await,
-            Statement::Role(statement) => Box::pin(self.role_statement(*statement)).await,
+            Statement::Role(statement) => Box::pin(self.role_statement(*statement, tag)).await,
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),

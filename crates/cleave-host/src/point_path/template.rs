@@ -21,9 +21,9 @@ use super::spelling::Spelling;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::index::IndexShape;
-use crate::statement::names::{fold, table_name};
-use crate::statement::parameters::place_of;
-use crate::value::ColumnBuilder;
+use crate::statement::key_predicate::{
+    Clauses, Condition, Given, KeyPart, OneTable, Test, conjuncts, is_as_before, plain_select,
+};
 
 /// Most templates that are remembered.
 const REMEMBERED_MAX: usize = 256;
@@ -36,8 +36,8 @@ pub(super) struct PointTemplate {
     indexes: Vec<Arc<IndexDefinition>>,
     pub(super) index: Arc<IndexDefinition>,
     pub(super) shape: Arc<IndexShape>,
-    /// Where the values of the key's first columns come from.
-    key: Vec<KeyPart>,
+    /// Where the values of the key's first columns come from: which constant of the text, and how it is read.
+    key: Vec<(usize, KeyPart)>,
     division: Option<KeyDivision>,
     /// The columns of the result.
     pub(super) result: SchemaRef,
@@ -59,35 +59,6 @@ struct KeyDivision {
     /// Where its columns stand among those of the index.
     positions: Vec<usize>,
     tablet_count: u32,
-}
-
-/// What a key column is compared with.
-#[derive(Debug)]
-pub(crate) struct KeyPart {
-    /// Which constant of the text.
-    constant: usize,
-    is_number: bool,
-    negative: bool,
-    column_type: ColumnType,
-}
-
-/// What a column is compared with, as far as the text tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Given<'a> {
-    /// A number, or a string without its quotes.
-    Text(&'a str),
-    /// The value of this parameter, from 0.
-    Parameter(usize),
-}
-
-/// A constant that a column is compared with.
-pub(crate) struct Constant<'a> {
-    /// Its value.
-    pub(crate) given: Given<'a>,
-    /// Whether it is written as a number.
-    pub(crate) is_number: bool,
-    /// Whether a minus stands before it.
-    pub(crate) negative: bool,
 }
 
 impl KeyDivision {
@@ -117,33 +88,35 @@ impl PointTemplate {
         types: &[ColumnType],
         state: &CatalogState,
     ) -> Option<(Self, Vec<Given<'a>>)> {
-        let select = plain_select(query)?;
-        let [from] = select.from.as_slice() else { return None };
-        let (name, qualifier) = plain_table(from)?;
-        let table = state.table(&name)?;
-        let columns = projected(&select.projection, &table.schema, &qualifier)?;
-        Self::of_table(table, &columns, (select.selection.as_ref()?, &qualifier), types)
+        let select = plain_select(query, Clauses::Bare)?;
+        let table = OneTable::of_from(&select.from, state)?;
+        let columns = table.columns(&select.projection)?;
+        Self::of_table(&table, &columns, select.selection.as_ref()?, types)
     }
 
-    /// The template of a query for all columns of the rows of `table`, which the condition calls `qualifier`.
+    /// The template of a query for all columns of the rows of `table` of which `condition` holds.
     pub(super) fn of_rows<'a>(
-        table: &TableState,
-        condition: (&'a ast::Expr, &str),
+        table: &OneTable<'_>,
+        condition: &'a ast::Expr,
         types: &[ColumnType],
     ) -> Option<(Self, Vec<Given<'a>>)> {
-        let all = table.schema.columns.iter().enumerate();
+        let all = table.schema().columns.iter().enumerate();
         let all: Vec<_> = all.map(|(place, column)| (place, column.name.clone())).collect();
         Self::of_table(table, &all, condition, types)
     }
 
     fn of_table<'a>(
-        table: &TableState,
+        one: &OneTable<'_>,
         columns: &[(usize, String)],
-        (condition, qualifier): (&'a ast::Expr, &str),
+        condition: &'a ast::Expr,
         types: &[ColumnType],
     ) -> Option<(Self, Vec<Given<'a>>)> {
-        let schema = &table.schema;
-        let values = equal_constants(condition, schema, qualifier)?;
+        let (table, schema) = (one.table, one.schema());
+        let equal = |whole: &'a ast::Expr| match one.condition(whole)? {
+            Condition { column, test: Test::Equal(value) } => Some((column, value)),
+            _ => None,
+        };
+        let values = conjuncts(Some(condition)).map(equal).collect::<Option<Vec<_>>>()?;
         let places: BTreeMap<usize, usize> =
             values.iter().enumerate().map(|(constant, (place, _))| (*place, constant)).collect();
         if places.len() < values.len() {
@@ -165,7 +138,7 @@ impl PointTemplate {
             let constant = *places.get(column)?;
             let (_, value) = values.get(constant)?;
             let column_type = schema.columns.get(*column)?.column_type;
-            key.push(KeyPart::of(constant, value, column_type, types)?);
+            key.push((constant, KeyPart::of(value, column_type, types)?));
         }
         let shown = columns.iter().map(|(place, _)| *place);
         let places: Vec<usize> = shown.collect();
@@ -206,8 +179,8 @@ impl PointTemplate {
     /// The query that it is with these constants; None: the planner knows what one of them means here.
     pub(super) fn bind(self: &Arc<Self>, constants: &[impl AsRef<str>]) -> Option<PointQuery> {
         let mut values: Vec<ArrayRef> = Vec::with_capacity(self.key.len());
-        for part in &self.key {
-            values.push(part.value(constants.get(part.constant)?.as_ref())?);
+        for (constant, part) in &self.key {
+            values.push(part.value(constants.get(*constant)?.as_ref())?);
         }
         let prefix = self.shape.key.prefix(&values).ok()?;
         let tablet = match &self.division {
@@ -239,12 +212,7 @@ impl PointTemplate {
 
     /// Whether table and indexes are in `state` as they were.
     pub(super) fn holds(&self, state: &CatalogState) -> bool {
-        let is_same = |table: &TableState| {
-            Arc::ptr_eq(&table.schema, &self.schema)
-                && table.indexes.len() == self.indexes.len()
-                && table.indexes.iter().zip(&self.indexes).all(|(a, b)| Arc::ptr_eq(a, b))
-        };
-        state.table(self.table()).is_some_and(|table| is_same(table))
+        is_as_before(state, &self.schema, &self.indexes)
     }
 }
 
@@ -299,207 +267,4 @@ fn result_schema(schema: &TableSchema, columns: &[(usize, String)]) -> SchemaRef
         Some(Field::new(name, column.column_type.arrow(), !column.not_null))
     });
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-/// The SELECT of a query that is nothing but SELECT … FROM … WHERE ….
-fn plain_select(query: &ast::Query) -> Option<&ast::Select> {
-    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
-    // Compared with its own remains: a clause that a later parser adds makes it no point query.
-    let stripped = ast::Query {
-        with: None,
-        body: Box::new(ast::SetExpr::Select(Box::new(ast::Select {
-            from: Vec::new(),
-            projection: Vec::new(),
-            selection: None,
-            ..ast::Select::clone(select)
-        }))),
-        ..query.clone()
-    };
-    (stripped.to_string().trim() == "SELECT" && query.with.is_none()).then_some(select)
-}
-
-/// The only table of FROM: its name, and what columns may be qualified with.
-pub(crate) fn plain_table(from: &ast::TableWithJoins) -> Option<(String, String)> {
-    let ast::TableFactor::Table { name, alias, .. } = &from.relation else { return None };
-    let table = table_name(name).ok()?;
-    let (alias, expected) = match alias {
-        None => (None, name.to_string()),
-        Some(alias) if alias.columns.is_empty() => {
-            (Some(fold(&alias.name)), format!("{name} {alias}"))
-        }
-        Some(_) => return None,
-    };
-    // Anything else that the grammar allows here (joins, hints, samples, versions) would show.
-    let written = from.to_string().replace(" AS ", " ");
-    if written != expected.replace(" AS ", " ") {
-        return None;
-    }
-    let qualifier = alias.unwrap_or_else(|| table.clone());
-    Some((table, qualifier))
-}
-
-/// The columns of the select list, all of which must be plain columns or `*`.
-fn projected(
-    items: &[ast::SelectItem],
-    schema: &TableSchema,
-    qualifier: &str,
-) -> Option<Vec<(usize, String)>> {
-    let mut columns = Vec::new();
-    for item in items {
-        match item {
-            ast::SelectItem::UnnamedExpr(expression) => {
-                let place = column(expression, schema, qualifier)?;
-                columns.push((place, schema.columns.get(place)?.name.clone()));
-            }
-            ast::SelectItem::ExprWithAlias { expr, alias } => {
-                columns.push((column(expr, schema, qualifier)?, fold(alias)));
-            }
-            ast::SelectItem::Wildcard(_) if item.to_string() == "*" => {
-                let all = schema.columns.iter().enumerate();
-                columns.extend(all.map(|(place, column)| (place, column.name.clone())));
-            }
-            _ => return None,
-        }
-    }
-    // Two columns of one name are the planner's to refuse.
-    let mut names: Vec<&str> = columns.iter().map(|(_, name)| name.as_str()).collect();
-    names.sort_unstable();
-    let distinct = names.windows(2).all(|pair| pair.first() != pair.last());
-    (distinct && !columns.is_empty()).then_some(columns)
-}
-
-/// The place of the column that `expression` names.
-pub(crate) fn column(
-    expression: &ast::Expr,
-    schema: &TableSchema,
-    qualifier: &str,
-) -> Option<usize> {
-    match expression {
-        ast::Expr::Identifier(name) => schema.column_index(&fold(name)),
-        ast::Expr::CompoundIdentifier(parts) => match parts.as_slice() {
-            [table, name] if fold(table) == qualifier => schema.column_index(&fold(name)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The place of each column that `condition` compares with a constant, and the constant, in the order of the text, if
-/// it says nothing else.
-fn equal_constants<'a>(
-    condition: &'a ast::Expr,
-    schema: &TableSchema,
-    qualifier: &str,
-) -> Option<Vec<(usize, Constant<'a>)>> {
-    let mut values = Vec::new();
-    let mut left = vec![condition];
-    while let Some(condition) = left.pop() {
-        match condition {
-            ast::Expr::Nested(inner) => left.push(inner),
-            ast::Expr::BinaryOp { left: one, op: ast::BinaryOperator::And, right: other } => {
-                left.extend([other.as_ref(), one.as_ref()]);
-            }
-            ast::Expr::BinaryOp { left: one, op: ast::BinaryOperator::Eq, right: other } => {
-                let (place, value) = match column(one, schema, qualifier) {
-                    Some(place) => (place, other),
-                    None => (column(other, schema, qualifier)?, one),
-                };
-                values.push((place, constant(value)?));
-            }
-            _ => return None,
-        }
-    }
-    Some(values)
-}
-
-/// Whether a value of `parameter` is compared with the column by the column's own order, whatever it is.
-fn is_compared_as(column: ColumnType, parameter: ColumnType) -> bool {
-    use ColumnType as Type;
-    let is_integer = |one: ColumnType| matches!(one, Type::SmallInt | Type::Int | Type::BigInt);
-    match column {
-        Type::SmallInt | Type::Int | Type::BigInt => is_integer(parameter),
-        Type::Numeric { .. } => is_integer(parameter) || matches!(parameter, Type::Numeric { .. }),
-        Type::Text | Type::Varchar(_) | Type::Char(_) => parameter == Type::Text,
-        other => parameter == other,
-    }
-}
-
-impl KeyPart {
-    /// The `constant` that a column of this type is compared with; None: the planner knows as what.
-    pub(crate) fn of(
-        constant: usize,
-        value: &Constant<'_>,
-        column_type: ColumnType,
-        types: &[ColumnType],
-    ) -> Option<Self> {
-        if let Given::Parameter(place) = value.given
-            && !is_compared_as(column_type, *types.get(place)?)
-        {
-            return None;
-        }
-        let is_number = match value.given {
-            Given::Text(_) => value.is_number,
-            // By what it is compared as.
-            Given::Parameter(_) => !matches!(
-                column_type,
-                ColumnType::Text
-                    | ColumnType::Varchar(_)
-                    | ColumnType::Char(_)
-                    | ColumnType::Uuid
-                    | ColumnType::Date
-            ),
-        };
-        Some(Self { constant, is_number, negative: value.negative, column_type })
-    }
-
-    /// The type of its column.
-    pub(crate) fn column_type(&self) -> ColumnType {
-        self.column_type
-    }
-
-    /// `text` as a value of the key column, where there can be no doubt what it is compared as.
-    pub(crate) fn value(&self, text: &str) -> Option<ArrayRef> {
-        use ColumnType as Type;
-        let text = if self.negative { Cow::Owned(format!("-{text}")) } else { Cow::Borrowed(text) };
-        let read_as = match (self.column_type, self.is_number) {
-            (Type::SmallInt | Type::Int | Type::BigInt, true) => self.column_type,
-            // A digit more than the column has compares unequal; reading it would round it away.
-            (Type::Numeric { scale, .. }, true) => {
-                let digits = text.split_once('.').map_or(0, |(_, digits)| digits.len());
-                let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"-.".contains(&byte));
-                let fits = plain && digits <= usize::try_from(scale).ok()?;
-                fits.then_some(self.column_type)?
-            }
-            // A length limits what is stored and not what is compared with it.
-            (Type::Text | Type::Varchar(_) | Type::Char(_), false) => Type::Text,
-            (Type::Uuid | Type::Date, false) => self.column_type,
-            _ => return None,
-        };
-        let mut builder = ColumnBuilder::new(&read_as, 1);
-        builder.append_text(&text).ok()?;
-        Some(builder.finish())
-    }
-}
-
-/// The constant, or parameter, that `expression` is.
-pub(crate) fn constant(expression: &ast::Expr) -> Option<Constant<'_>> {
-    match expression {
-        ast::Expr::Nested(inner) => constant(inner),
-        ast::Expr::UnaryOp { op: ast::UnaryOperator::Minus, expr } => {
-            let value = constant(expr)?;
-            (value.is_number && !value.negative).then_some(Constant { negative: true, ..value })
-        }
-        ast::Expr::Value(value) => {
-            let (given, is_number) = match &value.value {
-                ast::Value::Number(text, _) => (Given::Text(text), true),
-                ast::Value::SingleQuotedString(text) => (Given::Text(text), false),
-                ast::Value::Placeholder(_) => {
-                    (Given::Parameter(place_of(expression).ok().flatten()?), false)
-                }
-                _ => return None,
-            };
-            Some(Constant { given, is_number, negative: false })
-        }
-        _ => None,
-    }
 }

@@ -18,7 +18,7 @@ use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::read::{RangeRead, RangeRow};
-use super::template::{Operand, is_as_before};
+use super::template::Operand;
 use crate::catalog::CatalogState;
 use crate::catalog::index_definition::IndexDefinition;
 use crate::error::{Error, Result};
@@ -26,6 +26,7 @@ use crate::index::IndexShape;
 use crate::point_path::Sight;
 use crate::settings::Stack;
 use crate::statement::Parameters;
+use crate::statement::key_predicate::is_as_before;
 use crate::write::insert::TableChange;
 
 /// Keys that are looked up side by side.

@@ -2,13 +2,11 @@
 //! and which column a name means.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{self, Visit};
 
-use super::template::conjuncts_of;
-use crate::catalog::{CatalogState, TableState};
-use crate::point_path::{column, plain_table};
+use crate::catalog::CatalogState;
+use crate::statement::key_predicate::{OneTable, conjuncts};
 use crate::statement::names::fold;
 
 /// Most tables of a statement that goes without a plan.
@@ -21,10 +19,8 @@ pub(crate) struct Sources<'a> {
 
 /// One of them.
 pub(crate) struct Source<'a> {
-    /// The table.
-    pub(crate) table: &'a Arc<TableState>,
-    /// What columns may be qualified with.
-    pub(crate) qualifier: String,
+    /// The table, and what its columns may be qualified with.
+    pub(crate) one: OneTable<'a>,
     /// What ON says.
     pub(super) on: Vec<&'a ast::Expr>,
     /// Rows of the tables before it stay where it has none.
@@ -71,17 +67,13 @@ impl<'a> Sources<'a> {
         state: &'a CatalogState,
         (on, is_outer): (Option<&'a ast::Expr>, bool),
     ) -> Option<()> {
-        let alone = ast::TableWithJoins { relation: relation.clone(), joins: Vec::new() };
-        let (name, qualifier) = plain_table(&alone)?;
-        let table = state.table(&name)?;
-        let is_new = self.all.iter().all(|known| known.qualifier != qualifier);
+        let one = OneTable::of_factor(relation, state)?;
+        let is_new = self.all.iter().all(|known| known.one.qualifier != one.qualifier);
         if !is_new || self.all.len() == TABLES_MAX {
             return None;
         }
-        let mut conditions = Vec::new();
-        conjuncts_of(on, &mut conditions);
-        let first = self.width();
-        self.all.push(Source { table, qualifier, on: conditions, is_outer, first });
+        let (on, first) = (conjuncts(on).collect(), self.width());
+        self.all.push(Source { one, on, is_outer, first });
         Some(())
     }
 
@@ -92,14 +84,16 @@ impl<'a> Sources<'a> {
 
     /// How many columns they have.
     pub(super) fn width(&self) -> usize {
-        self.all.last().map_or(0, |last| last.first + last.table.schema.columns.len())
+        self.all.last().map_or(0, |last| last.first + last.one.schema().columns.len())
     }
 
     /// The table and its column that `expression` names; None: none, or several.
     pub(crate) fn resolve(&self, expression: &ast::Expr) -> Option<(usize, usize)> {
-        let found = self.all.iter().enumerate().filter_map(|(place, source)| {
-            Some((place, column(expression, &source.table.schema, &source.qualifier)?))
-        });
+        let found = self
+            .all
+            .iter()
+            .enumerate()
+            .filter_map(|(place, source)| Some((place, source.one.column(expression)?)));
         let mut found = found.take(2);
         let only = found.next()?;
         found.next().is_none().then_some(only)
@@ -107,8 +101,7 @@ impl<'a> Sources<'a> {
 
     /// Whether one of them, or several, have the column that `expression` names.
     pub(super) fn has(&self, expression: &ast::Expr) -> bool {
-        let has = |source: &Source<'_>| column(expression, &source.table.schema, &source.qualifier);
-        self.all.iter().any(|source| has(source).is_some())
+        self.all.iter().any(|source| source.one.column(expression).is_some())
     }
 
     /// The places of the tables that `condition` speaks of; None: it has a name that is no column's.
@@ -138,6 +131,6 @@ impl<'a> Sources<'a> {
     /// The table that `name` qualifies columns of.
     pub(super) fn qualified(&self, name: &ast::Ident) -> Option<&Source<'a>> {
         let name = fold(name);
-        self.all.iter().find(|source| source.qualifier == name)
+        self.all.iter().find(|source| source.one.qualifier == name)
     }
 }

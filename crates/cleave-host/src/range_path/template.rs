@@ -1,7 +1,8 @@
 //! A statement over a range of keys, without values: a syntax tree in; out, which index, what its keys begin with, in
 //! which order, how many rows, and the query that is run over them.
 //!
-//! 1. [`RangeTemplate::of`] takes the conditions of WHERE apart, chooses the index whose keys they say most about, and
+//! 1. [`RangeTemplate::of`] takes the conditions of WHERE as [`key_predicate`](crate::statement::key_predicate) reads them,
+//!    chooses the index whose keys they say most about, and
 //!    sees whether its order is that of ORDER BY.
 //! 2. [`RangeTemplate::bind`] makes ranges of keys of values, [`RangeTemplate::window`] LIMIT and OFFSET.
 //! 3. [`RangeTemplate::kept`] is the plan for these types of values, made when it is first needed.
@@ -26,10 +27,13 @@ use super::sources::{self, Sources};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::{CatalogState, TableState};
 use crate::index::IndexShape;
-use crate::point_path::{Constant, Given, KeyPart, Sight, column, constant};
+use crate::point_path::Sight;
 use crate::query_engine::QueryEngine;
 use crate::settings::{Settings, Stack};
 use crate::statement::Parameters;
+use crate::statement::key_predicate::{
+    Condition, Constant, Given, KeyPart, OneTable, Test, conjuncts, is_as_before,
+};
 use crate::statement::modify::VID;
 use crate::statement::names::fold;
 use crate::statement::parameters::{any_of, place_of};
@@ -127,21 +131,6 @@ enum Source {
     Parameter(usize),
 }
 
-/// A condition on one column.
-struct Condition<'a> {
-    column: usize,
-    test: Test<'a>,
-}
-
-enum Test<'a> {
-    Equal(Constant<'a>),
-    In(Vec<Constant<'a>>),
-    AnyOf(usize),
-    Low(Constant<'a>, bool),
-    High(Constant<'a>, bool),
-    Between(Constant<'a>, Constant<'a>),
-}
-
 /// What is made of conditions for one index.
 struct Match {
     parts: Vec<Part>,
@@ -167,7 +156,7 @@ impl Window {
 
 impl Operand {
     fn of(value: &Constant<'_>, column_type: ColumnType, types: &[ColumnType]) -> Option<Self> {
-        let part = KeyPart::of(0, value, column_type, types)?;
+        let part = KeyPart::of(value, column_type, types)?;
         let given = match value.given {
             Given::Text(text) => Source::Text(text.to_owned()),
             Given::Parameter(place) => Source::Parameter(place),
@@ -219,30 +208,28 @@ impl RangeTemplate {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         let tables = Sources::of(&select.from, state)?;
         match tables.all() {
-            [sources::Source { table, qualifier, .. }] => {
-                let name = table.schema.name.as_str();
-                Self::over(query, (table, qualifier), name, types, numbered)
+            [sources::Source { one, .. }] => {
+                Self::over(query, one, one.schema().name.as_str(), types, numbered)
             }
             _ if numbered => None,
             _ => joins::of(query, &tables, types),
         }
     }
 
-    /// As [`RangeTemplate::of`], of a query over one table which FROM calls `slot`, and its columns `qualifier`.
+    /// As [`RangeTemplate::of`], of a query over one table which FROM calls `slot`.
     pub(crate) fn over(
         query: &ast::Query,
-        (table, qualifier): (&TableState, &str),
+        one: &OneTable<'_>,
         slot: &str,
         types: &[ColumnType],
         numbered: bool,
     ) -> Option<Self> {
         let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
         let has_aggregates = plain(query)?;
-        let schema = &table.schema;
-        let mut conjuncts = Vec::new();
-        conjuncts_of(select.selection.as_ref(), &mut conjuncts);
+        let (table, schema) = (one.table, one.schema());
+        let conjuncts: Vec<&ast::Expr> = conjuncts(select.selection.as_ref()).collect();
         let conditions: Vec<Option<Condition<'_>>> =
-            conjuncts.iter().map(|whole| condition(whole, schema, qualifier)).collect();
+            conjuncts.iter().map(|whole| one.condition(whole)).collect();
         let is_grouped = has_aggregates
             || select.having.is_some()
             || select.distinct.is_some()
@@ -250,7 +237,7 @@ impl RangeTemplate {
         let order = match (&query.order_by, is_grouped) {
             (None, _) => Some(Vec::new()),
             (Some(_), true) => None,
-            (Some(order), false) => order_columns(order, select, schema, qualifier),
+            (Some(order), false) => order_columns(order, select, one),
         };
         let (limit, offset) = counts(query.limit_clause.as_ref())?;
         let is_sorted = query.order_by.is_some();
@@ -537,19 +524,6 @@ fn says_all(parts: &[Part], shape: &IndexShape, schema: &TableSchema) -> bool {
     })
 }
 
-/// Whether a table and its indexes are in `state` as they were.
-pub(super) fn is_as_before(
-    state: &CatalogState,
-    schema: &Arc<TableSchema>,
-    indexes: &[Arc<IndexDefinition>],
-) -> bool {
-    state.table(&schema.name).is_some_and(|table| {
-        Arc::ptr_eq(&table.schema, schema)
-            && table.indexes.len() == indexes.len()
-            && table.indexes.iter().zip(indexes).all(|(a, b)| Arc::ptr_eq(a, b))
-    })
-}
-
 /// The table's columns, with the numbers of rows behind.
 pub(crate) fn with_numbers(schema: &TableSchema) -> SchemaRef {
     let own = schema.arrow();
@@ -619,7 +593,7 @@ impl Match {
                 Test::AnyOf(parameter) => {
                     let given = Given::Parameter(*parameter);
                     let value = Constant { given, is_number: false, negative: false };
-                    let part = KeyPart::of(0, &value, column_type, types)?;
+                    let part = KeyPart::of(&value, column_type, types)?;
                     Some((*number, Part::AnyOf(*parameter, part)))
                 }
                 _ => None,
@@ -694,66 +668,11 @@ fn order_of(
     Some(backward.unwrap_or(false))
 }
 
-/// The conditions of a conjunction.
-pub(super) fn conjuncts_of<'a>(condition: Option<&'a ast::Expr>, found: &mut Vec<&'a ast::Expr>) {
-    match condition {
-        None => {}
-        Some(ast::Expr::Nested(inner)) => conjuncts_of(Some(inner), found),
-        Some(ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right }) => {
-            conjuncts_of(Some(left), found);
-            conjuncts_of(Some(right), found);
-        }
-        Some(other) => found.push(other),
-    }
-}
-
-/// What `whole` says of one column; None: nothing that a range could say.
-fn condition<'a>(
-    whole: &'a ast::Expr,
-    schema: &TableSchema,
-    qualifier: &str,
-) -> Option<Condition<'a>> {
-    use ast::BinaryOperator as Operator;
-    if let Some((compared, place)) = any_of(whole) {
-        let column = column(compared, schema, qualifier)?;
-        return Some(Condition { column, test: Test::AnyOf(place) });
-    }
-    match whole {
-        ast::Expr::BinaryOp { left, op, right } => {
-            let (place, value, is_turned) = match column(left, schema, qualifier) {
-                Some(place) => (place, right, false),
-                None => (column(right, schema, qualifier)?, left, true),
-            };
-            let value = constant(value)?;
-            let test = match (op, is_turned) {
-                (Operator::Eq, _) => Test::Equal(value),
-                (Operator::Gt, false) | (Operator::Lt, true) => Test::Low(value, false),
-                (Operator::GtEq, false) | (Operator::LtEq, true) => Test::Low(value, true),
-                (Operator::Lt, false) | (Operator::Gt, true) => Test::High(value, false),
-                (Operator::LtEq, false) | (Operator::GtEq, true) => Test::High(value, true),
-                _ => return None,
-            };
-            Some(Condition { column: place, test })
-        }
-        ast::Expr::Between { expr, negated: false, low, high } => {
-            let column = column(expr, schema, qualifier)?;
-            Some(Condition { column, test: Test::Between(constant(low)?, constant(high)?) })
-        }
-        ast::Expr::InList { expr, list, negated: false } => {
-            let column = column(expr, schema, qualifier)?;
-            let values = list.iter().map(constant).collect::<Option<Vec<_>>>()?;
-            Some(Condition { column, test: Test::In(values) })
-        }
-        _ => None,
-    }
-}
-
 /// The columns of ORDER BY, where it has nothing but columns of the table.
 fn order_columns(
     order: &ast::OrderBy,
     select: &ast::Select,
-    schema: &TableSchema,
-    qualifier: &str,
+    one: &OneTable<'_>,
 ) -> Option<Vec<OrderColumn>> {
     let ast::OrderByKind::Expressions(expressions) = &order.kind else { return None };
     if order.interpolate.is_some() {
@@ -770,7 +689,7 @@ fn order_columns(
             }
             _ => None,
         });
-        let place = column(named.unwrap_or(&by.expr), schema, qualifier)?;
+        let place = one.column(named.unwrap_or(&by.expr))?;
         let descending = by.options.asc == Some(false);
         let nulls_first = by.options.nulls_first.unwrap_or(descending);
         if by.with_fill.is_some() {

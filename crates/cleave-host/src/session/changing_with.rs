@@ -139,16 +139,9 @@ impl Session {
     }
 
     async fn lock_for_part(&mut self, statement: &Statement) -> Result<()> {
-        let (table, position) = match statement {
-            Statement::Insert(insert) => (&insert.table, insert.position),
-            Statement::Modify(modify) => (&modify.table, modify.position),
-            Statement::LockedParts(parts) => {
-                return Box::pin(self.lock_for_part(&parts.statement)).await;
-            }
-            _ => return Ok(()),
-        };
-        let locked = self.lock_for_writing(table).await;
-        locked.map(drop).map_err(|error| error.at(position))
+        let Some(target) = statement.properties().writes else { return Ok(()) };
+        let locked = self.lock_for_writing(target.table).await;
+        locked.map(drop).map_err(|error| error.at(target.position))
     }
 
     async fn run_parts_of(

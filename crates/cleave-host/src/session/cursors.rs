@@ -22,9 +22,9 @@ use tokio::sync::Mutex;
 use super::started::ResultRows;
 use super::{Outcome, Session, Started};
 use crate::error::{Error, Fault, NameKind, Result};
+use crate::statement::Parameters;
 use crate::statement::parse::{Declare, Fetch};
 use crate::statement::select::Asked;
-use crate::statement::{Parameters, Statement};
 
 /// Cursors that a session may keep: each is a query that runs.
 const CURSOR_COUNT_MAX: usize = 1000;
@@ -130,13 +130,6 @@ impl Session {
     ) -> Result<Outcome> {
         let Declare { name, is_held, query } = declare;
         let depth = self.savepoint_count();
-        if depth.is_none() && !is_held {
-            return Err(Error::Invalid {
-                message: "DECLARE CURSOR can only be used in transaction blocks".to_owned(),
-                fault: Fault::NoTransaction,
-                position: None,
-            });
-        }
         if self.cursors.by_name.contains_key(name) {
             return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
         }
@@ -195,13 +188,8 @@ impl Session {
         Ok(Outcome::done("CLOSE CURSOR"))
     }
 
-    /// The columns of what `statement` fetches; None: it fetches nothing.
-    pub(super) fn fetched_columns(&self, statement: &Statement) -> Result<Option<SchemaRef>> {
-        match statement {
-            Statement::Fetch(fetch) if !fetch.is_move => {
-                self.cursors.find(&fetch.name).map(|cursor| Some(Arc::clone(&cursor.schema)))
-            }
-            _ => Ok(None),
-        }
+    /// The columns of the cursor `name`.
+    pub(super) fn columns_of_cursor(&self, name: &str) -> Result<SchemaRef> {
+        self.cursors.find(name).map(|cursor| Arc::clone(&cursor.schema))
     }
 }

@@ -28,7 +28,7 @@ use super::held::{self, LOCKED_ROWS_MAX};
 use super::{Outcome, Session};
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
-use crate::error::{ConflictKind, Error, Fault, Result};
+use crate::error::{ConflictKind, Error, Result};
 use crate::point_path::PointQuery;
 use crate::range_path::RangeTemplate;
 use crate::settings::When;
@@ -103,13 +103,6 @@ impl Session {
 
     /// Runs LOCK TABLE.
     pub(super) async fn run_lock_table(&mut self, lock: &LockTable) -> Result<Outcome> {
-        if self.block.is_none() {
-            return Err(Error::Invalid {
-                message: "LOCK TABLE can only be used in transaction blocks".to_owned(),
-                fault: Fault::NoTransaction,
-                position: None,
-            });
-        }
         if lock.mode > LockMode::RowShare {
             self.check_may_write("LOCK TABLE")?;
         }

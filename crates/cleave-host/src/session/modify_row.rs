@@ -36,6 +36,7 @@ use crate::range_path;
 use crate::settings::When;
 use crate::statement::assigned::check_set;
 use crate::statement::conform::change_row;
+use crate::statement::key_predicate::OneTable;
 use crate::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use crate::statement::select::{Compiled, compile, is_plain_value};
 use crate::statement::{Parameter, Parameters};
@@ -93,18 +94,13 @@ struct RowChange {
 impl RowChange {
     /// What `modify`, whose parameters have these types, is on `state`; `None`: it needs a plan.
     fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
-        if !modify.from.is_empty() || modify.with.is_some() {
-            return None;
-        }
-        let table = state.find_writable_table(&modify.table).ok()?;
-        let name = modify.target_name();
-        let condition = (modify.selection.as_ref()?, crate::statement::names::fold(&name));
-        let point = PreparedPoint::of_rows(table, (condition.0, &condition.1), types)?;
+        let table = OneTable::of_change(modify, state)?;
+        let point = PreparedPoint::of_rows(&table, modify.selection.as_ref()?, types)?;
         let assignments = modify.assignments();
         if !assignments.iter().all(|set| set.value.as_ref().is_none_or(is_plain_value)) {
             return None;
         }
-        let place = |set: &Assignment| table.schema.column_index(&set.column);
+        let place = |set: &Assignment| table.schema().column_index(&set.column);
         let places = assignments.iter().map(place).collect::<Option<_>>()?;
         Some(Self { point, places, compiled: Mutex::default() })
     }

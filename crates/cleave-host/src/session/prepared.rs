@@ -27,6 +27,7 @@ use datafusion::sql::sqlparser::ast;
 use super::insert::{Constant, ConstantInsert, constant};
 use super::modify::Returns;
 use super::modify_row::KeyedChange;
+use super::place::check_place;
 use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
 use super::{Outcome, Session, Started, within};
@@ -245,7 +246,7 @@ impl Session {
         parsed: ParsedStatement,
         types: &[Option<ColumnType>],
     ) -> Result<()> {
-        if !parsed.statement.takes_parameters() {
+        if !parsed.statement.properties().takes_parameters {
             return Err(Error::Unsupported {
                 what: "PREPARE of this statement".to_owned(),
                 hint: Some(
@@ -555,6 +556,7 @@ impl Session {
         prepared: &PreparedStatement,
         values: &Parameters,
     ) -> Result<Started> {
+        check_place(self, &prepared.source.statement.properties())?;
         let query = match &prepared.source.statement {
             Statement::Query(query) => query,
             Statement::Insert(insert) => {

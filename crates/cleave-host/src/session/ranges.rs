@@ -40,8 +40,8 @@ use crate::range_path::{RangeTemplate, Ranged, Reader, Window, run, sources::Sou
 use crate::settings::{JoinMethod, JoinOrder, Stack, When};
 use crate::statement::assigned::check_set;
 use crate::statement::conform::Conform;
+use crate::statement::key_predicate::OneTable;
 use crate::statement::modify::{Action, Modify, TARGET, has_nested};
-use crate::statement::names::fold;
 use crate::statement::parameters;
 use crate::statement::{Parameter, Parameters};
 use crate::write::insert::{TableChange, route};
@@ -59,13 +59,9 @@ pub(super) struct RangeChange {
 impl RangeChange {
     /// What `modify`, whose parameters have these types, is on `state`; None: it needs a plan.
     pub(super) fn of(modify: &Modify, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
-        if !modify.from.is_empty() || modify.with.is_some() {
-            return None;
-        }
-        let table = state.find_writable_table(&modify.table).ok()?;
-        let name = fold(&modify.target_name());
-        let query = modify.query(&table.schema).ok()?;
-        let template = RangeTemplate::over(&query, (table, &name), TARGET, types, false)?;
+        let table = OneTable::of_change(modify, state)?;
+        let query = modify.query(table.schema()).ok()?;
+        let template = RangeTemplate::over(&query, &table, TARGET, types, false)?;
         Some(Self { template })
     }
 
@@ -168,7 +164,7 @@ fn put_strings(expression: &mut ast::Expr, sources: &Sources<'_>, constants: &mu
     let is_text = |compared: &ast::Expr| {
         let own = sources
             .resolve(compared)
-            .and_then(|(table, place)| sources.all().get(table)?.table.schema.columns.get(place));
+            .and_then(|(table, place)| sources.all().get(table)?.one.schema().columns.get(place));
         own.is_some_and(|own| matches!(own.column_type, ColumnType::Text | ColumnType::Varchar(_)))
     };
     let compared = match expression {

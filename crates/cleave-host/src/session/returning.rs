@@ -69,18 +69,9 @@ impl Session {
     }
 
     fn has_returning(&self, statement: &Statement) -> bool {
-        match statement {
-            Statement::Insert(insert) => !insert.returning.is_empty(),
-            Statement::Modify(modify) => !modify.returning.is_empty(),
-            Statement::LockedParts(parts) => self.has_returning(&parts.plain),
-            Statement::ChangingWith(_) => true,
-            Statement::Explain { analyze: true, statement, .. } => self.has_returning(statement),
-            Statement::Execute(execute) => {
-                let prepared = self.prepared.statement(&execute.name);
-                prepared.is_some_and(|prepared| self.has_returning(prepared))
-            }
-            _ => false,
-        }
+        let own = statement.properties();
+        let prepared = own.runs.and_then(|execute| self.prepared.statement(&execute.name));
+        own.returns_changes || prepared.is_some_and(|prepared| self.has_returning(prepared))
     }
 
     /// What `returning` lists of `rows`; None: that needs a plan.

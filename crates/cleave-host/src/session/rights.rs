@@ -29,7 +29,6 @@ use crate::catalog::CatalogState;
 use crate::catalog::rights::{Object, Privilege, Rights};
 use crate::error::{Error, Result};
 use crate::statement::Statement;
-use crate::statement::roles::RoleStatement;
 use crate::statement::select::ReadView;
 use crate::storage_engine::snapshot::SnapshotKind;
 use check::{Check, Used};
@@ -258,7 +257,7 @@ impl Session {
     ) -> Result<Option<Arc<Asked>>> {
         let Some(role) = self.asked_role(&newest.rights) else { return Ok(None) };
         let (statement, found) = (statement(), RefCell::default());
-        if !is_about_the_session(&statement) {
+        if !statement.properties().without_role {
             check_there(&newest.rights, role)?;
         }
         self.check((read.unwrap_or(newest), newest), role, &found).statement(&statement)?;
@@ -272,23 +271,5 @@ impl Session {
         found: &'a RefCell<Found>,
     ) -> Check<'a> {
         Check { session: self, read, newest, role, caller: role, view: None, found }
-    }
-}
-
-/// Whether a statement ends a transaction, or says as whom the session acts, or how: also one whose role is gone may do
-/// that.
-fn is_about_the_session(statement: &Statement) -> bool {
-    match statement {
-        Statement::Role(role) => {
-            matches!(**role, RoleStatement::SetRole { .. } | RoleStatement::SetSession { .. })
-        }
-        Statement::Commit
-        | Statement::Rollback
-        | Statement::RollbackTo { .. }
-        | Statement::Release { .. }
-        | Statement::Set { .. }
-        | Statement::ResetAll
-        | Statement::Discard(_) => true,
-        _ => false,
     }
 }

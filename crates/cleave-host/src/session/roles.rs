@@ -20,40 +20,29 @@ use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 const RIGHTS: &str = "\0rights";
 
 impl Session {
-    /// Runs a statement about roles, rights or owners.
-    pub(super) async fn role_statement(&mut self, statement: RoleStatement) -> Result<Outcome> {
-        let what = match &statement {
-            RoleStatement::SetRole { role, resets, scope } => {
+    /// Runs a statement about roles, rights or owners, whose command tag is `tag`.
+    pub(super) async fn role_statement(
+        &mut self,
+        statement: RoleStatement,
+        tag: &'static str,
+    ) -> Result<Outcome> {
+        match &statement {
+            RoleStatement::SetRole { role, scope, .. } => {
                 self.set_role(role.as_ref(), *scope)?;
-                return Ok(Outcome::done(if *resets { "RESET" } else { "SET" }));
+                return Ok(Outcome::done(tag));
             }
-            RoleStatement::SetSession { role, resets, scope } => {
+            RoleStatement::SetSession { role, scope, .. } => {
                 self.set_session_role(role.as_ref(), *scope)?;
-                return Ok(Outcome::done(if *resets { "RESET" } else { "SET" }));
+                return Ok(Outcome::done(tag));
             }
-            RoleStatement::Create { .. } => "CREATE ROLE",
-            RoleStatement::Alter { .. } | RoleStatement::Rename { .. } => "ALTER ROLE",
-            RoleStatement::Drop { .. } => "DROP ROLE",
-            RoleStatement::Membership { revokes: false, .. } => "GRANT ROLE",
-            RoleStatement::Membership { revokes: true, .. } => "REVOKE ROLE",
-            RoleStatement::Grant(grant) => match grant.revokes {
-                false => "GRANT",
-                true => "REVOKE",
-            },
-            RoleStatement::Later { .. } => "ALTER DEFAULT PRIVILEGES",
-            RoleStatement::Owner { kind: "TABLE", .. } => "ALTER TABLE",
-            RoleStatement::Owner { kind: "VIEW", .. } => "ALTER VIEW",
-            RoleStatement::Owner { kind: "SCHEMA", .. } => "ALTER SCHEMA",
-            RoleStatement::Owner { .. } => "ALTER SEQUENCE",
-            RoleStatement::Reassign { .. } => "REASSIGN OWNED",
-            RoleStatement::DropOwned { .. } => "DROP OWNED",
-        };
-        let mut definition = self.begin_definition(what, &[], &[RIGHTS]).await?;
+            _ => {}
+        }
+        let mut definition = self.begin_definition(tag, &[], &[RIGHTS]).await?;
         let mut rights = Rights::clone(&definition.edit.next.rights);
         self.change_rights(&definition, &mut rights, statement)?;
         definition.edit.next.rights = rights.into();
         self.end_definition(definition).await?;
-        Ok(Outcome::done(what))
+        Ok(Outcome::done(tag))
     }
 
     fn change_rights(

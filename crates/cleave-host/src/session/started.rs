@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
 use crate::statement::parse::Scope;
+use crate::statement::properties::Columns;
 use crate::statement::select::{Asked, ReadView, RunningQuery, describe, run_logged};
 use crate::statement::{Parameters, ParsedStatement, Statement};
 use crate::write::begun::byte_count;
@@ -140,41 +141,25 @@ impl Session {
     /// # Errors
     /// Those of binding it.
     pub async fn columns(&mut self, parsed: &ParsedStatement) -> Result<Option<SchemaRef>> {
-        let statement = match &parsed.statement {
-            Statement::Query(query) => {
+        match parsed.statement.properties().columns {
+            Columns::Untold => return Ok(None),
+            Columns::OfQuery(query) => {
                 let view = ReadView { state: self.names(), target: None, reads: None };
                 let described =
                     describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
                 return Box::pin(described).await.map(|described| Some(described.schema));
             }
-            Statement::LockedParts(parts) => {
-                let plain = (*parts.plain).clone();
-                let plain = ParsedStatement { statement: plain, ..parsed.clone() };
-                return Box::pin(self.columns(&plain)).await;
-            }
-            Statement::Locking(locking) => {
-                let query = &locking.query;
-                let view = ReadView { state: self.names(), target: None, reads: None };
-                let described =
-                    describe(&self.database, self.in_force(), Some(&view), query, Vec::new());
-                return Box::pin(described).await.map(|described| Some(described.schema));
-            }
-            Statement::Execute(execute) => {
+            Columns::OfPrepared(execute) => {
                 return Ok(self.describe(&execute.name).await?.columns.clone());
             }
-            // It shows the same columns whether or not it runs what it explains.
-            Statement::Explain { verbose, format, statement, .. } => Statement::Explain {
-                analyze: false,
-                verbose: *verbose,
-                format: *format,
-                statement: statement.clone(),
-            },
-            Statement::Show { .. }
-            | Statement::ShowAll
-            | Statement::ShowTables
-            | Statement::ShowStatistics { .. } => parsed.statement.clone(),
-            other => return self.fetched_columns(other),
-        };
+            Columns::OfCursor(fetch) => return self.columns_of_cursor(&fetch.name).map(Some),
+            Columns::AsItRuns => {}
+        }
+        let mut statement = parsed.statement.clone();
+        // It shows the same columns whether or not it runs what it explains.
+        if let Statement::Explain { analyze, .. } = &mut statement {
+            *analyze = false;
+        }
         let shown = ParsedStatement { statement, ..parsed.clone() };
         Ok(match self.start(shown).await? {
             Started::Rows(rows) => Some(rows.schema()),

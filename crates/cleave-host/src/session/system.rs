@@ -26,9 +26,6 @@ impl Session {
         match statement {
             SystemStatement::Alter { name, value } => self.alter_system(&name, value).await,
             SystemStatement::Backup { target } => {
-                if self.block.is_some() {
-                    self.check_outside_block("BACKUP")?;
-                }
                 self.database.backup(&target).await?;
                 Ok(Outcome::done("BACKUP"))
             }
@@ -37,7 +34,6 @@ impl Session {
 
     /// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its root keeps.
     async fn alter_system(&mut self, name: &str, value: Option<String>) -> Result<Outcome> {
-        self.check_outside_block("ALTER SYSTEM")?;
         if name.eq_ignore_ascii_case(VERSION_RETENTION) {
             return self.set_version_retention(value).await;
         }
@@ -95,7 +91,6 @@ impl Session {
 
     /// Runs CHECKPOINT: a root that has all that was committed, and an archive that has all of the log.
     pub(super) async fn checkpoint(&mut self) -> Result<Outcome> {
-        self.check_outside_block("CHECKPOINT")?;
         let edit = CatalogEdit::begin(&self.database).await?;
         self.database.commit(Changes::checkpoint(edit)).await?;
         self.database.replication.copies.end_what_answers(&self.database).await;

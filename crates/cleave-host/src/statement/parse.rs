@@ -101,7 +101,7 @@ pub struct ParsedStatement {
     pub hints: Vec<Hint>,
 }
 
-/// A statement that this version knows.
+/// A statement that this version knows. What is asked of each kind, [its row](Statement::properties) says.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
     /// CREATE TABLE.
@@ -244,23 +244,6 @@ pub enum Statement {
         /// The savepoint.
         name: String,
     },
-}
-
-impl Statement {
-    /// Whether it may have parameters, and so be prepared.
-    #[must_use]
-    pub fn takes_parameters(&self) -> bool {
-        matches!(
-            self,
-            Self::Query(_)
-                | Self::Locking(_)
-                | Self::LockedParts(_)
-                | Self::ChangingWith(_)
-                | Self::Insert(_)
-                | Self::Modify(_)
-                | Self::Declare(_)
-        )
-    }
 }
 
 /// INSERT INTO table (columns) source.

@@ -23,12 +23,10 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
 use super::super::joined::{Joined, KeySource};
 use super::super::sources::{Source, Sources};
-use super::{
-    Condition, Kept, Match, Operand, RangeTemplate, Worth, condition, conjuncts_of, counts, plain,
-};
+use super::{Kept, Match, Operand, RangeTemplate, Worth, counts, plain};
 use crate::dialect::query_names::item_name;
 use crate::index::IndexShape;
-use crate::point_path::constant;
+use crate::statement::key_predicate::{Condition, OneTable, conjuncts, constant};
 use crate::statement::modify::{TARGET, VID, over_target};
 use crate::statement::names::fold;
 use crate::statement::parameters::any_of;
@@ -41,18 +39,15 @@ pub(super) fn of(
 ) -> Option<RangeTemplate> {
     let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
     plain(query)?;
-    let mut conjuncts = Vec::new();
-    conjuncts_of(select.selection.as_ref(), &mut conjuncts);
+    let mut conjuncts: Vec<&ast::Expr> = conjuncts(select.selection.as_ref()).collect();
     let inner = sources.all().iter().filter(|source| !source.is_outer);
     conjuncts.extend(inner.flat_map(|source| source.on.iter().copied()));
     let (limit, offset) = counts(query.limit_clause.as_ref())?;
     let mut firsts: Vec<(Worth, usize, Arc<IndexShape>, Match)> = Vec::new();
     for (place, source) in sources.all().iter().enumerate().filter(|(_, own)| !own.is_outer) {
-        let conditions: Vec<Option<Condition<'_>>> = conjuncts
-            .iter()
-            .map(|whole| condition(whole, &source.table.schema, &source.qualifier))
-            .collect();
-        let best = Match::best(source.table, (conditions.as_slice(), None), types);
+        let conditions: Vec<Option<Condition<'_>>> =
+            conjuncts.iter().map(|whole| source.one.condition(whole)).collect();
+        let best = Match::best(source.one.table, (conditions.as_slice(), None), types);
         if let Some((worth, shape, found)) = best.filter(|(.., found)| !found.parts.is_empty()) {
             firsts.push((worth, place, shape, found));
         }
@@ -69,8 +64,8 @@ pub(super) fn of(
         let kept = one_table(query, sources, left)?;
         let first = sources.all().get(place)?;
         return Some(RangeTemplate {
-            schema: Arc::clone(&first.table.schema),
-            indexes: first.table.indexes.clone(),
+            schema: Arc::clone(&first.one.table.schema),
+            indexes: first.one.table.indexes.clone(),
             shape,
             parts,
             backward: false,
@@ -140,11 +135,11 @@ fn look_up(
             else {
                 continue;
             };
-            let column_type = source.table.schema.columns.get(column)?.column_type;
+            let column_type = source.one.table.schema.columns.get(column)?.column_type;
             let key = match sources.resolve(other) {
                 Some((table, column)) if there.contains(&table) => {
                     let table = sources.all().get(table)?;
-                    let other_type = table.table.schema.columns.get(column)?.column_type;
+                    let other_type = table.one.table.schema.columns.get(column)?.column_type;
                     let is_same = is_compared_as(column_type, other_type);
                     is_same.then_some(KeySource::Column(table.first + column))
                 }
@@ -157,8 +152,8 @@ fn look_up(
         }
     }
     let mut best: Option<((bool, usize), Arc<IndexShape>)> = None;
-    for definition in &source.table.indexes {
-        let shape = source.table.tablets.first()?.index(definition.id)?.shape();
+    for definition in &source.one.table.indexes {
+        let shape = source.one.table.tablets.first()?.index(definition.id)?.shape();
         let is_given = |column: &&usize| equal.iter().any(|(own, ..)| own == *column);
         let count = shape.columns.iter().take_while(is_given).count();
         let worth = (shape.definition.unique && count == shape.columns.len(), count);
@@ -185,7 +180,7 @@ fn look_up(
     }
     let columns = shape.key.columns().get(..count)?.to_vec();
     let key = IndexKey::new(columns, shape.definition.unique).ok()?;
-    let Source { table, is_outer, first, .. } = source;
+    let Source { one: OneTable { table, .. }, is_outer, first, .. } = source;
     let (schema, indexes) = (Arc::clone(&table.schema), table.indexes.clone());
     let (first, is_outer) = (*first, *is_outer);
     let joined = Joined { schema, indexes, shape, key, keys, first, is_outer, is_only };
@@ -208,7 +203,7 @@ fn is_compared_as(key: ColumnType, other: ColumnType) -> bool {
 fn columns(sources: &Sources<'_>) -> Arc<Schema> {
     let mut fields = Vec::with_capacity(sources.width() + 1);
     for (place, source) in sources.all().iter().enumerate() {
-        fields.extend(source.table.schema.columns.iter().map(|column| {
+        fields.extend(source.one.table.schema.columns.iter().map(|column| {
             let own = column.arrow();
             let may_be_null = own.is_nullable() || source.is_outer;
             own.with_name(own_name(place, &column.name)).with_nullable(may_be_null)
@@ -315,7 +310,7 @@ impl ast::VisitorMut for Names<'_, '_> {
         }
         let found = self.sources.resolve(expression).and_then(|(place, column)| {
             let source = self.sources.all().get(place)?;
-            Some(own_name(place, &source.table.schema.columns.get(column)?.name))
+            Some(own_name(place, &source.one.table.schema.columns.get(column)?.name))
         });
         let Some(name) = found else { return ControlFlow::Break(()) };
         *expression = ast::Expr::Identifier(ast::Ident::with_quote('"', name));
@@ -327,8 +322,8 @@ impl ast::VisitorMut for Names<'_, '_> {
 fn expanded(items: &[ast::SelectItem], sources: &Sources<'_>) -> Option<Vec<ast::SelectItem>> {
     let columns = |source: &Source<'_>| {
         let quoted = |name: &str| ast::Ident::with_quote('"', name);
-        let qualifier = quoted(&source.qualifier);
-        let columns = source.table.schema.columns.iter().map(|column| {
+        let qualifier = quoted(&source.one.qualifier);
+        let columns = source.one.table.schema.columns.iter().map(|column| {
             let parts = vec![qualifier.clone(), quoted(&column.name)];
             ast::SelectItem::UnnamedExpr(ast::Expr::CompoundIdentifier(parts))
         });

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Visit};
 
+use crate::statement::key_predicate::{Clauses, plain_select};
 use crate::statement::parameters::any_of;
 
 /// Functions of values that may be kept.
@@ -14,34 +15,7 @@ const AGGREGATES: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 
 /// Whether `query`, which has nothing in it but what may be kept, has aggregates; None: it has something else.
 pub(super) fn plain(query: &ast::Query) -> Option<bool> {
-    let ast::SetExpr::Select(select) = query.body.as_ref() else { return None };
-    // Compared with its own remains: a clause that a later parser adds needs a plan.
-    let none = ast::GroupByExpr::Expressions(Vec::new(), Vec::new());
-    let stripped = ast::Query {
-        with: None,
-        order_by: None,
-        limit_clause: None,
-        body: Box::new(ast::SetExpr::Select(Box::new(ast::Select {
-            from: Vec::new(),
-            projection: Vec::new(),
-            selection: None,
-            group_by: none,
-            having: None,
-            distinct: None,
-            ..ast::Select::clone(select)
-        }))),
-        ..query.clone()
-    };
-    let is_plain = stripped.to_string().trim() == "SELECT"
-        && query.with.is_none()
-        && !matches!(select.distinct, Some(ast::Distinct::On(_)));
-    let is_grouped_plainly = match &select.group_by {
-        ast::GroupByExpr::Expressions(_, with) => with.is_empty(),
-        ast::GroupByExpr::All(_) => false,
-    };
-    if !is_plain || !is_grouped_plainly {
-        return None;
-    }
+    plain_select(query, Clauses::Grouped)?;
     let mut seen = Seen { queries: 0, has_aggregates: false };
     let flow: ControlFlow<()> = Visit::visit(query, &mut seen);
     (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)

@@ -23,6 +23,7 @@ use crate::statement::copy::{Copy, CopyEnd, CopySource};
 use crate::statement::locking::Locking;
 use crate::statement::modify::{Action, Assignment};
 use crate::statement::parse::{Define, LockTable};
+use crate::statement::properties::Rights;
 use crate::statement::select::sequence_number;
 use crate::statement::sequence::{SequenceOptions, SequenceStatement};
 use crate::statement::upsert::ConflictAction;
@@ -58,6 +59,22 @@ pub(super) enum Used<'a> {
 
 impl Check<'_> {
     pub(super) fn statement(&self, statement: &Statement) -> Result<()> {
+        let properties = statement.properties();
+        match properties.rights {
+            Rights::Itself => Ok(()),
+            Rights::Named => self.named_in(statement, properties.name),
+            Rights::OwnerOf(names) => names.iter().try_for_each(|name| self.owner(name)),
+            Rights::OwnerOfIndexes(names) => {
+                names.iter().try_for_each(|name| self.index_owner(name))
+            }
+            Rights::Create => self.within(ObjectKind::Schema, Privilege::Create),
+            Rights::CreateTemporary => self.within(ObjectKind::Database, Privilege::Temporary),
+            Rights::Superuser(what, hint) => Err(superuser(what, hint)),
+        }
+    }
+
+    /// A statement that needs rights on what it names.
+    fn named_in(&self, statement: &Statement, name: &str) -> Result<()> {
         use Privilege::{Create, Delete, Insert, Select, Temporary, Truncate, Update};
         match statement {
             Statement::Query(query) => self.query(query),
@@ -86,17 +103,6 @@ impl Check<'_> {
             },
             // What it runs is asked about when it runs.
             Statement::Execute(execute) => self.values(&execute.values),
-            Statement::CreateTable(create) => match create.temporary {
-                Some(_) => self.within(ObjectKind::Database, Temporary),
-                None => self.within(ObjectKind::Schema, Create),
-            },
-            Statement::DropTable { names, .. } => {
-                names.iter().try_for_each(|name| self.owner(name))
-            }
-            Statement::CreateIndex(create) => self.owner(&create.table),
-            Statement::DropIndex { names, .. } => {
-                names.iter().try_for_each(|name| self.index_owner(name))
-            }
             Statement::Sequence(sequence) => match sequence.as_ref() {
                 SequenceStatement::Create { options, .. } => {
                     self.within(ObjectKind::Schema, Create)?;
@@ -106,9 +112,7 @@ impl Check<'_> {
                     self.owner(name)?;
                     self.owned_by(options)
                 }
-                SequenceStatement::Drop { names, .. } => {
-                    names.iter().try_for_each(|name| self.owner(name))
-                }
+                SequenceStatement::Drop { .. } => Err(superuser(name, None)),
             },
             Statement::Define(define) => match define.as_ref() {
                 Define::Truncate(truncate) => {
@@ -131,32 +135,20 @@ impl Check<'_> {
                         None => self.within(ObjectKind::Schema, Create),
                     }
                 }
-                Define::CreateView(create) if create.is_temporary => {
-                    self.within(ObjectKind::Database, Temporary)
-                }
                 Define::CreateView(create) => {
                     if create.or_replace && self.newest.view(&create.name).is_some() {
                         self.owner(&create.name)?;
                     }
                     self.within(ObjectKind::Schema, Create)
                 }
-                Define::DropView { names, .. } => {
-                    names.iter().try_for_each(|name| self.owner(name))
-                }
-                Define::AlterTable(alter) => self.owner(&alter.table),
-                Define::RenameIndex { from, .. } => self.index_owner(from),
+                _ => Err(superuser(name, None)),
             },
             Statement::Analyze(analyze) | Statement::Vacuum(Vacuum { analyze, .. }) => {
-                if analyze.tables.is_empty() {
-                    let what = "VACUUM and ANALYZE of all tables";
-                    return Err(superuser(what, Some("name those that are yours")));
-                }
                 analyze.tables.iter().try_for_each(|table| self.owner(&table.name))
             }
-            Statement::ShowStatistics { table } => match table {
-                Some(table) => self.target(table, Select, &Used::All),
-                None => Err(superuser("SHOW STATISTICS of all tables", Some("name one"))),
-            },
+            Statement::ShowStatistics { table: Some(table) } => {
+                self.target(table, Select, &Used::All)
+            }
             Statement::LockTable(LockTable { tables, mode, .. }) => {
                 let enough: &[Privilege] = match mode {
                     LockMode::AccessShare => &[Select, Insert, Update, Delete, Truncate],
@@ -173,31 +165,8 @@ impl Check<'_> {
                 }
                 Ok(())
             }
-            Statement::Checkpoint => Err(superuser("CHECKPOINT", None)),
-            Statement::System(_) => Err(superuser("ALTER SYSTEM and BACKUP", None)),
-            // They ask themselves, or touch nothing that has rights; what is prepared is asked about when it runs.
-            Statement::Prepare(_)
-            | Statement::Deallocate { .. }
-            | Statement::Role(_)
-            | Statement::Comment(_)
-            | Statement::Show { .. }
-            | Statement::ShowAll
-            | Statement::ShowTables
-            | Statement::Set { .. }
-            | Statement::ResetAll
-            | Statement::Discard(_)
-            | Statement::Nothing { .. }
-            | Statement::Begin(_)
-            | Statement::SetConstraints(_)
-            | Statement::SetTransaction(_)
-            | Statement::SetCharacteristics(_)
-            | Statement::Commit
-            | Statement::Rollback
-            | Statement::Fetch(_)
-            | Statement::CloseCursor { .. }
-            | Statement::Savepoint { .. }
-            | Statement::RollbackTo { .. }
-            | Statement::Release { .. } => Ok(()),
+            // What is not known to need less.
+            _ => Err(superuser(name, None)),
         }
     }
 

@@ -16,6 +16,7 @@ use super::super::insert::{Constant, append, constant};
 use crate::error::Result;
 use crate::statement::Parameters;
 use crate::statement::conform::converted;
+use crate::statement::key_predicate::qualified_column;
 use crate::statement::modify::Assignment;
 use crate::statement::names::fold;
 use crate::statement::parameters::place_of;
@@ -104,15 +105,12 @@ impl Pairs<'_> {
 
     /// The column of one of the two rows that `expression` is.
     fn column(&self, expression: &ast::Expr) -> Option<(&Column, &ArrayRef)> {
-        let ast::Expr::CompoundIdentifier(parts) = expression else { return None };
-        let [table, name] = parts.as_slice() else { return None };
-        let (table, own) = (fold(table), fold(self.name));
-        let rows = match (table == own, table == "excluded") {
-            (true, false) => self.there,
-            (false, true) => self.excluded,
+        let place_in = |table: &str| qualified_column(expression, self.schema, table);
+        let (rows, place) = match (place_in(&fold(self.name)), place_in("excluded")) {
+            (Some(place), None) => (self.there, place),
+            (None, Some(place)) => (self.excluded, place),
             _ => return None,
         };
-        let place = self.schema.column_index(&fold(name))?;
         Some((self.schema.columns.get(place)?, rows.columns().get(place)?))
     }
 

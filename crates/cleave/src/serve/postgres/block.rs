@@ -4,6 +4,7 @@
 use cleave_host::TransactionStatus;
 use cleave_host::statement::Statement;
 use cleave_host::statement::parse::Scope;
+use cleave_host::statement::properties::Place;
 
 use super::complaint::{Complaint, Severity};
 use super::reply::BlockState;
@@ -19,14 +20,14 @@ pub(crate) fn state(status: TransactionStatus) -> BlockState {
 
 /// What the client ought to know before `statement` runs: that it begins a block within one, or ends none.
 pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Option<Complaint> {
-    let (sqlstate, message) = match (statement, status) {
-        (Statement::Begin(_), TransactionStatus::Open) => {
+    let (sqlstate, message) = match (statement.properties().place, status) {
+        (Place::Begins, TransactionStatus::Open) => {
             ("25001", "there is already a transaction in progress")
         }
-        (Statement::Commit | Statement::Rollback, TransactionStatus::Idle) => {
-            ("25P01", "there is no transaction in progress")
-        }
-        (Statement::Set { scope: Scope::Transaction, .. }, TransactionStatus::Idle) => {
+        (Place::Ends, TransactionStatus::Idle) => ("25P01", "there is no transaction in progress"),
+        (_, TransactionStatus::Idle)
+            if matches!(statement, Statement::Set { scope: Scope::Transaction, .. }) =>
+        {
             ("25P01", "SET LOCAL can only be used in transaction blocks")
         }
         _ => return None,
@@ -36,7 +37,7 @@ pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Optio
 
 /// Whether `statement` begins or ends a block, and so no transaction of statements that come together.
 pub(crate) fn is_border(statement: &Statement) -> bool {
-    matches!(statement, Statement::Begin(_) | Statement::Commit | Statement::Rollback)
+    statement.properties().place.is_border()
 }
 
 /// Whether anything but the end of a block may be prepared.

@@ -20,6 +20,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use cleave_host::backends::Listed;
+use cleave_host::statement::properties::{self, Tag};
 use cleave_host::statement::{Discard, ParsedStatement, Statement, parse_script};
 use cleave_host::{ResultRows, Session, Started, TransactionStatus};
 use tokio::sync::watch;
@@ -407,7 +408,7 @@ impl Connection {
         self.begin_watch();
         self.listed.begins(sql);
         if let Some(Started::Rows(rows)) = self.session.start_seen(sql).await {
-            let tag = Box::pin(self.send_all(rows, "SELECT", sql)).await?;
+            let tag = Box::pin(self.send_all(rows, Tag::Counted("SELECT"), sql)).await?;
             reply::complete(&mut self.wire.output, &tag);
             return Ok(());
         }
@@ -418,12 +419,12 @@ impl Connection {
         }
         let count = statements.len();
         for (parsed, number) in statements.into_iter().zip(1..) {
-            let verb = verb(&parsed.statement);
+            let tag = parsed.statement.properties().tag;
             if count > 1 && !block::is_border(&parsed.statement) {
                 self.session.begin_implicit();
             }
             let tag = match Box::pin(self.start(parsed, sql)).await? {
-                Started::Rows(rows) => Box::pin(self.send_all(rows, verb, sql)).await?,
+                Started::Rows(rows) => Box::pin(self.send_all(rows, tag, sql)).await?,
                 Started::Done { tag } => tag,
             };
             // Nobody is told that the last one is done before all are.
@@ -486,7 +487,7 @@ impl Connection {
             }
             _ => {}
         }
-        let ends = matches!(parsed.statement, Statement::Commit | Statement::Rollback);
+        let ends = parsed.statement.properties().place == properties::Place::Ends;
         let started = watch.over(wire, sql, Box::pin(session.start(parsed))).await?;
         if ends {
             self.portals.clear();
@@ -519,7 +520,7 @@ impl Connection {
     async fn send_all(
         &mut self,
         mut rows: ResultRows,
-        verb: &'static str,
+        tag: Tag,
         sql: &str,
     ) -> Result<String, Stop> {
         let columns = columns(&rows.schema(), &[]);
@@ -529,7 +530,7 @@ impl Connection {
             sent += batch.num_rows();
             self.send_batch(&batch, &columns, 0..batch.num_rows()).await?;
         }
-        Ok(tag(verb, sent))
+        Ok(tag.after_rows(sent))
     }
 
     /// The next rows of a statement, None after the last.
@@ -594,30 +595,4 @@ pub(super) fn columns(schema: &SchemaRef, formats: &[Format]) -> Vec<Column> {
             format: format_at(formats, place),
         })
         .collect()
-}
-
-/// The first word of the tag of a statement that gives rows.
-pub(super) fn verb(statement: &Statement) -> &'static str {
-    match statement {
-        Statement::Explain { .. } => "EXPLAIN",
-        Statement::Show { .. }
-        | Statement::ShowAll
-        | Statement::ShowTables
-        | Statement::ShowStatistics { .. } => "SHOW",
-        Statement::Analyze(_) => "ANALYZE",
-        Statement::Fetch(_) => "FETCH",
-        Statement::Insert(_) => "INSERT 0",
-        Statement::Modify(modify) => modify.name(),
-        Statement::LockedParts(parts) => verb(&parts.plain),
-        Statement::ChangingWith(with) => verb(&with.main.statement),
-        _ => "SELECT",
-    }
-}
-
-/// The tag of a statement that gave rows.
-pub(super) fn tag(verb: &str, row_count: usize) -> String {
-    match verb {
-        "SELECT" | "INSERT 0" | "UPDATE" | "DELETE" | "FETCH" => format!("{verb} {row_count}"),
-        other => other.to_owned(),
-    }
 }

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
+use cleave_host::statement::properties::Tag;
 use cleave_host::statement::type_tree::asks_for_types;
 use cleave_host::statement::{ParsedStatement, parse_script};
 use cleave_host::value::binary::Element;
@@ -23,7 +24,7 @@ use cleave_host::{Described, ResultRows, Started};
 
 use super::block;
 use super::complaint::Complaint;
-use super::connection::{Connection, columns, tag, verb};
+use super::connection::{Connection, columns};
 use super::interrupt::Stop;
 use super::message::{Bind, Format, Target, format_at};
 use super::reply::{self, Column};
@@ -44,8 +45,8 @@ pub(crate) enum Known {
         sql: String,
         /// The types that the client has declared for its first parameters.
         declared: Vec<u32>,
-        /// The first word of its tag, where it gives rows.
-        verb: &'static str,
+        /// Its command tag.
+        tag: Tag,
     },
     /// One without parameters.
     Plain(Box<ParsedStatement>, String),
@@ -107,9 +108,9 @@ impl Connection {
         }
         let known = match parsed {
             None => Known::Empty,
-            Some(parsed) if parsed.statement.takes_parameters() => {
+            Some(parsed) if parsed.statement.properties().takes_parameters => {
                 block::admit(self.session.transaction_status())?;
-                let verb = verb(&parsed.statement);
+                let tag = parsed.statement.properties().tag;
                 let typed = types.iter().zip(1..).map(|(oid, number)| declared(number, *oid));
                 let declared = match types {
                     [] if asks_for_types(sql) => vec![Element::Oid.list_oid()],
@@ -119,7 +120,7 @@ impl Connection {
                 self.begin_watch();
                 let prepared = self.session.prepare_statement(&name, parsed, &types);
                 self.watch.over(&mut self.wire, sql, Box::pin(prepared)).await?;
-                Known::Prepared { sql: sql.to_owned(), declared, verb }
+                Known::Prepared { sql: sql.to_owned(), declared, tag }
             }
             Some(parsed) => Known::Plain(Box::new(parsed), sql.to_owned()),
         };
@@ -388,17 +389,17 @@ impl Connection {
         if let State::Bound = portal.state {
             self.begin(portal).await?;
         }
-        let (verb, sql) = match &*portal.known {
-            Known::Plain(parsed, sql) => (verb(&parsed.statement), sql.as_str()),
-            Known::Prepared { sql, verb, .. } => (*verb, sql.as_str()),
-            Known::Empty => ("SELECT", ""),
+        let (tag, sql) = match &*portal.known {
+            Known::Plain(parsed, sql) => (parsed.statement.properties().tag, sql.as_str()),
+            Known::Prepared { sql, tag, .. } => (*tag, sql.as_str()),
+            Known::Empty => (Tag::Counted("SELECT"), ""),
         };
         match &mut portal.state {
             State::Rows(rows) => {
                 let limit = usize::try_from(row_count_max).ok().filter(|limit| *limit > 0);
                 let (sent, is_end) = self.send_some(rows, limit, sql).await?;
                 if is_end {
-                    reply::complete(&mut self.wire.output, &tag(verb, sent));
+                    reply::complete(&mut self.wire.output, &tag.after_rows(sent));
                 } else {
                     reply::bare(&mut self.wire.output, b's');
                 }
