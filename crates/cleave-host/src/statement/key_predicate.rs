@@ -31,6 +31,7 @@ use crate::value::ColumnBuilder;
 /// The only table that a statement is about.
 #[derive(Debug)]
 pub(crate) struct OneTable<'a> {
+    /// The table.
     pub(crate) table: &'a Arc<TableState>,
     /// What columns may be qualified with.
     pub(crate) qualifier: String,
@@ -41,13 +42,16 @@ pub(crate) struct OneTable<'a> {
 pub(crate) struct Condition<'a> {
     /// Its place in the table.
     pub(crate) column: usize,
+    /// What it asks.
     pub(crate) test: Test<'a>,
 }
 
 /// What a condition asks of its column.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Test<'a> {
+    /// It equals.
     Equal(Constant<'a>),
+    /// It equals any of these.
     In(Vec<Constant<'a>>),
     /// It equals any item of this parameter.
     AnyOf(usize),
@@ -55,14 +59,18 @@ pub(crate) enum Test<'a> {
     Low(Constant<'a>, bool),
     /// It is less, or if true, equal.
     High(Constant<'a>, bool),
+    /// It is not less than the first, nor greater than the second.
     Between(Constant<'a>, Constant<'a>),
 }
 
 /// A constant that a column is compared with.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Constant<'a> {
+    /// Its value.
     pub(crate) given: Given<'a>,
+    /// Whether it is written as a number.
     pub(crate) is_number: bool,
+    /// Whether a minus stands before it.
     pub(crate) negative: bool,
 }
 
@@ -157,6 +165,7 @@ impl<'a> OneTable<'a> {
         Some(Self { table, qualifier: fold(&modify.target_name()) })
     }
 
+    /// The schema of the table.
     pub(crate) fn schema(&self) -> &'a Arc<TableSchema> {
         &self.table.schema
     }
