@@ -4,6 +4,8 @@
 //! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, and the link
 //! fail at so many commands; `all` at every one.
 
+mod commit_steps;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

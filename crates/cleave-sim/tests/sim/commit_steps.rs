@@ -1,0 +1,175 @@
+//! Each step of a commit, by the log and with a root: it fails there, or the host's power goes, and the commit is there
+//! whole if it was acknowledged, whole or not at all if it was not, and writers go on.
+//!
+//! The steps are those of the module `commit` of the host's storage engine.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_device::Runtime;
+use cleave_fragment::link::DeviceService;
+use cleave_fragment::waiting::sleep;
+use cleave_host::value::value_text;
+use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Outcome, Session};
+use cleave_media::Media;
+use cleave_sim::executor;
+use cleave_sim::machine::runtime_options;
+use cleave_sim::media::SimMedia;
+use cleave_sim::world::{SimWorld, StepFault};
+
+/// A step of a commit.
+#[derive(Clone, Copy)]
+struct Step {
+    name: &'static str,
+    /// Whether it can fail: behind the record in the log a small commit cannot, nor behind the root one that has a root.
+    may_fail: bool,
+    /// Whether the commit is there where the power went as it began; None: it may be.
+    is_there: Option<bool>,
+}
+
+const fn step(name: &'static str, may_fail: bool, is_there: Option<bool>) -> Step {
+    Step { name, may_fail, is_there }
+}
+
+const BY_LOG: [Step; 6] = [
+    step("commit: lock", true, Some(false)),
+    step("commit: validate", true, Some(false)),
+    step("commit: log", true, Some(false)),
+    // The record was handed to the log, and nobody has waited for it.
+    step("commit: apply", false, None),
+    step("commit: publish", false, None),
+    step("commit: told", false, None),
+];
+const WITH_ROOT: [Step; 6] = [
+    step("commit: lock", true, Some(false)),
+    step("commit: validate", true, Some(false)),
+    step("commit: log", true, Some(false)),
+    step("commit: apply", true, Some(false)),
+    step("commit: publish", false, Some(true)),
+    step("commit: told", false, Some(true)),
+];
+
+/// A commit by the log, and one with a root, of two rows each: half of one would be seen.
+const SMALL: &str = "INSERT INTO t VALUES (10, 'a'), (11, 'b')";
+const LARGE: &str = "BEGIN; CREATE TABLE made (id int PRIMARY KEY, note text); \
+    INSERT INTO made VALUES (1, 'a'), (2, 'b'); COMMIT";
+
+/// After this long nothing that was begun goes on.
+const CALM: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_small_commit_is_whole_at_each_step() {
+    at_each_step(BY_LOG, SMALL, "SELECT count(*) FROM t WHERE id IN (10, 11)");
+}
+
+#[test]
+fn a_commit_with_a_root_is_whole_at_each_step() {
+    at_each_step(WITH_ROOT, LARGE, "SELECT count(*) FROM made");
+}
+
+fn at_each_step(steps: [Step; 6], sql: &'static str, count: &'static str) {
+    for (number, step) in steps.into_iter().enumerate() {
+        for fault in [StepFault::Fails, StepFault::PowerGoes] {
+            if fault == StepFault::Fails && !step.may_fail {
+                continue;
+            }
+            for seed in 0..4 {
+                let directory = tempfile::tempdir().unwrap();
+                let world = SimWorld::new(seed + 100 * number as u64, directory.path());
+                let place = directory.path().join("db");
+                let host = Host { place, media: SimMedia::new("near", true) };
+                let ran = host.commits(&world, (step, fault), sql, count);
+                // The future is large, and the thread's stack is a test's.
+                executor::run(&world, Box::pin(ran)).unwrap();
+            }
+        }
+    }
+}
+
+struct Host {
+    place: PathBuf,
+    media: Arc<SimMedia>,
+}
+
+impl Host {
+    async fn commits(
+        self,
+        world: &Rc<SimWorld>,
+        (step, fault): (Step, StepFault),
+        sql: &str,
+        count: &str,
+    ) {
+        let told = format!("{sql}, {fault:?} at \"{}\"", step.name);
+        let mut session = self.open().await;
+        run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await.unwrap();
+        run(&mut session, "INSERT INTO t VALUES (1, 'one'), (2, 'two')").await.unwrap();
+
+        world.fail_step(step.name, fault);
+        let outcome = run(&mut session, sql).await;
+        assert!(world.has_failed_step(), "{told}: the step is one of the commit");
+        let went = fault == StepFault::PowerGoes;
+        if went {
+            assert!(!world.host_has_power(), "{told}");
+        } else {
+            assert!(outcome.is_err(), "{told}: it was to fail");
+            // Nothing of it is there, and who comes next commits.
+            assert_eq!(rows(&mut session, count).await.unwrap_or(0), 0, "{told}");
+            run(&mut session, "INSERT INTO t VALUES (3, 'three')").await.unwrap();
+            assert_eq!(rows(&mut session, "SELECT count(*) FROM t").await.unwrap(), 3, "{told}");
+        }
+        world.set_host_power(false);
+        drop(session);
+        sleep(CALM).await;
+        world.host_files().lose_power();
+        self.media.lose_power();
+        world.set_host_power(true);
+
+        let mut session = self.open().await;
+        // A table that is not there has no rows.
+        let found = rows(&mut session, count).await.unwrap_or(0);
+        assert!(found == 0 || found == 2, "{told}: {found} of 2 rows");
+        if outcome.is_ok() {
+            assert_eq!(found, 2, "{told}: it was acknowledged");
+        }
+        let is_there = if went { step.is_there } else { Some(false) };
+        if let Some(is_there) = is_there {
+            assert_eq!(found == 2, is_there, "{told}");
+        }
+        let kept = if went { 2 } else { 3 };
+        let before = rows(&mut session, "SELECT count(*) FROM t WHERE id < 10").await.unwrap();
+        assert_eq!(before, kept, "{told}: what was there before");
+        run(&mut session, "INSERT INTO t VALUES (20, 'more')").await.unwrap();
+        run(&mut session, "CREATE TABLE more (id int)").await.unwrap();
+        let twice = run(&mut session, "INSERT INTO t VALUES (1, 'again')").await;
+        assert!(matches!(twice, Err(Error::DuplicateKey { .. })), "{told}: {twice:?}");
+        drop(session);
+        sleep(CALM).await;
+    }
+
+    async fn open(&self) -> Session {
+        let media = Arc::clone(&self.media);
+        let embedded: EmbeddedFactory = Arc::new(move |_: &Path| {
+            let media = media.attach() as Arc<dyn Media>;
+            let runtime = Runtime::new(media, runtime_options([0x4e; 16])).unwrap();
+            Ok(runtime as Arc<dyn DeviceService>)
+        });
+        let options = OpenOptions::new(embedded).buffer_pool_bytes(1 << 20).create(true);
+        Box::pin(Database::open(&self.place, options)).await.unwrap().session()
+    }
+}
+
+async fn run(session: &mut Session, sql: &str) -> Result<Vec<Outcome>, Error> {
+    Box::pin(session.run(sql)).await
+}
+
+/// The number that `sql` gives.
+async fn rows(session: &mut Session, sql: &str) -> Result<u64, Error> {
+    let outcomes = run(session, sql).await?;
+    let Some(Outcome::Rows { batches, .. }) = outcomes.first() else { panic!("{sql} gives rows") };
+    let batch = batches.iter().find(|batch| batch.num_rows() > 0).expect("a count");
+    Ok(value_text(batch.column(0), 0).unwrap().expect("a number").parse().unwrap())
+}
