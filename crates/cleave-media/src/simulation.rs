@@ -9,7 +9,6 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::io;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Duration;
@@ -38,7 +37,7 @@ pub trait World {
     ///
     /// # Errors
     /// One with which the step is to fail, where the program can have it fail there.
-    fn step(&self, _name: &'static str) -> io::Result<()> {
+    fn step(&self, _name: &'static str) -> std::io::Result<()> {
         Ok(())
     }
 }
@@ -71,7 +70,7 @@ pub fn wake_at(at: Duration, waker: Waker) {
 ///
 /// # Errors
 /// The one with which the world has it fail.
-pub fn step(name: &'static str) -> io::Result<()> {
+pub fn step(name: &'static str) -> std::io::Result<()> {
     current().map_or(Ok(()), |world| world.step(name))
 }
 

@@ -19,8 +19,8 @@
 //!
 //! What is checked: rows that were acknowledged are there, whatever happened; a statement is there whole or not at
 //! all; every query gives the model's rows under every split; errors are of the classes that faults may cause; space in
-//! use is space that is named; nothing hangs (in simulated time) and nothing panics. Each step of a commit can be made to
-//! fail by its name ([`world::StepFault`]).
+//! use is space that is named; nothing hangs (in simulated time) and nothing panics. Each step of a commit can be
+//! made to fail by its name ([`world::StepFault`]).
 //!
 //! Deliberately absent: TCP, TLS and frames, which have fuzzers and tests of their own; bit rot that stays, which
 //! is an error forever and not a state to return from.

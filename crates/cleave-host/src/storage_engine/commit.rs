@@ -36,8 +36,9 @@
 //! with [`Changes::Logged`]. [`flush`] makes nothing visible that was not: it enters at step 4.
 //!
 //! Invariants: what is visible is in the log or in the root; steps 3 to 5 of a small commit wait for nothing, so that
-//! none is cut in two by a statement that is given up; of one with a root they run to their end on a thread of their
-//! own. A state and its delta are replaced together, and only here. Source: rules 25 and 27, decisions 0051 and 0059.
+//! none is cut in two by a statement that is given up; steps 4 and 5 of one with a root run to their end on a thread of
+//! their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27, decisions 0051 and
+//! 0059.
 
 pub(super) mod flush;
 mod harden;

@@ -1,11 +1,11 @@
 //! The snapshot path: what is committed in, a state out that one reader holds. Nobody gets a state in another way.
 //!
 //! ```text
-//!  committed: state + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes, checks
-//!                            ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE, blocks
+//!  committed: state + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes
+//!                            ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE
 //!                            ├─ Shipped ─────────▶ … are in memory, if few         plans that only read
 //!                            ├─ AsOf ────────────▶ an older state that is kept     statements under as_of
-//!                            └─ any + own changes ▶ … on pages of one transaction  statements of a block with changes
+//!                            └─ any + own changes ▶ … on pages of one transaction  a block that has changed rows
 //! ```
 //!
 //! - *Newest* is [`Engine::live`], which waits for nothing and copies nothing; [`Engine::catalog`] is its state alone,

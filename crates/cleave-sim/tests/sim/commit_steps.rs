@@ -3,6 +3,8 @@
 //!
 //! The steps are those of the module `commit` of the host's storage engine.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use cleave_sim::world::{SimWorld, StepFault};
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
-    /// Whether it can fail: behind the record in the log a small commit cannot, nor behind the root one that has a root.
+    /// Whether it can fail: behind its record in the log a small commit cannot, nor behind the root one that has one.
     may_fail: bool,
     /// Whether the commit is there where the power went as it began; None: it may be.
     is_there: Option<bool>,

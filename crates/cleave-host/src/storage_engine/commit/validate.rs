@@ -1,8 +1,7 @@
 //! Whether a change can be made of what is committed: found out row by row and key by key, without making pages of it.
 //!
-//! Who asks has locked the rows and the keys, so what holds now holds until its transaction ends,
-//! unless something else than a small commit comes between, which locks no keys ([`Engine::rewritten_count`]): then
-//! it is asked again.
+//! Who asks has locked the rows and the keys, so what holds now holds until its transaction ends, unless something else
+//! than a small commit comes between, which locks no keys ([`Engine::rewritten_count`]): then it is asked again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
