@@ -21,7 +21,7 @@ use arrow::compute::concat_batches;
 
 use super::block::OwnRows;
 use super::prepared::{PreparedStatement, Source};
-use super::{Outcome, Session};
+use super::{Outcome, Session, explain, locked_parts};
 use crate::catalog::CatalogState;
 use crate::error::{ConflictKind, Error, Result};
 use crate::statement::changing_with::{ChangingWith, Part};
@@ -185,7 +185,7 @@ impl Session {
             Statement::Insert(insert) => Box::pin(self.insert(insert, None, given)).await,
             Statement::Modify(modify) => Box::pin(self.modify(modify, given)).await,
             Statement::LockedParts(parts) => {
-                Box::pin(self.run_locked_parts(parts, given, text)).await
+                Box::pin(locked_parts::run_locked_parts(self, parts, given, text)).await
             }
             Statement::Locking(locking) => {
                 Box::pin(self.run_locking(locking, given, (&|_| None, None))).await
@@ -286,7 +286,7 @@ impl Session {
                 other => other.clone(),
             };
             let asked = (statement.clone(), &given, view);
-            let explained = self.explain_with(false, format, asked, (None, None, None));
+            let explained = explain::explain_with(self, false, format, asked, (None, None, None));
             if let Outcome::Rows { batches, .. } = Box::pin(explained).await? {
                 all.extend(batches);
             }

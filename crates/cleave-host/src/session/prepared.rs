@@ -30,7 +30,7 @@ use super::modify_row::KeyedChange;
 use super::place::check_place;
 use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
-use super::{Outcome, Session, Started, within};
+use super::{Outcome, Session, Started, locked_parts, search_path, within};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
@@ -256,7 +256,7 @@ impl Session {
             });
         }
         let prepare = (parsed.statement, parsed.text, types.to_vec());
-        self.check_path(&prepare.1)?;
+        search_path::check_path(self, &prepare.1)?;
         let outcome = self.prepare_source(name, prepare, parsed.hints).await;
         outcome.map_err(|error| error.at(Some(parsed.position)))
     }
@@ -422,7 +422,7 @@ impl Session {
     pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
         let known = Arc::clone(self.prepared.find(name)?);
         if !self.in_force().search_path.has_public() {
-            self.check_path(&known.source.text.with(&Parameters::default()))?;
+            search_path::check_path(self, &known.source.text.with(&Parameters::default()))?;
         }
         let allowed = self.check_prepared(known.statement(), known.allowed.as_ref()).await?;
         let holds = known.holds(&self.names());
@@ -587,7 +587,7 @@ impl Session {
             }
             Statement::LockedParts(parts) => {
                 let text = prepared.source.text.with(values);
-                let run = Box::pin(self.run_locked_parts(parts, values, &text));
+                let run = Box::pin(locked_parts::run_locked_parts(self, parts, values, &text));
                 return run.await.map(Started::from);
             }
             Statement::ChangingWith(with) => {
