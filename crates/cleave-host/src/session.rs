@@ -423,14 +423,14 @@ impl Session {
         }
         self.hinted = self.under(&hints)?;
         parsed.hints = hints;
-        let is_own = self.begin_returning(&parsed.statement);
+        let is_own = returning::begin_returning(self, &parsed.statement);
         // Whether a commit is there must not be left open.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
         let patience = self.database.patience_for(&parsed.text);
         let running = with_patience(patience, Box::pin(self.run_statement(parsed)));
         let outcome = within(limit_ms, running).await;
         let outcome = self.end_statement(outcome).await;
-        let outcome = self.end_returning(is_own, outcome).await;
+        let outcome = returning::end_returning(self, is_own, outcome).await;
         self.hinted = None;
         outcome
     }
@@ -588,14 +588,16 @@ impl Session {
             }
             Statement::ChangingWith(with) => {
                 let none = Parameters::default();
-                Box::pin(self.run_changing_with(&with, &none, &parsed.text)).await
+                Box::pin(changing_with::run_changing_with(self, &with, &none, &parsed.text)).await
             }
             Statement::LockTable(lock) => self.run_lock_table(&lock).await,
-            Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
-            Statement::Execute(execute) => {
-                Box::pin(self.execute_parsed(&execute)).await?.collect().await
+            Statement::Prepare(prepare) => {
+                prepared::prepare_parsed(self, prepare, parsed.hints).await
             }
-            Statement::Deallocate { name } => self.deallocated(name.as_deref()),
+            Statement::Execute(execute) => {
+                Box::pin(prepared::execute_parsed(self, &execute)).await?.collect().await
+            }
+            Statement::Deallocate { name } => prepared::deallocated(self, name.as_deref()),
             Statement::Explain { analyze, verbose: _, format, statement } => {
                 Box::pin(explain::run(self, analyze, format, *statement)).await
             }
@@ -604,9 +606,11 @@ impl Session {
             Statement::ShowTables => show::tables(self).await,
             Statement::ShowStatistics { table } => statistics::shown(self, table.as_deref()).await,
             Statement::Analyze(analyze) => statistics::run(self, analyze).await,
-            Statement::Set { name, value, scope } => self.set_one(&name, value.as_deref(), scope),
+            Statement::Set { name, value, scope } => {
+                set::set_one(self, &name, value.as_deref(), scope)
+            }
             Statement::ResetAll => {
-                self.reset_all()?;
+                set::reset_all(self)?;
                 Ok(Outcome::done("RESET"))
             }
             Statement::Discard(what) => discard::run(self, what, tag),

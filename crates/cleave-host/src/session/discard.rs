@@ -6,7 +6,7 @@
 use cleave_fragment::Stop;
 
 use super::roles::set_session_role;
-use super::{Outcome, Session};
+use super::{Outcome, Session, set};
 use crate::error::{Error, Fault, Result};
 use crate::statement::parse::{Discard, Scope};
 
@@ -27,7 +27,7 @@ pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Re
             session.discard_temporary();
             session.settings.client.advisory.unlock_all(&Stop::default())?;
             set_session_role(session, None, Scope::Session)?;
-            session.reset_all()?;
+            set::reset_all(session)?;
             session.deallocate(None)?;
             session.cursors.clear();
         }

@@ -9,7 +9,7 @@ use cleave_media::clock::Stopwatch;
 
 use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
-use super::{Outcome, Session, insert};
+use super::{Outcome, Session, changing_with, insert, prepared};
 use crate::catalog::CatalogState;
 use crate::delta::Live;
 use crate::error::{Error, Result};
@@ -88,11 +88,11 @@ pub(super) async fn run(
     if let Statement::ChangingWith(with) = &statement {
         check_not_run(analyze)?;
         let none = Parameters::default();
-        return Box::pin(session.explain_changing_with(with, &none, format)).await;
+        return Box::pin(changing_with::explain_changing_with(session, with, &none, format)).await;
     }
     if let Statement::Execute(execute) = statement {
-        let prepared = session.prepared_now(&execute.name).await?;
-        let parameters = session.values_of(&prepared, &execute).await?;
+        let prepared = prepared::prepared_now(session, &execute.name).await?;
+        let parameters = prepared::values_of(session, &prepared, &execute).await?;
         if analyze && let Some(changes) = Changes::of(prepared.statement()) {
             let by_prepared = Some((&*prepared, &parameters));
             return Box::pin(explain_run(session, changes, by_prepared, format)).await;
@@ -108,7 +108,13 @@ pub(super) async fn run(
         let statement = prepared.statement().clone();
         if let Statement::ChangingWith(with) = &statement {
             check_not_run(analyze)?;
-            return Box::pin(session.explain_changing_with(with, &parameters, format)).await;
+            return Box::pin(changing_with::explain_changing_with(
+                session,
+                with,
+                &parameters,
+                format,
+            ))
+            .await;
         }
         let asked = (statement, &parameters, &view);
         let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
@@ -276,7 +282,7 @@ async fn explain_run(
     let stopwatch = Stopwatch::start();
     let outcome = match (&changes, prepared) {
         (_, Some((prepared, parameters))) => {
-            Box::pin(session.run_prepared(prepared, parameters)).await?.collect().await
+            Box::pin(prepared::run_prepared(session, prepared, parameters)).await?.collect().await
         }
         (Changes::Insert(insert), None) => Box::pin(session.insert(insert, None, parameters)).await,
         (Changes::Modify(modify), None) => match Box::pin(session.modify_plain(modify)).await? {

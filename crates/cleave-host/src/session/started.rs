@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 use super::charge::Charge;
 use super::cursors::CursorRows;
-use super::{Outcome, Session, search_path, within};
+use super::{Outcome, Session, prepared, search_path, within};
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
@@ -129,7 +129,7 @@ impl Session {
             return None;
         }
         let live = self.live_for_look_up()?;
-        let query = self.prepared_look_up(name, values, &live.state)?;
+        let query = prepared::prepared_look_up(self, name, values, &live.state)?;
         let outcome = self.look_up_at_hand(live, &query)?;
         self.note_read();
         Some(outcome.into())
