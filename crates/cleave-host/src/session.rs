@@ -1,12 +1,15 @@
 //! A session: one client's settings, and its statements, one after the other.
 //!
 //! 1. [`Session::run`] reads a whole script before the first statement runs.
-//! 2. Each statement goes to its handler: definitions to [`indexes`], settings here, ANALYZE to [`statistics`], rows in
-//!    to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
+//! 2. Before it runs, [its row](Statement::properties) in the table of statements tells what is asked of it: where it
+//!    may stand ([`place`]) and which rights it needs ([`rights`]); who may what, [`roles`] and [`grants`] say.
+//! 3. Each statement goes to its handler: definitions to [`indexes`], settings to [`set`] and [`show`], ANALYZE to
+//!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
 //!    [`select`](crate::statement::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
 //!    those that are to come again with other values, [`started`] gives rows as they come, [`cursors`] some at a time.
-//!    What it may do is asked before ([`rights`]); who may what, [`roles`] and [`grants`] say.
-//! 3. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what
+//!    A handler is a function that takes what it needs: the database, settings, the cursors; or the session, where it
+//!    runs other statements or takes part in a transaction.
+//! 4. What a statement reads, and what becomes of the rows that it changes, is its [transaction's](block) matter; what
 //!    it defines, that of [`definitions`].
 //!
 //! Dropping the future of a statement stops it: one that has not begun its commit leaves nothing
@@ -25,6 +28,7 @@ mod cursors;
 mod define;
 mod definitions;
 mod discard;
+mod drop_table;
 mod explain;
 mod foreign_key_rules;
 mod foreign_keys;
@@ -53,6 +57,7 @@ mod search_path;
 mod sequences;
 mod serializable;
 mod set;
+mod show;
 mod started;
 mod statistics;
 mod subqueries;
@@ -61,14 +66,13 @@ mod upsert;
 mod vacuum;
 mod views;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arrow::array::{RecordBatch, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use cleave_fragment::waiting;
 use cleave_store::TableSchema;
 use cleave_txn::Tracked;
@@ -82,14 +86,14 @@ pub use started::{ResultRows, Started};
 
 use crate::activity::Act;
 use crate::advisory_locks::AdvisoryLocks;
+use crate::catalog::CatalogState;
 use crate::catalog::rights::Privilege;
 use crate::catalog::sequence::NumberSource;
-use crate::catalog::{CatalogState, TableState};
 use crate::commitment::unless;
 use crate::database::Database;
 use crate::delta::Live;
 use crate::device::DISK_FULL;
-use crate::error::{Error, NameKind, Result};
+use crate::error::{Error, Result};
 use crate::point_path::{self, PointQueries, PointQuery, Sight};
 use crate::settings::transaction::Began;
 use crate::settings::{Client, Settings, When};
@@ -99,7 +103,6 @@ use crate::statement::moment::{Moment, Taker};
 use crate::statement::parse::Scope;
 use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
 use crate::storage_engine::patience::with_patience;
-use crate::storage_engine::snapshot::SnapshotKind;
 use crate::storage_error::StorageError;
 use crate::write::load::{self, LoadCheck, RowChecks};
 use changing_with::Parts;
@@ -419,14 +422,14 @@ impl Session {
         }
         self.hinted = self.under(&hints)?;
         parsed.hints = hints;
-        let is_own = self.begin_returning(&parsed.statement);
+        let is_own = returning::begin_returning(self, &parsed.statement);
         // Whether a commit is there must not be left open.
         let limit_ms = if ends { 0 } else { self.in_force().statement_timeout_ms };
         let patience = self.database.patience_for(&parsed.text);
         let running = with_patience(patience, Box::pin(self.run_statement(parsed)));
         let outcome = within(limit_ms, running).await;
         let outcome = self.end_statement(outcome).await;
-        let outcome = self.end_returning(is_own, outcome).await;
+        let outcome = returning::end_returning(self, is_own, outcome).await;
         self.hinted = None;
         outcome
     }
@@ -535,7 +538,7 @@ impl Session {
     }
 
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
-        if let Some(outcome) = self.check_path(&parsed.text)? {
+        if let Some(outcome) = search_path::check_path(self, &parsed.text)? {
             return Ok(outcome);
         }
         self.check_rights(|| parsed.statement.clone()).await?;
@@ -543,23 +546,26 @@ impl Session {
         check_place(self, &properties)?;
         let tag = properties.tag.words();
         match parsed.statement {
-            Statement::CreateTable(create) => Box::pin(self.create_table(create)).await,
+            Statement::CreateTable(create) => Box::pin(indexes::create_table(self, create)).await,
             Statement::DropTable { if_exists, names, cascade } => {
-                Box::pin(self.drop_tables(if_exists, &names, cascade)).await
+                Box::pin(drop_table::run(self, if_exists, &names, cascade)).await
             }
-            Statement::CreateIndex(create) => Box::pin(self.create_index(create)).await,
+            Statement::CreateIndex(create) => Box::pin(indexes::create_index(self, create)).await,
             Statement::DropIndex { if_exists, names } => {
-                Box::pin(self.drop_indexes(if_exists, &names)).await
+                Box::pin(indexes::drop_indexes(self, if_exists, &names)).await
             }
-            Statement::Define(define) => Box::pin(self.define(*define)).await,
-            Statement::Comment(comment) => Box::pin(self.comment(*comment)).await,
-            Statement::Sequence(sequence) => Box::pin(self.sequence_statement(*sequence)).await,
+            Statement::Define(define) => Box::pin(define::run(self, *define)).await,
+            Statement::Comment(comment) => {
+                Box::pin(comments::run(self, *comment)).await?;
+                Ok(Outcome::done(tag))
+            }
+            Statement::Sequence(sequence) => Box::pin(sequences::run(self, *sequence)).await,
             Statement::Insert(insert) => self.insert(&insert, None, &Parameters::default()).await,
             Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
                 Some(outcome) => Ok(outcome),
                 None => Box::pin(self.modify(&modify, &Parameters::default())).await,
             },
-            Statement::Copy(copy) => Box::pin(self.copy(*copy)).await,
+            Statement::Copy(copy) => Box::pin(copy::run(self, *copy)).await,
             Statement::Query(query) => {
                 self.set_configs(&query, &Parameters::default())?;
                 self.start_query(&query, &parsed.text).await?.collect().await
@@ -577,39 +583,46 @@ impl Session {
             }
             Statement::LockedParts(parts) => {
                 let none = Parameters::default();
-                Box::pin(self.run_locked_parts(&parts, &none, &parsed.text)).await
+                Box::pin(locked_parts::run_locked_parts(self, &parts, &none, &parsed.text)).await
             }
             Statement::ChangingWith(with) => {
                 let none = Parameters::default();
-                Box::pin(self.run_changing_with(&with, &none, &parsed.text)).await
+                Box::pin(changing_with::run_changing_with(self, &with, &none, &parsed.text)).await
             }
             Statement::LockTable(lock) => self.run_lock_table(&lock).await,
-            Statement::Prepare(prepare) => self.prepare_parsed(prepare, parsed.hints).await,
+            Statement::Prepare(prepare) => {
+                prepared::prepare_parsed(self, prepare, parsed.hints).await
+            }
             Statement::Execute(execute) => {
-                Box::pin(self.execute_parsed(&execute)).await?.collect().await
+                Box::pin(prepared::execute_parsed(self, &execute)).await?.collect().await
             }
-            Statement::Deallocate { name } => self.deallocated(name.as_deref()),
+            Statement::Deallocate { name } => prepared::deallocated(self, name.as_deref()),
             Statement::Explain { analyze, verbose: _, format, statement } => {
-                Box::pin(self.explain(analyze, format, *statement)).await
+                Box::pin(explain::run(self, analyze, format, *statement)).await
             }
-            Statement::Show { name } => self.show(&name),
-            Statement::ShowAll => self.show_all(),
-            Statement::ShowTables => self.show_tables().await,
-            Statement::ShowStatistics { table } => self.show_statistics(table.as_deref()).await,
-            Statement::Analyze(analyze) => self.analyze(analyze).await,
-            Statement::Set { name, value, scope } => self.set_one(&name, value.as_deref(), scope),
+            Statement::Show { name } => show::one(self, &name),
+            Statement::ShowAll => show::all(self.in_force()),
+            Statement::ShowTables => show::tables(self).await,
+            Statement::ShowStatistics { table } => statistics::shown(self, table.as_deref()).await,
+            Statement::Analyze(analyze) => statistics::run(self, analyze).await,
+            Statement::Set { name, value, scope } => {
+                set::set_one(self, &name, value.as_deref(), scope)
+            }
             Statement::ResetAll => {
-                self.reset_all()?;
+                set::reset_all(self)?;
                 Ok(Outcome::done("RESET"))
             }
-            Statement::Discard(what) => self.discard(what),
+            Statement::Discard(what) => discard::run(self, what, tag),
             Statement::Declare(declare) => {
                 let none = Parameters::default();
                 Box::pin(self.declare(&declare, &none, &parsed.text)).await
             }
-            Statement::Fetch(fetch) => self.fetch(&fetch).await?.collect().await,
-            Statement::CloseCursor { name } => self.close_cursor(name.as_deref()),
-            Statement::Vacuum(vacuum) => Box::pin(self.vacuum(vacuum)).await,
+            Statement::Fetch(fetch) => self.cursors.fetch(&fetch).await?.collect().await,
+            Statement::CloseCursor { name } => {
+                self.cursors.close(name.as_deref())?;
+                Ok(Outcome::done(tag))
+            }
+            Statement::Vacuum(vacuum) => Box::pin(vacuum::run(self, vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
@@ -617,52 +630,19 @@ impl Session {
             Statement::SetCharacteristics(modes) => self.set_characteristics(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
-            Statement::Checkpoint => Box::pin(self.checkpoint()).await,
-            Statement::System(statement) => Box::pin(self.run_system(statement)).await,
-            Statement::Role(statement) => Box::pin(self.role_statement(*statement, tag)).await,
+            Statement::Checkpoint => {
+                Box::pin(system::checkpoint(&self.database)).await?;
+                Ok(Outcome::done(tag))
+            }
+            Statement::System(statement) => {
+                Box::pin(system::run(&self.database, statement)).await?;
+                Ok(Outcome::done(tag))
+            }
+            Statement::Role(statement) => Box::pin(roles::run(self, *statement, tag)).await,
             Statement::Savepoint { name } => self.savepoint(&name),
             Statement::RollbackTo { name } => self.rollback_to(&name),
             Statement::Release { name } => self.release(&name),
         }
-    }
-
-    async fn drop_tables(
-        &mut self,
-        if_exists: bool,
-        names: &[String],
-        cascade: bool,
-    ) -> Result<Outcome> {
-        let mut locked = names.to_vec();
-        if cascade {
-            locked.extend(self.referring(names));
-        }
-        let mut definition = self.begin_definition("DROP TABLE", &locked, &[]).await?;
-        let transaction = &mut definition.edit;
-        let ids = |state: &CatalogState| -> BTreeSet<u32> {
-            let sound = state.tables().map(|table| table.schema.table_id);
-            sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
-        };
-        let before = ids(&transaction.next);
-        let mut dropped = false;
-        for name in names {
-            if transaction.drop_table(name) {
-                dropped = true;
-            } else if transaction.next.is_name_taken(name) {
-                return Err(indexes::wrong_kind(name, "a table"));
-            } else if !if_exists {
-                let names = transaction.next.table_names();
-                return Err(Error::unknown(NameKind::Table, name, names));
-            }
-        }
-        if dropped {
-            let gone = &before - &ids(&transaction.next);
-            views::drop_dependents(&mut transaction.next, &gone, cascade)?;
-            let what = format!("table \"{}\"", names.join("\", \""));
-            let (next, what) = (&mut transaction.next, (what.as_str(), cascade));
-            foreign_key_rules::drop_references(next, (&gone, &locked), |_| true, what)?;
-            self.end_definition(definition).await?;
-        }
-        Ok(Outcome::done("DROP TABLE"))
     }
 
     async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
@@ -674,53 +654,6 @@ impl Session {
             self.database.activity().note(Act::LookUp);
         }
         Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
-    }
-
-    fn show(&self, name: &str) -> Result<Outcome> {
-        let value = match self.show_system(name) {
-            Some(value) => value,
-            None => self.in_force().show(name)?,
-        };
-        text_rows(&name.to_lowercase(), vec![value])
-    }
-
-    fn show_all(&self) -> Result<Outcome> {
-        let rows = self.in_force().show_all();
-        let column = |name: &str| Field::new(name, DataType::Utf8, false);
-        let schema =
-            Arc::new(Schema::new(vec![column("name"), column("setting"), column("description")]));
-        let batch = RecordBatch::try_new(
-            Arc::clone(&schema),
-            vec![
-                Arc::new(rows.iter().map(|row| Some(row.name)).collect::<StringArray>()),
-                Arc::new(rows.iter().map(|row| Some(row.value.as_str())).collect::<StringArray>()),
-                Arc::new(rows.iter().map(|row| Some(row.description)).collect::<StringArray>()),
-            ],
-        )?;
-        Ok(Outcome::Rows { schema, batches: vec![batch] })
-    }
-
-    async fn show_tables(&self) -> Result<Outcome> {
-        let state = self
-            .defined()
-            .over(&self.database, self.database.snapshot(SnapshotKind::Flushed).await?);
-        // How many rows a damaged table has is not known, and those of others are not told.
-        let count = |table: &TableState| {
-            self.may_count(&state, table.schema.table_id).then(|| table.row_count())
-        };
-        let sound = state.tables().map(|table| (&*table.schema.name, count(table)));
-        let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));
-        let mut tables: Vec<(&str, Option<u64>)> = sound.chain(damaged).collect();
-        tables.sort_unstable();
-        let schema = Arc::new(Schema::new(vec![
-            Field::new("table_name", DataType::Utf8, false),
-            Field::new("rows", DataType::UInt64, true),
-        ]));
-        let names: StringArray = tables.iter().map(|(name, _)| Some(*name)).collect();
-        let rows: UInt64Array = tables.iter().map(|(_, rows)| *rows).collect();
-        let batch =
-            RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(names), Arc::new(rows)])?;
-        Ok(Outcome::Rows { schema, batches: vec![batch] })
     }
 }
 
@@ -740,11 +673,4 @@ async fn within<T>(limit_ms: u32, statement: impl Future<Output = Result<T>>) ->
     }
     let limit = Duration::from_millis(u64::from(limit_ms));
     unless(statement, waiting::sleep(limit)).await.unwrap_or(Err(Error::StatementTimeout))
-}
-
-fn text_rows(column: &str, lines: Vec<String>) -> Result<Outcome> {
-    let schema = Arc::new(Schema::new(vec![Field::new(column, DataType::Utf8, false)]));
-    let batch =
-        RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
-    Ok(Outcome::Rows { schema, batches: vec![batch] })
 }

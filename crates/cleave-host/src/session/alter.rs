@@ -5,7 +5,7 @@
 //!    their rows have the value that its default had when it was added ([`Column::absent`]), or NULL, and one that the
 //!    table does not have any more is not asked for.
 //! 2. A column whose default gives each row another value (the numbers of a sequence) or is long, and another type,
-//!    write the rows anew ([`Session::rewrite`]).
+//!    write the rows anew ([`rewrite`]).
 //! 3. Keys build their index within the statement's transaction; [checks](super::alter_rules) are asked of the rows
 //!    that are there.
 //!
@@ -24,7 +24,7 @@ use super::define::emptied;
 use super::definitions::Definition;
 use super::foreign_key_rules::{drop_references, without_keys};
 use super::views::check_no_views;
-use super::{Outcome, Session, alter_rules, sequences};
+use super::{Outcome, Session, alter_identity, alter_rules, foreign_key_rules, sequences, views};
 use crate::catalog::division::Division;
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
 use crate::catalog::rules::{ForeignKey, TableRules};
@@ -47,462 +47,479 @@ const VERSION_SHIFT: u32 = 12;
 /// A default of more bytes becomes part of each row, and not of the table's description, which travels with scans.
 const ABSENT_BYTES_MAX: usize = 1024;
 
-impl Session {
-    /// Runs ALTER TABLE.
-    pub(super) async fn alter_table(&mut self, alter: AlterTable) -> Result<Outcome> {
-        let done = Outcome::done("ALTER TABLE");
-        let state = self.names();
-        if alter.if_exists && !state.has_table_named(&alter.table) {
-            return Ok(done);
-        }
-        state.find_writable_table(&alter.table).map_err(|error| error.at(alter.position))?;
-        let new_name = |action: &Action| match action {
-            Action::RenameTable { to } => Some(to.clone()),
-            _ => None,
-        };
-        let names: Vec<String> = alter.actions.iter().filter_map(new_name).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let mut tables = vec![alter.table.clone()];
-        tables.extend(self.held_for(&alter).await?);
-        let mut definition = self.begin_definition("ALTER TABLE", &tables, &names).await?;
-        let mut name = alter.table;
-        for action in alter.actions {
-            let table = definition.edit.next.find_writable_table(&name)?;
-            let table = TableState::clone(table);
-            let mut dropped = None;
-            match &action {
-                Action::RenameColumn { .. } | Action::RenameTable { .. } => {
-                    check_no_views(&definition.edit.next, &table.schema)?;
-                }
-                Action::SetType { column, .. } => {
-                    let (next, schema) = (&definition.edit.next, &table.schema);
-                    if !self.views_with_column(next, schema, column).await?.is_empty() {
-                        let what = "ALTER COLUMN ... TYPE of a column that a view has";
-                        return Err(Error::unsupported(what));
-                    }
-                }
-                Action::DropColumn { column, cascade, .. } => {
-                    let next = &mut definition.edit.next;
-                    let what = (column.as_str(), *cascade);
-                    self.drop_views_with(next, &table.schema, what).await?;
-                    dropped = Some((Arc::clone(&table.schema), column.clone()));
-                }
-                _ => {}
-            }
-            if let Action::RenameTable { to } = &action {
-                name.clone_from(to);
-            }
-            definition = Box::pin(self.altered(definition, table, action, &tables)).await?;
-            if let Some((schema, column)) = dropped {
-                self.check_views_whole(&definition.edit.next, &schema, &column).await?;
-            }
-        }
-        self.end_definition(definition).await?;
-        Ok(done)
+/// Runs ALTER TABLE.
+pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Result<Outcome> {
+    let done = Outcome::done("ALTER TABLE");
+    let state = session.names();
+    if alter.if_exists && !state.has_table_named(&alter.table) {
+        return Ok(done);
     }
-
-    /// Runs ALTER INDEX … RENAME TO.
-    pub(super) async fn rename_index(&mut self, from: &str, to: &str) -> Result<Outcome> {
-        let state = self.names();
-        let Some((table, _)) = state.index(from) else {
-            if state.has_table_named(from) {
-                return Err(super::indexes::wrong_kind(from, "an index"));
+    state.find_writable_table(&alter.table).map_err(|error| error.at(alter.position))?;
+    let new_name = |action: &Action| match action {
+        Action::RenameTable { to } => Some(to.clone()),
+        _ => None,
+    };
+    let names: Vec<String> = alter.actions.iter().filter_map(new_name).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut tables = vec![alter.table.clone()];
+    tables.extend(foreign_key_rules::held_for(session, &alter).await?);
+    let mut definition = session.begin_definition("ALTER TABLE", &tables, &names).await?;
+    let mut name = alter.table;
+    for action in alter.actions {
+        let table = definition.edit.next.find_writable_table(&name)?;
+        let table = TableState::clone(table);
+        let mut dropped = None;
+        match &action {
+            Action::RenameColumn { .. } | Action::RenameTable { .. } => {
+                check_no_views(&definition.edit.next, &table.schema)?;
             }
-            let names = state.indexes().map(|(_, index)| index.name.as_str());
-            return Err(Error::unknown(NameKind::Index, from, names));
-        };
-        let tables = [table.schema.name.clone()];
-        let mut definition = self.begin_definition("ALTER INDEX", &tables, &[to]).await?;
-        let next = &definition.edit.next;
-        let table = renamed_index(next, next.find_writable_table(&tables[0])?, from, to)?;
-        definition.edit.put_table(table);
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("ALTER INDEX"))
-    }
-
-    /// `definition` with `action` done to `table`.
-    async fn altered(
-        &self,
-        mut definition: Definition,
-        table: TableState,
-        action: Action,
-        locked: &[String],
-    ) -> Result<Definition> {
-        let mut schema = TableSchema::clone(&table.schema);
-        let all = || table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
-        match action {
-            Action::AddColumn { if_not_exists, column, keys, checks, foreign_keys, sequence } => {
-                if schema.column(&column.name).is_some() {
-                    if if_not_exists {
-                        return Ok(definition);
-                    }
-                    return Err(column_taken(&schema, &column.name));
-                }
-                let name = schema.name.clone();
-                let added = self.add_column(definition, table, (*column, sequence), keys).await?;
-                definition = added;
-                for check in checks {
-                    let table = definition.edit.next.find_writable_table(&name)?;
-                    let table = TableState::clone(table);
-                    definition = Box::pin(self.add_check(definition, table, check)).await?;
-                }
-                for key in foreign_keys {
-                    let table = definition.edit.next.find_writable_table(&name)?;
-                    let table = TableState::clone(table);
-                    definition = Box::pin(self.add_foreign_key(definition, table, key)).await?;
+            Action::SetType { column, .. } => {
+                let (next, schema) = (&definition.edit.next, &table.schema);
+                if !views::views_with_column(session, next, schema, column).await?.is_empty() {
+                    let what = "ALTER COLUMN ... TYPE of a column that a view has";
+                    return Err(Error::unsupported(what));
                 }
             }
-            Action::DropColumn { if_exists, column, cascade } => {
-                if if_exists && schema.column(&column).is_none() {
-                    return Ok(definition);
-                }
-                let id = find_column(&schema, &column)?.id;
-                let gone = BTreeSet::from([table.schema.table_id]);
-                let is_about = |key: &ForeignKey| key.target_columns.contains(&id);
-                let what = format!("column \"{column}\" of table \"{}\"", schema.name);
+            Action::DropColumn { column, cascade, .. } => {
                 let next = &mut definition.edit.next;
-                // Its own go with the column as well.
-                let own = next.find_writable_table(&schema.name)?;
-                next.tables.insert(schema.name.clone(), Arc::new(without_keys(own, id)?));
-                drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
-                let table = TableState::clone(next.find_writable_table(&schema.name)?);
-                let changed = without_column(&table, schema, id)?;
-                let table_id = changed.schema.table_id;
-                definition.edit.put_table(changed);
-                sequences::drop_owned(&mut definition.edit.next, table_id, id)?;
+                let what = (column.as_str(), *cascade);
+                views::drop_views_with(session, next, &table.schema, what).await?;
+                dropped = Some((Arc::clone(&table.schema), column.clone()));
             }
-            Action::RenameColumn { from, to } => {
-                if schema.column(&to).is_some() {
-                    return Err(column_taken(&schema, &to));
-                }
-                change_column(&mut schema, &from)?.name.clone_from(&to);
-                let mut changed = reshaped(&table, schema, all())?;
-                alter_rules::rename_column(&mut changed, Some((&from, &to)))?;
-                definition.edit.put_table(changed);
-            }
-            Action::RenameTable { to } => {
-                let state = &definition.edit.next;
-                if state.is_name_taken(&to) {
-                    return Err(super::indexes::name_taken(state, &to));
-                }
-                definition.edit.next.tables.remove(&schema.name);
-                schema.name = to;
-                let mut changed = reshaped(&table, schema, all())?;
-                alter_rules::rename_column(&mut changed, None)?;
-                definition.edit.put_table(changed);
-            }
-            Action::RenameConstraint { from, to } => {
-                if let Some(changed) = alter_rules::renamed(&table, &from, &to)? {
-                    definition.edit.put_table(changed);
+            _ => {}
+        }
+        if let Action::RenameTable { to } = &action {
+            name.clone_from(to);
+        }
+        definition = Box::pin(altered(session, definition, table, action, &tables)).await?;
+        if let Some((schema, column)) = dropped {
+            views::check_views_whole(session, &definition.edit.next, &schema, &column).await?;
+        }
+    }
+    session.end_definition(definition).await?;
+    Ok(done)
+}
+
+/// Runs ALTER INDEX … RENAME TO.
+pub(super) async fn rename_index(session: &mut Session, from: &str, to: &str) -> Result<Outcome> {
+    let state = session.names();
+    let Some((table, _)) = state.index(from) else {
+        if state.has_table_named(from) {
+            return Err(super::indexes::wrong_kind(from, "an index"));
+        }
+        let names = state.indexes().map(|(_, index)| index.name.as_str());
+        return Err(Error::unknown(NameKind::Index, from, names));
+    };
+    let tables = [table.schema.name.clone()];
+    let mut definition = session.begin_definition("ALTER INDEX", &tables, &[to]).await?;
+    let next = &definition.edit.next;
+    let table = renamed_index(next, next.find_writable_table(&tables[0])?, from, to)?;
+    definition.edit.put_table(table);
+    session.end_definition(definition).await?;
+    Ok(Outcome::done("ALTER INDEX"))
+}
+
+/// `definition` with `action` done to `table`.
+async fn altered(
+    session: &Session,
+    mut definition: Definition,
+    table: TableState,
+    action: Action,
+    locked: &[String],
+) -> Result<Definition> {
+    let mut schema = TableSchema::clone(&table.schema);
+    let all = || table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+    match action {
+        Action::AddColumn { if_not_exists, column, keys, checks, foreign_keys, sequence } => {
+            if schema.column(&column.name).is_some() {
+                if if_not_exists {
                     return Ok(definition);
                 }
-                if table.rules.is_name_taken(&to) {
-                    return Err(Error::NameTaken { kind: NameKind::Constraint, name: to });
-                }
-                let is_known = table.indexes.iter().any(|i| i.constraint && i.name == from);
-                if !is_known {
-                    return Err(unknown_constraint(&table, &from));
-                }
-                let changed = renamed_index(&definition.edit.next, &table, &from, &to)?;
-                definition.edit.put_table(changed);
+                return Err(column_taken(&schema, &column.name));
             }
-            Action::SetDefault { column, default } => {
-                let column = change_column(&mut schema, &column)?;
-                let state = &definition.edit.next;
-                alter_rules::check_no_identity(state, table.schema.table_id, column)?;
-                column.default = default;
-                check_default(column)?;
-                sequences::check_sequence(state, column)?;
-                definition.edit.put_table(reshaped(&table, schema, all())?);
+            let name = schema.name.clone();
+            let added = add_column(session, definition, table, (*column, sequence), keys).await?;
+            definition = added;
+            for check in checks {
+                let table = definition.edit.next.find_writable_table(&name)?;
+                let table = TableState::clone(table);
+                definition =
+                    Box::pin(alter_rules::add_check(session, definition, table, check)).await?;
             }
-            Action::SetNotNull { column, not_null } => {
-                let changed = change_column(&mut schema, &column)?;
-                let id = changed.id;
-                changed.not_null = not_null;
-                if !not_null {
-                    let (state, table_id) = (&definition.edit.next, table.schema.table_id);
-                    alter_rules::check_no_identity(state, table_id, changed)?;
-                }
-                if not_null {
-                    self.check_not_null(&definition, &table, &column).await?;
-                } else if schema.primary_key.contains(&id) {
-                    let message = format!("column \"{column}\" is in a primary key");
-                    return Err(invalid(message, Fault::TableDefinition));
-                }
-                definition.edit.put_table(reshaped(&table, schema, all())?);
+            for key in foreign_keys {
+                let table = definition.edit.next.find_writable_table(&name)?;
+                let table = TableState::clone(table);
+                definition =
+                    Box::pin(foreign_key_rules::add_foreign_key(session, definition, table, key))
+                        .await?;
             }
-            Action::SetType { column, column_type, using } => {
-                let changed = change_column(&mut schema, &column)?;
-                changed.column_type = column_type;
-                if changed.default.is_some() && check_default(changed).is_err() {
-                    let message = format!(
-                        "default for column \"{column}\" cannot be cast automatically to type {column_type}"
-                    );
-                    return Err(invalid(message, Fault::Type));
-                }
-                let values = table.schema.columns.iter().map(|known| {
-                    let quoted = in_quotes(&known.name);
-                    match &using {
-                        Some(using) if known.name == column => format!("({using}) AS {quoted}"),
-                        _ => quoted,
-                    }
-                });
-                let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
-                without_absent(&mut schema);
-                let changed = reshaped(&table, schema, all())?;
-                self.check_rules(&changed).await?;
-                let (table_id, id) =
-                    (table.schema.table_id, find_column(&table.schema, &column)?.id);
-                let definition = self.rewrite(definition, &table, changed, &query).await?;
-                self.check_retyped(&definition, table_id, id).await?;
+        }
+        Action::DropColumn { if_exists, column, cascade } => {
+            if if_exists && schema.column(&column).is_none() {
                 return Ok(definition);
             }
-            Action::AddIdentity { column, is_always, options, name } => {
-                let what = (*options, name);
-                self.add_identity(&mut definition, &table, (&column, is_always), what)?;
-            }
-            Action::SetIdentity { column, is_always, options } => {
-                self.set_identity(&mut definition, &table, (&column, is_always), &options)?;
-            }
-            Action::DropIdentity { column, if_exists } => {
-                self.drop_identity(&mut definition, &table, (&column, if_exists))?;
-            }
-            Action::AddForeignKey(key) => {
-                return Box::pin(self.add_foreign_key(definition, table, key)).await;
-            }
-            Action::Validate { name } => {
-                let is_check = table.rules.checks.iter().any(|check| check.name == name);
-                if !self.validate(&mut definition, &table, &name).await? && !is_check {
-                    return Err(unknown_constraint(&table, &name));
-                }
-            }
-            Action::AddKey { key, columns } => {
-                return self.add_key(definition, table, key, &columns).await;
-            }
-            Action::AddCheck(check) => return self.add_check(definition, table, check).await,
-            Action::DropConstraint { if_exists, name, cascade } => {
-                if let Some(changed) = alter_rules::without(&table, &name)? {
-                    definition.edit.put_table(changed);
-                    return Ok(definition);
-                }
-                let found = table.indexes.iter().find(|i| i.constraint && i.name == name);
-                let Some(found) = found else {
-                    return match if_exists {
-                        true => Ok(definition),
-                        false => Err(unknown_constraint(&table, &name)),
-                    };
-                };
-                let gone = BTreeSet::from([schema.table_id]);
-                let (id, what) =
-                    (found.id, format!("constraint \"{name}\" on table \"{}\"", schema.name));
-                let next = &mut definition.edit.next;
-                let is_about = |key: &ForeignKey| key.index == id;
-                drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
-                let table = TableState::clone(next.find_writable_table(&schema.name)?);
-                let mut schema = TableSchema::clone(&table.schema);
-                if found.id == PRIMARY_KEY {
-                    schema.primary_key.clear();
-                }
-                let kept = table.indexes.iter().filter(|index| index.id != found.id);
-                let kept = kept.map(|index| IndexDefinition::clone(index)).collect();
-                definition.edit.put_table(reshaped(&table, schema, kept)?);
-            }
+            let id = find_column(&schema, &column)?.id;
+            let gone = BTreeSet::from([table.schema.table_id]);
+            let is_about = |key: &ForeignKey| key.target_columns.contains(&id);
+            let what = format!("column \"{column}\" of table \"{}\"", schema.name);
+            let next = &mut definition.edit.next;
+            // Its own go with the column as well.
+            let own = next.find_writable_table(&schema.name)?;
+            next.tables.insert(schema.name.clone(), Arc::new(without_keys(own, id)?));
+            drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
+            let table = TableState::clone(next.find_writable_table(&schema.name)?);
+            let changed = without_column(&table, schema, id)?;
+            let table_id = changed.schema.table_id;
+            definition.edit.put_table(changed);
+            sequences::drop_owned(&mut definition.edit.next, table_id, id)?;
         }
-        Ok(definition)
-    }
-
-    async fn add_column(
-        &self,
-        mut definition: Definition,
-        table: TableState,
-        (column, sequence): (Column, Option<GivenSequence>),
-        keys: Vec<Key>,
-    ) -> Result<Definition> {
-        let mut schema = TableSchema::clone(&table.schema);
-        let version = schema.version.saturating_add(1);
-        let exhausted = || Error::from(StorageError::Exhausted { what: "columns of a table" });
-        let id = version.checked_mul(1 << VERSION_SHIFT).ok_or_else(exhausted)?;
-        let names = [column.name.clone()];
-        let mut column = Column { id, ..column };
-        sequences::check_sequence(&definition.edit.next, &column)?;
-        if let Some(given) = &sequence {
-            let of = (schema.name.as_str(), schema.table_id);
-            let made = sequences::of_column(&mut definition.edit, of, &mut column, given)?;
-            let on_commit = self.defined().on_commit(schema.table_id);
-            definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
-        }
-        let is_written = table.heap_segments().next().is_some();
-        let value = match is_volatile(&column) || !is_written {
-            true => None,
-            false => Some(self.default_now(&definition, &column)?),
-        };
-        // What rows have becomes part of the table's description, if it is small; else of each row.
-        column.absent = value.as_ref().and_then(|value| AbsentValue::of(value));
-        let is_small = column.absent.as_ref().is_none_or(|v| v.bytes().len() <= ABSENT_BYTES_MAX);
-        let is_rewritten = is_written && !(value.is_some() && is_small);
-        let lacks_value = value.is_some_and(|value| value.null_count() > 0);
-        if column.not_null && lacks_value && table.row_count() > 0 {
-            return Err(contains_null(&schema.name, &column.name));
-        }
-        schema.columns.push(column);
-        if is_rewritten {
-            without_absent(&mut schema);
-        }
-        let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
-        let mut changed = reshaped(&table, schema, indexes)?;
-        if sequence.is_some_and(|given| given.is_always) {
-            Arc::make_mut(&mut changed.rules).always.push(id);
-        }
-        if is_rewritten {
-            let values = table.schema.columns.iter().map(|known| in_quotes(&known.name));
-            let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
-            definition = self.rewrite(definition, &table, changed, &query).await?;
-        } else {
+        Action::RenameColumn { from, to } => {
+            if schema.column(&to).is_some() {
+                return Err(column_taken(&schema, &to));
+            }
+            change_column(&mut schema, &from)?.name.clone_from(&to);
+            let mut changed = reshaped(&table, schema, all())?;
+            alter_rules::rename_column(&mut changed, Some((&from, &to)))?;
             definition.edit.put_table(changed);
         }
-        for key in keys {
-            let table = definition.edit.next.find_writable_table(&table.schema.name)?;
-            let table = TableState::clone(table);
-            definition = Box::pin(self.add_key(definition, table, key, &names)).await?;
-        }
-        Ok(definition)
-    }
-
-    /// The value of a column's default now.
-    fn default_now(&self, definition: &Definition, column: &Column) -> Result<ArrayRef> {
-        let state = Arc::new(CatalogState::clone(&definition.edit.next));
-        default_array(column, 1, &self.moment_on(state))
-    }
-
-    async fn add_key(
-        &self,
-        mut definition: Definition,
-        table: TableState,
-        key: Key,
-        columns: &[String],
-    ) -> Result<Definition> {
-        let mut schema = TableSchema::clone(&table.schema);
-        let mut ids = Vec::with_capacity(columns.len());
-        for column in columns {
-            let id = find_column(&schema, column)?.id;
-            if ids.contains(&id) {
-                let message = format!("column \"{column}\" appears twice in a constraint");
-                return Err(invalid(message, Fault::DuplicateColumn));
+        Action::RenameTable { to } => {
+            let state = &definition.edit.next;
+            if state.is_name_taken(&to) {
+                return Err(super::indexes::name_taken(state, &to));
             }
-            ids.push(id);
+            definition.edit.next.tables.remove(&schema.name);
+            schema.name = to;
+            let mut changed = reshaped(&table, schema, all())?;
+            alter_rules::rename_column(&mut changed, None)?;
+            definition.edit.put_table(changed);
         }
-        if key.is_primary {
-            if !schema.primary_key.is_empty() {
-                let message =
-                    format!("multiple primary keys for table \"{}\" are not allowed", schema.name);
+        Action::RenameConstraint { from, to } => {
+            if let Some(changed) = alter_rules::renamed(&table, &from, &to)? {
+                definition.edit.put_table(changed);
+                return Ok(definition);
+            }
+            if table.rules.is_name_taken(&to) {
+                return Err(Error::NameTaken { kind: NameKind::Constraint, name: to });
+            }
+            let is_known = table.indexes.iter().any(|i| i.constraint && i.name == from);
+            if !is_known {
+                return Err(unknown_constraint(&table, &from));
+            }
+            let changed = renamed_index(&definition.edit.next, &table, &from, &to)?;
+            definition.edit.put_table(changed);
+        }
+        Action::SetDefault { column, default } => {
+            let column = change_column(&mut schema, &column)?;
+            let state = &definition.edit.next;
+            alter_rules::check_no_identity(state, table.schema.table_id, column)?;
+            column.default = default;
+            check_default(column)?;
+            sequences::check_sequence(state, column)?;
+            definition.edit.put_table(reshaped(&table, schema, all())?);
+        }
+        Action::SetNotNull { column, not_null } => {
+            let changed = change_column(&mut schema, &column)?;
+            let id = changed.id;
+            changed.not_null = not_null;
+            if !not_null {
+                let (state, table_id) = (&definition.edit.next, table.schema.table_id);
+                alter_rules::check_no_identity(state, table_id, changed)?;
+            }
+            if not_null {
+                check_not_null(session, &definition, &table, &column).await?;
+            } else if schema.primary_key.contains(&id) {
+                let message = format!("column \"{column}\" is in a primary key");
                 return Err(invalid(message, Fault::TableDefinition));
             }
-            for column in columns {
-                self.check_not_null(&definition, &table, column).await?;
-                change_column(&mut schema, column)?.not_null = true;
-            }
-            schema.primary_key.clone_from(&ids);
+            definition.edit.put_table(reshaped(&table, schema, all())?);
         }
-        let state = &definition.edit.next;
-        let name = match key.name {
-            Some(name) if state.is_name_taken(&name) => {
-                return Err(Error::NameTaken { kind: NameKind::Index, name });
+        Action::SetType { column, column_type, using } => {
+            let changed = change_column(&mut schema, &column)?;
+            changed.column_type = column_type;
+            if changed.default.is_some() && check_default(changed).is_err() {
+                let message = format!(
+                    "default for column \"{column}\" cannot be cast automatically to type {column_type}"
+                );
+                return Err(invalid(message, Fault::Type));
             }
-            Some(name) if table.rules.is_name_taken(&name) => {
-                return Err(Error::NameTaken { kind: NameKind::Constraint, name });
+            let values = table.schema.columns.iter().map(|known| {
+                let quoted = in_quotes(&known.name);
+                match &using {
+                    Some(using) if known.name == column => format!("({using}) AS {quoted}"),
+                    _ => quoted,
+                }
+            });
+            let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
+            without_absent(&mut schema);
+            let changed = reshaped(&table, schema, all())?;
+            alter_rules::check_rules(session, &changed).await?;
+            let (table_id, id) = (table.schema.table_id, find_column(&table.schema, &column)?.id);
+            let definition = rewrite(session, definition, &table, changed, &query).await?;
+            foreign_key_rules::check_retyped(session, &definition, table_id, id).await?;
+            return Ok(definition);
+        }
+        Action::AddIdentity { column, is_always, options, name } => {
+            let what = (*options, name);
+            alter_identity::add_identity(
+                session,
+                &mut definition,
+                &table,
+                (&column, is_always),
+                what,
+            )?;
+        }
+        Action::SetIdentity { column, is_always, options } => {
+            alter_identity::set_identity(
+                session,
+                &mut definition,
+                &table,
+                (&column, is_always),
+                &options,
+            )?;
+        }
+        Action::DropIdentity { column, if_exists } => {
+            alter_identity::drop_identity(&mut definition, &table, (&column, if_exists))?;
+        }
+        Action::AddForeignKey(key) => {
+            return Box::pin(foreign_key_rules::add_foreign_key(session, definition, table, key))
+                .await;
+        }
+        Action::Validate { name } => {
+            let is_check = table.rules.checks.iter().any(|check| check.name == name);
+            if !foreign_key_rules::validate(session, &mut definition, &table, &name).await?
+                && !is_check
+            {
+                return Err(unknown_constraint(&table, &name));
             }
-            Some(name) => name,
-            None => {
-                let names: Vec<&str> = match key.is_primary {
-                    true => Vec::new(),
-                    false => columns.iter().map(String::as_str).collect(),
+        }
+        Action::AddKey { key, columns } => {
+            return add_key(session, definition, table, key, &columns).await;
+        }
+        Action::AddCheck(check) => {
+            return alter_rules::add_check(session, definition, table, check).await;
+        }
+        Action::DropConstraint { if_exists, name, cascade } => {
+            if let Some(changed) = alter_rules::without(&table, &name)? {
+                definition.edit.put_table(changed);
+                return Ok(definition);
+            }
+            let found = table.indexes.iter().find(|i| i.constraint && i.name == name);
+            let Some(found) = found else {
+                return match if_exists {
+                    true => Ok(definition),
+                    false => Err(unknown_constraint(&table, &name)),
                 };
-                let suffix = if key.is_primary { "pkey" } else { "key" };
-                chosen_name(&schema.name, &names, suffix, |name| {
-                    state.is_name_taken(name) || table.rules.is_name_taken(name)
-                })
+            };
+            let gone = BTreeSet::from([schema.table_id]);
+            let (id, what) =
+                (found.id, format!("constraint \"{name}\" on table \"{}\"", schema.name));
+            let next = &mut definition.edit.next;
+            let is_about = |key: &ForeignKey| key.index == id;
+            drop_references(next, (&gone, locked), is_about, (&what, cascade))?;
+            let table = TableState::clone(next.find_writable_table(&schema.name)?);
+            let mut schema = TableSchema::clone(&table.schema);
+            if found.id == PRIMARY_KEY {
+                schema.primary_key.clear();
             }
-        };
-        let last = table.indexes.iter().map(|index| index.id).max().unwrap_or(PRIMARY_KEY);
-        let index = IndexDefinition {
-            id: if key.is_primary { PRIMARY_KEY } else { last + 1 },
-            name,
-            columns: ids.into_iter().map(IndexColumn::ascending).collect(),
-            unique: true,
-            constraint: true,
-        };
-        let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
-        let changed = reshaped(&table, schema, indexes)?;
-        let settings = self.shared_settings();
-        let edit = &mut definition.edit;
-        let built = build_index_within(edit, &settings, &changed, index).await?;
-        definition.edit.put_table(built);
-        Ok(definition)
-    }
-
-    /// Refuses a table with a NULL in `column`.
-    async fn check_not_null(
-        &self,
-        definition: &Definition,
-        table: &TableState,
-        column: &str,
-    ) -> Result<()> {
-        let (name, quoted) = (&table.schema.name, in_quotes(column));
-        let text = format!("SELECT {quoted}");
-        let filter = format!("WHERE {quoted} IS NULL LIMIT 1");
-        let mut found = self.rows_of(definition, name, &text, &filter).await?;
-        while let Some(batch) = found.next().await {
-            if batch?.num_rows() > 0 {
-                return Err(contains_null(name, column));
-            }
+            let kept = table.indexes.iter().filter(|index| index.id != found.id);
+            let kept = kept.map(|index| IndexDefinition::clone(index)).collect();
+            definition.edit.put_table(reshaped(&table, schema, kept)?);
         }
-        Ok(())
     }
+    Ok(definition)
+}
 
-    /// The rows that `select` gives of the table `name`, as it is in the definition's state.
-    pub(super) async fn rows_of(
-        &self,
-        definition: &Definition,
-        name: &str,
-        select: &str,
-        rest: &str,
-    ) -> Result<BoxStream<'static, Result<arrow::array::RecordBatch>>> {
-        let state = Arc::new(CatalogState::clone(&definition.edit.next));
-        let query = parse_query(format!("{select} FROM {} {rest}", in_quotes(name)))?;
-        let parameters = Parameters::default();
-        let view = ReadView { state, target: None, reads: None };
-        let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
-        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
-        let rows = stream::try_unfold(running, |mut running| async move {
-            Ok(running.next().await?.map(|batch| (batch, running)))
-        });
-        Ok(rows.boxed())
+async fn add_column(
+    session: &Session,
+    mut definition: Definition,
+    table: TableState,
+    (column, sequence): (Column, Option<GivenSequence>),
+    keys: Vec<Key>,
+) -> Result<Definition> {
+    let mut schema = TableSchema::clone(&table.schema);
+    let version = schema.version.saturating_add(1);
+    let exhausted = || Error::from(StorageError::Exhausted { what: "columns of a table" });
+    let id = version.checked_mul(1 << VERSION_SHIFT).ok_or_else(exhausted)?;
+    let names = [column.name.clone()];
+    let mut column = Column { id, ..column };
+    sequences::check_sequence(&definition.edit.next, &column)?;
+    if let Some(given) = &sequence {
+        let of = (schema.name.as_str(), schema.table_id);
+        let made = sequences::of_column(&mut definition.edit, of, &mut column, given)?;
+        let on_commit = session.defined().on_commit(schema.table_id);
+        definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
     }
+    let is_written = table.heap_segments().next().is_some();
+    let value = match is_volatile(&column) || !is_written {
+        true => None,
+        false => Some(default_now(session, &definition, &column)?),
+    };
+    // What rows have becomes part of the table's description, if it is small; else of each row.
+    column.absent = value.as_ref().and_then(|value| AbsentValue::of(value));
+    let is_small = column.absent.as_ref().is_none_or(|v| v.bytes().len() <= ABSENT_BYTES_MAX);
+    let is_rewritten = is_written && !(value.is_some() && is_small);
+    let lacks_value = value.is_some_and(|value| value.null_count() > 0);
+    if column.not_null && lacks_value && table.row_count() > 0 {
+        return Err(contains_null(&schema.name, &column.name));
+    }
+    schema.columns.push(column);
+    if is_rewritten {
+        without_absent(&mut schema);
+    }
+    let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+    let mut changed = reshaped(&table, schema, indexes)?;
+    if sequence.is_some_and(|given| given.is_always) {
+        Arc::make_mut(&mut changed.rules).always.push(id);
+    }
+    if is_rewritten {
+        let values = table.schema.columns.iter().map(|known| in_quotes(&known.name));
+        let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
+        definition = rewrite(session, definition, &table, changed, &query).await?;
+    } else {
+        definition.edit.put_table(changed);
+    }
+    for key in keys {
+        let table = definition.edit.next.find_writable_table(&table.schema.name)?;
+        let table = TableState::clone(table);
+        definition = Box::pin(add_key(session, definition, table, key, &names)).await?;
+    }
+    Ok(definition)
+}
 
-    /// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives
-    /// nothing. No page of `changed` lacks a column, so none of these has a value for such pages.
-    async fn rewrite(
-        &self,
-        mut definition: Definition,
-        table: &TableState,
-        changed: TableState,
-        select: &str,
-    ) -> Result<Definition> {
-        let rows = self.rows_of(&definition, &table.schema.name, select, "").await?;
-        let schema = Arc::clone(&changed.schema);
-        let moment = self.moment_on(Arc::new(CatalogState::clone(&definition.edit.next)));
-        definition.edit.put_table(emptied(&changed));
-        let fitted = Arc::clone(&schema);
-        let rows = rows.map(move |batch| {
-            let batch = batch?;
-            Conform::by_name(&fitted, &batch.schema(), moment.clone())?.rows(&batch)
-        });
-        let checks = Arc::clone(self.database.queries());
-        let (definition, _) = definition
-            .load(checks, &self.shared_settings(), &schema, (Vec::new(), rows.boxed()))
-            .await?;
-        Ok(definition)
+/// The value of a column's default now.
+fn default_now(session: &Session, definition: &Definition, column: &Column) -> Result<ArrayRef> {
+    let state = Arc::new(CatalogState::clone(&definition.edit.next));
+    default_array(column, 1, &session.moment_on(state))
+}
+
+async fn add_key(
+    session: &Session,
+    mut definition: Definition,
+    table: TableState,
+    key: Key,
+    columns: &[String],
+) -> Result<Definition> {
+    let mut schema = TableSchema::clone(&table.schema);
+    let mut ids = Vec::with_capacity(columns.len());
+    for column in columns {
+        let id = find_column(&schema, column)?.id;
+        if ids.contains(&id) {
+            let message = format!("column \"{column}\" appears twice in a constraint");
+            return Err(invalid(message, Fault::DuplicateColumn));
+        }
+        ids.push(id);
     }
+    if key.is_primary {
+        if !schema.primary_key.is_empty() {
+            let message =
+                format!("multiple primary keys for table \"{}\" are not allowed", schema.name);
+            return Err(invalid(message, Fault::TableDefinition));
+        }
+        for column in columns {
+            check_not_null(session, &definition, &table, column).await?;
+            change_column(&mut schema, column)?.not_null = true;
+        }
+        schema.primary_key.clone_from(&ids);
+    }
+    let state = &definition.edit.next;
+    let name = match key.name {
+        Some(name) if state.is_name_taken(&name) => {
+            return Err(Error::NameTaken { kind: NameKind::Index, name });
+        }
+        Some(name) if table.rules.is_name_taken(&name) => {
+            return Err(Error::NameTaken { kind: NameKind::Constraint, name });
+        }
+        Some(name) => name,
+        None => {
+            let names: Vec<&str> = match key.is_primary {
+                true => Vec::new(),
+                false => columns.iter().map(String::as_str).collect(),
+            };
+            let suffix = if key.is_primary { "pkey" } else { "key" };
+            chosen_name(&schema.name, &names, suffix, |name| {
+                state.is_name_taken(name) || table.rules.is_name_taken(name)
+            })
+        }
+    };
+    let last = table.indexes.iter().map(|index| index.id).max().unwrap_or(PRIMARY_KEY);
+    let index = IndexDefinition {
+        id: if key.is_primary { PRIMARY_KEY } else { last + 1 },
+        name,
+        columns: ids.into_iter().map(IndexColumn::ascending).collect(),
+        unique: true,
+        constraint: true,
+    };
+    let indexes = table.indexes.iter().map(|index| IndexDefinition::clone(index)).collect();
+    let changed = reshaped(&table, schema, indexes)?;
+    let settings = session.shared_settings();
+    let edit = &mut definition.edit;
+    let built = build_index_within(edit, &settings, &changed, index).await?;
+    definition.edit.put_table(built);
+    Ok(definition)
+}
+
+/// Refuses a table with a NULL in `column`.
+async fn check_not_null(
+    session: &Session,
+    definition: &Definition,
+    table: &TableState,
+    column: &str,
+) -> Result<()> {
+    let (name, quoted) = (&table.schema.name, in_quotes(column));
+    let text = format!("SELECT {quoted}");
+    let filter = format!("WHERE {quoted} IS NULL LIMIT 1");
+    let mut found = rows_of(session, definition, name, &text, &filter).await?;
+    while let Some(batch) = found.next().await {
+        if batch?.num_rows() > 0 {
+            return Err(contains_null(name, column));
+        }
+    }
+    Ok(())
+}
+
+/// The rows that `select` gives of the table `name`, as it is in the definition's state.
+pub(super) async fn rows_of(
+    session: &Session,
+    definition: &Definition,
+    name: &str,
+    select: &str,
+    rest: &str,
+) -> Result<BoxStream<'static, Result<arrow::array::RecordBatch>>> {
+    let state = Arc::new(CatalogState::clone(&definition.edit.next));
+    let query = parse_query(format!("{select} FROM {} {rest}", in_quotes(name)))?;
+    let parameters = Parameters::default();
+    let view = ReadView { state, target: None, reads: None };
+    let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
+    let running = Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
+    let rows = stream::try_unfold(running, |mut running| async move {
+        Ok(running.next().await?.map(|batch| (batch, running)))
+    });
+    Ok(rows.boxed())
+}
+
+/// `definition` with `changed`, which has what `select` gives of the rows of `table`, and defaults where it gives
+/// nothing. No page of `changed` lacks a column, so none of these has a value for such pages.
+async fn rewrite(
+    session: &Session,
+    mut definition: Definition,
+    table: &TableState,
+    changed: TableState,
+    select: &str,
+) -> Result<Definition> {
+    let rows = rows_of(session, &definition, &table.schema.name, select, "").await?;
+    let schema = Arc::clone(&changed.schema);
+    let moment = session.moment_on(Arc::new(CatalogState::clone(&definition.edit.next)));
+    definition.edit.put_table(emptied(&changed));
+    let fitted = Arc::clone(&schema);
+    let rows = rows.map(move |batch| {
+        let batch = batch?;
+        Conform::by_name(&fitted, &batch.schema(), moment.clone())?.rows(&batch)
+    });
+    let checks = Arc::clone(session.database.queries());
+    let (definition, _) = definition
+        .load(checks, &session.shared_settings(), &schema, (Vec::new(), rows.boxed()))
+        .await?;
+    Ok(definition)
 }
 
 /// `table` with another schema, of a version of its own, and those of its indexes that `indexes` has, as they are

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use cleave_store::{Column, ColumnType, TableSchema};
 
-use super::Session;
 use super::alter::{change_column, reshaped};
 use super::definitions::Definition;
 use super::indexes::name_taken;
 use super::sequences::{of_column, owned_by};
+use super::{Session, sequences};
 use crate::catalog::index_definition::IndexDefinition;
 use crate::catalog::sequence::Sequence;
 use crate::catalog::{CatalogState, TableState};
@@ -20,92 +20,84 @@ use crate::statement::ddl::GivenSequence;
 use crate::statement::defaults::next_text;
 use crate::statement::sequence::SequenceOptions;
 
-impl Session {
-    /// Makes `column` an identity.
-    pub(super) fn add_identity(
-        &self,
-        definition: &mut Definition,
-        table: &TableState,
-        (column, is_always): (&str, bool),
-        (options, name): (SequenceOptions, Option<String>),
-    ) -> Result<()> {
-        let mut schema = TableSchema::clone(&table.schema);
-        let (of, table_id) = (schema.name.clone(), schema.table_id);
-        let changed = change_column(&mut schema, column)?;
-        let refused =
-            |message: String, fault| Err(Error::Invalid { message, fault, position: None });
-        let called = format!("column \"{column}\" of relation \"{of}\"");
-        if !matches!(
-            changed.column_type,
-            ColumnType::SmallInt | ColumnType::Int | ColumnType::BigInt
-        ) {
-            let message = "identity column type must be smallint, integer, or bigint".to_owned();
-            return refused(message, Fault::Parameter);
-        }
-        if identity(&definition.edit.next, table_id, changed).is_some() {
-            return refused(format!("{called} is already an identity column"), Fault::State);
-        }
-        if changed.default.is_some() {
-            return refused(format!("{called} already has a default value"), Fault::State);
-        }
-        if !changed.not_null {
-            let message =
-                format!("{called} must be declared NOT NULL before identity can be added");
-            return refused(message, Fault::State);
-        }
-        let id = changed.id;
-        let given = GivenSequence { column: id, is_identity: true, is_always, options };
-        let edit = &mut definition.edit;
-        let made = of_column(edit, (&of, table_id), changed, &given)?;
-        if let Some(name) = name {
-            rename(&mut edit.next, (made, changed), name)?;
-        }
-        let on_commit = self.defined().on_commit(table_id);
-        definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
-        put(definition, table, schema, (id, Some(is_always)))
+/// Makes `column` an identity.
+pub(super) fn add_identity(
+    session: &Session,
+    definition: &mut Definition,
+    table: &TableState,
+    (column, is_always): (&str, bool),
+    (options, name): (SequenceOptions, Option<String>),
+) -> Result<()> {
+    let mut schema = TableSchema::clone(&table.schema);
+    let (of, table_id) = (schema.name.clone(), schema.table_id);
+    let changed = change_column(&mut schema, column)?;
+    let refused = |message: String, fault| Err(Error::Invalid { message, fault, position: None });
+    let called = format!("column \"{column}\" of relation \"{of}\"");
+    if !matches!(changed.column_type, ColumnType::SmallInt | ColumnType::Int | ColumnType::BigInt) {
+        let message = "identity column type must be smallint, integer, or bigint".to_owned();
+        return refused(message, Fault::Parameter);
     }
+    if identity(&definition.edit.next, table_id, changed).is_some() {
+        return refused(format!("{called} is already an identity column"), Fault::State);
+    }
+    if changed.default.is_some() {
+        return refused(format!("{called} already has a default value"), Fault::State);
+    }
+    if !changed.not_null {
+        let message = format!("{called} must be declared NOT NULL before identity can be added");
+        return refused(message, Fault::State);
+    }
+    let id = changed.id;
+    let given = GivenSequence { column: id, is_identity: true, is_always, options };
+    let edit = &mut definition.edit;
+    let made = of_column(edit, (&of, table_id), changed, &given)?;
+    if let Some(name) = name {
+        rename(&mut edit.next, (made, changed), name)?;
+    }
+    let on_commit = session.defined().on_commit(table_id);
+    definition.temporary.extend(on_commit.map(|on_commit| (made, on_commit)));
+    put(definition, table, schema, (id, Some(is_always)))
+}
 
-    /// Changes the identity of `column`.
-    pub(super) fn set_identity(
-        &self,
-        definition: &mut Definition,
-        table: &TableState,
-        (column, is_always): (&str, Option<bool>),
-        options: &SequenceOptions,
-    ) -> Result<()> {
-        let mut schema = TableSchema::clone(&table.schema);
-        let (of, table_id) = (schema.name.clone(), schema.table_id);
-        let changed = change_column(&mut schema, column)?;
-        let Some(sequence) = identity(&definition.edit.next, table_id, changed) else {
-            return Err(not_identity(&of, column));
-        };
-        if *options != SequenceOptions::default() {
-            self.change_sequence(definition, &sequence, options, None)?;
-        }
-        let id = changed.id;
-        put(definition, table, schema, (id, is_always))
+/// Changes the identity of `column`.
+pub(super) fn set_identity(
+    session: &Session,
+    definition: &mut Definition,
+    table: &TableState,
+    (column, is_always): (&str, Option<bool>),
+    options: &SequenceOptions,
+) -> Result<()> {
+    let mut schema = TableSchema::clone(&table.schema);
+    let (of, table_id) = (schema.name.clone(), schema.table_id);
+    let changed = change_column(&mut schema, column)?;
+    let Some(sequence) = identity(&definition.edit.next, table_id, changed) else {
+        return Err(not_identity(&of, column));
+    };
+    if *options != SequenceOptions::default() {
+        sequences::change_sequence(session, definition, &sequence, options, None)?;
     }
+    let id = changed.id;
+    put(definition, table, schema, (id, is_always))
+}
 
-    /// Makes `column` one like others.
-    pub(super) fn drop_identity(
-        &self,
-        definition: &mut Definition,
-        table: &TableState,
-        (column, if_exists): (&str, bool),
-    ) -> Result<()> {
-        let mut schema = TableSchema::clone(&table.schema);
-        let (of, table_id) = (schema.name.clone(), schema.table_id);
-        let changed = change_column(&mut schema, column)?;
-        let next = &mut definition.edit.next;
-        match identity(next, table_id, changed) {
-            Some(sequence) => next.sequences.remove(&sequence.name),
-            None if if_exists => return Ok(()),
-            None => return Err(not_identity(&of, column)),
-        };
-        changed.default = None;
-        let id = changed.id;
-        put(definition, table, schema, (id, Some(false)))
-    }
+/// Makes `column` one like others.
+pub(super) fn drop_identity(
+    definition: &mut Definition,
+    table: &TableState,
+    (column, if_exists): (&str, bool),
+) -> Result<()> {
+    let mut schema = TableSchema::clone(&table.schema);
+    let (of, table_id) = (schema.name.clone(), schema.table_id);
+    let changed = change_column(&mut schema, column)?;
+    let next = &mut definition.edit.next;
+    match identity(next, table_id, changed) {
+        Some(sequence) => next.sequences.remove(&sequence.name),
+        None if if_exists => return Ok(()),
+        None => return Err(not_identity(&of, column)),
+    };
+    changed.default = None;
+    let id = changed.id;
+    put(definition, table, schema, (id, Some(false)))
 }
 
 /// The sequence of a column that is an identity.

@@ -10,9 +10,9 @@ use cleave_store::Column;
 use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 
-use super::Session;
 use super::alter::reshaped;
 use super::definitions::Definition;
+use super::{Session, alter};
 use crate::catalog::index_definition::{IndexDefinition, chosen_name};
 use crate::catalog::rules::Check;
 use crate::catalog::{CatalogState, TableState};
@@ -24,65 +24,62 @@ use crate::statement::ddl::rules::mentioned;
 use crate::statement::names::{fold, in_quotes};
 use crate::statement::parse::parse_expression;
 
-impl Session {
-    /// `definition` with one check more on `table`, whose rows do not break it.
-    ///
-    /// # Errors
-    /// [`Error::NameTaken`]; [`Error::Violation`]; those of an expression that is no condition on one row.
-    pub(super) async fn add_check(
-        &self,
-        mut definition: Definition,
-        table: TableState,
-        given: GivenCheck,
-    ) -> Result<Definition> {
-        let schema = Arc::clone(&table.schema);
-        let columns = mentioned(&parse_expression(&given.expression)?, &schema);
-        let name = match given.name {
-            Some(name) if is_taken(&table, &name) => {
-                return Err(Error::NameTaken { kind: NameKind::Constraint, name });
-            }
-            Some(name) => name,
-            None => {
-                let only = match columns.as_slice() {
-                    [only] => schema.column_by_id(*only),
-                    _ => None,
-                };
-                let only: Vec<&str> = only.iter().map(|column| &*column.name).collect();
-                chosen_name(&schema.name, &only, "check", |name| is_taken(&table, name))
-            }
-        };
-        let id = table.rules.next_id();
-        let check = Check { id, name: name.clone(), expression: given.expression, columns };
-        let compiled =
-            compile(self.database.query_runtime(), &schema, std::slice::from_ref(&check));
-        Box::pin(compiled).await.map_err(|error| error.at(given.position))?;
-        let mut changed = with_own_rules(&table)?;
-        let rules = Arc::make_mut(&mut changed.rules);
-        rules.checks.push(check);
-        rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
-        if table.row_count() > 0 {
-            let all = schema.columns.iter().map(|column| in_quotes(&column.name));
-            let select = format!("SELECT {}", all.collect::<Vec<_>>().join(", "));
-            let mut rows = self.rows_of(&definition, &schema.name, &select, "").await?;
-            while let Some(batch) = rows.next().await {
-                let batch = batch?;
-                let batch = Conform::by_name(&schema, &batch.schema(), 0)?.rows(&batch)?;
-                let checked = Box::pin(check_rows(&self.database, &changed, [&batch])).await;
-                checked.map_err(|error| of_rows_there(error, &name))?;
-            }
+/// `definition` with one check more on `table`, whose rows do not break it.
+///
+/// # Errors
+/// [`Error::NameTaken`]; [`Error::Violation`]; those of an expression that is no condition on one row.
+pub(super) async fn add_check(
+    session: &Session,
+    mut definition: Definition,
+    table: TableState,
+    given: GivenCheck,
+) -> Result<Definition> {
+    let schema = Arc::clone(&table.schema);
+    let columns = mentioned(&parse_expression(&given.expression)?, &schema);
+    let name = match given.name {
+        Some(name) if is_taken(&table, &name) => {
+            return Err(Error::NameTaken { kind: NameKind::Constraint, name });
         }
-        definition.edit.put_table(changed);
-        Ok(definition)
+        Some(name) => name,
+        None => {
+            let only = match columns.as_slice() {
+                [only] => schema.column_by_id(*only),
+                _ => None,
+            };
+            let only: Vec<&str> = only.iter().map(|column| &*column.name).collect();
+            chosen_name(&schema.name, &only, "check", |name| is_taken(&table, name))
+        }
+    };
+    let id = table.rules.next_id();
+    let check = Check { id, name: name.clone(), expression: given.expression, columns };
+    let compiled = compile(session.database.query_runtime(), &schema, std::slice::from_ref(&check));
+    Box::pin(compiled).await.map_err(|error| error.at(given.position))?;
+    let mut changed = with_own_rules(&table)?;
+    let rules = Arc::make_mut(&mut changed.rules);
+    rules.checks.push(check);
+    rules.checks.sort_by(|one, other| one.name.cmp(&other.name));
+    if table.row_count() > 0 {
+        let all = schema.columns.iter().map(|column| in_quotes(&column.name));
+        let select = format!("SELECT {}", all.collect::<Vec<_>>().join(", "));
+        let mut rows = alter::rows_of(session, &definition, &schema.name, &select, "").await?;
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            let batch = Conform::by_name(&schema, &batch.schema(), 0)?.rows(&batch)?;
+            let checked = Box::pin(check_rows(&session.database, &changed, [&batch])).await;
+            checked.map_err(|error| of_rows_there(error, &name))?;
+        }
     }
+    definition.edit.put_table(changed);
+    Ok(definition)
+}
 
-    /// Refuses a table whose checks do not suit its columns.
-    ///
-    /// # Errors
-    /// Those of binding them.
-    pub(super) async fn check_rules(&self, table: &TableState) -> Result<()> {
-        let checks = &table.rules.checks;
-        Box::pin(compile(self.database.query_runtime(), &table.schema, checks)).await.map(drop)
-    }
+/// Refuses a table whose checks do not suit its columns.
+///
+/// # Errors
+/// Those of binding them.
+pub(super) async fn check_rules(session: &Session, table: &TableState) -> Result<()> {
+    let checks = &table.rules.checks;
+    Box::pin(compile(session.database.query_runtime(), &table.schema, checks)).await.map(drop)
 }
 
 /// Has the checks of `table` call a column by its other name, and say nothing of what the table was called.

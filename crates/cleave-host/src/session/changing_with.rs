@@ -21,7 +21,7 @@ use arrow::compute::concat_batches;
 
 use super::block::OwnRows;
 use super::prepared::{PreparedStatement, Source};
-use super::{Outcome, Session};
+use super::{Outcome, Session, explain, locked_parts, prepared};
 use crate::catalog::CatalogState;
 use crate::error::{ConflictKind, Error, Result};
 use crate::statement::changing_with::{ChangingWith, Part};
@@ -81,231 +81,230 @@ impl Session {
             _ => Ok(()),
         }
     }
+}
 
-    /// Refuses `what` behind a part that has changed rows, of `table` if it is about that one.
-    pub(super) fn check_unchanged_by_parts(&self, table: Option<u32>, what: &str) -> Result<()> {
-        let Some(parts) = &self.parts else { return Ok(()) };
-        let is_changed = match table {
-            Some(table) => parts.changed.contains(&table),
-            None => !parts.changed.is_empty(),
+/// Refuses `what` behind a part that has changed rows, of `table` if it is about that one.
+pub(super) fn check_unchanged_by_parts(
+    session: &Session,
+    table: Option<u32>,
+    what: &str,
+) -> Result<()> {
+    let Some(parts) = &session.parts else { return Ok(()) };
+    let is_changed = match table {
+        Some(table) => parts.changed.contains(&table),
+        None => !parts.changed.is_empty(),
+    };
+    match is_changed {
+        true => Err(Error::unsupported(format!("{what} behind a part of WITH that changes rows"))),
+        false => Ok(()),
+    }
+}
+
+/// Runs such a statement, whose text is `text`, in its block.
+pub(super) async fn run_changing_with(
+    session: &mut Session,
+    with: &ChangingWith,
+    parameters: &Parameters,
+    text: &str,
+) -> Result<Outcome> {
+    session.check_may_write("WITH that changes rows")?;
+    for part in with.parts.iter().chain([&with.main]) {
+        lock_for_part(session, &part.statement).await?;
+    }
+    loop {
+        let before = session.block.as_ref().map(|block| block.taken());
+        let view = session.view().await?;
+        session.parts = Some(Box::new(parts_of(session, view)));
+        let outcome = Box::pin(run_parts_of(session, with, parameters, text)).await;
+        session.parts = None;
+        let outcome = match outcome {
+            Ok(outcome) => Box::pin(session.ask_now()).await.map(|()| outcome),
+            Err(error) => Err(error),
         };
-        match is_changed {
-            true => {
-                Err(Error::unsupported(format!("{what} behind a part of WITH that changes rows")))
-            }
-            false => Ok(()),
-        }
-    }
-
-    /// Runs such a statement, whose text is `text`, in its block.
-    pub(super) async fn run_changing_with(
-        &mut self,
-        with: &ChangingWith,
-        parameters: &Parameters,
-        text: &str,
-    ) -> Result<Outcome> {
-        self.check_may_write("WITH that changes rows")?;
-        for part in with.parts.iter().chain([&with.main]) {
-            self.lock_for_part(&part.statement).await?;
-        }
-        loop {
-            let before = self.block.as_ref().map(|block| block.taken());
-            let view = self.view().await?;
-            self.parts = Some(Box::new(self.parts_of(view)));
-            let outcome = Box::pin(self.run_parts_of(with, parameters, text)).await;
-            self.parts = None;
-            let outcome = match outcome {
-                Ok(outcome) => Box::pin(self.ask_now()).await.map(|()| outcome),
-                Err(error) => Err(error),
-            };
-            match outcome {
-                Err(Error::Conflict { kind: ConflictKind::Update, .. })
-                    if !self.reads_snapshot() =>
-                {
-                    if let (Some(block), Some(before)) = (&mut self.block, before) {
-                        block.put_back(before);
-                    }
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Those of a statement that reads `view`, before the first of them runs.
-    fn parts_of(&self, view: ReadView) -> Parts {
-        let base = Arc::clone(self.committed(&view));
-        let (ended, changed, own_ended) = Default::default();
-        Parts { view, base, ended, changed, own_ended }
-    }
-
-    async fn lock_for_part(&mut self, statement: &Statement) -> Result<()> {
-        let Some(target) = statement.properties().writes else { return Ok(()) };
-        let locked = self.lock_for_writing(target.table).await;
-        locked.map(drop).map_err(|error| error.at(target.position))
-    }
-
-    async fn run_parts_of(
-        &mut self,
-        with: &ChangingWith,
-        parameters: &Parameters,
-        text: &str,
-    ) -> Result<Outcome> {
-        let mut given = parameters.clone();
-        for number in &with.before {
-            self.run_numbered(with, *number, &mut given).await?;
-        }
-        let outcome = Box::pin(self.run_part(&with.main.statement, &given, text)).await?;
-        for number in &with.after {
-            self.run_numbered(with, *number, &mut given).await?;
-        }
-        Ok(outcome)
-    }
-
-    async fn run_numbered(
-        &mut self,
-        with: &ChangingWith,
-        number: usize,
-        given: &mut Parameters,
-    ) -> Result<()> {
-        let Some(part) = with.parts.get(number) else { return Ok(()) };
-        let outcome = Box::pin(self.run_part(&part.statement, given, "")).await?;
-        if let Outcome::Rows { schema, batches } = outcome {
-            given.rows.put_part(number, concat_batches(&schema, &batches)?);
-        }
-        Ok(())
-    }
-
-    async fn run_part(
-        &mut self,
-        statement: &Statement,
-        given: &Parameters,
-        text: &str,
-    ) -> Result<Outcome> {
-        match statement {
-            Statement::Insert(insert) => Box::pin(self.insert(insert, None, given)).await,
-            Statement::Modify(modify) => Box::pin(self.modify(modify, given)).await,
-            Statement::LockedParts(parts) => {
-                Box::pin(self.run_locked_parts(parts, given, text)).await
-            }
-            Statement::Locking(locking) => {
-                Box::pin(self.run_locking(locking, given, (&|_| None, None))).await
-            }
-            Statement::Query(query) => {
-                self.wait_for_tables(query).await?;
-                let view = self.view().await?;
-                let asked = Asked { query, parameters: given, view: Some(&view) };
-                self.started(asked, text).await?.collect().await
-            }
-            _ => Err(Error::unsupported("such a part of WITH")),
-        }
-    }
-
-    /// What is known of such a statement without values: of its parts one after the other, and the columns of the last
-    /// one.
-    pub(super) async fn describe_changing_with(
-        &self,
-        with: &ChangingWith,
-        source: &Source,
-    ) -> Result<PreparedStatement> {
-        let parts = || with.parts.iter().chain([&with.main]);
-        let count =
-            parts().flat_map(|part| part.parameters.last()).max().map_or(0, |last| last + 1);
-        let mut types = source.declared.clone();
-        types.resize(count.max(types.len()), None);
-        let (mut given, mut tables, mut lists) =
-            (GivenRows::default(), Vec::new(), BTreeSet::new());
-        let mut columns = None;
-        for (number, part) in in_order(with, &[&with.before, &with.after]) {
-            // Those of other parts may have any type here.
-            let known = types.iter().enumerate().map(|(place, known)| {
-                known.or_else(|| (!part.parameters.contains(&place)).then_some(ColumnType::Text))
-            });
-            let declared = known.collect();
-            let source = Source { statement: part.statement.clone(), declared, ..source.clone() };
-            let described = Box::pin(self.describe_over(source, &given)).await?;
-            for place in &part.parameters {
-                if let Some(known) = types.get_mut(*place) {
-                    *known = described.described.parameters.get(*place).copied();
+        match outcome {
+            Err(Error::Conflict { kind: ConflictKind::Update, .. })
+                if !session.reads_snapshot() =>
+            {
+                if let (Some(block), Some(before)) = (&mut session.block, before) {
+                    block.put_back(before);
                 }
             }
-            lists.extend(described.described.lists.iter().copied());
-            columns.clone_from(&described.described.columns);
-            tables.extend(described.tables);
-            if let (Some(number), Some(columns)) = (number, &columns) {
-                given.put_part(number, RecordBatch::new_empty(Arc::clone(columns)));
-            }
+            outcome => return outcome,
         }
-        let types: Vec<ColumnType> =
-            types.into_iter().map(|known| known.unwrap_or(ColumnType::Text)).collect();
-        Ok(PreparedStatement::planned(source.clone(), (types, lists, columns), tables))
     }
+}
 
-    /// EXPLAIN of such a statement, which changes nothing: each part in the order in which they run, over no rows of
-    /// the others.
-    pub(super) async fn explain_changing_with(
-        &mut self,
-        with: &ChangingWith,
-        parameters: &Parameters,
-        format: ExplainFormat,
-    ) -> Result<Outcome> {
-        if format != ExplainFormat::Text {
-            return Err(Error::unsupported("EXPLAIN (FORMAT) of WITH that changes rows"));
-        }
-        let view = self.view().await?;
-        self.parts = Some(Box::new(self.parts_of(view.clone())));
-        let outcome = Box::pin(self.explain_parts(with, parameters, &view, format)).await;
-        self.parts = None;
-        outcome
+/// Those of a statement that reads `view`, before the first of them runs.
+fn parts_of(session: &Session, view: ReadView) -> Parts {
+    let base = Arc::clone(session.committed(&view));
+    let (ended, changed, own_ended) = Default::default();
+    Parts { view, base, ended, changed, own_ended }
+}
+
+async fn lock_for_part(session: &mut Session, statement: &Statement) -> Result<()> {
+    let Some(target) = statement.properties().writes else { return Ok(()) };
+    let locked = session.lock_for_writing(target.table).await;
+    locked.map(drop).map_err(|error| error.at(target.position))
+}
+
+async fn run_parts_of(
+    session: &mut Session,
+    with: &ChangingWith,
+    parameters: &Parameters,
+    text: &str,
+) -> Result<Outcome> {
+    let mut given = parameters.clone();
+    for number in &with.before {
+        run_numbered(session, with, *number, &mut given).await?;
     }
+    let outcome = Box::pin(run_part(session, &with.main.statement, &given, text)).await?;
+    for number in &with.after {
+        run_numbered(session, with, *number, &mut given).await?;
+    }
+    Ok(outcome)
+}
 
-    async fn explain_parts(
-        &self,
-        with: &ChangingWith,
-        parameters: &Parameters,
-        view: &ReadView,
-        format: ExplainFormat,
-    ) -> Result<Outcome> {
-        let types: Vec<_> =
-            parameters.values().iter().map(|value| Some(value.column_type())).collect();
-        let mut given = parameters.clone();
-        let mut order = in_order(with, &[&with.before]);
-        order.extend(
-            with.after.iter().filter_map(|number| Some((Some(*number), with.parts.get(*number)?))),
-        );
-        let (mut all, mut shown) = (Vec::new(), None);
-        for (number, part) in order {
-            let what = match number {
-                Some(number) => format!("Part {} of WITH", number + 1),
-                None => "Statement".to_owned(),
-            };
-            let (schema, heading) = select::explain_look_up(what, None, format)?;
-            all.extend(heading);
-            shown = Some(schema);
-            let statement = match &part.statement {
-                Statement::LockedParts(parts) => (*parts.plain).clone(),
-                other => other.clone(),
-            };
-            let asked = (statement.clone(), &given, view);
-            let explained = self.explain_with(false, format, asked, (None, None, None));
-            if let Outcome::Rows { batches, .. } = Box::pin(explained).await? {
-                all.extend(batches);
-            }
-            let Some(number) = number else { continue };
-            let source = Source {
-                statement,
-                text: StatementText::of(""),
-                hints: Vec::new(),
-                declared: types.clone(),
-            };
-            let described = Box::pin(self.describe_over(source, &given.rows)).await?;
-            if let Some(columns) = &described.described.columns {
-                given.rows.put_part(number, RecordBatch::new_empty(Arc::clone(columns)));
+async fn run_numbered(
+    session: &mut Session,
+    with: &ChangingWith,
+    number: usize,
+    given: &mut Parameters,
+) -> Result<()> {
+    let Some(part) = with.parts.get(number) else { return Ok(()) };
+    let outcome = Box::pin(run_part(session, &part.statement, given, "")).await?;
+    if let Outcome::Rows { schema, batches } = outcome {
+        given.rows.put_part(number, concat_batches(&schema, &batches)?);
+    }
+    Ok(())
+}
+
+async fn run_part(
+    session: &mut Session,
+    statement: &Statement,
+    given: &Parameters,
+    text: &str,
+) -> Result<Outcome> {
+    match statement {
+        Statement::Insert(insert) => Box::pin(session.insert(insert, None, given)).await,
+        Statement::Modify(modify) => Box::pin(session.modify(modify, given)).await,
+        Statement::LockedParts(parts) => {
+            Box::pin(locked_parts::run_locked_parts(session, parts, given, text)).await
+        }
+        Statement::Locking(locking) => {
+            Box::pin(session.run_locking(locking, given, (&|_| None, None))).await
+        }
+        Statement::Query(query) => {
+            session.wait_for_tables(query).await?;
+            let view = session.view().await?;
+            let asked = Asked { query, parameters: given, view: Some(&view) };
+            session.started(asked, text).await?.collect().await
+        }
+        _ => Err(Error::unsupported("such a part of WITH")),
+    }
+}
+
+/// What is known of such a statement without values: of its parts one after the other, and the columns of the last
+/// one.
+pub(super) async fn describe_changing_with(
+    session: &Session,
+    with: &ChangingWith,
+    source: &Source,
+) -> Result<PreparedStatement> {
+    let parts = || with.parts.iter().chain([&with.main]);
+    let count = parts().flat_map(|part| part.parameters.last()).max().map_or(0, |last| last + 1);
+    let mut types = source.declared.clone();
+    types.resize(count.max(types.len()), None);
+    let (mut given, mut tables, mut lists) = (GivenRows::default(), Vec::new(), BTreeSet::new());
+    let mut columns = None;
+    for (number, part) in in_order(with, &[&with.before, &with.after]) {
+        // Those of other parts may have any type here.
+        let known = types.iter().enumerate().map(|(place, known)| {
+            known.or_else(|| (!part.parameters.contains(&place)).then_some(ColumnType::Text))
+        });
+        let declared = known.collect();
+        let source = Source { statement: part.statement.clone(), declared, ..source.clone() };
+        let described = Box::pin(prepared::describe_over(session, source, &given)).await?;
+        for place in &part.parameters {
+            if let Some(known) = types.get_mut(*place) {
+                *known = described.described.parameters.get(*place).copied();
             }
         }
-        match shown {
-            Some(schema) => Ok(Outcome::Rows { schema, batches: all }),
-            None => Err(Error::unsupported("EXPLAIN of this statement")),
+        lists.extend(described.described.lists.iter().copied());
+        columns.clone_from(&described.described.columns);
+        tables.extend(described.tables);
+        if let (Some(number), Some(columns)) = (number, &columns) {
+            given.put_part(number, RecordBatch::new_empty(Arc::clone(columns)));
         }
+    }
+    let types: Vec<ColumnType> =
+        types.into_iter().map(|known| known.unwrap_or(ColumnType::Text)).collect();
+    Ok(PreparedStatement::planned(source.clone(), (types, lists, columns), tables))
+}
+
+/// EXPLAIN of such a statement, which changes nothing: each part in the order in which they run, over no rows of
+/// the others.
+pub(super) async fn explain_changing_with(
+    session: &mut Session,
+    with: &ChangingWith,
+    parameters: &Parameters,
+    format: ExplainFormat,
+) -> Result<Outcome> {
+    if format != ExplainFormat::Text {
+        return Err(Error::unsupported("EXPLAIN (FORMAT) of WITH that changes rows"));
+    }
+    let view = session.view().await?;
+    session.parts = Some(Box::new(parts_of(session, view.clone())));
+    let outcome = Box::pin(explain_parts(session, with, parameters, &view, format)).await;
+    session.parts = None;
+    outcome
+}
+
+async fn explain_parts(
+    session: &Session,
+    with: &ChangingWith,
+    parameters: &Parameters,
+    view: &ReadView,
+    format: ExplainFormat,
+) -> Result<Outcome> {
+    let types: Vec<_> = parameters.values().iter().map(|value| Some(value.column_type())).collect();
+    let mut given = parameters.clone();
+    let mut order = in_order(with, &[&with.before]);
+    order.extend(
+        with.after.iter().filter_map(|number| Some((Some(*number), with.parts.get(*number)?))),
+    );
+    let (mut all, mut shown) = (Vec::new(), None);
+    for (number, part) in order {
+        let what = match number {
+            Some(number) => format!("Part {} of WITH", number + 1),
+            None => "Statement".to_owned(),
+        };
+        let (schema, heading) = select::explain_look_up(what, None, format)?;
+        all.extend(heading);
+        shown = Some(schema);
+        let statement = match &part.statement {
+            Statement::LockedParts(parts) => (*parts.plain).clone(),
+            other => other.clone(),
+        };
+        let asked = (statement.clone(), &given, view);
+        let explained = explain::explain_with(session, false, format, asked, (None, None, None));
+        if let Outcome::Rows { batches, .. } = Box::pin(explained).await? {
+            all.extend(batches);
+        }
+        let Some(number) = number else { continue };
+        let source = Source {
+            statement,
+            text: StatementText::of(""),
+            hints: Vec::new(),
+            declared: types.clone(),
+        };
+        let described = Box::pin(prepared::describe_over(session, source, &given.rows)).await?;
+        if let Some(columns) = &described.described.columns {
+            given.rows.put_part(number, RecordBatch::new_empty(Arc::clone(columns)));
+        }
+    }
+    match shown {
+        Some(schema) => Ok(Outcome::Rows { schema, batches: all }),
+        None => Err(Error::unsupported("EXPLAIN of this statement")),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Outcome, Session};
+use super::Session;
 use crate::catalog::CatalogState;
 use crate::catalog::comments::Comments;
 use crate::catalog::rights::Object;
@@ -14,34 +14,31 @@ use crate::statement::select::pg_catalog;
 /// The name that those lock who comment: none that SQL can write.
 const COMMENTS: &str = "\0comments";
 
-impl Session {
-    /// Runs COMMENT ON.
-    pub(super) async fn comment(&mut self, comment: CommentOn) -> Result<Outcome> {
-        let mut definition = self.begin_definition("COMMENT", &[], &[COMMENTS]).await?;
-        let next = &mut definition.edit.next;
-        let found = pg_catalog::comment_subject(next, &self.settings.client, &comment.subject);
-        let (subject, owned) = found.map_err(|error| error.at(comment.position))?;
-        let role = self.actor();
-        let may = match (owned, &comment.subject) {
-            (Some(id), _) => next.rights.owns(role, Object::Relation(id)),
-            (None, _) => next.rights.is_superuser(role),
+/// Runs COMMENT ON.
+pub(super) async fn run(session: &mut Session, comment: CommentOn) -> Result<()> {
+    let mut definition = session.begin_definition("COMMENT", &[], &[COMMENTS]).await?;
+    let next = &mut definition.edit.next;
+    let found = pg_catalog::comment_subject(next, &session.settings.client, &comment.subject);
+    let (subject, owned) = found.map_err(|error| error.at(comment.position))?;
+    let role = session.actor();
+    let may = match (owned, &comment.subject) {
+        (Some(id), _) => next.rights.owns(role, Object::Relation(id)),
+        (None, _) => next.rights.is_superuser(role),
+    };
+    if !may {
+        let what = match &comment.subject {
+            CommentSubject::Relation(kind, name) => format!("{kind} {name}"),
+            CommentSubject::Column(of, _) | CommentSubject::Constraint(of, _) => {
+                format!("relation {of}")
+            }
+            CommentSubject::Database(name) => format!("database {name}"),
+            CommentSubject::Role(name) => format!("role {name}"),
+            CommentSubject::Schema => "schema public".to_owned(),
         };
-        if !may {
-            let what = match &comment.subject {
-                CommentSubject::Relation(kind, name) => format!("{kind} {name}"),
-                CommentSubject::Column(of, _) | CommentSubject::Constraint(of, _) => {
-                    format!("relation {of}")
-                }
-                CommentSubject::Database(name) => format!("database {name}"),
-                CommentSubject::Role(name) => format!("role {name}"),
-                CommentSubject::Schema => "schema public".to_owned(),
-            };
-            return Err(refused(&format!("must be owner of {what}")));
-        }
-        Arc::make_mut(&mut next.comments).say(subject, comment.text);
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("COMMENT"))
+        return Err(refused(&format!("must be owner of {what}")));
     }
+    Arc::make_mut(&mut next.comments).say(subject, comment.text);
+    session.end_definition(definition).await
 }
 
 /// Forgets what was said of things that are not in `next` any more: their numbers may become those of others.

@@ -24,6 +24,7 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
 use super::{Outcome, Session};
+use crate::catalog::CatalogState;
 use crate::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
     ParquetReader, ParquetWriter, RecordSplitter,
@@ -54,159 +55,155 @@ impl fmt::Debug for ClientStreams {
     }
 }
 
-impl Session {
-    /// Runs COPY.
-    pub(super) async fn copy(&mut self, copy: Copy) -> Result<Outcome> {
-        let count = match copy {
-            Copy::From { table, columns, end, format } => {
-                self.copy_from(&table, &columns, end, format).await?
-            }
-            Copy::To { source, end, format } => self.copy_to(source, end, format).await?,
-        };
-        Ok(Outcome::Done { tag: format!("COPY {count}") })
-    }
+/// Runs COPY.
+pub(super) async fn run(session: &mut Session, copy: Copy) -> Result<Outcome> {
+    let count = match copy {
+        Copy::From { table, columns, end, format } => {
+            copy_from(session, &table, &columns, end, format).await?
+        }
+        Copy::To { source, end, format } => copy_to(session, source, end, format).await?,
+    };
+    Ok(Outcome::Done { tag: format!("COPY {count}") })
+}
 
-    async fn copy_from(
-        &mut self,
-        table: &str,
-        columns: &[String],
-        end: CopyEnd,
-        format: CopyFormat,
-    ) -> Result<u64> {
-        self.check_may_write("COPY FROM")?;
-        let schema = self.lock_for_writing(table).await?;
-        let moment = self.moment();
-        let memory = self.database.input_memory();
-        let batches = match (format, end) {
-            (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
-                let (input, name) = self.open_input(end)?;
-                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
-                self.records(input, &name, input_columns, options)?
-            }
-            (CopyFormat::Binary, end) => {
-                let (input, name) = self.open_input(end)?;
-                let input_columns = InputColumns::new(&schema, columns, moment.later())?;
-                let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
-                produced(move || Ok(reader), BinaryReader::next_batch)
-            }
-            (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
-                let (columns, later) = (columns.to_vec(), moment.later());
-                let schema: Arc<TableSchema> = Arc::clone(&schema);
-                let open = move || ParquetReader::open(&path, &schema, &columns, later, memory);
-                produced(open, ParquetReader::next_batch)
-            }
-            (CopyFormat::Parquet(_), CopyEnd::Client) => {
-                return Err(Error::Unsupported {
-                    what: "COPY FROM STDIN of Parquet".to_owned(),
-                    hint: Some("its index is at its end; copy from a file".to_owned()),
-                    position: None,
-                });
-            }
-        };
-        // Chunks are read side by side; numbers go by the file's order.
-        let (table, columns) = (Arc::clone(&schema), columns.to_vec());
-        let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
-        Box::pin(self.put_rows(&schema, batches)).await
-    }
+async fn copy_from(
+    session: &mut Session,
+    table: &str,
+    columns: &[String],
+    end: CopyEnd,
+    format: CopyFormat,
+) -> Result<u64> {
+    session.check_may_write("COPY FROM")?;
+    let schema = session.lock_for_writing(table).await?;
+    let moment = session.moment();
+    let memory = session.database.input_memory();
+    let batches = match (format, end) {
+        (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
+            let (input, name) = open_input(session.client(), end)?;
+            let input_columns = InputColumns::new(&schema, columns, moment.later())?;
+            records(session, input, &name, input_columns, options)?
+        }
+        (CopyFormat::Binary, end) => {
+            let (input, name) = open_input(session.client(), end)?;
+            let input_columns = InputColumns::new(&schema, columns, moment.later())?;
+            let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
+            produced(move || Ok(reader), BinaryReader::next_batch)
+        }
+        (CopyFormat::Parquet(_), CopyEnd::File(path)) => {
+            let (columns, later) = (columns.to_vec(), moment.later());
+            let schema: Arc<TableSchema> = Arc::clone(&schema);
+            let open = move || ParquetReader::open(&path, &schema, &columns, later, memory);
+            produced(open, ParquetReader::next_batch)
+        }
+        (CopyFormat::Parquet(_), CopyEnd::Client) => {
+            return Err(Error::Unsupported {
+                what: "COPY FROM STDIN of Parquet".to_owned(),
+                hint: Some("its index is at its end; copy from a file".to_owned()),
+                position: None,
+            });
+        }
+    };
+    // Chunks are read side by side; numbers go by the file's order.
+    let (table, columns) = (Arc::clone(&schema), columns.to_vec());
+    let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
+    Box::pin(session.put_rows(&schema, batches)).await
+}
 
-    fn open_input(&mut self, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
-        match end {
-            CopyEnd::File(path) => {
-                let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-                Ok((Box::new(file), path.display().to_string()))
+fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
+    match end {
+        CopyEnd::File(path) => {
+            let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+            Ok((Box::new(file), path.display().to_string()))
+        }
+        CopyEnd::Client => match client.input.take() {
+            Some(input) => Ok((input, "STDIN".to_owned())),
+            None => Err(no_client("COPY FROM STDIN")),
+        },
+    }
+}
+
+/// The rows of a text file, parsed on several threads, in the file's order.
+fn records(
+    session: &Session,
+    input: Box<dyn Read + Send>,
+    name: &str,
+    columns: InputColumns,
+    options: CsvOptions,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let splitter = RecordSplitter::new(input, name, &options, session.database.input_memory());
+    let parser = Arc::new(ChunkParser::new(name, columns, options)?);
+    let chunks = produced(move || Ok(splitter), RecordSplitter::next_chunk);
+    let batches = chunks
+        .map(move |chunk| {
+            let parser = Arc::clone(&parser);
+            async move {
+                let chunk = chunk?;
+                tasks::joined(tasks::blocking(move || parser.parse(&chunk)).await)?
             }
-            CopyEnd::Client => match self.client().input.take() {
-                Some(input) => Ok((input, "STDIN".to_owned())),
-                None => Err(no_client("COPY FROM STDIN")),
-            },
+        })
+        .buffered(engine::host_partitions(session.in_force()));
+    Ok(batches.boxed())
+}
+
+async fn copy_to(
+    session: &mut Session,
+    source: CopySource,
+    end: CopyEnd,
+    format: CopyFormat,
+) -> Result<u64> {
+    let query = match source {
+        CopySource::Query(query) => query,
+        CopySource::Table { name, columns } => table_query(&session.names(), &name, &columns)?,
+    };
+    let view = session.view_to_read().await?;
+    let parameters = &Parameters::default();
+    let asked = Asked { query: &query, parameters, view: Some(&view) };
+    let mut running =
+        Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
+    let (output, name) = open_output(session.client(), end)?;
+    let schema = running.schema();
+    let (give, take) = mpsc::channel(WAITING);
+    let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
+    let sent = send_all(&mut running, give).await;
+    let (output, written) = tasks::joined(writer.await)?;
+    // Also where the query or the writer failed: the next COPY wants it.
+    if let Output::Client(client) = output {
+        session.client().output = Some(client);
+    }
+    sent.and(written)
+}
+
+fn open_output(client: &mut ClientStreams, end: CopyEnd) -> Result<(Output, String)> {
+    match end {
+        CopyEnd::File(path) => {
+            // Rows are their owner's alone.
+            let mut options = File::options();
+            let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+            let file = file.map_err(|error| Error::io("create", &path, error))?;
+            Ok((Output::File(BufWriter::new(file)), path.display().to_string()))
+        }
+        CopyEnd::Client => match client.output.take() {
+            Some(output) => Ok((Output::Client(output), "STDOUT".to_owned())),
+            None => Err(no_client("COPY TO STDOUT")),
+        },
+    }
+}
+
+/// `SELECT columns FROM table`.
+fn table_query(state: &CatalogState, table: &str, columns: &[String]) -> Result<Box<ast::Query>> {
+    let found = state.find_table(table)?;
+    let all = || found.schema.columns.iter().map(|column| column.name.as_str());
+    for column in columns {
+        if found.schema.column(column).is_none() {
+            return Err(Error::unknown_column(table, column, all()));
         }
     }
-
-    /// The rows of a text file, parsed on several threads, in the file's order.
-    fn records(
-        &self,
-        input: Box<dyn Read + Send>,
-        name: &str,
-        columns: InputColumns,
-        options: CsvOptions,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let splitter = RecordSplitter::new(input, name, &options, self.database.input_memory());
-        let parser = Arc::new(ChunkParser::new(name, columns, options)?);
-        let chunks = produced(move || Ok(splitter), RecordSplitter::next_chunk);
-        let batches = chunks
-            .map(move |chunk| {
-                let parser = Arc::clone(&parser);
-                async move {
-                    let chunk = chunk?;
-                    tasks::joined(tasks::blocking(move || parser.parse(&chunk)).await)?
-                }
-            })
-            .buffered(engine::host_partitions(self.in_force()));
-        Ok(batches.boxed())
-    }
-
-    async fn copy_to(
-        &mut self,
-        source: CopySource,
-        end: CopyEnd,
-        format: CopyFormat,
-    ) -> Result<u64> {
-        let query = match source {
-            CopySource::Query(query) => query,
-            CopySource::Table { name, columns } => self.table_query(&name, &columns)?,
-        };
-        let view = self.view_to_read().await?;
-        let parameters = &Parameters::default();
-        let asked = Asked { query: &query, parameters, view: Some(&view) };
-        let mut running =
-            Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
-        let (output, name) = self.open_output(end)?;
-        let schema = running.schema();
-        let (give, take) = mpsc::channel(WAITING);
-        let writer =
-            SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
-        let sent = send_all(&mut running, give).await;
-        let (output, written) = tasks::joined(writer.await)?;
-        // Also where the query or the writer failed: the next COPY wants it.
-        if let Output::Client(client) = output {
-            self.client().output = Some(client);
-        }
-        sent.and(written)
-    }
-
-    fn open_output(&mut self, end: CopyEnd) -> Result<(Output, String)> {
-        match end {
-            CopyEnd::File(path) => {
-                // Rows are their owner's alone.
-                let mut options = File::options();
-                let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
-                let file = file.map_err(|error| Error::io("create", &path, error))?;
-                Ok((Output::File(BufWriter::new(file)), path.display().to_string()))
-            }
-            CopyEnd::Client => match self.client().output.take() {
-                Some(output) => Ok((Output::Client(output), "STDOUT".to_owned())),
-                None => Err(no_client("COPY TO STDOUT")),
-            },
-        }
-    }
-
-    /// `SELECT columns FROM table`.
-    fn table_query(&self, table: &str, columns: &[String]) -> Result<Box<ast::Query>> {
-        let state = self.names();
-        let found = state.find_table(table)?;
-        let all = || found.schema.columns.iter().map(|column| column.name.as_str());
-        for column in columns {
-            if found.schema.column(column).is_none() {
-                return Err(Error::unknown_column(table, column, all()));
-            }
-        }
-        let columns: Vec<&str> = if columns.is_empty() {
-            all().collect()
-        } else {
-            columns.iter().map(String::as_str).collect()
-        };
-        select::table_query(table, &columns, None)
-    }
+    let columns: Vec<&str> = if columns.is_empty() {
+        all().collect()
+    } else {
+        columns.iter().map(String::as_str).collect()
+    };
+    select::table_query(table, &columns, None)
 }
 
 /// Where COPY TO writes.

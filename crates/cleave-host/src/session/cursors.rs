@@ -103,6 +103,37 @@ impl Cursors {
         self.by_name.clear();
     }
 
+    /// Runs FETCH up to its rows, MOVE to its end.
+    pub(super) async fn fetch(&self, fetch: &Fetch) -> Result<Started> {
+        let cursor = self.find(&fetch.name)?;
+        let (schema, rows) = (Arc::clone(&cursor.schema), Arc::clone(&cursor.rows));
+        let mut rows = ResultRows::of_cursor(schema, rows, fetch.row_count);
+        if !fetch.is_move {
+            return Ok(Started::Rows(rows));
+        }
+        let mut passed = 0;
+        while let Some(batch) = Box::pin(rows.next()).await? {
+            passed += batch.num_rows();
+        }
+        Ok(Started::Done { tag: format!("MOVE {passed}") })
+    }
+
+    /// Runs CLOSE; None: of all.
+    pub(super) fn close(&mut self, name: Option<&str>) -> Result<()> {
+        let Some(name) = name else {
+            self.clear();
+            return Ok(());
+        };
+        self.find(name)?;
+        self.by_name.remove(name);
+        Ok(())
+    }
+
+    /// The columns of the cursor `name`.
+    pub(super) fn columns(&self, name: &str) -> Result<SchemaRef> {
+        self.find(name).map(|cursor| Arc::clone(&cursor.schema))
+    }
+
     fn find(&self, name: &str) -> Result<&Cursor> {
         let names = || self.by_name.keys().map(String::as_str);
         self.by_name.get(name).ok_or_else(|| Error::unknown(NameKind::Cursor, name, names()))
@@ -160,36 +191,5 @@ impl Session {
         };
         self.cursors.by_name.insert(name.clone(), cursor);
         Ok(Outcome::done("DECLARE CURSOR"))
-    }
-
-    /// Runs FETCH up to its rows, MOVE to its end.
-    pub(super) async fn fetch(&self, fetch: &Fetch) -> Result<Started> {
-        let cursor = self.cursors.find(&fetch.name)?;
-        let (schema, rows) = (Arc::clone(&cursor.schema), Arc::clone(&cursor.rows));
-        let mut rows = ResultRows::of_cursor(schema, rows, fetch.row_count);
-        if !fetch.is_move {
-            return Ok(Started::Rows(rows));
-        }
-        let mut passed = 0;
-        while let Some(batch) = Box::pin(rows.next()).await? {
-            passed += batch.num_rows();
-        }
-        Ok(Started::Done { tag: format!("MOVE {passed}") })
-    }
-
-    /// Runs CLOSE.
-    pub(super) fn close_cursor(&mut self, name: Option<&str>) -> Result<Outcome> {
-        let Some(name) = name else {
-            self.cursors.clear();
-            return Ok(Outcome::done("CLOSE CURSOR ALL"));
-        };
-        self.cursors.find(name)?;
-        self.cursors.by_name.remove(name);
-        Ok(Outcome::done("CLOSE CURSOR"))
-    }
-
-    /// The columns of the cursor `name`.
-    pub(super) fn columns_of_cursor(&self, name: &str) -> Result<SchemaRef> {
-        self.cursors.find(name).map(|cursor| Arc::clone(&cursor.schema))
     }
 }

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::foreign_key_rules::check_truncate;
-use super::{Outcome, Session};
+use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
 use crate::catalog::{TableState, TabletState};
 use crate::dialect::sql_type;
 use crate::error::{Error, Result};
@@ -21,87 +21,84 @@ use crate::statement::placement::placement;
 use crate::statement::select::{self, Asked};
 use crate::statement::{CreateTable, Parameters};
 
-impl Session {
-    /// Runs a statement that defines something anew.
-    pub(super) async fn define(&mut self, define: Define) -> Result<Outcome> {
-        match define {
-            Define::Truncate(truncate) => self.truncate(&truncate).await,
-            Define::CreateTableAs(create) => Box::pin(self.create_table_as(*create)).await,
-            Define::CreateView(create) => self.create_view(*create).await,
-            Define::DropView { if_exists, names, cascade } => {
-                self.drop_views(if_exists, &names, cascade).await
-            }
-            Define::AlterTable(alter) => Box::pin(self.alter_table(alter)).await,
-            Define::RenameIndex { from, to } => self.rename_index(&from, &to).await,
+/// Runs a statement that defines something anew.
+pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {
+    match define {
+        Define::Truncate(tables) => truncate(session, &tables).await,
+        Define::CreateTableAs(create) => Box::pin(create_table_as(session, *create)).await,
+        Define::CreateView(create) => views::create_view(session, *create).await,
+        Define::DropView { if_exists, names, cascade } => {
+            views::drop_views(session, if_exists, &names, cascade).await
+        }
+        Define::AlterTable(alter) => Box::pin(alter::alter_table(session, alter)).await,
+        Define::RenameIndex { from, to } => alter::rename_index(session, &from, &to).await,
+    }
+}
+
+async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result<Outcome> {
+    session.wait_for_tables(&create.query).await?;
+    let view = session.view().await?;
+    let parameters = Parameters::default();
+    let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };
+    let running = Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
+    let schema = TableSchema {
+        table_id: 0,
+        version: 1,
+        name: create.table,
+        columns: columns_of(&running.schema())?,
+        primary_key: Vec::new(),
+    };
+    schema.validate()?;
+    let create = CreateTable {
+        if_not_exists: create.if_not_exists,
+        placement: placement(&create.options, &schema)?,
+        schema,
+        primary_key_name: None,
+        unique: Vec::new(),
+        checks: Vec::new(),
+        sequences: Vec::new(),
+        foreign_keys: Vec::new(),
+        temporary: create.temporary,
+    };
+    let Some((definition, schema)) = indexes::new_table(session, create).await? else {
+        return Ok(Outcome::done("CREATE TABLE AS"));
+    };
+    let (fitted, now_us) = (Arc::clone(&schema), session.moment().now_us);
+    let rows = stream::try_unfold(running, move |mut running| {
+        let fitted = Arc::clone(&fitted);
+        async move {
+            let Some(batch) = running.next().await? else { return Ok(None) };
+            let rows = Conform::by_name(&fitted, &batch.schema(), now_us)?.rows(&batch)?;
+            Ok(Some((rows, running)))
+        }
+    });
+    let settings = session.shared_settings();
+    let checks = Arc::clone(session.database.queries());
+    let loaded = definition.load(checks, &settings, &schema, (Vec::new(), rows.boxed())).await?;
+    let (definition, count) = loaded;
+    session.end_definition(definition).await?;
+    Ok(Outcome::done(format!("SELECT {count}")))
+}
+
+async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome> {
+    let tables = match truncate.cascade {
+        true => foreign_key_rules::all_referring(&session.names(), &truncate.tables),
+        false => truncate.tables.clone(),
+    };
+    let mut definition = session.begin_definition("TRUNCATE", &tables, &[]).await?;
+    let next = &definition.edit.next;
+    let ids = tables.iter().filter_map(|name| Some(next.table(name)?.schema.table_id));
+    check_truncate(next, &ids.collect())?;
+    for name in &tables {
+        let emptied = emptied(definition.edit.next.find_writable_table(name)?);
+        let table_id = emptied.schema.table_id;
+        definition.edit.put_table(emptied);
+        if truncate.restart_identity {
+            sequences::restart_sequences_of(session, &mut definition, table_id)?;
         }
     }
-
-    async fn create_table_as(&mut self, create: CreateTableAs) -> Result<Outcome> {
-        self.wait_for_tables(&create.query).await?;
-        let view = self.view().await?;
-        let parameters = Parameters::default();
-        let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };
-        let running = Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
-        let schema = TableSchema {
-            table_id: 0,
-            version: 1,
-            name: create.table,
-            columns: columns_of(&running.schema())?,
-            primary_key: Vec::new(),
-        };
-        schema.validate()?;
-        let create = CreateTable {
-            if_not_exists: create.if_not_exists,
-            placement: placement(&create.options, &schema)?,
-            schema,
-            primary_key_name: None,
-            unique: Vec::new(),
-            checks: Vec::new(),
-            sequences: Vec::new(),
-            foreign_keys: Vec::new(),
-            temporary: create.temporary,
-        };
-        let Some((definition, schema)) = self.new_table(create).await? else {
-            return Ok(Outcome::done("CREATE TABLE AS"));
-        };
-        let (fitted, now_us) = (Arc::clone(&schema), self.moment().now_us);
-        let rows = stream::try_unfold(running, move |mut running| {
-            let fitted = Arc::clone(&fitted);
-            async move {
-                let Some(batch) = running.next().await? else { return Ok(None) };
-                let rows = Conform::by_name(&fitted, &batch.schema(), now_us)?.rows(&batch)?;
-                Ok(Some((rows, running)))
-            }
-        });
-        let settings = self.shared_settings();
-        let checks = Arc::clone(self.database.queries());
-        let loaded =
-            definition.load(checks, &settings, &schema, (Vec::new(), rows.boxed())).await?;
-        let (definition, count) = loaded;
-        self.end_definition(definition).await?;
-        Ok(Outcome::done(format!("SELECT {count}")))
-    }
-
-    async fn truncate(&mut self, truncate: &Truncate) -> Result<Outcome> {
-        let tables = match truncate.cascade {
-            true => self.all_referring(&truncate.tables),
-            false => truncate.tables.clone(),
-        };
-        let mut definition = self.begin_definition("TRUNCATE", &tables, &[]).await?;
-        let next = &definition.edit.next;
-        let ids = tables.iter().filter_map(|name| Some(next.table(name)?.schema.table_id));
-        check_truncate(next, &ids.collect())?;
-        for name in &tables {
-            let emptied = emptied(definition.edit.next.find_writable_table(name)?);
-            let table_id = emptied.schema.table_id;
-            definition.edit.put_table(emptied);
-            if truncate.restart_identity {
-                self.restart_sequences_of(&mut definition, table_id)?;
-            }
-        }
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("TRUNCATE TABLE"))
-    }
+    session.end_definition(definition).await?;
+    Ok(Outcome::done("TRUNCATE TABLE"))
 }
 
 /// The columns of a table with the rows of a query.

@@ -5,39 +5,32 @@
 
 use cleave_fragment::Stop;
 
-use super::{Outcome, Session};
+use super::roles::set_session_role;
+use super::{Outcome, Session, set};
 use crate::error::{Error, Fault, Result};
 use crate::statement::parse::{Discard, Scope};
 
-impl Session {
-    /// Runs DISCARD.
-    pub(super) fn discard(&mut self, what: Discard) -> Result<Outcome> {
-        let sequences = &self.settings.client.sequences;
-        match what {
-            Discard::Plans => Ok(Outcome::done("DISCARD PLANS")),
-            Discard::Sequences => {
-                sequences.forget();
-                Ok(Outcome::done("DISCARD SEQUENCES"))
+/// Runs DISCARD, whose command tag is `tag`.
+pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Result<Outcome> {
+    let sequences = &session.settings.client.sequences;
+    match what {
+        Discard::Plans => {}
+        Discard::Sequences => sequences.forget(),
+        Discard::Temporary => session.discard_temporary(),
+        Discard::All => {
+            if !session.is_alone() {
+                let message = format!("{tag} cannot run inside a transaction block");
+                let fault = Fault::ActiveTransaction;
+                return Err(Error::Invalid { message, fault, position: None });
             }
-            Discard::Temporary => {
-                self.discard_temporary();
-                Ok(Outcome::done("DISCARD TEMP"))
-            }
-            Discard::All => {
-                if !self.is_alone() {
-                    let message = "DISCARD ALL cannot run inside a transaction block".to_owned();
-                    let fault = Fault::ActiveTransaction;
-                    return Err(Error::Invalid { message, fault, position: None });
-                }
-                sequences.forget();
-                self.discard_temporary();
-                self.settings.client.advisory.unlock_all(&Stop::default())?;
-                self.set_session_role(None, Scope::Session)?;
-                self.reset_all()?;
-                self.deallocate(None)?;
-                self.cursors.clear();
-                Ok(Outcome::done("DISCARD ALL"))
-            }
+            sequences.forget();
+            session.discard_temporary();
+            session.settings.client.advisory.unlock_all(&Stop::default())?;
+            set_session_role(session, None, Scope::Session)?;
+            set::reset_all(session)?;
+            session.deallocate(None)?;
+            session.cursors.clear();
         }
     }
+    Ok(Outcome::done(tag))
 }

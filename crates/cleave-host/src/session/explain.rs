@@ -9,7 +9,7 @@ use cleave_media::clock::Stopwatch;
 
 use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
-use super::{Outcome, Session, insert};
+use super::{Outcome, Session, changing_with, insert, prepared};
 use crate::catalog::CatalogState;
 use crate::delta::Live;
 use crate::error::{Error, Result};
@@ -69,241 +69,243 @@ pub(super) type LookUps = (
     Option<(Arc<NestedQuery>, Parameters)>,
 );
 
-impl Session {
-    /// Runs EXPLAIN.
-    pub(super) async fn explain(
-        &mut self,
-        analyze: bool,
-        format: ExplainFormat,
-        statement: Statement,
-    ) -> Result<Outcome> {
-        let statement = match statement {
-            Statement::LockedParts(_) if analyze => {
-                return Err(Error::unsupported(
-                    "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
-                ));
-            }
-            Statement::LockedParts(parts) => *parts.plain,
-            other => other,
+/// Runs EXPLAIN.
+pub(super) async fn run(
+    session: &mut Session,
+    analyze: bool,
+    format: ExplainFormat,
+    statement: Statement,
+) -> Result<Outcome> {
+    let statement = match statement {
+        Statement::LockedParts(_) if analyze => {
+            return Err(Error::unsupported(
+                "EXPLAIN ANALYZE of a statement with a locking clause, which would lock rows,",
+            ));
+        }
+        Statement::LockedParts(parts) => *parts.plain,
+        other => other,
+    };
+    if let Statement::ChangingWith(with) = &statement {
+        check_not_run(analyze)?;
+        let none = Parameters::default();
+        return Box::pin(changing_with::explain_changing_with(session, with, &none, format)).await;
+    }
+    if let Statement::Execute(execute) = statement {
+        let prepared = prepared::prepared_now(session, &execute.name).await?;
+        let parameters = prepared::values_of(session, &prepared, &execute).await?;
+        if analyze && let Some(changes) = Changes::of(prepared.statement()) {
+            let by_prepared = Some((&*prepared, &parameters));
+            return Box::pin(explain_run(session, changes, by_prepared, format)).await;
+        }
+        let may_be_looked_up = prepared.range().is_some()
+            || prepared.nested().is_some()
+            || prepared.point_query(&parameters, &session.names()).is_some();
+        let view = match prepared.statement() {
+            Statement::Query(_) if !may_be_looked_up => session.view_to_read().await?,
+            _ => session.view().await?,
         };
+        let point = prepared.point_query(&parameters, &view.state).filter(|_| may_be_looked_up);
+        let statement = prepared.statement().clone();
         if let Statement::ChangingWith(with) = &statement {
             check_not_run(analyze)?;
-            let none = Parameters::default();
-            return Box::pin(self.explain_changing_with(with, &none, format)).await;
+            return Box::pin(changing_with::explain_changing_with(
+                session,
+                with,
+                &parameters,
+                format,
+            ))
+            .await;
         }
-        if let Statement::Execute(execute) = statement {
-            let prepared = self.prepared_now(&execute.name).await?;
-            let parameters = self.values_of(&prepared, &execute).await?;
-            if analyze && let Some(changes) = Changes::of(prepared.statement()) {
-                let by_prepared = Some((&*prepared, &parameters));
-                return Box::pin(self.explain_run(changes, by_prepared, format)).await;
-            }
-            let may_be_looked_up = prepared.range().is_some()
-                || prepared.nested().is_some()
-                || prepared.point_query(&parameters, &self.names()).is_some();
-            let view = match prepared.statement() {
-                Statement::Query(_) if !may_be_looked_up => self.view_to_read().await?,
-                _ => self.view().await?,
-            };
-            let point = prepared.point_query(&parameters, &view.state).filter(|_| may_be_looked_up);
-            let statement = prepared.statement().clone();
-            if let Statement::ChangingWith(with) = &statement {
-                check_not_run(analyze)?;
-                return Box::pin(self.explain_changing_with(with, &parameters, format)).await;
-            }
-            let asked = (statement, &parameters, &view);
-            let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
-            let nested = prepared.nested().map(|nested| (Arc::clone(nested), parameters.clone()));
-            return self.explain_with(analyze, format, asked, (point, range, nested)).await;
-        }
-        if analyze && let Some(changes) = Changes::of(&statement) {
-            return Box::pin(self.explain_run(changes, None, format)).await;
-        }
-        let range = match &statement {
-            Statement::Query(query) => self.range_of(query, false),
-            _ => None,
-        };
-        let nested = match &statement {
-            Statement::Query(query) => self.nested_of(query),
-            _ => None,
-        };
-        let point_in = |state: &CatalogState| match &statement {
-            Statement::Query(query) => PointQuery::detect(query, state),
-            Statement::Locking(locking) => PointQuery::detect(&locking.query, state),
-            _ => None,
-        };
-        let is_planned = range.is_none() && nested.is_none() && point_in(&self.names()).is_none();
-        let (view, point) = match &statement {
-            Statement::Query(_) if is_planned => (self.view_to_read().await?, None),
-            _ => {
-                let view = self.view().await?;
-                let point = point_in(&view.state);
-                (view, point)
-            }
-        };
-        let asked = (statement, &Parameters::default(), &view);
-        self.explain_with(analyze, format, asked, (point, range, nested)).await
+        let asked = (statement, &parameters, &view);
+        let range = prepared.range().map(|range| (Arc::clone(range), parameters.clone()));
+        let nested = prepared.nested().map(|nested| (Arc::clone(nested), parameters.clone()));
+        return explain_with(session, analyze, format, asked, (point, range, nested)).await;
     }
+    if analyze && let Some(changes) = Changes::of(&statement) {
+        return Box::pin(explain_run(session, changes, None, format)).await;
+    }
+    let range = match &statement {
+        Statement::Query(query) => session.range_of(query, false),
+        _ => None,
+    };
+    let nested = match &statement {
+        Statement::Query(query) => session.nested_of(query),
+        _ => None,
+    };
+    let point_in = |state: &CatalogState| match &statement {
+        Statement::Query(query) => PointQuery::detect(query, state),
+        Statement::Locking(locking) => PointQuery::detect(&locking.query, state),
+        _ => None,
+    };
+    let is_planned = range.is_none() && nested.is_none() && point_in(&session.names()).is_none();
+    let (view, point) = match &statement {
+        Statement::Query(_) if is_planned => (session.view_to_read().await?, None),
+        _ => {
+            let view = session.view().await?;
+            let point = point_in(&view.state);
+            (view, point)
+        }
+    };
+    let asked = (statement, &Parameters::default(), &view);
+    explain_with(session, analyze, format, asked, (point, range, nested)).await
+}
 
-    /// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
-    pub(super) async fn explain_with(
-        &self,
-        analyze: bool,
-        format: ExplainFormat,
-        (statement, parameters, view): (Statement, &Parameters, &ReadView),
-        (point, range, nested): LookUps,
-    ) -> Result<Outcome> {
-        let mut target = None;
-        // What changes rows has run by now where it was to.
-        let query = match statement {
-            Statement::Query(query) => query,
-            Statement::Insert(insert) => {
-                let schema = self.insert_target(&insert)?;
-                let written_out = match format {
-                    ExplainFormat::Fragment => None,
-                    _ => insert::explain_insert(&insert, &schema),
-                };
-                if let Some(what) = written_out {
-                    let (schema, batches) = select::explain_look_up(what, None, format)?;
-                    return Ok(Outcome::Rows { schema, batches });
-                }
-                let Some(query) = insert.source else {
-                    let what = "EXPLAIN (FORMAT FRAGMENT) of INSERT ... DEFAULT VALUES";
-                    return Err(Error::unsupported(what));
-                };
-                query
+/// EXPLAIN of a statement with values for its parameters, which is `point` where it can be looked up.
+pub(super) async fn explain_with(
+    session: &Session,
+    analyze: bool,
+    format: ExplainFormat,
+    (statement, parameters, view): (Statement, &Parameters, &ReadView),
+    (point, range, nested): LookUps,
+) -> Result<Outcome> {
+    let mut target = None;
+    // What changes rows has run by now where it was to.
+    let query = match statement {
+        Statement::Query(query) => query,
+        Statement::Insert(insert) => {
+            let schema = session.insert_target(&insert)?;
+            let written_out = match format {
+                ExplainFormat::Fragment => None,
+                _ => insert::explain_insert(&insert, &schema),
+            };
+            if let Some(what) = written_out {
+                let (schema, batches) = select::explain_look_up(what, None, format)?;
+                return Ok(Outcome::Rows { schema, batches });
             }
-            Statement::Modify(modify) => {
-                let table = view.state.find_writable_table(&modify.table);
-                let table = table.map_err(|error| error.at(modify.position))?;
-                let by_keys = match format {
-                    ExplainFormat::Fragment => None,
-                    _ => Box::pin(self.explain_change(&modify, parameters, &view.state)).await?,
-                };
-                if let Some(what) = by_keys {
-                    let (schema, batches) = select::explain_look_up(what, None, format)?;
-                    return Ok(Outcome::Rows { schema, batches });
-                }
-                target = Some(Target { table: modify.table.clone(), tablet: 0 });
-                modify.query_of(&table.schema, self.needed_columns(table, &modify).as_ref())?
-            }
-            Statement::Locking(locking) if analyze => {
-                let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
+            let Some(query) = insert.source else {
+                let what = "EXPLAIN (FORMAT FRAGMENT) of INSERT ... DEFAULT VALUES";
                 return Err(Error::unsupported(what));
-            }
-            Statement::Locking(locking) => locking.query,
-            _ => return Err(Error::unsupported("EXPLAIN of this statement")),
-        };
-        // FRAGMENT asks for what a plan would send.
-        if let Some(point) = point.filter(|_| format != ExplainFormat::Fragment) {
-            let explained =
-                Box::pin(self.explain_look_up(analyze, format, &point, &view.state)).await?;
-            if let Some(explained) = explained {
-                return Ok(explained);
-            }
-        }
-        if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
-            let by = (&*range, &values);
-            let explained = Box::pin(self.explain_range(analyze, &view.state, by)).await?;
-            if let Some((what, measured)) = explained {
-                let (schema, batches) = select::explain_look_up(what, measured, format)?;
-                return Ok(Outcome::Rows { schema, batches });
-            }
-        }
-        if let Some((nested, values)) = nested.filter(|_| format != ExplainFormat::Fragment) {
-            let by = (&*nested, &values);
-            let explained = Box::pin(self.explain_nested(analyze, &view.state, by)).await?;
-            if let Some((what, measured)) = explained {
-                let (schema, batches) = select::explain_look_up(what, measured, format)?;
-                return Ok(Outcome::Rows { schema, batches });
-            }
-        }
-        let view = ReadView { target, ..view.clone() };
-        let asked = Asked { query: &query, parameters, view: Some(&view) };
-        let explained = select::explain(&self.database, self.in_force(), asked, analyze, format);
-        let (schema, batches) = Box::pin(explained).await?;
-        Ok(Outcome::Rows { schema, batches })
-    }
-
-    /// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE it is known which way it goes.
-    async fn explain_look_up(
-        &self,
-        analyze: bool,
-        format: ExplainFormat,
-        point: &PointQuery,
-        state: &Arc<CatalogState>,
-    ) -> Result<Option<Outcome>> {
-        if self.in_force().index_scan == When::Never {
-            return Ok(None);
-        }
-        let mut measured = None;
-        if analyze {
-            let stopwatch = Stopwatch::start();
-            // Own changes are in the state.
-            self.note_look_up(point)?;
-            let sight = Sight::new(Live::settled(Arc::clone(state)), None);
-            let stack = self.in_force().stack;
-            let Some(rows) = point_path::run(&self.database, &sight, point, stack).await? else {
-                return Ok(None);
             };
-            measured = Some((rows.num_rows(), stopwatch.elapsed()));
+            query
         }
-        let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
-        Ok(Some(Outcome::Rows { schema, batches }))
+        Statement::Modify(modify) => {
+            let table = view.state.find_writable_table(&modify.table);
+            let table = table.map_err(|error| error.at(modify.position))?;
+            let by_keys = match format {
+                ExplainFormat::Fragment => None,
+                _ => Box::pin(session.explain_change(&modify, parameters, &view.state)).await?,
+            };
+            if let Some(what) = by_keys {
+                let (schema, batches) = select::explain_look_up(what, None, format)?;
+                return Ok(Outcome::Rows { schema, batches });
+            }
+            target = Some(Target { table: modify.table.clone(), tablet: 0 });
+            modify.query_of(&table.schema, session.needed_columns(table, &modify).as_ref())?
+        }
+        Statement::Locking(locking) if analyze => {
+            let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
+            return Err(Error::unsupported(what));
+        }
+        Statement::Locking(locking) => locking.query,
+        _ => return Err(Error::unsupported("EXPLAIN of this statement")),
+    };
+    // FRAGMENT asks for what a plan would send.
+    if let Some(point) = point.filter(|_| format != ExplainFormat::Fragment) {
+        let explained =
+            Box::pin(explain_look_up(session, analyze, format, &point, &view.state)).await?;
+        if let Some(explained) = explained {
+            return Ok(explained);
+        }
     }
+    if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
+        let by = (&*range, &values);
+        let explained = Box::pin(session.explain_range(analyze, &view.state, by)).await?;
+        if let Some((what, measured)) = explained {
+            let (schema, batches) = select::explain_look_up(what, measured, format)?;
+            return Ok(Outcome::Rows { schema, batches });
+        }
+    }
+    if let Some((nested, values)) = nested.filter(|_| format != ExplainFormat::Fragment) {
+        let by = (&*nested, &values);
+        let explained = Box::pin(session.explain_nested(analyze, &view.state, by)).await?;
+        if let Some((what, measured)) = explained {
+            let (schema, batches) = select::explain_look_up(what, measured, format)?;
+            return Ok(Outcome::Rows { schema, batches });
+        }
+    }
+    let view = ReadView { target, ..view.clone() };
+    let asked = Asked { query: &query, parameters, view: Some(&view) };
+    let explained = select::explain(&session.database, session.in_force(), asked, analyze, format);
+    let (schema, batches) = Box::pin(explained).await?;
+    Ok(Outcome::Rows { schema, batches })
+}
 
-    /// Runs a statement that changes rows, which is prepared or not, and says what it did.
-    async fn explain_run(
-        &mut self,
-        changes: Changes,
-        prepared: Option<(&PreparedStatement, &Parameters)>,
-        format: ExplainFormat,
-    ) -> Result<Outcome> {
-        let none = Parameters::default();
-        let parameters = prepared.map_or(&none, |(_, parameters)| parameters);
-        let state = self.names();
-        let without_plan = match &changes {
-            Changes::Insert(insert) => {
-                let schema = self.insert_target(insert)?;
-                insert::explain_insert(insert, &schema)
-            }
-            Changes::Modify(modify) => {
-                Box::pin(self.explain_change(modify, parameters, &state)).await?
-            }
-        };
-        drop(state);
-        let measuring = Measuring::default();
-        self.measuring = Some(measuring.clone());
-        let stopwatch = Stopwatch::start();
-        let outcome = match (&changes, prepared) {
-            (_, Some((prepared, parameters))) => {
-                Box::pin(self.run_prepared(prepared, parameters)).await?.collect().await
-            }
-            (Changes::Insert(insert), None) => {
-                Box::pin(self.insert(insert, None, parameters)).await
-            }
-            (Changes::Modify(modify), None) => match Box::pin(self.modify_plain(modify)).await? {
-                Some(outcome) => Ok(outcome),
-                None => Box::pin(self.modify(modify, parameters)).await,
-            },
-        };
-        self.measuring = None;
-        let elapsed = stopwatch.elapsed();
-        let count = match outcome? {
-            Outcome::Rows { batches, .. } => batches.iter().map(|batch| batch.num_rows()).sum(),
-            Outcome::Done { tag } => {
-                tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or_default()
-            }
-        };
-        let (schema, batches) = match (measuring.take(), without_plan) {
-            (Some(measured), _) => measured.shown(changes.done(count), format)?,
-            (None, what) => {
-                let what = what.unwrap_or_else(|| changes.done(count));
-                select::explain_look_up(what, Some((count, elapsed)), format)?
-            }
-        };
-        Ok(Outcome::Rows { schema, batches })
+/// EXPLAIN of a query that is looked up; None: it is planned. With ANALYZE it is known which way it goes.
+async fn explain_look_up(
+    session: &Session,
+    analyze: bool,
+    format: ExplainFormat,
+    point: &PointQuery,
+    state: &Arc<CatalogState>,
+) -> Result<Option<Outcome>> {
+    if session.in_force().index_scan == When::Never {
+        return Ok(None);
     }
+    let mut measured = None;
+    if analyze {
+        let stopwatch = Stopwatch::start();
+        // Own changes are in the state.
+        session.note_look_up(point)?;
+        let sight = Sight::new(Live::settled(Arc::clone(state)), None);
+        let stack = session.in_force().stack;
+        let Some(rows) = point_path::run(&session.database, &sight, point, stack).await? else {
+            return Ok(None);
+        };
+        measured = Some((rows.num_rows(), stopwatch.elapsed()));
+    }
+    let (schema, batches) = select::explain_look_up(point.explain(state), measured, format)?;
+    Ok(Some(Outcome::Rows { schema, batches }))
+}
+
+/// Runs a statement that changes rows, which is prepared or not, and says what it did.
+async fn explain_run(
+    session: &mut Session,
+    changes: Changes,
+    prepared: Option<(&PreparedStatement, &Parameters)>,
+    format: ExplainFormat,
+) -> Result<Outcome> {
+    let none = Parameters::default();
+    let parameters = prepared.map_or(&none, |(_, parameters)| parameters);
+    let state = session.names();
+    let without_plan = match &changes {
+        Changes::Insert(insert) => {
+            let schema = session.insert_target(insert)?;
+            insert::explain_insert(insert, &schema)
+        }
+        Changes::Modify(modify) => {
+            Box::pin(session.explain_change(modify, parameters, &state)).await?
+        }
+    };
+    drop(state);
+    let measuring = Measuring::default();
+    session.measuring = Some(measuring.clone());
+    let stopwatch = Stopwatch::start();
+    let outcome = match (&changes, prepared) {
+        (_, Some((prepared, parameters))) => {
+            Box::pin(prepared::run_prepared(session, prepared, parameters)).await?.collect().await
+        }
+        (Changes::Insert(insert), None) => Box::pin(session.insert(insert, None, parameters)).await,
+        (Changes::Modify(modify), None) => match Box::pin(session.modify_plain(modify)).await? {
+            Some(outcome) => Ok(outcome),
+            None => Box::pin(session.modify(modify, parameters)).await,
+        },
+    };
+    session.measuring = None;
+    let elapsed = stopwatch.elapsed();
+    let count = match outcome? {
+        Outcome::Rows { batches, .. } => batches.iter().map(|batch| batch.num_rows()).sum(),
+        Outcome::Done { tag } => {
+            tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or_default()
+        }
+    };
+    let (schema, batches) = match (measuring.take(), without_plan) {
+        (Some(measured), _) => measured.shown(changes.done(count), format)?,
+        (None, what) => {
+            let what = what.unwrap_or_else(|| changes.done(count));
+            select::explain_look_up(what, Some((count, elapsed)), format)?
+        }
+    };
+    Ok(Outcome::Rows { schema, batches })
 }
 
 /// Refuses to run parts of WITH for EXPLAIN ANALYZE, which would show them as one.

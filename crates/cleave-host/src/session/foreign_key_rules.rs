@@ -31,243 +31,239 @@ pub(super) struct Own<'a> {
     pub(super) is_temporary: bool,
 }
 
-impl Session {
-    /// Holds the tables that `keys` of the table `own` refer to, until the transaction ends.
-    pub(super) async fn hold_referenced<'a>(
-        &mut self,
-        own: &str,
-        keys: impl Iterator<Item = &'a GivenForeignKey>,
-    ) -> Result<()> {
-        let names: BTreeSet<&String> = keys.map(|key| &key.target).collect();
-        for name in names.into_iter().filter(|name| *name != own) {
-            let mut locked = None;
-            // Whoever had it locked may have put another one in its place.
-            while let Some(table) = self.names().table(name).map(Arc::clone) {
-                let id = table.schema.table_id;
-                if locked == Some(id) || self.owns(id) {
-                    break;
-                }
-                self.lock_table(&table, LockMode::ShareRowExclusive, false).await?;
-                locked = Some(id);
+/// Holds the tables that `keys` of the table `own` refer to, until the transaction ends.
+pub(super) async fn hold_referenced<'a>(
+    session: &mut Session,
+    own: &str,
+    keys: impl Iterator<Item = &'a GivenForeignKey>,
+) -> Result<()> {
+    let names: BTreeSet<&String> = keys.map(|key| &key.target).collect();
+    for name in names.into_iter().filter(|name| *name != own) {
+        let mut locked = None;
+        // Whoever had it locked may have put another one in its place.
+        while let Some(table) = session.names().table(name).map(Arc::clone) {
+            let id = table.schema.table_id;
+            if locked == Some(id) || session.owns(id) {
+                break;
             }
+            session.lock_table(&table, LockMode::ShareRowExclusive, false).await?;
+            locked = Some(id);
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Holds what ALTER TABLE needs beside its table: tables that a new foreign key refers to. Returns those that are
-    /// to be locked as the table itself is: of keys that may go with it, or that are asked of all rows.
-    pub(super) async fn held_for(&mut self, alter: &AlterTable) -> Result<Vec<String>> {
-        let (mut locked, own) = (Vec::new(), std::slice::from_ref(&alter.table));
-        let mut given = Vec::new();
-        for action in &alter.actions {
-            match action {
-                Action::AddForeignKey(key) => given.push(key),
-                Action::AddColumn { foreign_keys, .. } => given.extend(foreign_keys),
-                Action::DropColumn { cascade: true, .. }
-                | Action::DropConstraint { cascade: true, .. } => {
-                    locked.extend(self.referring(own));
-                }
-                Action::SetType { .. } => {
-                    locked.extend(self.referring(own));
-                    locked.extend(self.referred_by(&alter.table, |_| true));
-                }
-                Action::Validate { name } => {
-                    locked.extend(self.referred_by(&alter.table, |key| key.name == *name));
-                }
-                _ => {}
+/// Holds what ALTER TABLE needs beside its table: tables that a new foreign key refers to. Returns those that are
+/// to be locked as the table itself is: of keys that may go with it, or that are asked of all rows.
+pub(super) async fn held_for(session: &mut Session, alter: &AlterTable) -> Result<Vec<String>> {
+    let (mut locked, own) = (Vec::new(), std::slice::from_ref(&alter.table));
+    let mut given = Vec::new();
+    for action in &alter.actions {
+        match action {
+            Action::AddForeignKey(key) => given.push(key),
+            Action::AddColumn { foreign_keys, .. } => given.extend(foreign_keys),
+            Action::DropColumn { cascade: true, .. }
+            | Action::DropConstraint { cascade: true, .. } => {
+                locked.extend(referring(&session.names(), own));
             }
-        }
-        self.hold_referenced(&alter.table, given.into_iter()).await?;
-        locked.retain(|name| *name != alter.table);
-        Ok(locked)
-    }
-
-    /// Names of the tables that foreign keys of `table` refer to.
-    fn referred_by(&self, table: &str, is_meant: impl Fn(&ForeignKey) -> bool) -> Vec<String> {
-        let state = self.names();
-        let keys = state.table(table).into_iter().flat_map(|table| &table.rules.foreign_keys);
-        let targets =
-            keys.filter(|key| is_meant(key)).filter_map(|key| state.table_by_id(key.target));
-        targets.map(|table| table.schema.name.clone()).collect()
-    }
-
-    /// `rules` of a table with the foreign keys `all` more.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] for one that cannot be; [`Error::NameTaken`].
-    pub(super) fn with_foreign_keys(
-        &self,
-        state: &CatalogState,
-        own: &Own<'_>,
-        mut rules: TableRules,
-        all: &[GivenForeignKey],
-    ) -> Result<TableRules> {
-        for given in all {
-            if given.target != own.schema.name {
-                self.check_may(Privilege::References, &given.target)?;
+            Action::SetType { .. } => {
+                locked.extend(referring(&session.names(), own));
+                locked.extend(referred_by(&session.names(), &alter.table, |_| true));
             }
-            let is_temporary = |id: u32| self.defined().is_temporary(id);
-            let key = foreign_key(state, own, given, is_temporary);
-            let key = key.map_err(|error| error.at(given.position))?;
-            let taken = |name: &str| {
-                rules.is_name_taken(name) || own.indexes.iter().any(|index| index.name == name)
-            };
-            let name = match &given.name {
-                Some(name) if taken(name) => {
-                    return Err(Error::NameTaken {
-                        kind: NameKind::Constraint,
-                        name: name.clone(),
-                    });
-                }
-                Some(name) => name.clone(),
-                None => {
-                    let columns: Vec<&str> = given.columns.iter().map(String::as_str).collect();
-                    // Those that have names keep them.
-                    let is_given =
-                        |name: &str| all.iter().any(|other| other.name.as_deref() == Some(name));
-                    chosen_name(&own.schema.name, &columns, "fkey", |name| {
-                        taken(name) || is_given(name)
-                    })
-                }
-            };
-            rules.foreign_keys.push(ForeignKey { id: rules.next_id(), name, ..key });
+            Action::Validate { name } => {
+                locked.extend(referred_by(&session.names(), &alter.table, |key| key.name == *name));
+            }
+            _ => {}
         }
-        rules.foreign_keys.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(rules)
     }
+    hold_referenced(session, &alter.table, given.into_iter()).await?;
+    locked.retain(|name| *name != alter.table);
+    Ok(locked)
+}
 
-    /// `definition` with one foreign key more on `table`, whose rows do not break it.
-    ///
-    /// # Errors
-    /// As [`Session::with_foreign_keys`]; [`Error::Violation`].
-    pub(super) async fn add_foreign_key(
-        &self,
-        mut definition: Definition,
-        table: TableState,
-        given: GivenForeignKey,
-    ) -> Result<Definition> {
-        let known: BTreeSet<u32> = table.rules.foreign_keys.iter().map(|key| key.id).collect();
-        let table_id = table.schema.table_id;
-        let own = Own {
-            schema: &table.schema,
-            indexes: &table.indexes,
-            is_temporary: self.defined().is_temporary(table_id),
+/// Names of the tables that foreign keys of `table` refer to.
+fn referred_by(
+    state: &CatalogState,
+    table: &str,
+    is_meant: impl Fn(&ForeignKey) -> bool,
+) -> Vec<String> {
+    let keys = state.table(table).into_iter().flat_map(|table| &table.rules.foreign_keys);
+    let targets = keys.filter(|key| is_meant(key)).filter_map(|key| state.table_by_id(key.target));
+    targets.map(|table| table.schema.name.clone()).collect()
+}
+
+/// `rules` of a table with the foreign keys `all` more.
+///
+/// # Errors
+/// [`Error::Invalid`] for one that cannot be; [`Error::NameTaken`].
+pub(super) fn with_foreign_keys(
+    session: &Session,
+    state: &CatalogState,
+    own: &Own<'_>,
+    mut rules: TableRules,
+    all: &[GivenForeignKey],
+) -> Result<TableRules> {
+    for given in all {
+        if given.target != own.schema.name {
+            session.check_may(Privilege::References, &given.target)?;
+        }
+        let is_temporary = |id: u32| session.defined().is_temporary(id);
+        let key = foreign_key(state, own, given, is_temporary);
+        let key = key.map_err(|error| error.at(given.position))?;
+        let taken = |name: &str| {
+            rules.is_name_taken(name) || own.indexes.iter().any(|index| index.name == name)
         };
-        if let Some(name) = given.name.as_ref().filter(|name| is_taken(&table, name)) {
-            return Err(Error::NameTaken { kind: NameKind::Constraint, name: name.clone() });
-        }
-        let (rules, not_valid) = (TableRules::clone(&table.rules), given.not_valid);
-        let rules = self.with_foreign_keys(&definition.edit.next, &own, rules, &[given])?;
-        let mut changed = with_own_rules(&table)?;
-        changed.rules = Arc::new(rules);
+        let name = match &given.name {
+            Some(name) if taken(name) => {
+                return Err(Error::NameTaken { kind: NameKind::Constraint, name: name.clone() });
+            }
+            Some(name) => name.clone(),
+            None => {
+                let columns: Vec<&str> = given.columns.iter().map(String::as_str).collect();
+                // Those that have names keep them.
+                let is_given =
+                    |name: &str| all.iter().any(|other| other.name.as_deref() == Some(name));
+                chosen_name(&own.schema.name, &columns, "fkey", |name| {
+                    taken(name) || is_given(name)
+                })
+            }
+        };
+        rules.foreign_keys.push(ForeignKey { id: rules.next_id(), name, ..key });
+    }
+    rules.foreign_keys.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(rules)
+}
+
+/// `definition` with one foreign key more on `table`, whose rows do not break it.
+///
+/// # Errors
+/// As [`with_foreign_keys`]; [`Error::Violation`].
+pub(super) async fn add_foreign_key(
+    session: &Session,
+    mut definition: Definition,
+    table: TableState,
+    given: GivenForeignKey,
+) -> Result<Definition> {
+    let known: BTreeSet<u32> = table.rules.foreign_keys.iter().map(|key| key.id).collect();
+    let table_id = table.schema.table_id;
+    let own = Own {
+        schema: &table.schema,
+        indexes: &table.indexes,
+        is_temporary: session.defined().is_temporary(table_id),
+    };
+    if let Some(name) = given.name.as_ref().filter(|name| is_taken(&table, name)) {
+        return Err(Error::NameTaken { kind: NameKind::Constraint, name: name.clone() });
+    }
+    let (rules, not_valid) = (TableRules::clone(&table.rules), given.not_valid);
+    let rules = with_foreign_keys(session, &definition.edit.next, &own, rules, &[given])?;
+    let mut changed = with_own_rules(&table)?;
+    changed.rules = Arc::new(rules);
+    definition.edit.put_table(changed);
+    if !not_valid {
+        check_there(session, &definition, table_id, |key| !known.contains(&key.id)).await?;
+    }
+    Ok(definition)
+}
+
+/// `definition` with the foreign key `name` of `table` valid; None: it has none of this name.
+///
+/// # Errors
+/// [`Error::Violation`].
+pub(super) async fn validate(
+    session: &Session,
+    definition: &mut Definition,
+    table: &TableState,
+    name: &str,
+) -> Result<bool> {
+    let Some(key) = table.rules.foreign_keys.iter().find(|key| key.name == name) else {
+        return Ok(false);
+    };
+    if key.not_valid {
+        check_there(session, definition, table.schema.table_id, |known| known.id == key.id).await?;
+        let mut changed = with_own_rules(table)?;
+        let keys = &mut Arc::make_mut(&mut changed.rules).foreign_keys;
+        keys.iter_mut().filter(|key| key.name == name).for_each(|key| key.not_valid = false);
         definition.edit.put_table(changed);
-        if !not_valid {
-            self.check_there(&definition, table_id, |key| !known.contains(&key.id)).await?;
-        }
-        Ok(definition)
     }
+    Ok(true)
+}
 
-    /// `definition` with the foreign key `name` of `table` valid; None: it has none of this name.
-    ///
-    /// # Errors
-    /// [`Error::Violation`].
-    pub(super) async fn validate(
-        &self,
-        definition: &mut Definition,
-        table: &TableState,
-        name: &str,
-    ) -> Result<bool> {
-        let Some(key) = table.rules.foreign_keys.iter().find(|key| key.name == name) else {
-            return Ok(false);
-        };
-        if key.not_valid {
-            self.check_there(definition, table.schema.table_id, |known| known.id == key.id).await?;
-            let mut changed = with_own_rules(table)?;
-            let keys = &mut Arc::make_mut(&mut changed.rules).foreign_keys;
-            keys.iter_mut().filter(|key| key.name == name).for_each(|key| key.not_valid = false);
-            definition.edit.put_table(changed);
+/// Refuses rows of the table `table_id` that break one of those of its foreign keys that `is_asked` says.
+pub(super) async fn check_there(
+    session: &Session,
+    definition: &Definition,
+    table_id: u32,
+    is_asked: impl Fn(&ForeignKey) -> bool,
+) -> Result<()> {
+    let state = Arc::new(CatalogState::clone(&definition.edit.next));
+    let state = session.with_own_changes(&state).await?;
+    let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
+    let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
+    for reference in Reference::all_of(&state, &table)? {
+        if is_asked(&reference.key) {
+            let all = check_all(&session.database, session.in_force(), &view, &reference);
+            Box::pin(all).await?;
         }
-        Ok(true)
     }
+    Ok(())
+}
 
-    /// Refuses rows of the table `table_id` that break one of those of its foreign keys that `is_asked` says.
-    pub(super) async fn check_there(
-        &self,
-        definition: &Definition,
-        table_id: u32,
-        is_asked: impl Fn(&ForeignKey) -> bool,
-    ) -> Result<()> {
-        let state = Arc::new(CatalogState::clone(&definition.edit.next));
-        let state = self.with_own_changes(&state).await?;
-        let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
-        let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
-        for reference in Reference::all_of(&state, &table)? {
-            if is_asked(&reference.key) {
-                let all = check_all(&self.database, self.in_force(), &view, &reference);
-                Box::pin(all).await?;
+/// Asks all foreign keys of the table `table_id`, and those that refer to it, of the rows that are there.
+///
+/// # Errors
+/// [`Error::Violation`]; that of a key whose columns do not go together any more.
+pub(super) async fn check_retyped(
+    session: &Session,
+    definition: &Definition,
+    table_id: u32,
+    column: u32,
+) -> Result<()> {
+    let state = &definition.edit.next;
+    let own = state.table_by_id(table_id).into_iter().flat_map(|table| {
+        table.rules.foreign_keys.iter().map(move |key| (Arc::clone(table), key.clone()))
+    });
+    let to = state.references_to(table_id).map(|(table, key)| (Arc::clone(table), key.clone()));
+    let is_about = |(table, key): &(Arc<TableState>, ForeignKey)| {
+        table.schema.table_id == table_id && key.columns.contains(&column)
+            || key.target == table_id && key.target_columns.contains(&column)
+    };
+    let keys: Vec<_> = own.chain(to).filter(is_about).collect();
+    for (table, key) in keys {
+        let Some(parent) = state.table_by_id(key.target) else { continue };
+        for (own, other) in key.columns.iter().zip(&key.target_columns) {
+            let own = table.schema.column_by_id(*own);
+            if let Some((own, other)) = own.zip(parent.schema.column_by_id(*other)) {
+                check_types(&key.name, own, other)?;
             }
         }
-        Ok(())
+        let valid = |known: &ForeignKey| known.id == key.id && !known.not_valid;
+        check_there(session, definition, table.schema.table_id, valid).await?;
     }
+    Ok(())
+}
 
-    /// Asks all foreign keys of the table `table_id`, and those that refer to it, of the rows that are there.
-    ///
-    /// # Errors
-    /// [`Error::Violation`]; that of a key whose columns do not go together any more.
-    pub(super) async fn check_retyped(
-        &self,
-        definition: &Definition,
-        table_id: u32,
-        column: u32,
-    ) -> Result<()> {
-        let state = &definition.edit.next;
-        let own = state.table_by_id(table_id).into_iter().flat_map(|table| {
-            table.rules.foreign_keys.iter().map(move |key| (Arc::clone(table), key.clone()))
-        });
-        let to = state.references_to(table_id).map(|(table, key)| (Arc::clone(table), key.clone()));
-        let is_about = |(table, key): &(Arc<TableState>, ForeignKey)| {
-            table.schema.table_id == table_id && key.columns.contains(&column)
-                || key.target == table_id && key.target_columns.contains(&column)
-        };
-        let keys: Vec<_> = own.chain(to).filter(is_about).collect();
-        for (table, key) in keys {
-            let Some(parent) = state.table_by_id(key.target) else { continue };
-            for (own, other) in key.columns.iter().zip(&key.target_columns) {
-                let own = table.schema.column_by_id(*own);
-                if let Some((own, other)) = own.zip(parent.schema.column_by_id(*other)) {
-                    check_types(&key.name, own, other)?;
-                }
-            }
-            let valid = |known: &ForeignKey| known.id == key.id && !known.not_valid;
-            self.check_there(definition, table.schema.table_id, valid).await?;
+/// The tables whose foreign keys refer to one of `tables`, and that are none of them: by name.
+pub(super) fn referring(state: &CatalogState, tables: &[String]) -> Vec<String> {
+    let ids: BTreeSet<u32> = tables
+        .iter()
+        .filter_map(|name| state.table(name).map(|table| table.schema.table_id))
+        .collect();
+    let refers = |table: &&Arc<TableState>| {
+        !ids.contains(&table.schema.table_id)
+            && table.rules.foreign_keys.iter().any(|key| ids.contains(&key.target))
+    };
+    state.tables().filter(refers).map(|table| table.schema.name.clone()).collect()
+}
+
+/// The same, and those that refer to these, and so on.
+pub(super) fn all_referring(state: &CatalogState, tables: &[String]) -> Vec<String> {
+    let mut all = tables.to_vec();
+    loop {
+        let more = referring(state, &all);
+        if more.is_empty() {
+            return all;
         }
-        Ok(())
-    }
-
-    /// The tables whose foreign keys refer to one of `tables`, and that are none of them: by name.
-    pub(super) fn referring(&self, tables: &[String]) -> Vec<String> {
-        let state = self.names();
-        let ids: BTreeSet<u32> = tables
-            .iter()
-            .filter_map(|name| state.table(name).map(|table| table.schema.table_id))
-            .collect();
-        let refers = |table: &&Arc<TableState>| {
-            !ids.contains(&table.schema.table_id)
-                && table.rules.foreign_keys.iter().any(|key| ids.contains(&key.target))
-        };
-        state.tables().filter(refers).map(|table| table.schema.name.clone()).collect()
-    }
-
-    /// The same, and those that refer to these, and so on.
-    pub(super) fn all_referring(&self, tables: &[String]) -> Vec<String> {
-        let mut all = tables.to_vec();
-        loop {
-            let more = self.referring(&all);
-            if more.is_empty() {
-                return all;
-            }
-            all.extend(more);
-        }
+        all.extend(more);
     }
 }
 

@@ -6,8 +6,8 @@
 
 use cleave_store::TableSchema;
 
-use super::roles::{invalid, refused};
-use super::{Session, later_privileges};
+use super::later_privileges;
+use super::roles::{Actor, invalid, refused};
 use crate::catalog::CatalogState;
 use crate::catalog::rights::{
     GrantItem, Object, ObjectKind, PUBLIC, Privilege, Privileges, Rights,
@@ -106,7 +106,7 @@ pub(super) fn needs_of(state: &CatalogState, rights: &Rights, id: u32) -> Vec<St
     needs
 }
 
-impl Session {
+impl Actor<'_> {
     /// Runs GRANT and REVOKE of privileges.
     pub(super) fn grant(
         &self,
@@ -197,7 +197,7 @@ impl Session {
             let kind = if is_sequence { NameKind::Sequence } else { NameKind::Table };
             let known = known.ok_or_else(|| Error::unknown(kind, name, state.table_names()))?;
             match known.object {
-                Object::Relation(id) if self.defined().is_temporary(id) => {
+                Object::Relation(id) if self.defined.is_temporary(id) => {
                     Err(Error::unsupported("GRANT on what is temporary"))
                 }
                 _ => Ok(known),
@@ -206,7 +206,7 @@ impl Session {
         let all = |is_sequence: bool| {
             let all = relations(state);
             let of_kind = all.filter(|known| (known.kind == ObjectKind::Sequence) == is_sequence);
-            let is_own = |known: &Known<'_>| !matches!(known.object, Object::Relation(id) if self.defined().is_temporary(id));
+            let is_own = |known: &Known<'_>| !matches!(known.object, Object::Relation(id) if self.defined.is_temporary(id));
             of_kind.filter(is_own).collect()
         };
         match on {
@@ -218,7 +218,7 @@ impl Session {
                 Ok(vec![Known::of_all(Object::Schema, ObjectKind::Schema, "public")])
             }
             GrantedOn::Database(names) => {
-                let own = self.settings.client.database.as_str();
+                let own = self.client.database.as_str();
                 for name in names {
                     if ![own, "cleave"].contains(&name.as_str()) {
                         let message = format!("database \"{name}\" does not exist");
@@ -250,7 +250,7 @@ impl Session {
         }
         if !rights.is_superuser(actor) {
             if !rights.is_member(actor, to) {
-                let name = rights.name_of(to, self.settings.client.first_name());
+                let name = rights.name_of(to, self.client.first_name());
                 return Err(refused(&format!("must be member of role \"{name}\"")));
             }
             if !rights.may(to, Object::Schema, Privilege::Create) {
@@ -258,7 +258,7 @@ impl Session {
             }
         }
         if let Object::Relation(id) = known.object {
-            if self.defined().is_temporary(id) {
+            if self.defined.is_temporary(id) {
                 return Err(Error::unsupported("ALTER ... OWNER TO of what is temporary"));
             }
             let own = state.sequences.values();

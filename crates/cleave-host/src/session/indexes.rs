@@ -10,182 +10,185 @@ use cleave_txn::LockMode;
 
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
-use super::{Outcome, Session, rules, sequences};
+use super::{Outcome, Session, foreign_key_rules, rules, sequences};
 use crate::catalog::division::{Division, TABLET_COUNT_MAX};
 use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
 use crate::catalog::rules::ForeignKey;
 use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
+use crate::database::Database;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::{IndexShape, TabletIndex};
+use crate::settings::Settings;
 use crate::statement::placement::device_list;
 use crate::statement::{CreateIndex, CreateTable};
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::build_index::{build_index, build_index_within};
 
-impl Session {
-    /// Runs CREATE TABLE.
-    pub(super) async fn create_table(&mut self, create: CreateTable) -> Result<Outcome> {
-        if let Some((definition, _)) = self.new_table(create).await? {
-            self.end_definition(definition).await?;
-        }
-        Ok(Outcome::done("CREATE TABLE"))
+/// Runs CREATE TABLE.
+pub(super) async fn create_table(session: &mut Session, create: CreateTable) -> Result<Outcome> {
+    if let Some((definition, _)) = new_table(session, create).await? {
+        session.end_definition(definition).await?;
     }
+    Ok(Outcome::done("CREATE TABLE"))
+}
 
-    /// A definition of a table without rows, and its schema; None: it is there, and that is no error.
-    pub(super) async fn new_table(
-        &mut self,
-        mut create: CreateTable,
-    ) -> Result<Option<(Definition, Arc<TableSchema>)>> {
-        let name = &create.schema.name;
-        let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
-        self.hold_referenced(name, create.foreign_keys.iter()).await?;
-        let mut definition = self.begin_definition("CREATE TABLE", &[], names).await?;
-        let edit = &mut definition.edit;
-        let is_taken = match create.temporary {
-            Some(_) => self.defined().has_temporary(name),
-            None => edit.next.is_name_taken(name),
-        };
-        if is_taken {
-            if create.if_not_exists && edit.next.has_table_named(name) {
-                return Ok(None);
+/// A definition of a table without rows, and its schema; None: it is there, and that is no error.
+pub(super) async fn new_table(
+    session: &mut Session,
+    mut create: CreateTable,
+) -> Result<Option<(Definition, Arc<TableSchema>)>> {
+    let name = &create.schema.name;
+    let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
+    foreign_key_rules::hold_referenced(session, name, create.foreign_keys.iter()).await?;
+    let mut definition = session.begin_definition("CREATE TABLE", &[], names).await?;
+    let edit = &mut definition.edit;
+    let is_taken = match create.temporary {
+        Some(_) => session.defined().has_temporary(name),
+        None => edit.next.is_name_taken(name),
+    };
+    if is_taken {
+        if create.if_not_exists && edit.next.has_table_named(name) {
+            return Ok(None);
+        }
+        return Err(name_taken(&edit.next, name));
+    }
+    let tablets = tablets(&session.database, session.in_force(), &create)?;
+    let division = division(&create, tablets.len());
+    let table_id = edit.table_id()?;
+    sequences::of_columns(edit, &mut create, table_id)?;
+    let indexes = constraint_indexes(&edit.next, &create)?;
+    let rules = rules::defined(&session.database, &create, &indexes).await?;
+    let schema = TableSchema { table_id, ..create.schema };
+    let table = empty_table(schema, indexes, &tablets, division)?;
+    let own = Own {
+        schema: &table.schema,
+        indexes: &table.indexes,
+        is_temporary: create.temporary.is_some(),
+    };
+    let given = &create.foreign_keys;
+    let rules =
+        Arc::new(foreign_key_rules::with_foreign_keys(session, &edit.next, &own, rules, given)?);
+    let schema = Arc::clone(&table.schema);
+    edit.put_table(TableState { rules, ..table });
+    if let Some(on_commit) = create.temporary {
+        let own = sequences::owned_by(&edit.next, table_id).map(|sequence| sequence.id);
+        definition.temporary.extend(own.chain([table_id]).map(|id| (id, on_commit)));
+    }
+    Ok(Some((definition, schema)))
+}
+
+/// The device of each tablet of a table to be created: one after the other, and from the first again.
+fn tablets(
+    database: &Database,
+    settings: &Settings,
+    create: &CreateTable,
+) -> Result<Vec<DeviceId>> {
+    let placement = &create.placement;
+    let names = match placement.devices.as_slice() {
+        [] => device_list(&settings.default_device)?,
+        names => names.to_vec(),
+    };
+    let devices: Vec<DeviceId> =
+        names.iter().map(|name| Ok(database.device_named(name)?.id())).collect::<Result<_>>()?;
+    let one_each = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+    let count = match (placement.tablet_count, settings.default_tablets) {
+        (Some(count), _) => count,
+        (None, 0) => one_each,
+        (None, count) => count,
+    };
+    if count < one_each || count > TABLET_COUNT_MAX {
+        return Err(Error::Invalid {
+            message: format!(
+                "{count} tablets on {one_each} devices ({}): each device gets at least one, and a table has at \
+                 most {TABLET_COUNT_MAX}",
+                names.join(", ")
+            ),
+            fault: Fault::Parameter,
+            position: None,
+        });
+    }
+    Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
+}
+
+/// Runs CREATE INDEX: outside of a block while others write the table.
+pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> Result<Outcome> {
+    let settings = session.shared_settings();
+    let define = |edit: &CatalogEdit, table: &TableState| define(&edit.next, table, &create);
+    let state = session.names();
+    let table = state.find_table(&create.table)?;
+    if session.is_alone() && !session.owns(table.schema.table_id) {
+        session.check_may_write("CREATE INDEX")?;
+        session.lock_table(table, LockMode::ShareUpdateExclusive, false).await?;
+        build_index(&session.database, &settings, &create.table, define).await?;
+        return Ok(Outcome::done("CREATE INDEX"));
+    }
+    let names: Vec<&str> = create.name.as_deref().into_iter().collect();
+    let tables = [create.table.clone()];
+    let mut definition = session.begin_definition("CREATE INDEX", &tables, &names).await?;
+    let table = definition.edit.table(&create.table)?;
+    if let Some(index) = define(&definition.edit, &table)? {
+        let built = build_index_within(&mut definition.edit, &settings, &table, index);
+        let changed = built.await?;
+        definition.edit.put_table(changed);
+        session.end_definition(definition).await?;
+    }
+    Ok(Outcome::done("CREATE INDEX"))
+}
+
+/// Runs DROP INDEX.
+pub(super) async fn drop_indexes(
+    session: &mut Session,
+    if_exists: bool,
+    names: &[String],
+) -> Result<Outcome> {
+    let state = session.names();
+    let mut tables = Vec::new();
+    for name in names {
+        tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
+    }
+    let mut definition = session.begin_definition("DROP INDEX", &tables, &[]).await?;
+    let edit = &mut definition.edit;
+    let mut dropped = false;
+    for name in names {
+        let Some((table, index)) = to_drop(&edit.next, name)? else {
+            if edit.next.has_table_named(name) {
+                return Err(wrong_kind(name, "an index"));
             }
-            return Err(name_taken(&edit.next, name));
-        }
-        let tablets = self.tablets(&create)?;
-        let division = division(&create, tablets.len());
-        let table_id = edit.table_id()?;
-        sequences::of_columns(edit, &mut create, table_id)?;
-        let indexes = constraint_indexes(&edit.next, &create)?;
-        let rules = rules::defined(&self.database, &create, &indexes).await?;
-        let schema = TableSchema { table_id, ..create.schema };
-        let table = empty_table(schema, indexes, &tablets, division)?;
-        let own = Own {
-            schema: &table.schema,
-            indexes: &table.indexes,
-            is_temporary: create.temporary.is_some(),
+            if if_exists {
+                continue;
+            }
+            let names = edit.next.indexes().map(|(_, index)| index.name.as_str());
+            return Err(Error::unknown(NameKind::Index, name, names));
         };
-        let given = &create.foreign_keys;
-        let rules = Arc::new(self.with_foreign_keys(&edit.next, &own, rules, given)?);
-        let schema = Arc::clone(&table.schema);
-        edit.put_table(TableState { rules, ..table });
-        if let Some(on_commit) = create.temporary {
-            let own = sequences::owned_by(&edit.next, table_id).map(|sequence| sequence.id);
-            definition.temporary.extend(own.chain([table_id]).map(|id| (id, on_commit)));
-        }
-        Ok(Some((definition, schema)))
-    }
-
-    /// The device of each tablet of a table to be created: one after the other, and from the first again.
-    fn tablets(&self, create: &CreateTable) -> Result<Vec<DeviceId>> {
-        let placement = &create.placement;
-        let names = match placement.devices.as_slice() {
-            [] => device_list(&self.in_force().default_device)?,
-            names => names.to_vec(),
-        };
-        let devices: Vec<DeviceId> = names
-            .iter()
-            .map(|name| Ok(self.database.device_named(name)?.id()))
-            .collect::<Result<_>>()?;
-        let one_each = u32::try_from(devices.len()).unwrap_or(u32::MAX);
-        let count = match (placement.tablet_count, self.in_force().default_tablets) {
-            (Some(count), _) => count,
-            (None, 0) => one_each,
-            (None, count) => count,
-        };
-        if count < one_each || count > TABLET_COUNT_MAX {
+        if index.constraint {
+            let table = &table.schema.name;
             return Err(Error::Invalid {
                 message: format!(
-                    "{count} tablets on {one_each} devices ({}): each device gets at least one, and a table has at \
-                     most {TABLET_COUNT_MAX}",
-                    names.join(", ")
+                    "cannot drop index \"{name}\" because constraint \"{name}\" on table \
+                     \"{table}\" requires it"
                 ),
-                fault: Fault::Parameter,
+                fault: Fault::Dependent,
                 position: None,
             });
         }
-        Ok(devices.iter().copied().cycle().take(usize::try_from(count).unwrap_or(0)).collect())
+        let gone = BTreeSet::from([table.schema.table_id]);
+        let is_about = |key: &ForeignKey| key.index == index.id;
+        let what = format!("index \"{name}\"");
+        drop_references(&mut edit.next, (&gone, &[]), is_about, (&what, false))?;
+        let mut changed = TableState::clone(&table);
+        changed.indexes.retain(|kept| kept.id != index.id);
+        changed.damaged.retain(|kept| kept.definition.id != index.id);
+        for tablet in &mut changed.tablets {
+            let indexes = &mut Arc::make_mut(tablet).indexes;
+            indexes.retain(|kept| kept.definition().id != index.id);
+        }
+        edit.put_table(changed);
+        dropped = true;
     }
-
-    /// Runs CREATE INDEX: outside of a block while others write the table.
-    pub(super) async fn create_index(&mut self, create: CreateIndex) -> Result<Outcome> {
-        let settings = self.shared_settings();
-        let define = |edit: &CatalogEdit, table: &TableState| define(&edit.next, table, &create);
-        let state = self.names();
-        let table = state.find_table(&create.table)?;
-        if self.is_alone() && !self.owns(table.schema.table_id) {
-            self.check_may_write("CREATE INDEX")?;
-            self.lock_table(table, LockMode::ShareUpdateExclusive, false).await?;
-            build_index(&self.database, &settings, &create.table, define).await?;
-            return Ok(Outcome::done("CREATE INDEX"));
-        }
-        let names: Vec<&str> = create.name.as_deref().into_iter().collect();
-        let tables = [create.table.clone()];
-        let mut definition = self.begin_definition("CREATE INDEX", &tables, &names).await?;
-        let table = definition.edit.table(&create.table)?;
-        if let Some(index) = define(&definition.edit, &table)? {
-            let built = build_index_within(&mut definition.edit, &settings, &table, index);
-            let changed = built.await?;
-            definition.edit.put_table(changed);
-            self.end_definition(definition).await?;
-        }
-        Ok(Outcome::done("CREATE INDEX"))
+    if dropped {
+        session.end_definition(definition).await?;
     }
-
-    /// Runs DROP INDEX.
-    pub(super) async fn drop_indexes(
-        &mut self,
-        if_exists: bool,
-        names: &[String],
-    ) -> Result<Outcome> {
-        let state = self.names();
-        let mut tables = Vec::new();
-        for name in names {
-            tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
-        }
-        let mut definition = self.begin_definition("DROP INDEX", &tables, &[]).await?;
-        let edit = &mut definition.edit;
-        let mut dropped = false;
-        for name in names {
-            let Some((table, index)) = to_drop(&edit.next, name)? else {
-                if edit.next.has_table_named(name) {
-                    return Err(wrong_kind(name, "an index"));
-                }
-                if if_exists {
-                    continue;
-                }
-                let names = edit.next.indexes().map(|(_, index)| index.name.as_str());
-                return Err(Error::unknown(NameKind::Index, name, names));
-            };
-            if index.constraint {
-                let table = &table.schema.name;
-                return Err(Error::Invalid {
-                    message: format!(
-                        "cannot drop index \"{name}\" because constraint \"{name}\" on table \
-                         \"{table}\" requires it"
-                    ),
-                    fault: Fault::Dependent,
-                    position: None,
-                });
-            }
-            let gone = BTreeSet::from([table.schema.table_id]);
-            let is_about = |key: &ForeignKey| key.index == index.id;
-            let what = format!("index \"{name}\"");
-            drop_references(&mut edit.next, (&gone, &[]), is_about, (&what, false))?;
-            let mut changed = TableState::clone(&table);
-            changed.indexes.retain(|kept| kept.id != index.id);
-            changed.damaged.retain(|kept| kept.definition.id != index.id);
-            for tablet in &mut changed.tablets {
-                let indexes = &mut Arc::make_mut(tablet).indexes;
-                indexes.retain(|kept| kept.definition().id != index.id);
-            }
-            edit.put_table(changed);
-            dropped = true;
-        }
-        if dropped {
-            self.end_definition(definition).await?;
-        }
-        Ok(Outcome::done("DROP INDEX"))
-    }
+    Ok(Outcome::done("DROP INDEX"))
 }
 
 /// The index `name`, be it damaged, and its table.

@@ -21,7 +21,7 @@ use futures::stream::{self, BoxStream};
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
-use super::{Outcome, Session, identity};
+use super::{Outcome, Session, identity, returning};
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::statement::assigned::check_inserted;
 use crate::statement::conform::{Conform, converted};
@@ -124,7 +124,7 @@ impl Session {
             let rows = concat_batches(&schema.arrow(), &rows)?;
             let clause = (on_conflict, &insert.target_name());
             let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
-            return self.inserted(insert, (&schema, &rows), returning, with).await;
+            return returning::inserted(self, insert, (&schema, &rows), returning, with).await;
         }
         if returning.is_none() {
             let count = Box::pin(self.put_rows(&schema, rows)).await?;
@@ -134,7 +134,7 @@ impl Session {
         let rows = concat_batches(&schema.arrow(), &rows)?;
         let put = stream::iter([Ok(rows.clone())]).boxed();
         Box::pin(self.put_rows(&schema, put)).await?;
-        self.inserted(insert, (&schema, &rows), returning, with).await
+        returning::inserted(self, insert, (&schema, &rows), returning, with).await
     }
 
     /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of

@@ -7,13 +7,12 @@
 //!
 //! Source: PostgreSQL's manual, "ALTER DEFAULT PRIVILEGES".
 
-use super::Session;
-use super::roles::{invalid, refused};
+use super::roles::{Actor, invalid, refused};
 use crate::catalog::rights::{GrantItem, Later, ObjectKind, Privileges, Rights};
 use crate::error::{Fault, Result, RoleFault};
 use crate::statement::roles::{Grant, GrantedOn, RoleName};
 
-impl Session {
+impl Actor<'_> {
     /// Runs ALTER DEFAULT PRIVILEGES.
     pub(super) fn grant_later(
         &self,
@@ -33,7 +32,7 @@ impl Session {
         };
         for role in roles {
             if !rights.is_superuser(actor) && !rights.is_member(actor, role) {
-                let name = rights.name_of(role, self.settings.client.first_name());
+                let name = rights.name_of(role, self.client.first_name());
                 return Err(refused(&format!("must be member of role \"{name}\"")));
             }
             let of = Later { role, is_sequence, in_schema };

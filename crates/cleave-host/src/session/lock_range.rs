@@ -31,140 +31,141 @@ struct Lockable {
     keys: Vec<LockKey>,
 }
 
-impl Session {
-    /// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a
-    /// plan.
-    pub(super) async fn lock_range(
-        &mut self,
-        locking: &Locking,
-        tables: &[LockedTable],
-        (template, parameters): (&RangeTemplate, &Parameters),
-    ) -> Result<Option<Outcome>> {
-        let [locked] = tables else { return Ok(None) };
-        if !self.takes_ranges() || locked.table != template.table() || !template.stops {
+/// Runs a query with locking clauses, each of whose rows is one of the one table that it locks; None: it needs a
+/// plan.
+pub(super) async fn lock_range(
+    session: &mut Session,
+    locking: &Locking,
+    tables: &[LockedTable],
+    (template, parameters): (&RangeTemplate, &Parameters),
+) -> Result<Option<Outcome>> {
+    let [locked] = tables else { return Ok(None) };
+    if !session.takes_ranges() || locked.table != template.table() || !template.stops {
+        return Ok(None);
+    }
+    let Some(window) = template.window(parameters) else { return Ok(None) };
+    session.check_may_write(&locking.name())?;
+    let skips = locked.wait == WaitPolicy::Skip;
+    let wanted = window.wanted();
+    let mut looked_at = wanted.map(|wanted| wanted.saturating_mul(2).max(LOOKED_AT_MIN));
+    let mark = session.locks().mark();
+    loop {
+        let live = session.live().await?;
+        let Some(ranges) = session.ranges(template, parameters, &live.state)? else {
+            return Ok(None);
+        };
+        let table = Arc::clone(live.state.find_writable_table(&locked.table)?);
+        let (ranged, rows) = {
+            let sight = Sight::new(live, session.own_changes(template.table_id()));
+            let asked = skips.then_some(Window { limit: looked_at, offset: 0 });
+            let asked = session.ranged(&sight, template, (ranges, parameters), asked);
+            let Some(ranged) = asked.await? else { return Ok(None) };
+            let rows = found_rows(&ranged, ranged.rows.num_columns().saturating_sub(1))?;
+            if rows.len() > LOCKED_ROWS_MAX {
+                return Ok(None);
+            }
+            let read = template.read(&session.database, &sight, &table, session.in_force().stack);
+            (ranged, lockable(&table, &read, rows).await?)
+        };
+        let kept = match skips {
+            true => lock_free_ones(session, &table, locked, (&rows, wanted)).await?,
+            false => lock_them(session, &table, locked, &rows).await?,
+        };
+        let Some(kept) = kept else {
+            // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
+            if skips {
+                session.locks().release_to(mark);
+            }
+            continue;
+        };
+        let is_cut = looked_at.is_some_and(|count| rows.len() >= count);
+        if skips && is_cut && wanted.is_some_and(|wanted| kept.len() < wanted) {
+            looked_at = looked_at.map(|count| count.saturating_mul(LOOKED_AT_GROWTH));
+            continue;
+        }
+        let (offset, limit) = match skips {
+            true => (window.offset, window.limit.unwrap_or(usize::MAX)),
+            false => (0, usize::MAX),
+        };
+        let shown: Vec<usize> = (0..ranged.rows.num_columns().saturating_sub(1)).collect();
+        let kept = UInt32Array::from_iter_values(kept.into_iter().skip(offset).take(limit));
+        let rows = take_record_batch(&ranged.rows.project(&shown)?, &kept)?;
+        return Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }));
+    }
+}
+
+/// Locks all `rows`: their keys first, then they, each in order; the numbers of all, or None: one of them has
+/// changed.
+async fn lock_them(
+    session: &mut Session,
+    table: &TableState,
+    locked: &LockedTable,
+    rows: &[Lockable],
+) -> Result<Option<Vec<u32>>> {
+    let keys: BTreeSet<LockKey> = rows.iter().flat_map(|row| row.keys.iter().copied()).collect();
+    let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
+    let of_rows = places.iter().map(|(place, vid)| held::row_key(table, *place, *vid));
+    for key in keys.into_iter().chain(of_rows) {
+        session.lock_one(key, locked).await?;
+    }
+    let is_there = has_rows(session, table, places.into_iter())?;
+    Ok(is_there.then(|| (0..).take(rows.len()).collect()))
+}
+
+/// Locks those of `rows` that are free, in their order, up to as many as are `wanted`; their numbers, or None: one
+/// of them has changed.
+async fn lock_free_ones(
+    session: &mut Session,
+    table: &TableState,
+    locked: &LockedTable,
+    (rows, wanted): (&[Lockable], Option<usize>),
+) -> Result<Option<Vec<u32>>> {
+    let mut kept = Vec::new();
+    for (row, number) in rows.iter().zip(0..) {
+        if wanted.is_some_and(|wanted| kept.len() >= wanted) {
+            break;
+        }
+        let mark = session.locks().mark();
+        let of_row = row.row.map(|(place, vid)| held::row_key(table, place, vid));
+        let mut is_free = true;
+        for key in row.keys.iter().copied().chain(of_row) {
+            is_free = is_free && session.lock_one(key, locked).await?;
+        }
+        if !is_free {
+            session.locks().release_to(mark);
+            continue;
+        }
+        if !has_rows(session, table, row.row.into_iter())? {
             return Ok(None);
         }
-        let Some(window) = template.window(parameters) else { return Ok(None) };
-        self.check_may_write(&locking.name())?;
-        let skips = locked.wait == WaitPolicy::Skip;
-        let wanted = window.wanted();
-        let mut looked_at = wanted.map(|wanted| wanted.saturating_mul(2).max(LOOKED_AT_MIN));
-        let mark = self.locks().mark();
-        loop {
-            let live = self.live().await?;
-            let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
-                return Ok(None);
-            };
-            let table = Arc::clone(live.state.find_writable_table(&locked.table)?);
-            let (ranged, rows) = {
-                let sight = Sight::new(live, self.own_changes(template.table_id()));
-                let asked = skips.then_some(Window { limit: looked_at, offset: 0 });
-                let asked = self.ranged(&sight, template, (ranges, parameters), asked);
-                let Some(ranged) = asked.await? else { return Ok(None) };
-                let rows = found_rows(&ranged, ranged.rows.num_columns().saturating_sub(1))?;
-                if rows.len() > LOCKED_ROWS_MAX {
-                    return Ok(None);
-                }
-                let read = template.read(&self.database, &sight, &table, self.in_force().stack);
-                (ranged, lockable(&table, &read, rows).await?)
-            };
-            let kept = match skips {
-                true => self.lock_free_ones(&table, locked, (&rows, wanted)).await?,
-                false => self.lock_them(&table, locked, &rows).await?,
-            };
-            let Some(kept) = kept else {
-                // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
-                if skips {
-                    self.locks().release_to(mark);
-                }
-                continue;
-            };
-            let is_cut = looked_at.is_some_and(|count| rows.len() >= count);
-            if skips && is_cut && wanted.is_some_and(|wanted| kept.len() < wanted) {
-                looked_at = looked_at.map(|count| count.saturating_mul(LOOKED_AT_GROWTH));
-                continue;
-            }
-            let (offset, limit) = match skips {
-                true => (window.offset, window.limit.unwrap_or(usize::MAX)),
-                false => (0, usize::MAX),
-            };
-            let shown: Vec<usize> = (0..ranged.rows.num_columns().saturating_sub(1)).collect();
-            let kept = UInt32Array::from_iter_values(kept.into_iter().skip(offset).take(limit));
-            let rows = take_record_batch(&ranged.rows.project(&shown)?, &kept)?;
-            return Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }));
-        }
+        kept.push(number);
     }
+    Ok(Some(kept))
+}
 
-    /// Locks all `rows`: their keys first, then they, each in order; the numbers of all, or None: one of them has
-    /// changed.
-    async fn lock_them(
-        &mut self,
-        table: &TableState,
-        locked: &LockedTable,
-        rows: &[Lockable],
-    ) -> Result<Option<Vec<u32>>> {
-        let keys: BTreeSet<LockKey> =
-            rows.iter().flat_map(|row| row.keys.iter().copied()).collect();
-        let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
-        let of_rows = places.iter().map(|(place, vid)| held::row_key(table, *place, *vid));
-        for key in keys.into_iter().chain(of_rows) {
-            self.lock_one(key, locked).await?;
-        }
-        let is_there = self.has_rows(table, places.into_iter())?;
-        Ok(is_there.then(|| (0..).take(rows.len()).collect()))
+/// Whether committed rows of `table` are there still.
+///
+/// # Errors
+/// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
+fn has_rows(
+    session: &Session,
+    table: &TableState,
+    rows: impl Iterator<Item = RowPlace>,
+) -> Result<bool> {
+    if session.owns(table.schema.table_id) {
+        // Nobody else changes it.
+        return Ok(true);
     }
-
-    /// Locks those of `rows` that are free, in their order, up to as many as are `wanted`; their numbers, or None: one
-    /// of them has changed.
-    async fn lock_free_ones(
-        &mut self,
-        table: &TableState,
-        locked: &LockedTable,
-        (rows, wanted): (&[Lockable], Option<usize>),
-    ) -> Result<Option<Vec<u32>>> {
-        let mut kept = Vec::new();
-        for (row, number) in rows.iter().zip(0..) {
-            if wanted.is_some_and(|wanted| kept.len() >= wanted) {
-                break;
-            }
-            let mark = self.locks().mark();
-            let of_row = row.row.map(|(place, vid)| held::row_key(table, place, vid));
-            let mut is_free = true;
-            for key in row.keys.iter().copied().chain(of_row) {
-                is_free = is_free && self.lock_one(key, locked).await?;
-            }
-            if !is_free {
-                self.locks().release_to(mark);
-                continue;
-            }
-            if !self.has_rows(table, row.row.into_iter())? {
-                return Ok(None);
-            }
-            kept.push(number);
-        }
-        Ok(Some(kept))
+    let mut change = TableChange::new(Arc::clone(&table.schema));
+    for (place, vid) in rows {
+        change.ended.entry(place).or_default().insert(vid);
     }
-
-    /// Whether committed rows of `table` are there still.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
-    fn has_rows(&self, table: &TableState, rows: impl Iterator<Item = RowPlace>) -> Result<bool> {
-        if self.owns(table.schema.table_id) {
-            // Nobody else changes it.
-            return Ok(true);
+    match check_ended(&session.database.live(), &change) {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) if session.reads_snapshot() => {
+            Err(Error::concurrent_update())
         }
-        let mut change = TableChange::new(Arc::clone(&table.schema));
-        for (place, vid) in rows {
-            change.ended.entry(place).or_default().insert(vid);
-        }
-        match check_ended(&self.database.live(), &change) {
-            Err(Error::Conflict { kind: ConflictKind::Update, .. }) if self.reads_snapshot() => {
-                Err(Error::concurrent_update())
-            }
-            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(false),
-            checked => checked.map(|()| true),
-        }
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(false),
+        checked => checked.map(|()| true),
     }
 }
 

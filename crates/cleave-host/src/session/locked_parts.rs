@@ -16,90 +16,88 @@ use crate::statement::modify::{Action, Modify};
 use crate::statement::select::Asked;
 use crate::statement::{Parameters, Statement};
 
-impl Session {
-    /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
-    /// the end of its transaction, outside of a block it is one.
-    pub(super) async fn run_locked_parts(
-        &mut self,
-        parts: &LockedParts,
-        parameters: &Parameters,
-        text: &str,
-    ) -> Result<Outcome> {
-        if self.block.is_some() || !self.is_serializable_alone() {
-            return Box::pin(self.run_parts(parts, parameters, text)).await;
-        }
-        self.begin_implicit();
-        let outcome = Box::pin(self.run_parts(parts, parameters, text)).await;
-        match outcome {
-            Ok(outcome) => self.commit().await.map(|_| outcome),
-            Err(error) => {
-                self.rollback();
-                Err(error)
-            }
+/// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
+/// the end of its transaction, outside of a block it is one.
+pub(super) async fn run_locked_parts(
+    session: &mut Session,
+    parts: &LockedParts,
+    parameters: &Parameters,
+    text: &str,
+) -> Result<Outcome> {
+    if session.block.is_some() || !session.is_serializable_alone() {
+        return Box::pin(run_parts(session, parts, parameters, text)).await;
+    }
+    session.begin_implicit();
+    let outcome = Box::pin(run_parts(session, parts, parameters, text)).await;
+    match outcome {
+        Ok(outcome) => session.commit().await.map(|_| outcome),
+        Err(error) => {
+            session.rollback();
+            Err(error)
         }
     }
+}
 
-    async fn run_parts(
-        &mut self,
-        parts: &LockedParts,
-        parameters: &Parameters,
-        text: &str,
-    ) -> Result<Outcome> {
-        let mut given = parameters.clone();
-        for part in &parts.parts {
-            let point: Point<'_> = &|state| PointQuery::detect(&part.query, state);
-            let outcome = match Box::pin(self.run_locking(part, &given, (point, None))).await {
-                Ok(outcome) => outcome,
-                Err(error) => return Err(self.of_another(error, parts).await),
-            };
-            let Outcome::Rows { schema, batches } = outcome else {
-                return Err(Error::unsupported("a subquery without rows"));
-            };
-            given.rows.push(concat_batches(&schema, &batches)?);
-        }
-        match &*parts.statement {
-            Statement::Query(query) => {
-                let mut query = query.clone();
-                put_values(&mut query, &given.rows, false)?;
-                self.wait_for_tables(&query).await?;
-                let view = self.view().await?;
-                let asked = Asked { query: &query, parameters: &given, view: Some(&view) };
-                self.started(asked, text).await?.collect().await
-            }
-            Statement::Insert(insert) => {
-                let mut insert = insert.clone();
-                if let Some(source) = &mut insert.source {
-                    put_values(source, &given.rows, false)?;
-                }
-                self.insert(&insert, None, &given).await
-            }
-            Statement::Modify(modify) => {
-                let mut modify = modify.clone();
-                put_into(&mut modify, &given.rows)?;
-                match Box::pin(self.modify_plain(&modify)).await? {
-                    Some(outcome) => Ok(outcome),
-                    None => Box::pin(self.modify(&modify, &given)).await,
-                }
-            }
-            Statement::Locking(locking) => {
-                let mut locking = locking.clone();
-                put_values(&mut locking.query, &given.rows, false)?;
-                Box::pin(self.run_locking(&locking, &given, (&|_| None, None))).await
-            }
-            _ => Err(Error::unsupported("a locking clause in this statement")),
-        }
+async fn run_parts(
+    session: &mut Session,
+    parts: &LockedParts,
+    parameters: &Parameters,
+    text: &str,
+) -> Result<Outcome> {
+    let mut given = parameters.clone();
+    for part in &parts.parts {
+        let point: Point<'_> = &|state| PointQuery::detect(&part.query, state);
+        let outcome = match Box::pin(session.run_locking(part, &given, (point, None))).await {
+            Ok(outcome) => outcome,
+            Err(error) => return Err(of_another(session, error, parts).await),
+        };
+        let Outcome::Rows { schema, batches } = outcome else {
+            return Err(Error::unsupported("a subquery without rows"));
+        };
+        given.rows.push(concat_batches(&schema, &batches)?);
     }
-
-    /// `error` of a part; what it misses may be a column of the statement around.
-    async fn of_another(&mut self, error: Error, parts: &LockedParts) -> Error {
-        let Error::UnknownName { kind: NameKind::Column, name, .. } = &error else { return error };
-        let Ok(view) = self.view().await else { return error };
-        let tables = parts.tables.iter().filter_map(|table| view.state.table(table));
-        let has_column = tables.into_iter().any(|table| table.schema.column(name).is_some());
-        match has_column {
-            true => Error::unsupported(NAMES_OTHERS),
-            false => error,
+    match &*parts.statement {
+        Statement::Query(query) => {
+            let mut query = query.clone();
+            put_values(&mut query, &given.rows, false)?;
+            session.wait_for_tables(&query).await?;
+            let view = session.view().await?;
+            let asked = Asked { query: &query, parameters: &given, view: Some(&view) };
+            session.started(asked, text).await?.collect().await
         }
+        Statement::Insert(insert) => {
+            let mut insert = insert.clone();
+            if let Some(source) = &mut insert.source {
+                put_values(source, &given.rows, false)?;
+            }
+            session.insert(&insert, None, &given).await
+        }
+        Statement::Modify(modify) => {
+            let mut modify = modify.clone();
+            put_into(&mut modify, &given.rows)?;
+            match Box::pin(session.modify_plain(&modify)).await? {
+                Some(outcome) => Ok(outcome),
+                None => Box::pin(session.modify(&modify, &given)).await,
+            }
+        }
+        Statement::Locking(locking) => {
+            let mut locking = locking.clone();
+            put_values(&mut locking.query, &given.rows, false)?;
+            Box::pin(session.run_locking(&locking, &given, (&|_| None, None))).await
+        }
+        _ => Err(Error::unsupported("a locking clause in this statement")),
+    }
+}
+
+/// `error` of a part; what it misses may be a column of the statement around.
+async fn of_another(session: &mut Session, error: Error, parts: &LockedParts) -> Error {
+    let Error::UnknownName { kind: NameKind::Column, name, .. } = &error else { return error };
+    let Ok(view) = session.view().await else { return error };
+    let tables = parts.tables.iter().filter_map(|table| view.state.table(table));
+    let has_column = tables.into_iter().any(|table| table.schema.column(name).is_some());
+    match has_column {
+        true => Error::unsupported(NAMES_OTHERS),
+        false => error,
     }
 }
 

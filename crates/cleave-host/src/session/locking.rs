@@ -25,7 +25,7 @@ use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
 use super::held::{self, LOCKED_ROWS_MAX};
-use super::{Outcome, Session};
+use super::{Outcome, Session, changing_with, lock_range};
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
 use crate::error::{ConflictKind, Error, Result};
@@ -67,7 +67,7 @@ impl Session {
         (point, range): (Point<'_>, Option<(&RangeTemplate, &Parameters)>),
     ) -> Result<Outcome> {
         self.check_may_write(&locking.name())?;
-        self.check_unchanged_by_parts(None, &locking.name())?;
+        changing_with::check_unchanged_by_parts(self, None, &locking.name())?;
         let window = locking.window(parameters)?;
         let tables = locking.tables(&self.names())?;
         self.table_mark = Some(self.locks().mark());
@@ -78,7 +78,8 @@ impl Session {
             self.lock_table(table, LockMode::RowShare, is_nowait).await?;
         }
         if let Some(range) = range
-            && let Some(outcome) = Box::pin(self.lock_range(locking, &tables, range)).await?
+            && let Some(outcome) =
+                Box::pin(lock_range::lock_range(self, locking, &tables, range)).await?
         {
             return Ok(outcome);
         }

@@ -30,7 +30,9 @@ use super::modify_row::KeyedChange;
 use super::place::check_place;
 use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
-use super::{Outcome, Session, Started, within};
+use super::{
+    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
+};
 use crate::catalog::CatalogState;
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::point_path::{PointQuery, PreparedPoint};
@@ -256,8 +258,8 @@ impl Session {
             });
         }
         let prepare = (parsed.statement, parsed.text, types.to_vec());
-        self.check_path(&prepare.1)?;
-        let outcome = self.prepare_source(name, prepare, parsed.hints).await;
+        search_path::check_path(self, &prepare.1)?;
+        let outcome = prepare_source(self, name, prepare, parsed.hints).await;
         outcome.map_err(|error| error.at(Some(parsed.position)))
     }
 
@@ -266,7 +268,7 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; and, where a table has changed, those of [`Session::prepare`].
     pub async fn describe(&mut self, name: &str) -> Result<Arc<Described>> {
-        Ok(Arc::clone(&self.prepared_now(name).await?.described))
+        Ok(Arc::clone(&prepared_now(self, name).await?.described))
     }
 
     /// Runs the prepared statement `name` with `values`, `$1` first, as text by PostgreSQL's input rules; None: NULL.
@@ -295,11 +297,11 @@ impl Session {
         let known = Arc::clone(self.prepared.find(name)?);
         self.hinted = self.under(&known.source.hints)?;
         self.begin_statement()?;
-        let is_own = self.begin_returning(known.statement());
+        let is_own = returning::begin_returning(self, known.statement());
         let limit_ms = self.in_force().statement_timeout_ms;
-        let started = within(limit_ms, Box::pin(self.start_texts(name, values))).await;
+        let started = within(limit_ms, Box::pin(start_texts(self, name, values))).await;
         let started = self.end_statement(started).await;
-        let started = self.end_returning(is_own, started).await;
+        let started = returning::end_returning(self, is_own, started).await;
         self.hinted = None;
         started
     }
@@ -319,71 +321,6 @@ impl Session {
         Ok(())
     }
 
-    /// Runs PREPARE.
-    pub(super) async fn prepare_parsed(
-        &mut self,
-        prepare: Prepare,
-        hints: Vec<Hint>,
-    ) -> Result<Outcome> {
-        let Prepare { name, types, statement, text, .. } = prepare;
-        self.prepare_source(&name, (*statement, text, types), hints).await?;
-        Ok(Outcome::done("PREPARE"))
-    }
-
-    /// Runs EXECUTE.
-    pub(super) async fn execute_parsed(&mut self, execute: &Execute) -> Result<Started> {
-        let prepared = self.prepared_now(&execute.name).await?;
-        let values = self.values_of(&prepared, execute).await?;
-        self.run_prepared(&prepared, &values).await
-    }
-
-    /// Runs DEALLOCATE.
-    pub(super) fn deallocated(&mut self, name: Option<&str>) -> Result<Outcome> {
-        self.deallocate(name)?;
-        Ok(Outcome::done(if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" }))
-    }
-
-    async fn start_texts(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
-        let prepared = self.prepared_now(name).await?;
-        let types = &prepared.described.parameters;
-        check_count(name, types.len(), values.len())?;
-        let lists = &prepared.described.lists;
-        let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
-            let value = match lists.contains(&(number - 1)) {
-                true => Parameter::read_list(*column_type, *text),
-                false => Parameter::read(*column_type, *text),
-            };
-            value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
-        });
-        let values = Parameters::new(read.collect::<Result<_>>()?);
-        if let Statement::Query(query) = prepared.statement() {
-            self.set_configs(query, &values)?;
-        }
-        Box::pin(self.run_prepared(&prepared, &values)).await
-    }
-
-    async fn prepare_source(
-        &mut self,
-        name: &str,
-        (statement, text, declared): (Statement, String, Vec<Option<ColumnType>>),
-        hints: Vec<Hint>,
-    ) -> Result<()> {
-        if !name.is_empty() && self.prepared.by_name.contains_key(name) {
-            let (kind, name) = (NameKind::PreparedStatement, name.to_owned());
-            return Err(Error::NameTaken { kind, name });
-        }
-        if !name.is_empty() {
-            self.prepared.check_room(text.len())?;
-        }
-        // What SET refuses is refused now, and not with the first values.
-        self.under(&hints)?;
-        let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
-        let source = Source { statement, text: StatementText::of(&text), hints, declared };
-        let prepared = self.describe_source(source).await?;
-        self.prepared.by_name.insert(name.to_owned(), Arc::new(prepared));
-        Ok(())
-    }
-
     /// What is known of the prepared statement `name`, where it may run and its tables are as they were.
     pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
         let known = self.prepared.by_name.get(name)?;
@@ -393,293 +330,367 @@ impl Session {
             && is_allowed.ok()?.is_none();
         holds.then(|| Arc::clone(&known.described))
     }
+}
 
-    /// The look-up that the prepared statement `name` is with these values on `state`.
-    pub(super) fn prepared_look_up(
-        &self,
-        name: &str,
-        values: &[Option<&str>],
-        state: &CatalogState,
-    ) -> Option<PointQuery> {
-        let known = self.prepared.by_name.get(name)?;
-        let point = known.point.as_ref().filter(|point| point.has_one_row())?;
-        let is_plain =
-            matches!(known.statement(), Statement::Query(_)) && known.source.hints.is_empty();
-        let types = &known.described.parameters;
-        if !is_plain || types.len() != values.len() || !known.described.lists.is_empty() {
-            return None;
-        }
-        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref(), None);
-        if is_allowed.ok()?.is_some() || !known.holds(state) {
-            return None;
-        }
-        let read = types.iter().zip(values);
-        let read = read.map(|(column_type, text)| Parameter::read(*column_type, *text).ok());
-        point.bind(&Parameters::new(read.collect::<Option<_>>()?))
+/// Runs PREPARE.
+pub(super) async fn prepare_parsed(
+    session: &mut Session,
+    prepare: Prepare,
+    hints: Vec<Hint>,
+) -> Result<Outcome> {
+    let Prepare { name, types, statement, text, .. } = prepare;
+    prepare_source(session, &name, (*statement, text, types), hints).await?;
+    Ok(Outcome::done("PREPARE"))
+}
+
+/// Runs EXECUTE.
+pub(super) async fn execute_parsed(session: &mut Session, execute: &Execute) -> Result<Started> {
+    let prepared = prepared_now(session, &execute.name).await?;
+    let values = values_of(session, &prepared, execute).await?;
+    run_prepared(session, &prepared, &values).await
+}
+
+/// Runs DEALLOCATE.
+pub(super) fn deallocated(session: &mut Session, name: Option<&str>) -> Result<Outcome> {
+    session.deallocate(name)?;
+    Ok(Outcome::done(if name.is_some() { "DEALLOCATE" } else { "DEALLOCATE ALL" }))
+}
+
+async fn start_texts(
+    session: &mut Session,
+    name: &str,
+    values: &[Option<&str>],
+) -> Result<Started> {
+    let prepared = prepared_now(session, name).await?;
+    let types = &prepared.described.parameters;
+    check_count(name, types.len(), values.len())?;
+    let lists = &prepared.described.lists;
+    let read = types.iter().zip(values).zip(1..).map(|((column_type, text), number)| {
+        let value = match lists.contains(&(number - 1)) {
+            true => Parameter::read_list(*column_type, *text),
+            false => Parameter::read(*column_type, *text),
+        };
+        value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+    });
+    let values = Parameters::new(read.collect::<Result<_>>()?);
+    if let Statement::Query(query) = prepared.statement() {
+        session.set_configs(query, &values)?;
     }
+    Box::pin(run_prepared(session, &prepared, &values)).await
+}
 
-    /// The prepared statement `name`, described for the tables that there are now.
-    pub(super) async fn prepared_now(&mut self, name: &str) -> Result<Arc<PreparedStatement>> {
-        let known = Arc::clone(self.prepared.find(name)?);
-        if !self.in_force().search_path.has_public() {
-            self.check_path(&known.source.text.with(&Parameters::default()))?;
-        }
-        let allowed = self.check_prepared(known.statement(), known.allowed.as_ref()).await?;
-        let holds = known.holds(&self.names());
-        let anew = match (holds, allowed) {
-            (true, None) => return Ok(known),
-            (true, allowed) => PreparedStatement { allowed, ..PreparedStatement::clone(&known) },
-            (false, allowed) => {
-                let anew = self.describe_source(known.source.clone()).await?;
-                let allowed = allowed.or_else(|| known.allowed.clone());
-                PreparedStatement { allowed, ..anew }
-            }
-        };
-        let anew = Arc::new(anew);
-        self.prepared.by_name.insert(name.to_owned(), Arc::clone(&anew));
-        Ok(anew)
+async fn prepare_source(
+    session: &mut Session,
+    name: &str,
+    (statement, text, declared): (Statement, String, Vec<Option<ColumnType>>),
+    hints: Vec<Hint>,
+) -> Result<()> {
+    if !name.is_empty() && session.prepared.by_name.contains_key(name) {
+        let (kind, name) = (NameKind::PreparedStatement, name.to_owned());
+        return Err(Error::NameTaken { kind, name });
     }
-
-    async fn describe_source(&self, source: Source) -> Result<PreparedStatement> {
-        Box::pin(self.describe_over(source, &GivenRows::default())).await
+    if !name.is_empty() {
+        session.prepared.check_room(text.len())?;
     }
+    // What SET refuses is refused now, and not with the first values.
+    session.under(&hints)?;
+    let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
+    let source = Source { statement, text: StatementText::of(&text), hints, declared };
+    let prepared = describe_source(session, source).await?;
+    session.prepared.by_name.insert(name.to_owned(), Arc::new(prepared));
+    Ok(())
+}
 
-    /// As a statement is described that may name rows which are `given`.
-    pub(super) async fn describe_over(
-        &self,
-        source: Source,
-        given: &GivenRows,
-    ) -> Result<PreparedStatement> {
-        if let Statement::ChangingWith(with) = &source.statement {
-            return Box::pin(self.describe_changing_with(with, &source)).await;
+/// The look-up that the prepared statement `name` is with these values on `state`.
+pub(super) fn prepared_look_up(
+    session: &Session,
+    name: &str,
+    values: &[Option<&str>],
+    state: &CatalogState,
+) -> Option<PointQuery> {
+    let known = session.prepared.by_name.get(name)?;
+    let point = known.point.as_ref().filter(|point| point.has_one_row())?;
+    let is_plain =
+        matches!(known.statement(), Statement::Query(_)) && known.source.hints.is_empty();
+    let types = &known.described.parameters;
+    if !is_plain || types.len() != values.len() || !known.described.lists.is_empty() {
+        return None;
+    }
+    let is_allowed = session.check_again(known.statement(), known.allowed.as_ref(), None);
+    if is_allowed.ok()?.is_some() || !known.holds(state) {
+        return None;
+    }
+    let read = types.iter().zip(values);
+    let read = read.map(|(column_type, text)| Parameter::read(*column_type, *text).ok());
+    point.bind(&Parameters::new(read.collect::<Option<_>>()?))
+}
+
+/// The prepared statement `name`, described for the tables that there are now.
+pub(super) async fn prepared_now(
+    session: &mut Session,
+    name: &str,
+) -> Result<Arc<PreparedStatement>> {
+    let known = Arc::clone(session.prepared.find(name)?);
+    if !session.in_force().search_path.has_public() {
+        search_path::check_path(session, &known.source.text.with(&Parameters::default()))?;
+    }
+    let allowed = session.check_prepared(known.statement(), known.allowed.as_ref()).await?;
+    let holds = known.holds(&session.names());
+    let anew = match (holds, allowed) {
+        (true, None) => return Ok(known),
+        (true, allowed) => PreparedStatement { allowed, ..PreparedStatement::clone(&known) },
+        (false, allowed) => {
+            let anew = describe_source(session, known.source.clone()).await?;
+            let allowed = allowed.or_else(|| known.allowed.clone());
+            PreparedStatement { allowed, ..anew }
         }
-        if let Statement::LockedParts(parts) = &source.statement {
-            let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
-            let described = Box::pin(self.describe_over(plain, given)).await?;
-            let planned = PreparedStatement::new(source, described.described, described.tables);
-            return Ok(PreparedStatement { constants: described.constants, ..planned });
+    };
+    let anew = Arc::new(anew);
+    session.prepared.by_name.insert(name.to_owned(), Arc::clone(&anew));
+    Ok(anew)
+}
+
+async fn describe_source(session: &Session, source: Source) -> Result<PreparedStatement> {
+    Box::pin(describe_over(session, source, &GivenRows::default())).await
+}
+
+/// As a statement is described that may name rows which are `given`.
+pub(super) async fn describe_over(
+    session: &Session,
+    source: Source,
+    given: &GivenRows,
+) -> Result<PreparedStatement> {
+    if let Statement::ChangingWith(with) = &source.statement {
+        return Box::pin(changing_with::describe_changing_with(session, with, &source)).await;
+    }
+    if let Statement::LockedParts(parts) = &source.statement {
+        let plain = Source { statement: (*parts.plain).clone(), ..source.clone() };
+        let described = Box::pin(describe_over(session, plain, given)).await?;
+        let planned = PreparedStatement::new(source, described.described, described.tables);
+        return Ok(PreparedStatement { constants: described.constants, ..planned });
+    }
+    let made;
+    let query = match &source.statement {
+        Statement::Query(query) => Some(query),
+        Statement::Locking(locking) => Some(&locking.query),
+        Statement::Declare(declare) => Some(&declare.query),
+        Statement::Insert(insert) => insert.source.as_ref(),
+        Statement::Modify(modify) => {
+            let state = session.names();
+            let table = state.find_writable_table(&modify.table);
+            made = modify.query(&table.map_err(|error| error.at(modify.position))?.schema)?;
+            Some(&made)
         }
-        let made;
-        let query = match &source.statement {
-            Statement::Query(query) => Some(query),
-            Statement::Locking(locking) => Some(&locking.query),
-            Statement::Declare(declare) => Some(&declare.query),
-            Statement::Insert(insert) => insert.source.as_ref(),
-            Statement::Modify(modify) => {
-                let state = self.names();
-                let table = state.find_writable_table(&modify.table);
-                made = modify.query(&table.map_err(|error| error.at(modify.position))?.schema)?;
-                Some(&made)
-            }
-            _ => None,
+        _ => None,
+    };
+    let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
+    if let Statement::Insert(insert) = &source.statement {
+        count = count.max(session.update_parameters(insert)?);
+    }
+    let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
+    let mut types = source.declared.clone();
+    types.resize(count.max(types.len()), None);
+    if let Statement::Insert(insert) = &source.statement {
+        let described = Box::pin(session.describe_insert(insert, types, given)).await?;
+        let (parameters, tables) = described;
+        let rows = RecordBatch::new_empty(session.insert_target(insert)?.arrow());
+        let returning = super::insert::returning_query(insert)?;
+        let returned = returning.map(|query| (query, rows));
+        let columns = returned_columns(session, returned, &parameters).await?;
+        let described = Arc::new(Described { parameters, lists, columns });
+        let constants = match tables.last() {
+            Some(target) => ConstantInsert::of(insert, target)?,
+            None => None,
         };
-        let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
-        if let Statement::Insert(insert) = &source.statement {
-            count = count.max(self.update_parameters(insert)?);
-        }
-        let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
-        let mut types = source.declared.clone();
-        types.resize(count.max(types.len()), None);
-        if let Statement::Insert(insert) = &source.statement {
-            let described = Box::pin(self.describe_insert(insert, types, given)).await?;
-            let (parameters, tables) = described;
-            let rows = RecordBatch::new_empty(self.insert_target(insert)?.arrow());
-            let returning = super::insert::returning_query(insert)?;
-            let returned = returning.map(|query| (query, rows));
-            let columns = self.returned(returned, &parameters).await?;
-            let described = Arc::new(Described { parameters, lists, columns });
-            let constants = match tables.last() {
-                Some(target) => ConstantInsert::of(insert, target)?,
-                None => None,
-            };
-            let constants = constants.map(|own| Arc::new(own.into_owned()));
-            let prepared = PreparedStatement::new(source, described, tables);
-            return Ok(PreparedStatement { constants, ..prepared });
-        }
-        if let Statement::Modify(modify) = &source.statement {
-            let described = Box::pin(self.describe_modify(modify, types, given)).await?;
-            let (parameters, tables, returned) = described;
-            let columns = self.returned(returned, &parameters).await?;
-            let state = self.names();
-            let change = KeyedChange::of(modify, &parameters, &state);
-            let nested = NestedChange::of(modify, &parameters, &state);
-            let nested = nested.map(|nested| Nested::Change(Arc::new(nested)));
-            let described = Arc::new(Described { parameters, lists, columns });
-            let prepared = PreparedStatement::new(source, described, tables);
-            return Ok(PreparedStatement { change, nested, ..prepared });
-        }
-        let Some(query) = query else {
-            return Err(Error::unsupported("PREPARE of this statement"));
-        };
-        let view = ReadView { state: self.names(), target: None, reads: None };
-        let read = (Some(&view), given);
-        let described = select::describe_over(&self.database, self.in_force(), read, query, types);
-        let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
-        let point = PreparedPoint::of(query, &types, &view.state);
-        let numbered = matches!(source.statement, Statement::Locking(_));
-        let range = RangeTemplate::of(query, &types, &view.state, numbered).map(Arc::new);
-        let nested = match &source.statement {
-            Statement::Query(query) => NestedQuery::of(query, &types, &view.state),
-            _ => None,
-        };
-        let nested = nested.map(|nested| Nested::Query(Arc::new(nested)));
-        let (columns, point, range) = match &source.statement {
-            Statement::Declare(_) => (None, None, None),
-            _ => (Some(schema), point, range),
-        };
-        let described = Arc::new(Described { parameters: types, lists, columns });
+        let constants = constants.map(|own| Arc::new(own.into_owned()));
         let prepared = PreparedStatement::new(source, described, tables);
-        Ok(PreparedStatement { point, range, nested, ..prepared })
+        return Ok(PreparedStatement { constants, ..prepared });
     }
-
-    /// The columns of what RETURNING gives, of which there is the query and no rows.
-    async fn returned(
-        &self,
-        returning: Returns,
-        parameters: &[ColumnType],
-    ) -> Result<Option<SchemaRef>> {
-        let Some((query, rows)) = returning else { return Ok(None) };
-        let none = |(column_type, number): (&ColumnType, usize)| {
-            let value = Parameter::read(*column_type, None);
-            value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
-        };
-        let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
-        let parameters = &Parameters::new(values);
-        let view = ReadView { state: self.names(), target: None, reads: None };
-        let (context, query) = ((self.database.queries(), self.in_force()), (&*query, parameters));
-        let told = select::described_over_rows(context, query, &view, &rows);
-        Box::pin(told).await.map(Some)
+    if let Statement::Modify(modify) = &source.statement {
+        let described = Box::pin(session.describe_modify(modify, types, given)).await?;
+        let (parameters, tables, returned) = described;
+        let columns = returned_columns(session, returned, &parameters).await?;
+        let state = session.names();
+        let change = KeyedChange::of(modify, &parameters, &state);
+        let nested = NestedChange::of(modify, &parameters, &state);
+        let nested = nested.map(|nested| Nested::Change(Arc::new(nested)));
+        let described = Arc::new(Described { parameters, lists, columns });
+        let prepared = PreparedStatement::new(source, described, tables);
+        return Ok(PreparedStatement { change, nested, ..prepared });
     }
+    let Some(query) = query else {
+        return Err(Error::unsupported("PREPARE of this statement"));
+    };
+    let view = ReadView { state: session.names(), target: None, reads: None };
+    let read = (Some(&view), given);
+    let described =
+        select::describe_over(&session.database, session.in_force(), read, query, types);
+    let select::Described { types, schema, tables, .. } = Box::pin(described).await?;
+    let point = PreparedPoint::of(query, &types, &view.state);
+    let numbered = matches!(source.statement, Statement::Locking(_));
+    let range = RangeTemplate::of(query, &types, &view.state, numbered).map(Arc::new);
+    let nested = match &source.statement {
+        Statement::Query(query) => NestedQuery::of(query, &types, &view.state),
+        _ => None,
+    };
+    let nested = nested.map(|nested| Nested::Query(Arc::new(nested)));
+    let (columns, point, range) = match &source.statement {
+        Statement::Declare(_) => (None, None, None),
+        _ => (Some(schema), point, range),
+    };
+    let described = Arc::new(Described { parameters: types, lists, columns });
+    let prepared = PreparedStatement::new(source, described, tables);
+    Ok(PreparedStatement { point, range, nested, ..prepared })
+}
 
-    pub(super) async fn run_prepared(
-        &mut self,
-        prepared: &PreparedStatement,
-        values: &Parameters,
-    ) -> Result<Started> {
-        check_place(self, &prepared.source.statement.properties())?;
-        let query = match &prepared.source.statement {
-            Statement::Query(query) => query,
-            Statement::Insert(insert) => {
-                let known = prepared.constants.as_deref();
-                let outcome = Box::pin(self.insert(insert, known, values)).await?;
-                return Ok(self.charged(outcome));
-            }
-            Statement::Modify(modify) => {
-                if let Some(change) = &prepared.change
-                    && let Some(outcome) =
-                        Box::pin(self.modify_keyed(modify, change, values)).await?
-                {
-                    return Ok(outcome.into());
-                }
-                if let Some(Nested::Change(nested)) = &prepared.nested
-                    && let Some(outcome) = Box::pin(self.modify_nested(nested, values)).await?
-                {
-                    return Ok(outcome.into());
-                }
-                let outcome = Box::pin(self.modify(modify, values)).await?;
-                return Ok(self.charged(outcome));
-            }
-            Statement::Locking(locking) => {
-                let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
-                let by = (point, prepared.range.as_deref().map(|range| (range, values)));
-                let outcome = Box::pin(self.run_locking(locking, values, by)).await?;
-                return Ok(self.charged(outcome));
-            }
-            Statement::LockedParts(parts) => {
-                let text = prepared.source.text.with(values);
-                let run = Box::pin(self.run_locked_parts(parts, values, &text));
-                return run.await.map(Started::from);
-            }
-            Statement::ChangingWith(with) => {
-                let text = prepared.source.text.with(values);
-                let run = Box::pin(self.run_changing_with(with, values, &text));
-                return run.await.map(Started::from);
-            }
-            Statement::Declare(declare) => {
-                let text = prepared.source.text.with(values);
-                return Box::pin(self.declare(declare, values, &text)).await.map(Started::from);
-            }
-            _ => return Err(Error::unsupported("EXECUTE of this statement")),
-        };
-        self.wait_for_tables(query).await?;
-        if prepared.point.is_some() && self.in_force().index_scan != When::Never {
-            let live = self.live().await?;
-            if let Some(point) = prepared.point_query(values, &live.state)
-                && let Some(outcome) = self.run_point_query(live, &point).await?
+/// The columns of what RETURNING gives, of which there is the query and no rows.
+async fn returned_columns(
+    session: &Session,
+    returning: Returns,
+    parameters: &[ColumnType],
+) -> Result<Option<SchemaRef>> {
+    let Some((query, rows)) = returning else { return Ok(None) };
+    let none = |(column_type, number): (&ColumnType, usize)| {
+        let value = Parameter::read(*column_type, None);
+        value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+    };
+    let values = parameters.iter().zip(1..).map(none).collect::<Result<_>>()?;
+    let parameters = &Parameters::new(values);
+    let view = ReadView { state: session.names(), target: None, reads: None };
+    let (context, query) =
+        ((session.database.queries(), session.in_force()), (&*query, parameters));
+    let told = select::described_over_rows(context, query, &view, &rows);
+    Box::pin(told).await.map(Some)
+}
+
+pub(super) async fn run_prepared(
+    session: &mut Session,
+    prepared: &PreparedStatement,
+    values: &Parameters,
+) -> Result<Started> {
+    check_place(session, &prepared.source.statement.properties())?;
+    let query = match &prepared.source.statement {
+        Statement::Query(query) => query,
+        Statement::Insert(insert) => {
+            let known = prepared.constants.as_deref();
+            let outcome = Box::pin(session.insert(insert, known, values)).await?;
+            return Ok(session.charged(outcome));
+        }
+        Statement::Modify(modify) => {
+            if let Some(change) = &prepared.change
+                && let Some(outcome) =
+                    Box::pin(session.modify_keyed(modify, change, values)).await?
             {
                 return Ok(outcome.into());
             }
-        }
-        if let Some(template) = &prepared.range
-            && let Some(outcome) = Box::pin(self.run_range(template, values)).await?
-        {
-            return Ok(outcome.into());
-        }
-        if let Some(nested) = prepared.nested()
-            && let Some(outcome) = Box::pin(self.run_nested(nested, values)).await?
-        {
-            return Ok(outcome.into());
-        }
-        let view = self.view_to_read().await?;
-        let text = prepared.source.text.with(values);
-        self.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
-    }
-
-    /// The values that EXECUTE lists, as its prepared statement takes them.
-    pub(super) async fn values_of(
-        &self,
-        prepared: &PreparedStatement,
-        Execute { name, values }: &Execute,
-    ) -> Result<Parameters> {
-        let types = &prepared.described.parameters;
-        check_count(name, types.len(), values.len())?;
-        let mut read = Vec::with_capacity(types.len());
-        for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
-            let is_list = prepared.described.lists.contains(&place);
-            let value = match constant(value).filter(|value| *value != Constant::Now) {
-                Some(Constant::Literal(_, text)) if is_list => {
-                    let list = Parameter::read_list(*column_type, Some(&text));
-                    let number = place + 1;
-                    list.map_err(|source| Error::Parameter { number, source: Box::new(source) })?
-                }
-                Some(constant) => constant_value(place + 1, *column_type, &constant)?,
-                None => self.computed_value(place + 1, *column_type, value).await?,
-            };
-            read.push(value);
-        }
-        Ok(Parameters::new(read))
-    }
-
-    /// A value that is no plain constant, as `now()` or `1 + 1`: the engine computes it.
-    async fn computed_value(
-        &self,
-        number: usize,
-        column_type: ColumnType,
-        value: &ast::Expr,
-    ) -> Result<Parameter> {
-        let query = select::value_query(value)?;
-        refuse_in_query(&query)?;
-        let view = ReadView { state: self.names(), target: None, reads: None };
-        self.check_value(value, &view.state)?;
-        let asked = Asked { view: Some(&view), ..Asked::from(&*query) };
-        let running = select::run_query(&self.database, self.in_force(), asked);
-        let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;
-        let array = batches.iter().find_map(|batch: &RecordBatch| batch.columns().first());
-        let Some(array) = array.filter(|array| array.len() == 1) else {
-            return Err(Error::unsupported("a value of EXECUTE that is not one value"));
-        };
-        let array = match (column_type, array.data_type()) {
-            // It has as many digits as it has.
-            (ColumnType::Numeric { .. }, arrow::datatypes::DataType::Decimal128(..)) => {
-                Arc::clone(array)
+            if let Some(Nested::Change(nested)) = &prepared.nested
+                && let Some(outcome) = Box::pin(session.modify_nested(nested, values)).await?
+            {
+                return Ok(outcome.into());
             }
-            _ => converted(&column_of(number, column_type), array)
-                .map_err(|error| of_parameter(number, error))?,
-        };
-        let text = value_text(&array, 0)?;
-        let value = Parameter::read(column_type, text.as_deref());
-        value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
+            let outcome = Box::pin(session.modify(modify, values)).await?;
+            return Ok(session.charged(outcome));
+        }
+        Statement::Locking(locking) => {
+            let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
+            let by = (point, prepared.range.as_deref().map(|range| (range, values)));
+            let outcome = Box::pin(session.run_locking(locking, values, by)).await?;
+            return Ok(session.charged(outcome));
+        }
+        Statement::LockedParts(parts) => {
+            let text = prepared.source.text.with(values);
+            let run = Box::pin(locked_parts::run_locked_parts(session, parts, values, &text));
+            return run.await.map(Started::from);
+        }
+        Statement::ChangingWith(with) => {
+            let text = prepared.source.text.with(values);
+            let run = Box::pin(changing_with::run_changing_with(session, with, values, &text));
+            return run.await.map(Started::from);
+        }
+        Statement::Declare(declare) => {
+            let text = prepared.source.text.with(values);
+            return Box::pin(session.declare(declare, values, &text)).await.map(Started::from);
+        }
+        _ => return Err(Error::unsupported("EXECUTE of this statement")),
+    };
+    session.wait_for_tables(query).await?;
+    if prepared.point.is_some() && session.in_force().index_scan != When::Never {
+        let live = session.live().await?;
+        if let Some(point) = prepared.point_query(values, &live.state)
+            && let Some(outcome) = session.run_point_query(live, &point).await?
+        {
+            return Ok(outcome.into());
+        }
     }
+    if let Some(template) = &prepared.range
+        && let Some(outcome) = Box::pin(session.run_range(template, values)).await?
+    {
+        return Ok(outcome.into());
+    }
+    if let Some(nested) = prepared.nested()
+        && let Some(outcome) = Box::pin(session.run_nested(nested, values)).await?
+    {
+        return Ok(outcome.into());
+    }
+    let view = session.view_to_read().await?;
+    let text = prepared.source.text.with(values);
+    session.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
+}
+
+/// The values that EXECUTE lists, as its prepared statement takes them.
+pub(super) async fn values_of(
+    session: &Session,
+    prepared: &PreparedStatement,
+    Execute { name, values }: &Execute,
+) -> Result<Parameters> {
+    let types = &prepared.described.parameters;
+    check_count(name, types.len(), values.len())?;
+    let mut read = Vec::with_capacity(types.len());
+    for (place, (column_type, value)) in types.iter().zip(values).enumerate() {
+        let is_list = prepared.described.lists.contains(&place);
+        let value = match constant(value).filter(|value| *value != Constant::Now) {
+            Some(Constant::Literal(_, text)) if is_list => {
+                let list = Parameter::read_list(*column_type, Some(&text));
+                let number = place + 1;
+                list.map_err(|source| Error::Parameter { number, source: Box::new(source) })?
+            }
+            Some(constant) => constant_value(place + 1, *column_type, &constant)?,
+            None => computed_value(session, place + 1, *column_type, value).await?,
+        };
+        read.push(value);
+    }
+    Ok(Parameters::new(read))
+}
+
+/// A value that is no plain constant, as `now()` or `1 + 1`: the engine computes it.
+async fn computed_value(
+    session: &Session,
+    number: usize,
+    column_type: ColumnType,
+    value: &ast::Expr,
+) -> Result<Parameter> {
+    let query = select::value_query(value)?;
+    refuse_in_query(&query)?;
+    let view = ReadView { state: session.names(), target: None, reads: None };
+    session.check_value(value, &view.state)?;
+    let asked = Asked { view: Some(&view), ..Asked::from(&*query) };
+    let running = select::run_query(&session.database, session.in_force(), asked);
+    let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;
+    let array = batches.iter().find_map(|batch: &RecordBatch| batch.columns().first());
+    let Some(array) = array.filter(|array| array.len() == 1) else {
+        return Err(Error::unsupported("a value of EXECUTE that is not one value"));
+    };
+    let array = match (column_type, array.data_type()) {
+        // It has as many digits as it has.
+        (ColumnType::Numeric { .. }, arrow::datatypes::DataType::Decimal128(..)) => {
+            Arc::clone(array)
+        }
+        _ => converted(&column_of(number, column_type), array)
+            .map_err(|error| of_parameter(number, error))?,
+    };
+    let text = value_text(&array, 0)?;
+    let value = Parameter::read(column_type, text.as_deref());
+    value.map_err(|source| Error::Parameter { number, source: Box::new(source) })
 }
 
 /// A parameter as the column that its values are assigned to.

@@ -5,7 +5,7 @@
 //!    session's [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
 //! 2. [`Session::modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows
 //!    gives.
-//! 3. [`Session::lock_range`](super::lock_range) locks such rows.
+//! 3. [`lock_range::lock_range`](super::lock_range) locks such rows.
 //!
 //! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`,
 //! `join_method`) have it planned.
@@ -29,7 +29,7 @@ use super::key_locks::leaves_keys;
 use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
 use super::returning::Returning;
-use super::{Outcome, Session, identity};
+use super::{Outcome, Session, identity, returning};
 use crate::activity::Act;
 use crate::catalog::{CatalogState, TableState};
 use crate::delta::Live;
@@ -499,7 +499,8 @@ impl Session {
         parameters: &Parameters,
     ) -> Result<Option<Outcome>> {
         if let Some(returning) = returning
-            && let Some(outcome) = self.kept_returned(returning, rows, parameters).await?
+            && let Some(outcome) =
+                returning::kept_returned(self, returning, rows, parameters).await?
         {
             return Ok(Some(outcome));
         }

@@ -48,75 +48,77 @@ impl Returning {
     }
 }
 
-impl Session {
-    /// Outside of a block, begins one for `statement` alone if it has RETURNING: what it has done is undone where that
-    /// fails. Whether it did.
-    pub(super) fn begin_returning(&mut self, statement: &Statement) -> bool {
-        if self.block.is_none() && self.has_returning(statement) {
-            self.begin_implicit();
-            self.returns_alone = true;
-        }
-        self.returns_alone
+/// Outside of a block, begins one for `statement` alone if it has RETURNING: what it has done is undone where that
+/// fails. Whether it did.
+pub(super) fn begin_returning(session: &mut Session, statement: &Statement) -> bool {
+    if session.block.is_none() && has_returning(session, statement) {
+        session.begin_implicit();
+        session.returns_alone = true;
     }
+    session.returns_alone
+}
 
-    /// Commits what [`Session::begin_returning`] began; where the statement failed it is undone by now.
-    pub(super) async fn end_returning<T>(&mut self, is_own: bool, outcome: Result<T>) -> Result<T> {
-        if is_own && outcome.is_ok() {
-            self.returns_alone = false;
-            Box::pin(self.end_implicit()).await?;
-        }
-        outcome
+/// Commits what [`begin_returning`] began; where the statement failed it is undone by now.
+pub(super) async fn end_returning<T>(
+    session: &mut Session,
+    is_own: bool,
+    outcome: Result<T>,
+) -> Result<T> {
+    if is_own && outcome.is_ok() {
+        session.returns_alone = false;
+        Box::pin(session.end_implicit()).await?;
     }
+    outcome
+}
 
-    fn has_returning(&self, statement: &Statement) -> bool {
-        let own = statement.properties();
-        let prepared = own.runs.and_then(|execute| self.prepared.statement(&execute.name));
-        own.returns_changes || prepared.is_some_and(|prepared| self.has_returning(prepared))
-    }
+fn has_returning(session: &Session, statement: &Statement) -> bool {
+    let own = statement.properties();
+    let prepared = own.runs.and_then(|execute| session.prepared.statement(&execute.name));
+    own.returns_changes || prepared.is_some_and(|prepared| has_returning(session, prepared))
+}
 
-    /// What `returning` lists of `rows`; None: that needs a plan.
-    pub(super) async fn kept_returned(
-        &self,
-        returning: &Returning,
-        rows: &RecordBatch,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        let types = range_path::types(parameters);
-        let context = (&**self.database.queries(), self.in_force());
-        let slot = (TARGET, &returning.columns);
-        let Some(kept) = returning.kept.plan(context, &returning.query, slot, types).await else {
-            return Ok(None);
-        };
-        let (wanted, _) = kept.input();
-        let own = wanted.iter().filter_map(|place| rows.columns().get(*place).map(Arc::clone));
-        let input = (own.collect(), rows.num_rows(), rows.num_columns());
-        let rows = kept.run(vec![range_path::input(&kept, input, parameters)?]).await?;
-        Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
-    }
+/// What `returning` lists of `rows`; None: that needs a plan.
+pub(super) async fn kept_returned(
+    session: &Session,
+    returning: &Returning,
+    rows: &RecordBatch,
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    let types = range_path::types(parameters);
+    let context = (&**session.database.queries(), session.in_force());
+    let slot = (TARGET, &returning.columns);
+    let Some(kept) = returning.kept.plan(context, &returning.query, slot, types).await else {
+        return Ok(None);
+    };
+    let (wanted, _) = kept.input();
+    let own = wanted.iter().filter_map(|place| rows.columns().get(*place).map(Arc::clone));
+    let input = (own.collect(), rows.num_rows(), rows.num_columns());
+    let rows = kept.run(vec![range_path::input(&kept, input, parameters)?]).await?;
+    Ok(Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
+}
 
-    /// What an INSERT gives that has inserted or updated `rows`, where its subqueries read `view`; `query` is that for
-    /// what it returns, if it returns anything.
-    pub(super) async fn inserted(
-        &mut self,
-        insert: &Insert,
-        (schema, rows): (&Arc<TableSchema>, &RecordBatch),
-        query: Option<Box<ast::Query>>,
-        (parameters, view): (&Parameters, Option<&ReadView>),
-    ) -> Result<Outcome> {
-        let count = rows.num_rows();
-        let Some(query) = query else { return Ok(Outcome::done(format!("INSERT 0 {count}"))) };
-        let name = insert.target_name();
-        let list = (schema.name.clone(), name, insert.returning.clone());
-        let returning = self.returned.get_or_make(
-            &list,
-            |known| Arc::ptr_eq(&known.schema, schema),
-            || Returning::of(schema, &list.1, &list.2).map(Arc::new),
-        );
-        if let Some(returning) = returning
-            && let Some(outcome) = self.kept_returned(&returning, rows, parameters).await?
-        {
-            return Ok(outcome);
-        }
-        self.outcome(("INSERT 0", count), Some((query, rows)), parameters, view).await
+/// What an INSERT gives that has inserted or updated `rows`, where its subqueries read `view`; `query` is that for
+/// what it returns, if it returns anything.
+pub(super) async fn inserted(
+    session: &mut Session,
+    insert: &Insert,
+    (schema, rows): (&Arc<TableSchema>, &RecordBatch),
+    query: Option<Box<ast::Query>>,
+    (parameters, view): (&Parameters, Option<&ReadView>),
+) -> Result<Outcome> {
+    let count = rows.num_rows();
+    let Some(query) = query else { return Ok(Outcome::done(format!("INSERT 0 {count}"))) };
+    let name = insert.target_name();
+    let list = (schema.name.clone(), name, insert.returning.clone());
+    let returning = session.returned.get_or_make(
+        &list,
+        |known| Arc::ptr_eq(&known.schema, schema),
+        || Returning::of(schema, &list.1, &list.2).map(Arc::new),
+    );
+    if let Some(returning) = returning
+        && let Some(outcome) = kept_returned(session, &returning, rows, parameters).await?
+    {
+        return Ok(outcome);
     }
+    session.outcome(("INSERT 0", count), Some((query, rows)), parameters, view).await
 }

@@ -6,12 +6,14 @@
 
 use std::path::Path;
 
-use super::definitions::Definition;
+use super::definitions::Defined;
 use super::{Outcome, Session};
 use crate::acting::Acting;
+use crate::catalog::CatalogState;
 use crate::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
 use crate::error::{Error, Fault, NameKind, Result, RoleFault};
 use crate::password::Verifier;
+use crate::settings::Client;
 use crate::statement::names::SCHEMA;
 use crate::statement::parse::Scope;
 use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
@@ -19,39 +21,53 @@ use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 /// The name that those lock who change rights: none that SQL can write.
 const RIGHTS: &str = "\0rights";
 
-impl Session {
-    /// Runs a statement about roles, rights or owners, whose command tag is `tag`.
-    pub(super) async fn role_statement(
-        &mut self,
-        statement: RoleStatement,
-        tag: &'static str,
-    ) -> Result<Outcome> {
-        match &statement {
-            RoleStatement::SetRole { role, scope, .. } => {
-                self.set_role(role.as_ref(), *scope)?;
-                return Ok(Outcome::done(tag));
-            }
-            RoleStatement::SetSession { role, scope, .. } => {
-                self.set_session_role(role.as_ref(), *scope)?;
-                return Ok(Outcome::done(tag));
-            }
-            _ => {}
-        }
-        let mut definition = self.begin_definition(tag, &[], &[RIGHTS]).await?;
-        let mut rights = Rights::clone(&definition.edit.next.rights);
-        self.change_rights(&definition, &mut rights, statement)?;
-        definition.edit.next.rights = rights.into();
-        self.end_definition(definition).await?;
-        Ok(Outcome::done(tag))
-    }
+/// The role whose statement changes roles and rights, and what these ask of its session.
+pub(super) struct Actor<'a> {
+    /// As whom the session acts, and what it calls the database.
+    pub(super) client: &'a Client,
+    /// What is the session's alone, on which nobody is granted anything.
+    pub(super) defined: &'a Defined,
+}
 
+/// Runs a statement about roles, rights or owners, whose command tag is `tag`.
+pub(super) async fn run(
+    session: &mut Session,
+    statement: RoleStatement,
+    tag: &'static str,
+) -> Result<Outcome> {
+    match &statement {
+        RoleStatement::SetRole { role, scope, .. } => {
+            set_role(session, role.as_ref(), *scope)?;
+            return Ok(Outcome::done(tag));
+        }
+        RoleStatement::SetSession { role, scope, .. } => {
+            set_session_role(session, role.as_ref(), *scope)?;
+            return Ok(Outcome::done(tag));
+        }
+        _ => {}
+    }
+    let mut definition = session.begin_definition(tag, &[], &[RIGHTS]).await?;
+    let mut rights = Rights::clone(&definition.edit.next.rights);
+    Actor::of(session).change_rights(&definition.edit.next, &mut rights, statement)?;
+    definition.edit.next.rights = rights.into();
+    session.end_definition(definition).await?;
+    Ok(Outcome::done(tag))
+}
+
+impl<'a> Actor<'a> {
+    fn of(session: &'a Session) -> Self {
+        Self { client: &session.settings.client, defined: session.defined() }
+    }
+}
+
+impl Actor<'_> {
+    /// Changes `rights`, which are those of `state`, as `statement` says.
     fn change_rights(
         &self,
-        definition: &Definition,
+        state: &CatalogState,
         rights: &mut Rights,
         statement: RoleStatement,
     ) -> Result<()> {
-        let state = &definition.edit.next;
         match statement {
             RoleStatement::Create { name, options } => self.create_role(rights, name, options),
             RoleStatement::Alter { role, options } => self.alter_role(rights, &role, options),
@@ -125,7 +141,7 @@ impl Session {
 
     /// The role whose rights count.
     pub(super) fn actor(&self) -> u32 {
-        self.settings.client.acting.role.unwrap_or(FIRST)
+        self.client.acting.role.unwrap_or(FIRST)
     }
 
     /// The number of a role.
@@ -133,7 +149,7 @@ impl Session {
     /// # Errors
     /// [`Error::UnknownName`]; PUBLIC is none.
     pub(super) fn role_id(&self, rights: &Rights, name: &RoleName) -> Result<u32> {
-        let client = &self.settings.client;
+        let client = self.client;
         match name {
             RoleName::Current => Ok(self.actor()),
             RoleName::Session => Ok(client.acting.session_role.unwrap_or(FIRST)),
@@ -160,7 +176,7 @@ impl Session {
 
     fn check_new_name(&self, rights: &Rights, name: &str) -> Result<()> {
         // Whoever made a role of its own name would have its rights, and no others, from then on.
-        if rights.role_named(name).is_some() || name == self.settings.client.first_name() {
+        if rights.role_named(name).is_some() || name == self.client.first_name() {
             return Err(Error::NameTaken { kind: NameKind::Role, name: name.to_owned() });
         }
         Ok(())
@@ -256,7 +272,7 @@ impl Session {
         Ok(())
     }
 
-    fn drop_role(&self, state: &crate::CatalogState, rights: &mut Rights, id: u32) -> Result<()> {
+    fn drop_role(&self, state: &CatalogState, rights: &mut Rights, id: u32) -> Result<()> {
         self.check_rules_over(rights, id)?;
         self.check_not_own(id, "dropped", RoleFault::InUse)?;
         rights.prune(state);
@@ -275,7 +291,7 @@ impl Session {
 
     /// Refuses to take from the session the role that it has.
     fn check_not_own(&self, id: u32, how: &str, fault: RoleFault) -> Result<()> {
-        let acting = &self.settings.client.acting;
+        let acting = &self.client.acting;
         let mut own = [(acting.role, "current"), (acting.session_role, "session")];
         if fault == RoleFault::OwnRole {
             // In the order in which PostgreSQL asks.
@@ -303,14 +319,14 @@ impl Session {
         if self.makes_roles(rights) || reached.iter().any(is_admin) {
             return Ok(());
         }
-        let name = rights.name_of(role, self.settings.client.first_name());
+        let name = rights.name_of(role, self.client.first_name());
         Err(refused(&format!("must have admin option on role \"{name}\"")))
     }
 
     fn add_member(&self, rights: &mut Rights, role: u32, member: u32, admin: bool) -> Result<()> {
         self.check_admin(rights, role)?;
         if rights.is_member(role, member) {
-            let first = self.settings.client.first_name();
+            let first = self.client.first_name();
             let (role, member) = (rights.name_of(role, first), rights.name_of(member, first));
             let message = format!("role \"{role}\" is a member of role \"{member}\"");
             return Err(invalid(message, Fault::Role(RoleFault::Grant)));
@@ -335,57 +351,72 @@ impl Session {
         rights.put_member(role, member, known.map(|known| Membership { admin: false, ..known }));
         Ok(())
     }
+}
 
-    /// Runs SET ROLE; None: NONE.
-    fn set_role(&mut self, role: Option<&RoleName>, scope: Scope) -> Result<()> {
-        let state = self.names();
-        let rights = &state.rights;
-        let session_role = self.settings.client.acting.session_role;
-        let Some(role) = role else {
-            return self.act_as((session_role, None), scope);
-        };
-        let id = self.role_id(rights, role)?;
-        let session = session_role.unwrap_or(FIRST);
-        let name = rights.name_of(id, self.settings.client.first_name()).to_owned();
-        if !rights.is_superuser(session) && !rights.is_member(session, id) {
-            return Err(refused(&format!("permission denied to set role \"{name}\"")));
-        }
-        self.act_as((Some(id), Some(name)), scope)
+/// Runs SET ROLE; None: NONE.
+fn set_role(session: &mut Session, role: Option<&RoleName>, scope: Scope) -> Result<()> {
+    let state = session.names();
+    let rights = &state.rights;
+    let session_role = session.settings.client.acting.session_role;
+    let Some(role) = role else {
+        return act_as(session, (session_role, None), scope);
+    };
+    let id = Actor::of(session).role_id(rights, role)?;
+    let own = session_role.unwrap_or(FIRST);
+    let name = rights.name_of(id, session.settings.client.first_name()).to_owned();
+    if !rights.is_superuser(own) && !rights.is_member(own, id) {
+        return Err(refused(&format!("permission denied to set role \"{name}\"")));
     }
+    act_as(session, (Some(id), Some(name)), scope)
+}
 
-    fn act_as(&mut self, as_whom: (Option<u32>, Option<String>), scope: Scope) -> Result<()> {
-        self.change_settings(scope, |settings| {
-            let acting = &mut settings.client.acting;
-            (acting.role, acting.current) = as_whom.clone();
-            Ok(())
-        })
-    }
+fn act_as(
+    session: &mut Session,
+    as_whom: (Option<u32>, Option<String>),
+    scope: Scope,
+) -> Result<()> {
+    session.change_settings(scope, |settings| {
+        let acting = &mut settings.client.acting;
+        (acting.role, acting.current) = as_whom.clone();
+        Ok(())
+    })
+}
 
-    /// Runs SET SESSION AUTHORIZATION; None: DEFAULT.
-    pub(super) fn set_session_role(&mut self, role: Option<&RoleName>, scope: Scope) -> Result<()> {
-        let state = self.names();
-        let rights = &state.rights;
-        let client = &self.settings.client;
-        let (name, connected) = client.connected();
-        let connected = (name.to_owned(), connected);
-        let (name, id) = match role {
-            None => connected.clone(),
-            Some(role) => {
-                let id = self.role_id(rights, role)?;
-                let name = rights.name_of(id, client.first_name()).to_owned();
-                (name, Some(id).filter(|id| *id != FIRST))
-            }
-        };
-        if name != connected.0 && !rights.is_superuser(connected.1.unwrap_or(FIRST)) {
-            return Err(refused("permission denied to set session authorization"));
+/// Runs SET SESSION AUTHORIZATION; None: DEFAULT.
+pub(super) fn set_session_role(
+    session: &mut Session,
+    role: Option<&RoleName>,
+    scope: Scope,
+) -> Result<()> {
+    let state = session.names();
+    let rights = &state.rights;
+    let client = &session.settings.client;
+    let (name, connected) = client.connected();
+    let connected = (name.to_owned(), connected);
+    let (name, id) = match role {
+        None => connected.clone(),
+        Some(role) => {
+            let id = Actor::of(session).role_id(rights, role)?;
+            let name = rights.name_of(id, client.first_name()).to_owned();
+            (name, Some(id).filter(|id| *id != FIRST))
         }
-        let connected = Some(connected);
-        let acting = Acting { role: id, current: None, session_role: id, connected };
-        self.change_settings(scope, |settings| {
-            settings.client.user.clone_from(&name);
-            settings.client.acting = acting.clone();
-            Ok(())
-        })
+    };
+    if name != connected.0 && !rights.is_superuser(connected.1.unwrap_or(FIRST)) {
+        return Err(refused("permission denied to set session authorization"));
+    }
+    let connected = Some(connected);
+    let acting = Acting { role: id, current: None, session_role: id, connected };
+    session.change_settings(scope, |settings| {
+        settings.client.user.clone_from(&name);
+        settings.client.acting = acting.clone();
+        Ok(())
+    })
+}
+
+impl Session {
+    /// The role whose rights count.
+    pub(super) fn actor(&self) -> u32 {
+        self.settings.client.acting.role.unwrap_or(FIRST)
     }
 
     /// Makes the session that of `user`, with the rights of the role of this name.

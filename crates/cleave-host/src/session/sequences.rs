@@ -20,197 +20,196 @@ use crate::statement::defaults::{next_default, next_text};
 use crate::statement::sequence::{SequenceOptions, SequenceStatement};
 use crate::storage_engine::catalog_edit::CatalogEdit;
 
-impl Session {
-    /// Runs a statement on sequences.
-    pub(super) async fn sequence_statement(
-        &mut self,
-        statement: SequenceStatement,
-    ) -> Result<Outcome> {
-        match statement {
-            SequenceStatement::Create { if_not_exists, name, options } => {
-                self.create_sequence(if_not_exists, name, &options).await
-            }
-            SequenceStatement::Alter { if_exists, name, options } => {
-                self.alter_sequence(if_exists, &name, &options).await
-            }
-            SequenceStatement::Drop { if_exists, names } => {
-                self.drop_sequences(if_exists, &names).await
-            }
+/// Runs a statement on sequences.
+pub(super) async fn run(session: &mut Session, statement: SequenceStatement) -> Result<Outcome> {
+    match statement {
+        SequenceStatement::Create { if_not_exists, name, options } => {
+            create_sequence(session, if_not_exists, name, &options).await
+        }
+        SequenceStatement::Alter { if_exists, name, options } => {
+            alter_sequence(session, if_exists, &name, &options).await
+        }
+        SequenceStatement::Drop { if_exists, names } => {
+            drop_sequences(session, if_exists, &names).await
         }
     }
+}
 
-    async fn create_sequence(
-        &mut self,
-        if_not_exists: bool,
-        name: String,
-        options: &SequenceOptions,
-    ) -> Result<Outcome> {
-        let mut definition = self.begin_definition("CREATE SEQUENCE", &[], &[&name]).await?;
-        let state = &definition.edit.next;
-        if state.is_name_taken(&name) {
-            if if_not_exists {
-                return Ok(Outcome::done("CREATE SEQUENCE"));
-            }
-            return Err(name_taken(state, &name));
+async fn create_sequence(
+    session: &mut Session,
+    if_not_exists: bool,
+    name: String,
+    options: &SequenceOptions,
+) -> Result<Outcome> {
+    let mut definition = session.begin_definition("CREATE SEQUENCE", &[], &[&name]).await?;
+    let state = &definition.edit.next;
+    if state.is_name_taken(&name) {
+        if if_not_exists {
+            return Ok(Outcome::done("CREATE SEQUENCE"));
         }
-        let owner = match &options.owner {
-            Some(Some(owner)) => Some(self.owner_of(&mut definition, owner).await?),
-            _ => None,
+        return Err(name_taken(state, &name));
+    }
+    let owner = match &options.owner {
+        Some(Some(owner)) => Some(owner_of(session, &mut definition, owner).await?),
+        _ => None,
+    };
+    let id = definition.edit.table_id()?;
+    let made = Sequence { owner, ..options.created(id, name.clone())? };
+    let on_commit = owner.and_then(|owner| session.defined().on_commit(owner.table));
+    definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
+    definition.edit.next.sequences.insert(name, Arc::new(made));
+    session.end_definition(definition).await?;
+    Ok(Outcome::done("CREATE SEQUENCE"))
+}
+
+async fn alter_sequence(
+    session: &mut Session,
+    if_exists: bool,
+    name: &str,
+    options: &SequenceOptions,
+) -> Result<Outcome> {
+    let mut definition =
+        session.begin_definition("ALTER SEQUENCE", &[name.to_owned()], &[]).await?;
+    let state = &definition.edit.next;
+    let Some(before) = state.sequences.get(name).map(Arc::clone) else {
+        if state.is_name_taken(name) {
+            return Err(wrong_kind(name, "a sequence").at(options.position));
+        }
+        if if_exists {
+            return Ok(Outcome::done("ALTER SEQUENCE"));
+        }
+        let names = state.sequences.keys().map(String::as_str);
+        let error = Error::unknown(NameKind::Sequence, name, names);
+        return Err(error.at(options.position));
+    };
+    let mut owner = None;
+    if let Some(given) = &options.owner {
+        if before.owner.is_some_and(|owner| owner.is_identity) {
+            let message = "cannot change ownership of identity sequence".to_owned();
+            let (fault, position) = (Fault::State, options.position);
+            return Err(Error::Invalid { message, fault, position });
+        }
+        owner = Some(match given {
+            Some(given) => Some(owner_of(session, &mut definition, given).await?),
+            None => None,
+        });
+    }
+    change_sequence(session, &mut definition, &before, options, owner)?;
+    session.end_definition(definition).await?;
+    Ok(Outcome::done("ALTER SEQUENCE"))
+}
+
+/// Changes a sequence; None: whose it is stays.
+pub(super) fn change_sequence(
+    session: &Session,
+    definition: &mut Definition,
+    before: &Sequence,
+    options: &SequenceOptions,
+    owner: Option<Option<Owner>>,
+) -> Result<()> {
+    let mut made = options.altered(before)?;
+    made.owner = owner.unwrap_or(made.owner);
+    let restart = options.restart.map(|value| value.unwrap_or(made.start));
+    let (last, is_called) = session.database.sequences().last(before);
+    let next = restart.unwrap_or(last);
+    if !(made.min..=made.max).contains(&next) {
+        let (word, than, limit) = match next < made.min {
+            true => ("less", "MINVALUE", made.min),
+            false => ("greater", "MAXVALUE", made.max),
         };
-        let id = definition.edit.table_id()?;
-        let made = Sequence { owner, ..options.created(id, name.clone())? };
-        let on_commit = owner.and_then(|owner| self.defined().on_commit(owner.table));
-        definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
-        definition.edit.next.sequences.insert(name, Arc::new(made));
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("CREATE SEQUENCE"))
+        let message = format!("RESTART value ({next}) cannot be {word} than {than} ({limit})");
+        return Err(options.refused(message));
     }
+    match restart {
+        Some(value) => restart_sequence(session, definition, made, value),
+        None => {
+            (made.last, made.is_called) = (last, is_called);
+            definition.edit.next.sequences.insert(made.name.clone(), Arc::new(made));
+            Ok(())
+        }
+    }
+}
 
-    async fn alter_sequence(
-        &mut self,
-        if_exists: bool,
-        name: &str,
-        options: &SequenceOptions,
-    ) -> Result<Outcome> {
-        let mut definition =
-            self.begin_definition("ALTER SEQUENCE", &[name.to_owned()], &[]).await?;
-        let state = &definition.edit.next;
-        let Some(before) = state.sequences.get(name).map(Arc::clone) else {
-            if state.is_name_taken(name) {
-                return Err(wrong_kind(name, "a sequence").at(options.position));
+/// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these
+/// numbers, and ROLLBACK leaves those of the one before as they were.
+fn restart_sequence(
+    session: &Session,
+    definition: &mut Definition,
+    sequence: Sequence,
+    value: i64,
+) -> Result<()> {
+    let id = definition.edit.table_id()?;
+    let on_commit = session.defined().on_commit(sequence.id);
+    definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
+    let (last, is_called, shared) = (value, false, Arc::default());
+    let made = Sequence { id, last, is_called, shared, ..sequence.clone() };
+    session.settings.client.sequences.pass_on(sequence.id, made.id);
+    definition.edit.next.sequences.insert(made.name.clone(), Arc::new(made));
+    Ok(())
+}
+
+/// Has the sequences of the columns of the table `table_id` begin anew.
+pub(super) fn restart_sequences_of(
+    session: &Session,
+    definition: &mut Definition,
+    table_id: u32,
+) -> Result<()> {
+    let own: Vec<Arc<Sequence>> =
+        owned_by(&definition.edit.next, table_id).map(Arc::clone).collect();
+    for sequence in own {
+        let start = sequence.start;
+        restart_sequence(session, definition, Sequence::clone(&sequence), start)?;
+    }
+    Ok(())
+}
+
+async fn drop_sequences(
+    session: &mut Session,
+    if_exists: bool,
+    names: &[String],
+) -> Result<Outcome> {
+    let mut definition = session.begin_definition("DROP SEQUENCE", names, &[]).await?;
+    let next = &mut definition.edit.next;
+    let mut dropped = false;
+    for name in names {
+        let Some(sequence) = next.sequences.get(name) else {
+            if next.is_name_taken(name) {
+                return Err(wrong_kind(name, "a sequence"));
             }
             if if_exists {
-                return Ok(Outcome::done("ALTER SEQUENCE"));
+                continue;
             }
-            let names = state.sequences.keys().map(String::as_str);
-            let error = Error::unknown(NameKind::Sequence, name, names);
-            return Err(error.at(options.position));
+            let names = next.sequences.keys().map(String::as_str);
+            return Err(Error::unknown(NameKind::Sequence, name, names));
         };
-        let mut owner = None;
-        if let Some(given) = &options.owner {
-            if before.owner.is_some_and(|owner| owner.is_identity) {
-                let message = "cannot change ownership of identity sequence".to_owned();
-                let (fault, position) = (Fault::State, options.position);
-                return Err(Error::Invalid { message, fault, position });
-            }
-            owner = Some(match given {
-                Some(given) => Some(self.owner_of(&mut definition, given).await?),
-                None => None,
-            });
-        }
-        self.change_sequence(&mut definition, &before, options, owner)?;
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("ALTER SEQUENCE"))
+        check_unused(next, sequence)?;
+        next.sequences.remove(name);
+        dropped = true;
     }
+    if dropped {
+        session.end_definition(definition).await?;
+    }
+    Ok(Outcome::done("DROP SEQUENCE"))
+}
 
-    /// Changes a sequence; None: whose it is stays.
-    pub(super) fn change_sequence(
-        &self,
-        definition: &mut Definition,
-        before: &Sequence,
-        options: &SequenceOptions,
-        owner: Option<Option<Owner>>,
-    ) -> Result<()> {
-        let mut made = options.altered(before)?;
-        made.owner = owner.unwrap_or(made.owner);
-        let restart = options.restart.map(|value| value.unwrap_or(made.start));
-        let (last, is_called) = self.database.sequences().last(before);
-        let next = restart.unwrap_or(last);
-        if !(made.min..=made.max).contains(&next) {
-            let (word, than, limit) = match next < made.min {
-                true => ("less", "MINVALUE", made.min),
-                false => ("greater", "MAXVALUE", made.max),
-            };
-            let message = format!("RESTART value ({next}) cannot be {word} than {than} ({limit})");
-            return Err(options.refused(message));
-        }
-        match restart {
-            Some(value) => self.restart_sequence(definition, made, value),
-            None => {
-                (made.last, made.is_called) = (last, is_called);
-                definition.edit.next.sequences.insert(made.name.clone(), Arc::new(made));
-                Ok(())
-            }
+/// The column that OWNED BY names, whose table stays until the definition is there.
+async fn owner_of(
+    session: &Session,
+    definition: &mut Definition,
+    (table, column): &(String, String),
+) -> Result<Owner> {
+    let schema = Arc::clone(&definition.edit.next.find_table(table)?.schema);
+    if !session.owns(schema.table_id) {
+        definition.lock_table(session, schema.table_id, LockMode::AccessShare).await?;
+        let newest = session.names();
+        if !newest.has_table_id(schema.table_id) {
+            return Err(Error::unknown(NameKind::Table, table, newest.table_names()));
         }
     }
-
-    /// Has `sequence` begin at `value` again: under another id, so that only who sees the definition gets these
-    /// numbers, and ROLLBACK leaves those of the one before as they were.
-    fn restart_sequence(
-        &self,
-        definition: &mut Definition,
-        sequence: Sequence,
-        value: i64,
-    ) -> Result<()> {
-        let id = definition.edit.table_id()?;
-        let on_commit = self.defined().on_commit(sequence.id);
-        definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
-        let (last, is_called, shared) = (value, false, Arc::default());
-        let made = Sequence { id, last, is_called, shared, ..sequence.clone() };
-        self.settings.client.sequences.pass_on(sequence.id, made.id);
-        definition.edit.next.sequences.insert(made.name.clone(), Arc::new(made));
-        Ok(())
-    }
-
-    /// Has the sequences of the columns of the table `table_id` begin anew.
-    pub(super) fn restart_sequences_of(
-        &self,
-        definition: &mut Definition,
-        table_id: u32,
-    ) -> Result<()> {
-        let own: Vec<Arc<Sequence>> =
-            owned_by(&definition.edit.next, table_id).map(Arc::clone).collect();
-        for sequence in own {
-            let start = sequence.start;
-            self.restart_sequence(definition, Sequence::clone(&sequence), start)?;
-        }
-        Ok(())
-    }
-
-    async fn drop_sequences(&mut self, if_exists: bool, names: &[String]) -> Result<Outcome> {
-        let mut definition = self.begin_definition("DROP SEQUENCE", names, &[]).await?;
-        let next = &mut definition.edit.next;
-        let mut dropped = false;
-        for name in names {
-            let Some(sequence) = next.sequences.get(name) else {
-                if next.is_name_taken(name) {
-                    return Err(wrong_kind(name, "a sequence"));
-                }
-                if if_exists {
-                    continue;
-                }
-                let names = next.sequences.keys().map(String::as_str);
-                return Err(Error::unknown(NameKind::Sequence, name, names));
-            };
-            check_unused(next, sequence)?;
-            next.sequences.remove(name);
-            dropped = true;
-        }
-        if dropped {
-            self.end_definition(definition).await?;
-        }
-        Ok(Outcome::done("DROP SEQUENCE"))
-    }
-
-    /// The column that OWNED BY names, whose table stays until the definition is there.
-    async fn owner_of(
-        &self,
-        definition: &mut Definition,
-        (table, column): &(String, String),
-    ) -> Result<Owner> {
-        let schema = Arc::clone(&definition.edit.next.find_table(table)?.schema);
-        if !self.owns(schema.table_id) {
-            definition.lock_table(self, schema.table_id, LockMode::AccessShare).await?;
-            let newest = self.names();
-            if !newest.has_table_id(schema.table_id) {
-                return Err(Error::unknown(NameKind::Table, table, newest.table_names()));
-            }
-        }
-        let names = schema.columns.iter().map(|column| column.name.as_str());
-        let found = schema.column(column);
-        let found = found.ok_or_else(|| Error::unknown_column(table, column, names))?;
-        Ok(Owner { table: schema.table_id, column: found.id, is_identity: false })
-    }
+    let names = schema.columns.iter().map(|column| column.name.as_str());
+    let found = schema.column(column);
+    let found = found.ok_or_else(|| Error::unknown_column(table, column, names))?;
+    Ok(Owner { table: schema.table_id, column: found.id, is_identity: false })
 }
 
 /// The sequences of the columns of `create`, whose table gets `table_id`; the columns get them as their defaults.

@@ -54,23 +54,6 @@ impl BlockSettings {
 }
 
 impl Session {
-    /// Runs SET and RESET of one setting; None: its default.
-    pub(super) fn set_one(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-        scope: Scope,
-    ) -> Result<Outcome> {
-        if let Some(name) = MODES.into_iter().find(|mode| mode.eq_ignore_ascii_case(name)) {
-            return self.set_mode(name, value);
-        }
-        self.change_settings(scope, |settings| match value {
-            Some(value) => settings.set(name, value),
-            None => settings.reset(name),
-        })?;
-        Ok(Outcome::done(if value.is_some() { "SET" } else { "RESET" }))
-    }
-
     /// Changes settings. SET LOCAL outside of a block holds for nothing, which the caller may warn of.
     pub(super) fn change_settings(
         &mut self,
@@ -98,14 +81,6 @@ impl Session {
             (Scope::Transaction, lasting) => *lasting = Some(Box::new(self.settings.clone())),
         }
         change(&mut self.settings)
-    }
-
-    /// Runs RESET ALL.
-    pub(super) fn reset_all(&mut self) -> Result<()> {
-        self.change_settings(Scope::Session, |settings| {
-            settings.reset_all();
-            Ok(())
-        })
     }
 
     /// Puts back what held at the savepoint that is now the block's last one.
@@ -138,4 +113,29 @@ impl Session {
         self.settings = Settings { transaction: self.settings.transaction, ..settings };
         self.settings_version += 1;
     }
+}
+
+/// Runs SET and RESET of one setting; None: its default.
+pub(super) fn set_one(
+    session: &mut Session,
+    name: &str,
+    value: Option<&str>,
+    scope: Scope,
+) -> Result<Outcome> {
+    if let Some(name) = MODES.into_iter().find(|mode| mode.eq_ignore_ascii_case(name)) {
+        return session.set_mode(name, value);
+    }
+    session.change_settings(scope, |settings| match value {
+        Some(value) => settings.set(name, value),
+        None => settings.reset(name),
+    })?;
+    Ok(Outcome::done(if value.is_some() { "SET" } else { "RESET" }))
+}
+
+/// Runs RESET ALL.
+pub(super) fn reset_all(session: &mut Session) -> Result<()> {
+    session.change_settings(Scope::Session, |settings| {
+        settings.reset_all();
+        Ok(())
+    })
 }

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 use super::charge::Charge;
 use super::cursors::CursorRows;
-use super::{Outcome, Session, within};
+use super::{Outcome, Session, prepared, search_path, within};
 use crate::error::{Error, Result};
 use crate::settings::When;
 use crate::statement::parameters::place_of;
@@ -93,7 +93,7 @@ impl Session {
                 self.hinted = self.under(&hints)?;
                 let limit_ms = self.in_force().statement_timeout_ms;
                 let started = async {
-                    self.check_path(&parsed.text)?;
+                    search_path::check_path(self, &parsed.text)?;
                     self.check_rights(|| Statement::Query(query.clone())).await?;
                     self.start_query(&query, &parsed.text).await
                 };
@@ -104,7 +104,7 @@ impl Session {
             }
             Statement::Fetch(fetch) => {
                 self.begin_statement()?;
-                let started = Box::pin(self.fetch(&fetch)).await;
+                let started = Box::pin(self.cursors.fetch(&fetch)).await;
                 self.end_statement(started).await
             }
             _ => Box::pin(self.run_hinted(parsed)).await.map(|outcome| self.charged(outcome)),
@@ -129,7 +129,7 @@ impl Session {
             return None;
         }
         let live = self.live_for_look_up()?;
-        let query = self.prepared_look_up(name, values, &live.state)?;
+        let query = prepared::prepared_look_up(self, name, values, &live.state)?;
         let outcome = self.look_up_at_hand(live, &query)?;
         self.note_read();
         Some(outcome.into())
@@ -152,7 +152,7 @@ impl Session {
             Columns::OfPrepared(execute) => {
                 return Ok(self.describe(&execute.name).await?.columns.clone());
             }
-            Columns::OfCursor(fetch) => return self.columns_of_cursor(&fetch.name).map(Some),
+            Columns::OfCursor(fetch) => return self.cursors.columns(&fetch.name).map(Some),
             Columns::AsItRuns => {}
         }
         let mut statement = parsed.statement.clone();

@@ -31,7 +31,7 @@ use futures::future::try_join_all;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::modify::defaults;
-use super::{Session, identity};
+use super::{Session, changing_with, identity};
 use crate::catalog::TableState;
 use crate::delta::Live;
 use crate::error::{Error, Fault, Result};
@@ -99,7 +99,7 @@ impl Session {
         let update = on_conflict.query(schema, name, EXCLUDED)?;
         if update.is_some() {
             let what = "ON CONFLICT DO UPDATE of a table";
-            self.check_unchanged_by_parts(Some(schema.table_id), what)?;
+            changing_with::check_unchanged_by_parts(self, Some(schema.table_id), what)?;
         }
         let mut duplicates = 0;
         // Also where there are no rows.

@@ -6,45 +6,47 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{Field, Schema};
 use cleave_txn::LockMode;
 
-use super::{Outcome, Session};
+use super::statistics::{all_tables, check_targets};
+use super::{Outcome, Session, statistics};
 use crate::catalog::TableState;
 use crate::error::{Error, NameKind, Result};
 use crate::statement::{Analyze, AnalyzeTable, Vacuum};
 use crate::write::vacuum::{Vacuumed, vacuum};
 
-impl Session {
-    /// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
-    pub(super) async fn vacuum(&mut self, statement: Vacuum) -> Result<Outcome> {
-        let Vacuum { full, skip_locked, analyzes, analyze } = statement;
-        let names_all = analyze.tables.is_empty();
-        let tables = if names_all { self.all_tables() } else { analyze.tables.clone() };
-        self.check_targets(&tables)?;
-        let mut told = Vec::with_capacity(tables.len());
-        for AnalyzeTable { name, position, .. } in tables {
-            let names = self.names();
-            let Some(table) = names.table(&name) else { continue };
-            // Of what others do not see nothing is shared.
-            if self.owns(table.schema.table_id) {
-                continue;
-            }
-            match self.vacuum_table(table, full, skip_locked).await {
-                Ok(pruned) => {
-                    self.database.vacuums.note(table.schema.table_id, false);
-                    told.push(pruned);
-                }
-                Err(Error::Conflict { .. }) if skip_locked => {}
-                // Dropped meanwhile.
-                Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}
-                Err(error) => return Err(error.at(position)),
-            }
+/// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
+pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outcome> {
+    let Vacuum { full, skip_locked, analyzes, analyze } = statement;
+    let names_all = analyze.tables.is_empty();
+    let tables =
+        if names_all { all_tables(&session.database.catalog()) } else { analyze.tables.clone() };
+    check_targets(&session.names(), &tables)?;
+    let mut told = Vec::with_capacity(tables.len());
+    for AnalyzeTable { name, position, .. } in tables {
+        let names = session.names();
+        let Some(table) = names.table(&name) else { continue };
+        // Of what others do not see nothing is shared.
+        if session.owns(table.schema.table_id) {
+            continue;
         }
-        let verbose = analyze.verbose;
-        if analyzes {
-            Box::pin(self.analyze(Analyze { verbose: false, ..analyze })).await?;
+        match vacuum_table(session, table, (full, skip_locked)).await {
+            Ok(pruned) => {
+                session.database.vacuums.note(table.schema.table_id, false);
+                told.push(pruned);
+            }
+            Err(Error::Conflict { .. }) if skip_locked => {}
+            // Dropped meanwhile.
+            Err(Error::UnknownName { kind: NameKind::Table, .. }) if names_all => {}
+            Err(error) => return Err(error.at(position)),
         }
-        if verbose { rows(&told) } else { Ok(Outcome::done("VACUUM")) }
     }
+    let verbose = analyze.verbose;
+    if analyzes {
+        Box::pin(statistics::run(session, Analyze { verbose: false, ..analyze })).await?;
+    }
+    if verbose { rows(&told) } else { Ok(Outcome::done("VACUUM")) }
+}
 
+impl Session {
     /// Vacuums the table `name`, unless somebody has locked it, or it is gone.
     ///
     /// # Errors
@@ -52,7 +54,7 @@ impl Session {
     pub(crate) async fn autovacuum(&mut self, name: &str) -> Result<()> {
         let names = self.names();
         let Some(table) = names.table(name) else { return Ok(()) };
-        match self.vacuum_table(table, false, true).await {
+        match vacuum_table(self, table, (false, true)).await {
             Ok(_) => {
                 self.database.vacuums.note(table.schema.table_id, true);
                 Ok(())
@@ -63,22 +65,21 @@ impl Session {
             Err(error) => Err(error),
         }
     }
+}
 
-    /// Vacuums `table` under a lock that keeps out definitions, index builds and other vacuums.
-    async fn vacuum_table(
-        &mut self,
-        table: &TableState,
-        full: bool,
-        is_nowait: bool,
-    ) -> Result<Vacuumed> {
-        let settings = self.shared_settings();
-        self.lock_table(table, LockMode::ShareUpdateExclusive, is_nowait).await?;
-        self.check_on(&self.names())?;
-        let database = Arc::clone(&self.database);
-        let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;
-        self.statement_locks = None;
-        done
-    }
+/// Vacuums `table` under a lock that keeps out definitions, index builds and other vacuums.
+async fn vacuum_table(
+    session: &mut Session,
+    table: &TableState,
+    (full, is_nowait): (bool, bool),
+) -> Result<Vacuumed> {
+    let settings = session.shared_settings();
+    session.lock_table(table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+    session.check_on(&session.names())?;
+    let database = Arc::clone(&session.database);
+    let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;
+    session.statement_locks = None;
+    done
 }
 
 /// What was done, a row a table.

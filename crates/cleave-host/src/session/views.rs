@@ -44,183 +44,179 @@ fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
     }
 }
 
-impl Session {
-    /// Runs CREATE VIEW.
-    pub(super) async fn create_view(&mut self, create: CreateView) -> Result<Outcome> {
-        if parameters::count(&create.query)? > 0 {
-            return Err(Error::unknown(NameKind::Parameter, "$1", []));
-        }
-        let name = create.name;
-        let names: &[&str] = if create.is_temporary { &[] } else { &[&name] };
-        let replaced: Vec<String> = create.or_replace.then(|| name.clone()).into_iter().collect();
-        let mut definition = self.begin_definition("CREATE VIEW", &replaced, names).await?;
-        let state = Arc::new(CatalogState::clone(&definition.edit.next));
-        let before = state.view(&name);
-        let is_taken = match create.is_temporary {
-            true => self.defined().has_temporary(&name),
-            false => state.is_name_taken(&name),
-        };
-        if is_taken && !(create.or_replace && before.is_some()) {
-            return Err(super::indexes::name_taken(&state, &name));
-        }
-        let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
-        let described = select::describe(
-            &self.database,
-            self.in_force(),
-            Some(&view),
-            &create.query,
-            Vec::new(),
-        );
-        let described = Box::pin(described).await?;
-        check_no_sequence(&create.query, &state)?;
-        let mut columns = columns_of(&described.schema)?;
-        if create.columns.len() > columns.len() {
-            return Err(invalid(
-                format!("view \"{name}\" has {} columns", columns.len()),
-                Fault::Statement,
-            ));
-        }
-        for (column, name) in columns.iter_mut().zip(create.columns) {
-            column.name = name;
-        }
-        let before = before.filter(|_| is_taken);
-        let (table_id, version) = match before {
-            Some(before) => (before.schema.table_id, before.schema.version + 1),
-            None => (definition.edit.table_id()?, 1),
-        };
-        let depends: BTreeSet<u32> = described.tables.iter().map(|table| table.table_id).collect();
-        if depends.contains(&table_id) {
-            let message = format!("view \"{name}\" would be made of itself");
+/// Runs CREATE VIEW.
+pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Result<Outcome> {
+    if parameters::count(&create.query)? > 0 {
+        return Err(Error::unknown(NameKind::Parameter, "$1", []));
+    }
+    let name = create.name;
+    let names: &[&str] = if create.is_temporary { &[] } else { &[&name] };
+    let replaced: Vec<String> = create.or_replace.then(|| name.clone()).into_iter().collect();
+    let mut definition = session.begin_definition("CREATE VIEW", &replaced, names).await?;
+    let state = Arc::new(CatalogState::clone(&definition.edit.next));
+    let before = state.view(&name);
+    let is_taken = match create.is_temporary {
+        true => session.defined().has_temporary(&name),
+        false => state.is_name_taken(&name),
+    };
+    if is_taken && !(create.or_replace && before.is_some()) {
+        return Err(super::indexes::name_taken(&state, &name));
+    }
+    let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
+    let described = select::describe(
+        &session.database,
+        session.in_force(),
+        Some(&view),
+        &create.query,
+        Vec::new(),
+    );
+    let described = Box::pin(described).await?;
+    check_no_sequence(&create.query, &state)?;
+    let mut columns = columns_of(&described.schema)?;
+    if create.columns.len() > columns.len() {
+        return Err(invalid(
+            format!("view \"{name}\" has {} columns", columns.len()),
+            Fault::Statement,
+        ));
+    }
+    for (column, name) in columns.iter_mut().zip(create.columns) {
+        column.name = name;
+    }
+    let before = before.filter(|_| is_taken);
+    let (table_id, version) = match before {
+        Some(before) => (before.schema.table_id, before.schema.version + 1),
+        None => (definition.edit.table_id()?, 1),
+    };
+    let depends: BTreeSet<u32> = described.tables.iter().map(|table| table.table_id).collect();
+    if depends.contains(&table_id) {
+        let message = format!("view \"{name}\" would be made of itself");
+        return Err(invalid(message, Fault::TableDefinition));
+    }
+    if let Some(before) = before {
+        let kept = before.schema.columns.iter().zip(&columns);
+        let is_kept = before.schema.columns.len() <= columns.len()
+            && kept
+                .into_iter()
+                .all(|(old, new)| (&old.name, old.column_type) == (&new.name, new.column_type));
+        if !is_kept {
+            let message = format!(
+                "CREATE OR REPLACE VIEW keeps the columns of \"{name}\" and may add others behind; drop the view first"
+            );
             return Err(invalid(message, Fault::TableDefinition));
         }
-        if let Some(before) = before {
-            let kept = before.schema.columns.iter().zip(&columns);
-            let is_kept = before.schema.columns.len() <= columns.len()
-                && kept
-                    .into_iter()
-                    .all(|(old, new)| (&old.name, old.column_type) == (&new.name, new.column_type));
-            if !is_kept {
-                let message = format!(
-                    "CREATE OR REPLACE VIEW keeps the columns of \"{name}\" and may add others behind; drop the view first"
-                );
-                return Err(invalid(message, Fault::TableDefinition));
-            }
-        }
-        for table in &described.tables {
-            if !self.owns(table.table_id) {
-                definition.lock_table(self, table.table_id, LockMode::AccessShare).await?;
-            }
-        }
-        // What was dropped before the locks were there.
-        let newest = self.names();
-        // What a view is made of may be hidden.
-        let has = |id: &u32| {
-            let mut states = std::iter::successors(Some(&*newest), |state| state.base());
-            states.any(|state| state.has_relation(*id))
-        };
-        if let Some(gone) = described.tables.iter().find(|table| !has(&table.table_id)) {
-            return Err(Error::unknown(NameKind::Table, &gone.name, newest.table_names()));
-        }
-        let schema = TableSchema { table_id, version, name, columns, primary_key: Vec::new() };
-        schema.validate()?;
-        let view = ViewState {
-            schema: Arc::new(schema),
-            query: written_out(create.query.to_string()),
-            sources: described.sources,
-            depends: depends.into_iter().collect(),
-        };
-        let of_session = view.depends.iter().any(|id| self.defined().is_temporary(*id));
-        if create.is_temporary || of_session {
-            definition.temporary.insert(table_id, OnCommit::PreserveRows);
-        }
-        let name = view.schema.name.clone();
-        definition.edit.next.views.insert(name, Arc::new(view));
-        self.end_definition(definition).await?;
-        Ok(Outcome::done("CREATE VIEW"))
     }
-
-    /// Runs DROP VIEW.
-    pub(super) async fn drop_views(
-        &mut self,
-        if_exists: bool,
-        names: &[String],
-        cascade: bool,
-    ) -> Result<Outcome> {
-        let mut definition = self.begin_definition("DROP VIEW", names, &[]).await?;
-        let next = &mut definition.edit.next;
-        let mut gone = BTreeSet::new();
-        for name in names {
-            if let Some(view) = next.views.remove(name) {
-                gone.insert(view.schema.table_id);
-            } else if next.is_name_taken(name) {
-                return Err(super::indexes::wrong_kind(name, "a view"));
-            } else if !if_exists {
-                let views = next.views().map(|view| view.schema.name.as_str());
-                return Err(Error::unknown(NameKind::Table, name, views));
-            }
+    for table in &described.tables {
+        if !session.owns(table.table_id) {
+            definition.lock_table(session, table.table_id, LockMode::AccessShare).await?;
         }
-        drop_dependents(next, &gone, cascade)?;
-        if !gone.is_empty() {
-            self.end_definition(definition).await?;
-        }
-        Ok(Outcome::done("DROP VIEW"))
     }
+    // What was dropped before the locks were there.
+    let newest = session.names();
+    // What a view is made of may be hidden.
+    let has = |id: &u32| {
+        let mut states = std::iter::successors(Some(&*newest), |state| state.base());
+        states.any(|state| state.has_relation(*id))
+    };
+    if let Some(gone) = described.tables.iter().find(|table| !has(&table.table_id)) {
+        return Err(Error::unknown(NameKind::Table, &gone.name, newest.table_names()));
+    }
+    let schema = TableSchema { table_id, version, name, columns, primary_key: Vec::new() };
+    schema.validate()?;
+    let view = ViewState {
+        schema: Arc::new(schema),
+        query: written_out(create.query.to_string()),
+        sources: described.sources,
+        depends: depends.into_iter().collect(),
+    };
+    let of_session = view.depends.iter().any(|id| session.defined().is_temporary(*id));
+    if create.is_temporary || of_session {
+        definition.temporary.insert(table_id, OnCommit::PreserveRows);
+    }
+    let name = view.schema.name.clone();
+    definition.edit.next.views.insert(name, Arc::new(view));
+    session.end_definition(definition).await?;
+    Ok(Outcome::done("CREATE VIEW"))
 }
 
-impl Session {
-    /// The views whose queries speak of a column.
-    pub(super) async fn views_with_column(
-        &self,
-        state: &CatalogState,
-        schema: &TableSchema,
-        column: &str,
-    ) -> Result<Vec<Arc<ViewState>>> {
-        let read = read_of(state);
-        let mut found = Vec::new();
-        for view in state.views_of(schema.table_id) {
-            let by = (self.database.queries(), self.in_force(), &read);
-            let of = (schema.name.as_str(), column);
-            if Box::pin(select::uses_column(by, view, of)).await? {
-                found.push(Arc::clone(view));
-            }
+/// Runs DROP VIEW.
+pub(super) async fn drop_views(
+    session: &mut Session,
+    if_exists: bool,
+    names: &[String],
+    cascade: bool,
+) -> Result<Outcome> {
+    let mut definition = session.begin_definition("DROP VIEW", names, &[]).await?;
+    let next = &mut definition.edit.next;
+    let mut gone = BTreeSet::new();
+    for name in names {
+        if let Some(view) = next.views.remove(name) {
+            gone.insert(view.schema.table_id);
+        } else if next.is_name_taken(name) {
+            return Err(super::indexes::wrong_kind(name, "a view"));
+        } else if !if_exists {
+            let views = next.views().map(|view| view.schema.name.as_str());
+            return Err(Error::unknown(NameKind::Table, name, views));
         }
-        Ok(found)
     }
+    drop_dependents(next, &gone, cascade)?;
+    if !gone.is_empty() {
+        session.end_definition(definition).await?;
+    }
+    Ok(Outcome::done("DROP VIEW"))
+}
 
-    /// Refuses to go on without `column` where a view that is left cannot do without it, or drops these views
-    /// (`cascade`).
-    pub(super) async fn drop_views_with(
-        &self,
-        state: &mut CatalogState,
-        schema: &TableSchema,
-        (column, cascade): (&str, bool),
-    ) -> Result<()> {
-        let users = self.views_with_column(state, schema, column).await?;
-        if let Some(view) = users.first().filter(|_| !cascade) {
+/// The views whose queries speak of a column.
+pub(super) async fn views_with_column(
+    session: &Session,
+    state: &CatalogState,
+    schema: &TableSchema,
+    column: &str,
+) -> Result<Vec<Arc<ViewState>>> {
+    let read = read_of(state);
+    let mut found = Vec::new();
+    for view in state.views_of(schema.table_id) {
+        let by = (session.database.queries(), session.in_force(), &read);
+        let of = (schema.name.as_str(), column);
+        if Box::pin(select::uses_column(by, view, of)).await? {
+            found.push(Arc::clone(view));
+        }
+    }
+    Ok(found)
+}
+
+/// Refuses to go on without `column` where a view that is left cannot do without it, or drops these views
+/// (`cascade`).
+pub(super) async fn drop_views_with(
+    session: &Session,
+    state: &mut CatalogState,
+    schema: &TableSchema,
+    (column, cascade): (&str, bool),
+) -> Result<()> {
+    let users = views_with_column(session, state, schema, column).await?;
+    if let Some(view) = users.first().filter(|_| !cascade) {
+        return Err(depends(view, schema, column));
+    }
+    let gone = users.iter().map(|view| view.schema.table_id).collect();
+    drop_dependents(state, &gone, true)?;
+    state.views.retain(|_, view| !gone.contains(&view.schema.table_id));
+    Ok(())
+}
+
+/// Refuses a state without `column` to which the query of a view cannot be bound.
+pub(super) async fn check_views_whole(
+    session: &Session,
+    state: &CatalogState,
+    schema: &TableSchema,
+    column: &str,
+) -> Result<()> {
+    let read = read_of(state);
+    for view in state.views_of(schema.table_id) {
+        let by = (session.database.queries(), session.in_force(), &read);
+        if !Box::pin(select::is_whole(by, view)).await {
             return Err(depends(view, schema, column));
         }
-        let gone = users.iter().map(|view| view.schema.table_id).collect();
-        drop_dependents(state, &gone, true)?;
-        state.views.retain(|_, view| !gone.contains(&view.schema.table_id));
-        Ok(())
     }
-
-    /// Refuses a state without `column` to which the query of a view cannot be bound.
-    pub(super) async fn check_views_whole(
-        &self,
-        state: &CatalogState,
-        schema: &TableSchema,
-        column: &str,
-    ) -> Result<()> {
-        let read = read_of(state);
-        for view in state.views_of(schema.table_id) {
-            let by = (self.database.queries(), self.in_force(), &read);
-            if !Box::pin(select::is_whole(by, view)).await {
-                return Err(depends(view, schema, column));
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn read_of(state: &CatalogState) -> ReadView {

@@ -4,18 +4,18 @@
 //! | column | what it says | who asks |
 //! |---|---|---|
 //! | [`name`](Properties::name) | what errors call the statement | the check of its place |
-//! | [`tag`](Properties::tag) | its command tag | what runs it; a server, when it has sent rows |
+//! | [`tag`](Properties::tag) | its command tag | what runs it, and servers |
 //! | [`place`](Properties::place) | where it may stand in a transaction | sessions and servers |
 //! | [`rights`](Properties::rights) | which rights it needs | `session::rights` |
-//! | [`without_role`](Properties::without_role) | it runs also where the session's role was dropped | `session::rights` |
+//! | [`without_role`](Properties::without_role) | it runs also where its role was dropped | `session::rights` |
 //! | [`writes`](Properties::writes) | the table that it locks in ROW EXCLUSIVE | `session::changing_with` |
 //! | [`takes_parameters`](Properties::takes_parameters) | it may be prepared | PREPARE and servers |
-//! | [`columns`](Properties::columns) | how the columns of its rows are told before it runs | `session::started` |
-//! | [`returns_changes`](Properties::returns_changes) | it returns rows that it has changed | `session::returning` |
+//! | [`columns`](Properties::columns) | how its columns are told before it runs | `session::started` |
+//! | [`returns_changes`](Properties::returns_changes) | it returns rows that it changed | `session::returning` |
 //! | [`runs`](Properties::runs) | the prepared statement that it runs | `session::returning` |
 //!
 //! A new kind of statement is one row more in [`Statement::properties`], where the compiler asks for it, and its handler
-//! in the session. A row is what [`row`] makes of the tag, and what is different for its kind: without a word on rights
+//! in the session. A row is what `row` makes of the tag, and what is different for its kind: without a word on rights
 //! it is asked about by what it names, and is a superuser's until `session::rights::check` knows what that is.
 //!
 //! Not here, because it depends on more than the statement: what a read-only transaction refuses (whatever changes rows

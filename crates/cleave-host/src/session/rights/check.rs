@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::identifiers::unqualified;
 use crate::session::Session;
+use crate::session::foreign_key_rules;
 use crate::session::grants::{Known, denied, not_owner, relation};
 use crate::session::roles::refused;
 use crate::session::sequences::owned_by;
@@ -117,7 +118,10 @@ impl Check<'_> {
             Statement::Define(define) => match define.as_ref() {
                 Define::Truncate(truncate) => {
                     let tables = match truncate.cascade {
-                        true => self.session.all_referring(&truncate.tables),
+                        true => foreign_key_rules::all_referring(
+                            &self.session.names(),
+                            &truncate.tables,
+                        ),
                         false => truncate.tables.clone(),
                     };
                     for table in &tables {

@@ -1,0 +1,47 @@
+//! DROP TABLE: tables, and with CASCADE what needs them, out of the catalog.
+
+use std::collections::BTreeSet;
+
+use super::{Outcome, Session, foreign_key_rules, indexes, views};
+use crate::catalog::CatalogState;
+use crate::error::{Error, NameKind, Result};
+
+/// Runs DROP TABLE.
+pub(super) async fn run(
+    session: &mut Session,
+    if_exists: bool,
+    names: &[String],
+    cascade: bool,
+) -> Result<Outcome> {
+    let mut locked = names.to_vec();
+    if cascade {
+        locked.extend(foreign_key_rules::referring(&session.names(), names));
+    }
+    let mut definition = session.begin_definition("DROP TABLE", &locked, &[]).await?;
+    let edit = &mut definition.edit;
+    let ids = |state: &CatalogState| -> BTreeSet<u32> {
+        let sound = state.tables().map(|table| table.schema.table_id);
+        sound.chain(state.damaged_tables().map(|table| table.schema.table_id)).collect()
+    };
+    let before = ids(&edit.next);
+    let mut dropped = false;
+    for name in names {
+        if edit.drop_table(name) {
+            dropped = true;
+        } else if edit.next.is_name_taken(name) {
+            return Err(indexes::wrong_kind(name, "a table"));
+        } else if !if_exists {
+            let names = edit.next.table_names();
+            return Err(Error::unknown(NameKind::Table, name, names));
+        }
+    }
+    if dropped {
+        let gone = &before - &ids(&edit.next);
+        views::drop_dependents(&mut edit.next, &gone, cascade)?;
+        let what = format!("table \"{}\"", names.join("\", \""));
+        let (next, what) = (&mut edit.next, (what.as_str(), cascade));
+        foreign_key_rules::drop_references(next, (&gone, &locked), |_| true, what)?;
+        session.end_definition(definition).await?;
+    }
+    Ok(Outcome::done("DROP TABLE"))
+}
