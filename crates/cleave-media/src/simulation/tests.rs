@@ -32,32 +32,32 @@ impl World for Fixed {
 }
 
 impl Files for Fixed {
-    fn write_durably(&self, _path: &Path, _bytes: &[u8]) -> io::Result<()> {
-        Err(io::Error::other("no disk in this world"))
+    fn write_durably(&self, _path: &Path, _bytes: &[u8]) -> std::io::Result<()> {
+        Err(std::io::Error::other("no disk in this world"))
     }
 
-    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+    fn rename(&self, _from: &Path, _to: &Path) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn remove(&self, _path: &Path) -> io::Result<()> {
+    fn remove(&self, _path: &Path) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn create_directories(&self, _path: &Path) -> io::Result<()> {
+    fn create_directories(&self, _path: &Path) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn sync_directory(&self, _path: &Path) -> io::Result<()> {
+    fn sync_directory(&self, _path: &Path) -> std::io::Result<()> {
         Ok(())
     }
 
-    fn create(&self, _path: &Path) -> io::Result<Box<dyn files::FileWriter>> {
-        Err(io::Error::other("no disk in this world"))
+    fn create(&self, _path: &Path) -> std::io::Result<Box<dyn files::FileWriter>> {
+        Err(std::io::Error::other("no disk in this world"))
     }
 
-    fn open(&self, _path: &Path) -> io::Result<Box<dyn files::FileWriter>> {
-        Err(io::Error::other("no disk in this world"))
+    fn open(&self, _path: &Path) -> std::io::Result<Box<dyn files::FileWriter>> {
+        Err(std::io::Error::other("no disk in this world"))
     }
 }
 
