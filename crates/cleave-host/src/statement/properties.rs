@@ -14,7 +14,7 @@
 //! | [`returns_changes`](Properties::returns_changes) | it returns rows that it changed | `session::returning` |
 //! | [`runs`](Properties::runs) | the prepared statement that it runs | `session::returning` |
 //!
-//! A new kind of statement is one row more in [`Statement::properties`], where the compiler asks for it, and its handler
+//! A new kind of statement is one row more in [`Statement::properties`], where the compiler asks for it, and a handler
 //! in the session. A row is what `row` makes of the tag, and what is different for its kind: without a word on rights
 //! it is asked about by what it names, and is a superuser's until `session::rights::check` knows what that is.
 //!
