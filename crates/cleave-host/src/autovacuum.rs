@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
-use crate::catalog::CatalogState;
-use crate::catalog::autovacuum::Autovacuum;
 use crate::database::Database;
-use crate::error::Error;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::autovacuum::Autovacuum;
+use cleave_catalog::error::Error;
 
 impl Database {
     /// When tables are vacuumed by themselves.

@@ -1,5 +1,5 @@
-//! One database, open, as programs use it: sessions over a [query engine](crate::query_engine), which plans over a
-//! [storage engine](crate::storage_engine).
+//! One database, open, as programs use it: sessions over a [query engine](cleave_query::query_engine), which plans over a
+//! [storage engine](cleave_engine::storage_engine).
 //!
 //! ```text
 //!  Database ─▶ QueryEngine ─▶ Engine ─┬─▶ catalog, devices, buffer pool, locks, log
@@ -13,15 +13,17 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backup::{self, BackupSummary};
-use crate::check::{self, CheckOptions, CheckReport};
-use crate::error::Result;
-use crate::query_engine::QueryEngine;
-use crate::replication::Replication;
 use crate::session::Session;
-pub use crate::storage_engine::{
+use cleave_catalog::error::Result;
+pub use cleave_engine::storage_engine::{
     BUFFER_POOL_BYTES_DEFAULT, EMBEDDED_DEVICE_NAME, OpenOptions, QUERY_MEMORY_BYTES_DEFAULT,
 };
+use cleave_query::query_engine::QueryEngine;
+use cleave_replica::backup;
+use cleave_replica::backup::BackupSummary;
+use cleave_replica::check;
+use cleave_replica::check::{CheckOptions, CheckReport};
+use cleave_replica::replication::Replication;
 
 /// An open database. Dropping the last handle (sessions hold one too) closes it.
 pub struct Database {
@@ -31,11 +33,11 @@ pub struct Database {
 
 impl Database {
     /// Opens the database in `directory`, or makes one there if `options` say so. Where a segment file is missing or
-    /// damaged, the [table or index](crate::catalog::damage) that it belongs to cannot be used, and all else can.
+    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else can.
     ///
     /// # Errors
-    /// As [`Engine::open`](crate::storage_engine::Engine::open);
-    /// [`StorageError::NotADatabase`](crate::StorageError::NotADatabase) also where a restore was not completed.
+    /// As [`Engine::open`](cleave_engine::storage_engine::Engine::open);
+    /// [`StorageError::NotADatabase`](cleave_catalog::storage_error::StorageError::NotADatabase) also where a restore was not completed.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         let (engine, replication) = Replication::open(directory, options).await?;
         Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
@@ -54,7 +56,7 @@ impl Database {
     /// Writes a backup of the database, as it is now, into the folder `target`, while others go on using it.
     ///
     /// # Errors
-    /// [`StorageError::BackupPlace`](crate::StorageError::BackupPlace) for a folder that holds anything else; what
+    /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds anything else; what
     /// cannot be read or written.
     pub async fn backup(&self, target: &Path) -> Result<BackupSummary> {
         backup::take(self, target).await

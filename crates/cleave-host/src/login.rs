@@ -10,9 +10,9 @@ use std::sync::Arc;
 use cleave_media::{Clock, SystemClock};
 
 use crate::database::Database;
-use crate::error::Result;
-pub use crate::login_secret::LoginSecret;
-use crate::password::Verifier;
+use cleave_catalog::error::Result;
+pub use cleave_catalog::login_secret::LoginSecret;
+use cleave_catalog::password::Verifier;
 
 /// What the catalog says of a role that someone wants to connect as.
 #[derive(Debug, Clone)]

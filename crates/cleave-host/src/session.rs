@@ -5,7 +5,7 @@
 //!    may stand ([`place`]) and which rights it needs ([`rights`]); who may what, [`roles`] and [`grants`] say.
 //! 3. Each statement goes to its handler: definitions to [`indexes`], settings to [`set`] and [`show`], ANALYZE to
 //!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
-//!    [`select`](crate::statement::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
+//!    [`select`](cleave_query::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
 //!    those that are to come again with other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //!    A handler is a function that takes what it needs: the database, settings, the cursors; or the session, where it
 //!    runs other statements or takes part in a transaction.
@@ -84,28 +84,30 @@ pub use copy::ClientStreams;
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
-use crate::activity::Act;
-use crate::advisory_locks::AdvisoryLocks;
-use crate::catalog::CatalogState;
-use crate::catalog::rights::Privilege;
-use crate::catalog::sequence::NumberSource;
-use crate::commitment::unless;
 use crate::database::Database;
-use crate::delta::Live;
-use crate::device::DISK_FULL;
-use crate::error::{Error, Result};
-use crate::point_path::{self, PointQueries, PointQuery, Sight};
-use crate::settings::transaction::Began;
-use crate::settings::{Client, Settings, When};
-use crate::statement::conform::Conform;
-use crate::statement::hint::Hint;
-use crate::statement::moment::{Moment, Taker};
-use crate::statement::parse::Scope;
-use crate::statement::{Parameters, ParsedStatement, Statement, parse_script};
-use crate::storage_engine::patience::with_patience;
-use crate::storage_error::StorageError;
-use crate::write::load::{self, LoadCheck, RowChecks};
 use changing_with::Parts;
+use cleave_catalog::activity::Act;
+use cleave_catalog::advisory_locks::AdvisoryLocks;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::rights::Privilege;
+use cleave_catalog::catalog::sequence::NumberSource;
+use cleave_catalog::commitment::unless;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::transaction::Began;
+use cleave_catalog::settings::{Client, Settings, When};
+use cleave_catalog::storage_error::StorageError;
+use cleave_engine::delta::Live;
+use cleave_engine::device::DISK_FULL;
+use cleave_engine::storage_engine::patience::with_patience;
+use cleave_engine::write::load;
+use cleave_engine::write::load::{LoadCheck, RowChecks};
+use cleave_query::point_path;
+use cleave_query::point_path::{PointQueries, PointQuery, Sight};
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::hint::Hint;
+use cleave_sql::statement::moment::{Moment, Taker};
+use cleave_sql::statement::parse::Scope;
+use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script};
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;

@@ -25,22 +25,25 @@ use super::definitions::Definition;
 use super::foreign_key_rules::{drop_references, without_keys};
 use super::views::check_no_views;
 use super::{Outcome, Session, alter_identity, alter_rules, foreign_key_rules, sequences, views};
-use crate::catalog::division::Division;
-use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
-use crate::catalog::rules::{ForeignKey, TableRules};
-use crate::catalog::{CatalogState, TableState, TabletState};
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::index::IndexShape;
-use crate::statement::Parameters;
-use crate::statement::alter::{Action, AlterTable, Key};
-use crate::statement::conform::Conform;
-use crate::statement::ddl::GivenSequence;
-use crate::statement::defaults::{check_default, default_array, is_volatile};
-use crate::statement::names::in_quotes;
-use crate::statement::parse::parse_query;
-use crate::statement::select::{self, Asked, ReadView};
-use crate::storage_error::StorageError;
-use crate::write::build_index::build_index_within;
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::index_definition::{
+    IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name,
+};
+use cleave_catalog::catalog::rules::{ForeignKey, TableRules};
+use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::index::IndexShape;
+use cleave_catalog::storage_error::StorageError;
+use cleave_engine::write::build_index::build_index_within;
+use cleave_query::select;
+use cleave_query::select::{Asked, ReadView};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::alter::{Action, AlterTable, Key};
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::ddl::GivenSequence;
+use cleave_sql::statement::defaults::{check_default, default_array, is_volatile};
+use cleave_sql::statement::names::in_quotes;
+use cleave_sql::statement::parse::parse_query;
 
 /// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
 const VERSION_SHIFT: u32 = 12;

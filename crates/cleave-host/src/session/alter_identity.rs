@@ -12,13 +12,13 @@ use super::definitions::Definition;
 use super::indexes::name_taken;
 use super::sequences::{of_column, owned_by};
 use super::{Session, sequences};
-use crate::catalog::index_definition::IndexDefinition;
-use crate::catalog::sequence::Sequence;
-use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Fault, Result};
-use crate::statement::ddl::GivenSequence;
-use crate::statement::defaults::next_text;
-use crate::statement::sequence::SequenceOptions;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::sequence::Sequence;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_sql::statement::ddl::GivenSequence;
+use cleave_sql::statement::defaults::next_text;
+use cleave_sql::statement::sequence::SequenceOptions;
 
 /// Makes `column` an identity.
 pub(super) fn add_identity(

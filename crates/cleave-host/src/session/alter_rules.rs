@@ -13,16 +13,16 @@ use futures::StreamExt;
 use super::alter::reshaped;
 use super::definitions::Definition;
 use super::{Session, alter};
-use crate::catalog::index_definition::{IndexDefinition, chosen_name};
-use crate::catalog::rules::Check;
-use crate::catalog::{CatalogState, TableState};
-use crate::check_constraints::{check_rows, compile};
-use crate::error::{Error, Fault, NameKind, Result, Rule};
-use crate::statement::conform::Conform;
-use crate::statement::ddl::GivenCheck;
-use crate::statement::ddl::rules::mentioned;
-use crate::statement::names::{fold, in_quotes};
-use crate::statement::parse::parse_expression;
+use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
+use cleave_catalog::catalog::rules::Check;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Fault, NameKind, Result, Rule};
+use cleave_query::check_constraints::{check_rows, compile};
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::ddl::GivenCheck;
+use cleave_sql::statement::ddl::rules::mentioned;
+use cleave_sql::statement::names::{fold, in_quotes};
+use cleave_sql::statement::parse::parse_expression;
 
 /// `definition` with one check more on `table`, whose rows do not break it.
 ///

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](crate::storage_engine::Engine::with_own_changes) one: the same state with the block's changes on pages
+//!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes on pages
 //!    that nothing else names. So own changes are seen by every statement and every operator, on either side of a link,
 //!    without any of them knowing (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
@@ -16,7 +16,7 @@
 //!    wins. SERIALIZABLE notes what is read and written ([`super::serializable`]). What defines tables is
 //!    [`super::definitions`]' matter, and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
-//!    [delta](crate::delta); ROLLBACK forgets it; a savepoint is a copy of it.
+//!    [delta](cleave_engine::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
 //! Invariant: nothing of a block is in any state that others see before its COMMIT; and what it has changed nobody else
 //! changes before that.
@@ -41,20 +41,20 @@ use super::savepoints;
 use super::serializable::safe_state;
 use super::set::BlockSettings;
 use super::{Outcome, Session};
-use crate::backends::TransactionStatus;
-use crate::catalog::{CatalogState, TableState};
-use crate::check_constraints::check_rows;
-use crate::delta::Live;
-use crate::error::{ConflictKind, Error, Fault, Result};
-use crate::settings::{Isolation, TransactionModes};
-use crate::statement::parse::Modes;
-use crate::statement::select::ReadView;
-use crate::storage_engine::commit::validate::check;
-use crate::storage_engine::commit::{Changes, Defines, RowChanges};
-use crate::storage_engine::snapshot::SnapshotKind;
-use crate::write::begun::Begun;
-use crate::write::insert::TableChange;
-use crate::write::load::made_anew;
+use cleave_catalog::backends::TransactionStatus;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
+use cleave_catalog::settings::{Isolation, TransactionModes};
+use cleave_engine::delta::Live;
+use cleave_engine::storage_engine::commit::validate::check;
+use cleave_engine::storage_engine::commit::{Changes, Defines, RowChanges};
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::write::begun::Begun;
+use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::load::made_anew;
+use cleave_query::check_constraints::check_rows;
+use cleave_query::select::ReadView;
+use cleave_sql::statement::parse::Modes;
 use own::merge;
 
 /// What a block has changed, by table.
@@ -492,7 +492,7 @@ impl Session {
     }
 
     /// The same of a statement that only reads, by plans alone: what was committed last may be
-    /// [passed along](crate::delta::passed) with it.
+    /// [passed along](cleave_engine::delta::passed) with it.
     pub(super) async fn view_to_read(&mut self) -> Result<ReadView> {
         let has_own = |block: &Block| {
             block.isolation != Isolation::ReadCommitted

@@ -12,14 +12,15 @@ use datafusion::sql::sqlparser::ast;
 
 use super::Session;
 use super::modify::{beside_columns, defaults};
-use crate::catalog::TableState;
-use crate::error::{Error, Result};
-use crate::statement::Parameters;
-use crate::statement::assigned::check_set;
-use crate::statement::conform::Conform;
-use crate::statement::modify::{Modify, with_row_values};
-use crate::statement::select::{self, Asked, Measured, ReadView, RunningQuery, Target};
-use crate::write::vid_set::VidSet;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{Error, Result};
+use cleave_engine::write::vid_set::VidSet;
+use cleave_query::select;
+use cleave_query::select::{Asked, Measured, ReadView, RunningQuery, Target};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::assigned::check_set;
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::modify::{Modify, with_row_values};
 
 /// See the module's description.
 pub(super) struct ChangedRows<'a> {

@@ -22,15 +22,16 @@ use arrow::compute::concat_batches;
 use super::block::OwnRows;
 use super::prepared::{PreparedStatement, Source};
 use super::{Outcome, Session, explain, locked_parts, prepared};
-use crate::catalog::CatalogState;
-use crate::error::{ConflictKind, Error, Result};
-use crate::statement::changing_with::{ChangingWith, Part};
-use crate::statement::locked_parts::GivenRows;
-use crate::statement::parameters::StatementText;
-use crate::statement::select::{self, Asked, ReadView};
-use crate::statement::{ExplainFormat, Parameters, Statement};
-use crate::write::insert::TableChange;
-use crate::write::vid_set::VidSet;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{ConflictKind, Error, Result};
+use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::vid_set::VidSet;
+use cleave_query::select;
+use cleave_query::select::{Asked, ReadView};
+use cleave_sql::statement::changing_with::{ChangingWith, Part};
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::parameters::StatementText;
+use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
 use cleave_store::ColumnType;
 
 /// What the parts of a statement read, and what they have done.

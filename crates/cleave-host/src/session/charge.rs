@@ -14,8 +14,8 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use crate::database::Database;
-use crate::error::{Error, Result};
-use crate::write::begun::byte_count;
+use cleave_catalog::error::{Error, Result};
+use cleave_engine::write::begun::byte_count;
 
 /// The share of the memory of queries that the changes of one transaction may take before they are written: one in so
 /// many.
@@ -109,7 +109,7 @@ mod tests {
     //! It gives back what it took, and says which setting it is about.
 
     use super::*;
-    use crate::query_memory::query_runtime;
+    use cleave_catalog::query_memory::query_runtime;
 
     #[test]
     fn what_the_pool_does_not_have_is_refused_by_name() {

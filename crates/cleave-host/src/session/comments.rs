@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::Session;
-use crate::catalog::CatalogState;
-use crate::catalog::comments::Comments;
-use crate::catalog::rights::Object;
-use crate::error::Result;
 use crate::session::roles::refused;
-use crate::statement::parse::{CommentOn, CommentSubject};
-use crate::statement::select::pg_catalog;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::comments::Comments;
+use cleave_catalog::catalog::rights::Object;
+use cleave_catalog::error::Result;
+use cleave_query::select::pg_catalog;
+use cleave_sql::statement::parse::{CommentOn, CommentSubject};
 
 /// The name that those lock who comment: none that SQL can write.
 const COMMENTS: &str = "\0comments";

@@ -24,15 +24,17 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
 use super::{Outcome, Session};
-use crate::catalog::CatalogState;
-use crate::copy::{
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::tasks;
+use cleave_query::planner;
+use cleave_query::select;
+use cleave_query::select::Asked;
+use cleave_sql::copy::{
     BinaryCopyWriter, BinaryReader, ChunkParser, CopyFormat, CsvOptions, CsvWriter, InputColumns,
     ParquetReader, ParquetWriter, RecordSplitter,
 };
-use crate::error::{Error, Result};
-use crate::statement::select::Asked;
-use crate::statement::{Copy, CopyEnd, CopySource, Parameters, select};
-use crate::{engine, tasks};
+use cleave_sql::statement::{Copy, CopyEnd, CopySource, Parameters};
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;
@@ -141,7 +143,7 @@ fn records(
                 tasks::joined(tasks::blocking(move || parser.parse(&chunk)).await)?
             }
         })
-        .buffered(engine::host_partitions(session.in_force()));
+        .buffered(planner::host_partitions(session.in_force()));
     Ok(batches.boxed())
 }
 

@@ -21,10 +21,10 @@ use tokio::sync::Mutex;
 
 use super::started::ResultRows;
 use super::{Outcome, Session, Started};
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::statement::Parameters;
-use crate::statement::parse::{Declare, Fetch};
-use crate::statement::select::Asked;
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_query::select::Asked;
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::parse::{Declare, Fetch};
 
 /// Cursors that a session may keep: each is a query that runs.
 const CURSOR_COUNT_MAX: usize = 1000;

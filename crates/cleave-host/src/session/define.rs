@@ -11,15 +11,16 @@ use futures::stream;
 
 use super::foreign_key_rules::check_truncate;
 use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
-use crate::catalog::{TableState, TabletState};
-use crate::dialect::sql_type;
-use crate::error::{Error, Result};
-use crate::index::TabletIndex;
-use crate::statement::conform::Conform;
-use crate::statement::parse::{CreateTableAs, Define, Truncate};
-use crate::statement::placement::placement;
-use crate::statement::select::{self, Asked};
-use crate::statement::{CreateTable, Parameters};
+use cleave_catalog::catalog::{TableState, TabletState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::TabletIndex;
+use cleave_query::select;
+use cleave_query::select::Asked;
+use cleave_sql::dialect::sql_type;
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
+use cleave_sql::statement::placement::placement;
+use cleave_sql::statement::{CreateTable, Parameters};
 
 /// Runs a statement that defines something anew.
 pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {

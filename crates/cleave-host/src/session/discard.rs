@@ -7,8 +7,8 @@ use cleave_fragment::Stop;
 
 use super::roles::set_session_role;
 use super::{Outcome, Session, set};
-use crate::error::{Error, Fault, Result};
-use crate::statement::parse::{Discard, Scope};
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_sql::statement::parse::{Discard, Scope};
 
 /// Runs DISCARD, whose command tag is `tag`.
 pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Result<Outcome> {

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Outcome, Session, foreign_key_rules, indexes, views};
-use crate::catalog::CatalogState;
-use crate::error::{Error, NameKind, Result};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, NameKind, Result};
 
 /// Runs DROP TABLE.
 pub(super) async fn run(

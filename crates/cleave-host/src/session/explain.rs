@@ -10,15 +10,17 @@ use cleave_media::clock::Stopwatch;
 use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
 use super::{Outcome, Session, changing_with, insert, prepared};
-use crate::catalog::CatalogState;
-use crate::delta::Live;
-use crate::error::{Error, Result};
-use crate::point_path::{self, PointQuery, Sight};
-use crate::range_path::RangeTemplate;
-use crate::settings::When;
-use crate::statement::modify::Action;
-use crate::statement::select::{self, Asked, Measured, ReadView, Target};
-use crate::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::When;
+use cleave_engine::delta::Live;
+use cleave_query::point_path;
+use cleave_query::point_path::{PointQuery, Sight};
+use cleave_query::range_path::RangeTemplate;
+use cleave_query::select;
+use cleave_query::select::{Asked, Measured, ReadView, Target};
+use cleave_sql::statement::modify::Action;
+use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
 /// Where the query of a statement that changes rows is put when it has run.
 #[derive(Debug, Clone, Default)]

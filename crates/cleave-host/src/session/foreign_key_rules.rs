@@ -15,14 +15,14 @@ use super::Session;
 use super::alter_rules::{is_taken, with_own_rules};
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
-use crate::catalog::index_definition::{IndexDefinition, chosen_name};
-use crate::catalog::rights::Privilege;
-use crate::catalog::rules::{ForeignKey, KeyAction, TableRules};
-use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::statement::alter::{Action, AlterTable};
-use crate::statement::ddl::GivenForeignKey;
-use crate::statement::select::ReadView;
+use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
+use cleave_catalog::catalog::rights::Privilege;
+use cleave_catalog::catalog::rules::{ForeignKey, KeyAction, TableRules};
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_query::select::ReadView;
+use cleave_sql::statement::alter::{Action, AlterTable};
+use cleave_sql::statement::ddl::GivenForeignKey;
 
 /// The table that is to have a foreign key.
 pub(super) struct Own<'a> {

@@ -8,14 +8,14 @@ use cleave_store::TableSchema;
 
 use super::later_privileges;
 use super::roles::{Actor, invalid, refused};
-use crate::catalog::CatalogState;
-use crate::catalog::rights::{
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::rights::{
     GrantItem, Object, ObjectKind, PUBLIC, Privilege, Privileges, Rights,
 };
-use crate::catalog::sequence::Sequence;
-use crate::catalog::view::ViewState;
-use crate::error::{Error, Fault, NameKind, Result, RoleFault};
-use crate::statement::roles::{Grant, GrantedOn, RoleName};
+use cleave_catalog::catalog::sequence::Sequence;
+use cleave_catalog::catalog::view::ViewState;
+use cleave_catalog::error::{Error, Fault, NameKind, Result, RoleFault};
+use cleave_sql::statement::roles::{Grant, GrantedOn, RoleName};
 
 /// Something that privileges are on.
 pub(super) struct Known<'a> {

@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cleave_txn::locks::LockMark;
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
-use crate::advisory_locks::{AdvisoryLocks, lock_within};
-use crate::catalog::TableState;
 use crate::database::Database;
-use crate::error::{Error, Result};
-use crate::index::TabletIndex;
-use crate::write::insert::TableChange;
-use crate::write::vid_set::VidSet;
+use cleave_catalog::advisory_locks::{AdvisoryLocks, lock_within};
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::TabletIndex;
+use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::vid_set::VidSet;
 
 /// Rows and keys of a statement up to which each is locked; beyond, the table is.
 pub(super) const LOCKED_ROWS_MAX: usize = 10_000;

@@ -1,10 +1,10 @@
 //! Identity columns: whose value counts, a statement's or the column's own.
 
-use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Fault, Result};
-use crate::statement::conform::Conform;
-use crate::statement::modify::Assignment;
-use crate::statement::parse::Overriding;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::modify::Assignment;
+use cleave_sql::statement::parse::Overriding;
 
 /// Refuses values for columns that are GENERATED ALWAYS, but for those of which `is_default` says, by their place in
 /// the input, that they are DEFAULT; under OVERRIDING USER VALUE no identity column has any.

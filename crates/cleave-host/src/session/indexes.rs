@@ -11,18 +11,20 @@ use cleave_txn::LockMode;
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
 use super::{Outcome, Session, foreign_key_rules, rules, sequences};
-use crate::catalog::division::{Division, TABLET_COUNT_MAX};
-use crate::catalog::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name};
-use crate::catalog::rules::ForeignKey;
-use crate::catalog::{CatalogState, DeviceId, TableState, TabletState};
 use crate::database::Database;
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::index::{IndexShape, TabletIndex};
-use crate::settings::Settings;
-use crate::statement::placement::device_list;
-use crate::statement::{CreateIndex, CreateTable};
-use crate::storage_engine::catalog_edit::CatalogEdit;
-use crate::write::build_index::{build_index, build_index_within};
+use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
+use cleave_catalog::catalog::index_definition::{
+    IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name,
+};
+use cleave_catalog::catalog::rules::ForeignKey;
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::index::{IndexShape, TabletIndex};
+use cleave_catalog::settings::Settings;
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+use cleave_engine::write::build_index::{build_index, build_index_within};
+use cleave_sql::statement::placement::device_list;
+use cleave_sql::statement::{CreateIndex, CreateTable};
 
 /// Runs CREATE TABLE.
 pub(super) async fn create_table(session: &mut Session, create: CreateTable) -> Result<Outcome> {
@@ -194,7 +196,7 @@ pub(super) async fn drop_indexes(
 /// The index `name`, be it damaged, and its table.
 ///
 /// # Errors
-/// [`StorageError::DamagedTable`](crate::StorageError::DamagedTable) where its table is: it goes with its table only.
+/// [`StorageError::DamagedTable`](cleave_catalog::storage_error::StorageError::DamagedTable) where its table is: it goes with its table only.
 fn to_drop(
     state: &CatalogState,
     name: &str,

@@ -22,20 +22,22 @@ use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
 use super::{Outcome, Session, identity, returning};
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::statement::assigned::check_inserted;
-use crate::statement::conform::{Conform, converted};
-use crate::statement::locked_parts::GivenRows;
-use crate::statement::modify::{over_target, returns_nested};
-use crate::statement::moment::Moment;
-use crate::statement::parameters::{Parameters, parameter_type, place_of};
-use crate::statement::parse::{is_default, refuse_in_query};
-use crate::statement::select::{Asked, Measured, ReadView, all_known, describe_over};
-use crate::statement::upsert::ConflictAction;
-use crate::statement::{Insert, select};
-use crate::value::literal::Literal;
-use crate::value::{ColumnBuilder, value_text};
-use crate::write::insert::{self, Gathered, TableChange, route};
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::value::literal::Literal;
+use cleave_catalog::value::{ColumnBuilder, value_text};
+use cleave_engine::write::insert;
+use cleave_engine::write::insert::{Gathered, TableChange, route};
+use cleave_query::select;
+use cleave_query::select::{Asked, Measured, ReadView, all_known, describe_over};
+use cleave_sql::statement::Insert;
+use cleave_sql::statement::assigned::check_inserted;
+use cleave_sql::statement::conform::{Conform, converted};
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::modify::{over_target, returns_nested};
+use cleave_sql::statement::moment::Moment;
+use cleave_sql::statement::parameters::{Parameters, parameter_type, place_of};
+use cleave_sql::statement::parse::{is_default, refuse_in_query};
+use cleave_sql::statement::upsert::ConflictAction;
 
 /// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
 ///

@@ -8,9 +8,9 @@
 //! Source: PostgreSQL's manual, "ALTER DEFAULT PRIVILEGES".
 
 use super::roles::{Actor, invalid, refused};
-use crate::catalog::rights::{GrantItem, Later, ObjectKind, Privileges, Rights};
-use crate::error::{Fault, Result, RoleFault};
-use crate::statement::roles::{Grant, GrantedOn, RoleName};
+use cleave_catalog::catalog::rights::{GrantItem, Later, ObjectKind, Privileges, Rights};
+use cleave_catalog::error::{Fault, Result, RoleFault};
+use cleave_sql::statement::roles::{Grant, GrantedOn, RoleName};
 
 impl Actor<'_> {
     /// Runs ALTER DEFAULT PRIVILEGES.

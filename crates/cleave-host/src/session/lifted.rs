@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast;
 
-use crate::statement::Parameter;
+use cleave_sql::statement::Parameter;
 
 /// Most statements that are remembered.
 const SEEN_MAX: usize = 64;

@@ -12,15 +12,15 @@ use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
 use super::ranges::found_rows;
 use super::{Outcome, Session};
-use crate::catalog::TableState;
-use crate::error::{ConflictKind, Error, Result};
-use crate::point_path::{FoundPlace, Sight};
-use crate::range_path::read::{RangeRead, RangeRow};
-use crate::range_path::{RangeTemplate, Window};
-use crate::statement::Parameters;
-use crate::statement::locking::{LockedTable, Locking, WaitPolicy};
-use crate::storage_engine::commit::validate::{RowPlace, check_ended};
-use crate::write::insert::TableChange;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{ConflictKind, Error, Result};
+use cleave_engine::storage_engine::commit::validate::{RowPlace, check_ended};
+use cleave_engine::write::insert::TableChange;
+use cleave_query::point_path::{FoundPlace, Sight};
+use cleave_query::range_path::read::{RangeRead, RangeRow};
+use cleave_query::range_path::{RangeTemplate, Window};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::locking::{LockedTable, Locking, WaitPolicy};
 
 /// A row of the result, and what is locked of it.
 #[derive(Debug, Default)]

@@ -9,12 +9,12 @@ use datafusion::sql::sqlparser::ast;
 
 use super::locking::Point;
 use super::{Outcome, Session};
-use crate::error::{Error, NameKind, Result};
-use crate::point_path::PointQuery;
-use crate::statement::locked_parts::{GivenRows, LockedParts, NAMES_OTHERS, put_values};
-use crate::statement::modify::{Action, Modify};
-use crate::statement::select::Asked;
-use crate::statement::{Parameters, Statement};
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_query::point_path::PointQuery;
+use cleave_query::select::Asked;
+use cleave_sql::statement::locked_parts::{GivenRows, LockedParts, NAMES_OTHERS, put_values};
+use cleave_sql::statement::modify::{Action, Modify};
+use cleave_sql::statement::{Parameters, Statement};
 
 /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
 /// the end of its transaction, outside of a block it is one.

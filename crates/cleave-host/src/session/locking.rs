@@ -26,21 +26,22 @@ use datafusion::sql::sqlparser::ast;
 
 use super::held::{self, LOCKED_ROWS_MAX};
 use super::{Outcome, Session, changing_with, lock_range};
-use crate::catalog::{CatalogState, TableState};
-use crate::delta::Live;
-use crate::error::{ConflictKind, Error, Result};
-use crate::point_path::PointQuery;
-use crate::range_path::RangeTemplate;
-use crate::settings::When;
-use crate::statement::Parameters;
-use crate::statement::locking::{
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{ConflictKind, Error, Result};
+use cleave_catalog::settings::When;
+use cleave_engine::delta::Live;
+use cleave_engine::storage_engine::commit::validate::{RowPlace, check_ended};
+use cleave_engine::write::insert::TableChange;
+use cleave_query::point_path::PointQuery;
+use cleave_query::range_path::RangeTemplate;
+use cleave_query::select;
+use cleave_query::select::{Asked, ReadView};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::locking::{
     HIDDEN, LockedTable, Locking, RowWindow, WaitPolicy, hidden_names,
 };
-use crate::statement::names::table_name;
-use crate::statement::parse::LockTable;
-use crate::statement::select::{self, Asked, ReadView};
-use crate::storage_engine::commit::validate::{RowPlace, check_ended};
-use crate::write::insert::TableChange;
+use cleave_sql::statement::names::table_name;
+use cleave_sql::statement::parse::LockTable;
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
 pub(super) const LOOKED_AT_MIN: usize = 64;

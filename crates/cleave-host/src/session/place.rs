@@ -1,12 +1,12 @@
 //! Where statements may stand in a transaction: refuses those that stand elsewhere before they do anything.
 //!
-//! What [`Statement::properties`](crate::statement::Statement::properties) says of a statement holds here, but for two
+//! What [`Statement::properties`](cleave_sql::statement::Statement::properties) says of a statement holds here, but for two
 //! kinds of places: a block that has failed refuses all before they begin (`begin_statement`), and
 //! what needs a block that BEGIN has begun asks when it takes it (`open_block`).
 
 use super::Session;
-use crate::error::{Error, Fault, Result};
-use crate::statement::properties::{Place, Properties};
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_sql::statement::properties::{Place, Properties};
 
 /// Refuses a statement that may not stand where the session is.
 ///

@@ -33,21 +33,23 @@ use super::subqueries::{NestedChange, NestedQuery};
 use super::{
     Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
 };
-use crate::catalog::CatalogState;
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::point_path::{PointQuery, PreparedPoint};
-use crate::range_path::RangeTemplate;
-use crate::settings::When;
-use crate::statement::conform::converted;
-use crate::statement::hint::Hint;
-use crate::statement::locked_parts::GivenRows;
-use crate::statement::parameters::{self, StatementText, parameter_type, type_name};
-use crate::statement::select::{self, Asked, ReadView};
-use crate::statement::{
-    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse::refuse_in_query,
-    parse_script,
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::settings::When;
+use cleave_catalog::value::{ColumnBuilder, value_text};
+use cleave_query::point_path::{PointQuery, PreparedPoint};
+use cleave_query::range_path::RangeTemplate;
+use cleave_query::select;
+use cleave_query::select::{Asked, ReadView};
+use cleave_sql::statement::conform::converted;
+use cleave_sql::statement::hint::Hint;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::parameters;
+use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name};
+use cleave_sql::statement::parse::refuse_in_query;
+use cleave_sql::statement::{
+    Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script,
 };
-use crate::value::{ColumnBuilder, value_text};
 
 /// Statements that a session may keep.
 const STATEMENT_COUNT_MAX: usize = 10_000;

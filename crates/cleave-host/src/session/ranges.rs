@@ -30,21 +30,22 @@ use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
 use super::returning::Returning;
 use super::{Outcome, Session, identity, returning};
-use crate::activity::Act;
-use crate::catalog::{CatalogState, TableState};
-use crate::delta::Live;
-use crate::error::{Error, Result};
-use crate::point_path::{FoundPlace, Sight};
-use crate::range_path::read::RangeRow;
-use crate::range_path::{RangeTemplate, Ranged, Reader, Window, run, sources::Sources};
-use crate::settings::{JoinMethod, JoinOrder, Stack, When};
-use crate::statement::assigned::check_set;
-use crate::statement::conform::Conform;
-use crate::statement::key_predicate::OneTable;
-use crate::statement::modify::{Action, Modify, TARGET, has_nested};
-use crate::statement::parameters;
-use crate::statement::{Parameter, Parameters};
-use crate::write::insert::{TableChange, route};
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::{JoinMethod, JoinOrder, Stack, When};
+use cleave_engine::delta::Live;
+use cleave_engine::write::insert::{TableChange, route};
+use cleave_query::point_path::{FoundPlace, Sight};
+use cleave_query::range_path::read::RangeRow;
+use cleave_query::range_path::sources::Sources;
+use cleave_query::range_path::{RangeTemplate, Ranged, Reader, Window, run};
+use cleave_sql::statement::assigned::check_set;
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::key_predicate::OneTable;
+use cleave_sql::statement::modify::{Action, Modify, TARGET, has_nested};
+use cleave_sql::statement::parameters;
+use cleave_sql::statement::{Parameter, Parameters};
 
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its
 /// columns.

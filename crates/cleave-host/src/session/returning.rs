@@ -10,13 +10,14 @@ use datafusion::sql::sqlparser::ast;
 
 use super::lifted::Seen;
 use super::{Outcome, Session};
-use crate::error::Result;
-use crate::range_path::template::{are_plain, expanded, with_numbers};
-use crate::range_path::{self, Kept};
-use crate::statement::modify::{TARGET, over_target};
-use crate::statement::parse::refuse_in_query;
-use crate::statement::select::ReadView;
-use crate::statement::{Insert, Parameters, Statement};
+use cleave_catalog::error::Result;
+use cleave_query::range_path;
+use cleave_query::range_path::Kept;
+use cleave_query::range_path::template::{are_plain, expanded, with_numbers};
+use cleave_query::select::ReadView;
+use cleave_sql::statement::modify::{TARGET, over_target};
+use cleave_sql::statement::parse::refuse_in_query;
+use cleave_sql::statement::{Insert, Parameters, Statement};
 
 /// What a session has returned: by table, what the statement calls it, and the list.
 pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;

@@ -25,13 +25,13 @@ use datafusion::sql::sqlparser::ast;
 use super::Session;
 use super::grants::relation;
 use super::roles::check_there;
-use crate::catalog::CatalogState;
-use crate::catalog::rights::{Object, Privilege, Rights};
-use crate::error::{Error, Result};
-use crate::statement::Statement;
-use crate::statement::select::ReadView;
-use crate::storage_engine::snapshot::SnapshotKind;
 use check::{Check, Used};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::rights::{Object, Privilege, Rights};
+use cleave_catalog::error::{Error, Result};
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_query::select::ReadView;
+use cleave_sql::statement::Statement;
 
 mod check;
 mod named;
@@ -89,7 +89,7 @@ impl Session {
     /// Refuses a statement that the session may not run; `statement` gives it where it is asked about.
     ///
     /// # Errors
-    /// [`Error::Invalid`] of [`RoleFault::Rights`](crate::error::RoleFault::Rights).
+    /// [`Error::Invalid`] of [`RoleFault::Rights`](cleave_catalog::error::RoleFault::Rights).
     pub(super) async fn check_rights(
         &mut self,
         statement: impl FnOnce() -> Statement,

@@ -8,15 +8,15 @@ use std::path::Path;
 
 use super::definitions::Defined;
 use super::{Outcome, Session};
-use crate::acting::Acting;
-use crate::catalog::CatalogState;
-use crate::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
-use crate::error::{Error, Fault, NameKind, Result, RoleFault};
-use crate::password::Verifier;
-use crate::settings::Client;
-use crate::statement::names::SCHEMA;
-use crate::statement::parse::Scope;
-use crate::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
+use cleave_catalog::acting::Acting;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
+use cleave_catalog::error::{Error, Fault, NameKind, Result, RoleFault};
+use cleave_catalog::password::Verifier;
+use cleave_catalog::settings::Client;
+use cleave_sql::statement::names::SCHEMA;
+use cleave_sql::statement::parse::Scope;
+use cleave_sql::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 
 /// The name that those lock who change rights: none that SQL can write.
 const RIGHTS: &str = "\0rights";
@@ -453,7 +453,7 @@ impl Session {
         client.acting = Acting::default();
     }
 
-    /// See [`Database::ask_for_passwords`](crate::Database::ask_for_passwords).
+    /// See [`Database::ask_for_passwords`](crate::database::Database::ask_for_passwords).
     pub(crate) async fn ask_for_passwords(&mut self) -> Result<()> {
         let mut definition = self.begin_definition("CREATE ROLE", &[], &[RIGHTS]).await?;
         let mut rights = Rights::clone(&definition.edit.next.rights);

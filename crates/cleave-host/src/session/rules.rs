@@ -1,12 +1,12 @@
 //! Rules of a table that is to be created: what the statement says in, named and compiled once to see that it can be,
 //! out.
 
-use crate::catalog::index_definition::{IndexDefinition, chosen_name};
-use crate::catalog::rules::{Check, TableRules};
-use crate::check_constraints::compile;
 use crate::database::Database;
-use crate::error::{Error, NameKind, Result};
-use crate::statement::CreateTable;
+use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
+use cleave_catalog::catalog::rules::{Check, TableRules};
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_query::check_constraints::compile;
+use cleave_sql::statement::CreateTable;
 
 /// The rules of `create`, whose indexes are `indexes`.
 ///

@@ -1,6 +1,6 @@
 //! How many savepoints a block may have: each has a copy of what the block had changed by then.
 
-use crate::error::{Error, Fault, Result};
+use cleave_catalog::error::{Error, Fault, Result};
 
 /// Savepoints that a block may have.
 pub(super) const SAVEPOINT_COUNT_MAX: usize = 5000;

@@ -2,9 +2,9 @@
 //! is not found, and nothing can be made without saying where.
 
 use super::{Outcome, Session};
-use crate::error::{Error, Fault, Result};
-use crate::statement::catalog_tables::is_catalog_table;
-use crate::statement::parse::names_without_schema;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_sql::statement::catalog_tables::is_catalog_table;
+use cleave_sql::statement::parse::names_without_schema;
 
 /// Fails where the statement `text` names what its search path does not find, before anything of it is done. What
 /// it gives, where it only drops what is not found, if that is there.

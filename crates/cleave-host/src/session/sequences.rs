@@ -9,16 +9,16 @@ use cleave_txn::LockMode;
 use super::definitions::Definition;
 use super::indexes::{name_taken, wrong_kind};
 use super::{Outcome, Session};
-use crate::catalog::CatalogState;
-use crate::catalog::index_definition::chosen_name;
-use crate::catalog::sequence::named;
-use crate::catalog::sequence::{Owner, Sequence};
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::statement::CreateTable;
-use crate::statement::ddl::GivenSequence;
-use crate::statement::defaults::{next_default, next_text};
-use crate::statement::sequence::{SequenceOptions, SequenceStatement};
-use crate::storage_engine::catalog_edit::CatalogEdit;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::index_definition::chosen_name;
+use cleave_catalog::catalog::sequence::named;
+use cleave_catalog::catalog::sequence::{Owner, Sequence};
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+use cleave_sql::statement::CreateTable;
+use cleave_sql::statement::ddl::GivenSequence;
+use cleave_sql::statement::defaults::{next_default, next_text};
+use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
 
 /// Runs a statement on sequences.
 pub(super) async fn run(session: &mut Session, statement: SequenceStatement) -> Result<Outcome> {

@@ -16,7 +16,7 @@
 //! meanwhile is checked against that on the host (rule 28). A commit that the state does not have, and that came before
 //! the note, is remembered for as long as the transaction runs, and found by the note.
 //!
-//! [`ReadView::reads`]: crate::statement::select::ReadView
+//! [`ReadView::reads`]: cleave_query::select::ReadView
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use cleave_store::KeyRange;
 use cleave_txn::{KeySpan, Safety, Written};
 
 use super::Session;
-use crate::catalog::{CatalogState, TabletState};
 use crate::database::Database;
-use crate::error::{Error, Result};
-use crate::index::newest;
-use crate::index::{TabletIndex, rows_by_vid};
-use crate::point_path::PointQuery;
-use crate::settings::{Isolation, Stack};
-use crate::storage_engine::snapshot::SnapshotKind;
-use crate::write::insert::TableChange;
-use crate::write::vid_set::VidSet;
+use cleave_catalog::catalog::{CatalogState, TabletState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::newest;
+use cleave_catalog::index::{TabletIndex, rows_by_vid};
+use cleave_catalog::settings::{Isolation, Stack};
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::vid_set::VidSet;
+use cleave_query::point_path::PointQuery;
 
 /// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.
 const SAFETY_PERIOD: Duration = Duration::from_millis(5);

@@ -13,10 +13,10 @@
 //! Source: PostgreSQL's manual, "SET".
 
 use super::{Outcome, Session};
-use crate::error::Result;
-use crate::settings::Settings;
-use crate::settings::transaction::MODES;
-use crate::statement::parse::Scope;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_catalog::settings::transaction::MODES;
+use cleave_sql::statement::parse::Scope;
 
 /// What a block has set. See the module's description.
 #[derive(Debug, Default)]

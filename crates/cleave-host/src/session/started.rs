@@ -28,14 +28,14 @@ use tokio::task::JoinSet;
 use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::{Outcome, Session, prepared, search_path, within};
-use crate::error::{Error, Result};
-use crate::settings::When;
-use crate::statement::parameters::place_of;
-use crate::statement::parse::Scope;
-use crate::statement::properties::Columns;
-use crate::statement::select::{Asked, ReadView, RunningQuery, describe, run_logged};
-use crate::statement::{Parameters, ParsedStatement, Statement};
-use crate::write::begun::byte_count;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::When;
+use cleave_engine::write::begun::byte_count;
+use cleave_query::select::{Asked, ReadView, RunningQuery, describe, run_logged};
+use cleave_sql::statement::parameters::place_of;
+use cleave_sql::statement::parse::Scope;
+use cleave_sql::statement::properties::Columns;
+use cleave_sql::statement::{Parameters, ParsedStatement, Statement};
 
 /// What a statement has given so far.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 
 use super::{Outcome, Session};
-use crate::catalog::CatalogState;
-use crate::error::{Error, NameKind, Result};
-use crate::statement::{Analyze, AnalyzeTable};
-use crate::statistics::analyze::{Analyzed, analyze};
-use crate::statistics::listing;
-use crate::storage_engine::snapshot::SnapshotKind;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_query::analyze::{Analyzed, analyze};
+use cleave_query::listed_statistics;
+use cleave_sql::statement::{Analyze, AnalyzeTable};
 
 /// Runs ANALYZE: table by table, each as it is when its turn comes; what was found of those before an error stays.
 pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome> {
@@ -43,7 +43,7 @@ pub(super) async fn shown(session: &Session, table: Option<&str>) -> Result<Outc
         state.find_table(name)?;
         session.check_on(&state)?;
     }
-    let batch = listing::rows(&state, session.database.statistics(), table)?;
+    let batch = listed_statistics::rows(&state, session.database.statistics(), table)?;
     Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] })
 }
 

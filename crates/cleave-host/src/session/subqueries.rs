@@ -31,16 +31,17 @@ use super::lifted::Seen;
 use super::ranges::{InState, Lifted, RangeChange};
 use super::returning::Returning;
 use super::{Outcome, Session};
-use crate::catalog::CatalogState;
-use crate::delta::Live;
-use crate::dialect::sql_type;
-use crate::error::Result;
-use crate::point_path::Sight;
-use crate::range_path::template::{are_plain, with_no_columns};
-use crate::range_path::{self, Kept, RangeTemplate, Ranged, Reader, Window};
-use crate::statement::modify::{Modify, TARGET, has_nested, over_target, returns_nested};
-use crate::statement::select::ResultNames;
-use crate::statement::{Parameter, Parameters};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::Result;
+use cleave_engine::delta::Live;
+use cleave_query::point_path::Sight;
+use cleave_query::range_path;
+use cleave_query::range_path::template::{are_plain, with_no_columns};
+use cleave_query::range_path::{Kept, RangeTemplate, Ranged, Reader, Window};
+use cleave_query::select::ResultNames;
+use cleave_sql::dialect::sql_type;
+use cleave_sql::statement::modify::{Modify, TARGET, has_nested, over_target, returns_nested};
+use cleave_sql::statement::{Parameter, Parameters};
 use taken_out::{Gives, TakenOut};
 
 /// A statement whose subqueries are looked up before it. See the module's description.

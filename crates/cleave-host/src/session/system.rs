@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::archive;
-use crate::catalog::autovacuum::Autovacuum;
 use crate::database::Database;
-use crate::error::{Error, NameKind, Result};
-use crate::log_copy;
-use crate::statement::parse::SystemStatement;
-use crate::storage_engine::catalog_edit::CatalogEdit;
-use crate::storage_engine::commit::Changes;
+use cleave_catalog::catalog::autovacuum::Autovacuum;
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+use cleave_engine::storage_engine::commit::Changes;
+use cleave_replica::archive;
+use cleave_replica::log_copy;
+use cleave_sql::statement::parse::SystemStatement;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";

@@ -8,10 +8,10 @@ use cleave_txn::LockMode;
 
 use super::statistics::{all_tables, check_targets};
 use super::{Outcome, Session, statistics};
-use crate::catalog::TableState;
-use crate::error::{Error, NameKind, Result};
-use crate::statement::{Analyze, AnalyzeTable, Vacuum};
-use crate::write::vacuum::{Vacuumed, vacuum};
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_engine::write::vacuum::{Vacuumed, vacuum};
+use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
 
 /// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
 pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outcome> {

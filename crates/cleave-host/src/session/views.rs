@@ -17,15 +17,16 @@ use datafusion::sql::sqlparser::ast;
 
 use super::define::columns_of;
 use super::{Outcome, Session};
-use crate::catalog::CatalogState;
-use crate::catalog::view::ViewState;
-use crate::dialect::written_out;
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::statement::ddl::OnCommit;
-use crate::statement::names::table_name;
-use crate::statement::parameters;
-use crate::statement::parse::CreateView;
-use crate::statement::select::{self, ReadView};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::view::ViewState;
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_query::select;
+use cleave_query::select::ReadView;
+use cleave_sql::dialect::written_out;
+use cleave_sql::statement::ddl::OnCommit;
+use cleave_sql::statement::names::table_name;
+use cleave_sql::statement::parameters;
+use cleave_sql::statement::parse::CreateView;
 
 /// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
 fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {

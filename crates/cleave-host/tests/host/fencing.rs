@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cleave_device::OwnerRecord;
 use cleave_host::check::{CheckOptions, CheckReport, Fault, check};
 use cleave_host::inspect::{Subject, open as inspect};
-use cleave_host::statement::select::run_query;
+use cleave_host::select::run_query;
 use cleave_host::statement::{Statement, parse_script};
 use cleave_host::{Database, Error, OpenOptions, Outcome, RemoteDevice};
 

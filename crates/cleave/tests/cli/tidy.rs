@@ -18,6 +18,68 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cleave-plan", &["cleave-shmem", "cleave-media", "cleave-store", "cleave-fragment"]),
     ("cleave-device", &["cleave-shmem", "cleave-media", "cleave-store", "cleave-fragment"]),
     (
+        "cleave-catalog",
+        &[
+            "cleave-shmem",
+            "cleave-media",
+            "cleave-store",
+            "cleave-fragment",
+            "cleave-txn",
+            "cleave-plan",
+        ],
+    ),
+    (
+        "cleave-sql",
+        &[
+            "cleave-shmem",
+            "cleave-media",
+            "cleave-store",
+            "cleave-fragment",
+            "cleave-txn",
+            "cleave-plan",
+            "cleave-catalog",
+        ],
+    ),
+    (
+        "cleave-engine",
+        &[
+            "cleave-shmem",
+            "cleave-media",
+            "cleave-store",
+            "cleave-fragment",
+            "cleave-txn",
+            "cleave-plan",
+            "cleave-catalog",
+        ],
+    ),
+    (
+        "cleave-query",
+        &[
+            "cleave-shmem",
+            "cleave-media",
+            "cleave-store",
+            "cleave-fragment",
+            "cleave-txn",
+            "cleave-plan",
+            "cleave-catalog",
+            "cleave-sql",
+            "cleave-engine",
+        ],
+    ),
+    (
+        "cleave-replica",
+        &[
+            "cleave-shmem",
+            "cleave-media",
+            "cleave-store",
+            "cleave-fragment",
+            "cleave-txn",
+            "cleave-plan",
+            "cleave-catalog",
+            "cleave-engine",
+        ],
+    ),
+    (
         "cleave-host",
         &[
             "cleave-shmem",
@@ -26,6 +88,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "cleave-fragment",
             "cleave-txn",
             "cleave-plan",
+            "cleave-catalog",
+            "cleave-sql",
+            "cleave-engine",
+            "cleave-query",
+            "cleave-replica",
         ],
     ),
 ];
@@ -146,7 +213,7 @@ fn the_device_alone_links_neither_sql_parser_nor_parquet() {
         tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(names.contains("cleave-fragment"), "not a dependency tree: {tree}");
     for unwanted in
-        ["sqlparser", "parquet", "datafusion", "cleave-host", "cleave-plan", "cleave-txn"]
+        ["sqlparser", "parquet", "datafusion", "cleave-catalog", "cleave-plan", "cleave-txn"]
     {
         assert!(!names.contains(unwanted), "cleave-device, built alone, links {unwanted}");
     }

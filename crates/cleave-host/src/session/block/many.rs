@@ -24,13 +24,13 @@ use super::super::Session;
 use super::super::charge::{Charge, share_of};
 use super::super::definitions::Definition;
 use super::{Block, ByTable};
-use crate::catalog::CatalogState;
-use crate::error::Result;
-use crate::settings::Isolation;
-use crate::storage_engine::snapshot::SnapshotKind;
-use crate::write::begun::Begun;
-use crate::write::insert::TableChange;
-use crate::write::load::made_anew;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Isolation;
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::write::begun::Begun;
+use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::load::made_anew;
 
 /// Bytes that a block keeps without being asked: most blocks change a few rows.
 const FREE_BYTES: usize = 64 << 10;

@@ -1,10 +1,10 @@
 //! What a transaction sees and may do: what BEGIN, SET TRANSACTION and settings say of it.
 
 use super::{Session, state};
-use crate::error::{Fault, Result};
 use crate::session::Outcome;
-use crate::settings::{Settings, TransactionModes};
-use crate::statement::parse::{Modes, Scope};
+use cleave_catalog::error::{Fault, Result};
+use cleave_catalog::settings::{Settings, TransactionModes};
+use cleave_sql::statement::parse::{Modes, Scope};
 
 impl Session {
     /// The modes of a transaction that begins now and says `modes`.

@@ -7,11 +7,11 @@ use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, ByTable, OwnRows, Session, Taken};
-use crate::catalog::{CatalogState, TableState};
-use crate::error::{ConflictKind, Error, Result};
-use crate::settings::TransactionModes;
-use crate::statement::select::ReadView;
-use crate::write::insert::TableChange;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{ConflictKind, Error, Result};
+use cleave_catalog::settings::TransactionModes;
+use cleave_engine::write::insert::TableChange;
+use cleave_query::select::ReadView;
 
 impl Session {
     /// Takes what a statement that has read `view` makes of `table`, as it was there.

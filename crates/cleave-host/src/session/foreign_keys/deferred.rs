@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::super::{Outcome, Session};
 use super::{KEY_BYTES, OpenKey, OpenKeys, Reference};
-use crate::catalog::rules::Timing;
-use crate::error::{Error, Fault, NameKind, Result};
-use crate::statement::parse::SetConstraints;
+use cleave_catalog::catalog::rules::Timing;
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_sql::statement::parse::SetConstraints;
 
 /// What a block has put off to its end.
 #[derive(Debug, Clone, Default)]

@@ -11,11 +11,11 @@ use arrow::compute::cast;
 use arrow::compute::kernels::cmp::not_distinct;
 use arrow::datatypes::{Field, Schema};
 
-use crate::catalog::rules::ForeignKey;
-use crate::catalog::{CatalogState, TableState};
-use crate::error::{Error, Result, Rule};
-use crate::index::IndexShape;
-use crate::value::value_text;
+use cleave_catalog::catalog::rules::ForeignKey;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Result, Rule};
+use cleave_catalog::index::IndexShape;
+use cleave_catalog::value::value_text;
 
 /// Rows of some columns, which are told by their ids.
 #[derive(Clone, Copy)]

@@ -8,16 +8,17 @@ use cleave_txn::LockMode;
 use super::super::Session;
 use super::Reference;
 use super::keys::{Columns, Target};
-use crate::catalog::CatalogState;
-use crate::catalog::TableState;
 use crate::database::Database;
-use crate::error::{Error, Result};
-use crate::settings::Settings;
-use crate::statement::Parameters;
-use crate::statement::names::in_quotes;
-use crate::statement::parse::parse_query;
-use crate::statement::select::{self, Asked, ReadView};
-use crate::write::load::LoadCheck;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
+use cleave_engine::write::load::LoadCheck;
+use cleave_query::select;
+use cleave_query::select::{Asked, ReadView};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::names::in_quotes;
+use cleave_sql::statement::parse::parse_query;
 
 impl Session {
     /// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
@@ -63,7 +64,7 @@ impl LoadCheck for CheckedLoad<'_> {
 /// Refuses rows that break one foreign key, in what `view` has.
 ///
 /// # Errors
-/// [`Error::Violation`](crate::Error::Violation); those of a query.
+/// [`Error::Violation`](cleave_catalog::error::Error::Violation); those of a query.
 pub(in crate::session) async fn check_all(
     database: &Arc<Database>,
     settings: &Settings,

@@ -8,10 +8,10 @@ use cleave_store::KeyRange;
 
 use super::super::Session;
 use super::keys::{KeyRow, Reference};
-use crate::catalog::TableState;
-use crate::error::Result;
-use crate::index::IndexShape;
-use crate::settings::Stack;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::Result;
+use cleave_catalog::index::IndexShape;
+use cleave_catalog::settings::Stack;
 
 /// Keys up to which they are looked up.
 pub(super) const KEYS_MAX: usize = 16;

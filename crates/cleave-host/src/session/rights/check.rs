@@ -8,27 +8,27 @@ use datafusion::sql::sqlparser::ast::{self, Visit};
 
 use super::Found;
 use super::named::{Call, Named, Words, note, read_name, secret, top_tables};
-use crate::catalog::CatalogState;
-use crate::catalog::rights::{Object, ObjectKind, Privilege};
-use crate::catalog::view::{MadeOf, ViewState};
-use crate::error::Error;
-use crate::error::Result;
-use crate::identifiers::unqualified;
 use crate::session::Session;
 use crate::session::foreign_key_rules;
 use crate::session::grants::{Known, denied, not_owner, relation};
 use crate::session::roles::refused;
 use crate::session::sequences::owned_by;
-use crate::statement::catalog_tables::numbers::sequence_of_number;
-use crate::statement::copy::{Copy, CopyEnd, CopySource};
-use crate::statement::locking::Locking;
-use crate::statement::modify::{Action, Assignment};
-use crate::statement::parse::{Define, LockTable};
-use crate::statement::properties::Rights;
-use crate::statement::select::sequence_number;
-use crate::statement::sequence::{SequenceOptions, SequenceStatement};
-use crate::statement::upsert::ConflictAction;
-use crate::statement::{Insert, Modify, Statement, Vacuum, parse_script};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::rights::{Object, ObjectKind, Privilege};
+use cleave_catalog::catalog::view::{MadeOf, ViewState};
+use cleave_catalog::error::Error;
+use cleave_catalog::error::Result;
+use cleave_catalog::identifiers::unqualified;
+use cleave_query::select::sequence_number;
+use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
+use cleave_sql::statement::copy::{Copy, CopyEnd, CopySource};
+use cleave_sql::statement::locking::Locking;
+use cleave_sql::statement::modify::{Action, Assignment};
+use cleave_sql::statement::parse::{Define, LockTable};
+use cleave_sql::statement::properties::Rights;
+use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
+use cleave_sql::statement::upsert::ConflictAction;
+use cleave_sql::statement::{Insert, Modify, Statement, Vacuum, parse_script};
 
 /// Who is asked about, on what.
 pub(super) struct Check<'a> {

@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use crate::statement::names::{fold, table_name};
+use cleave_sql::statement::names::{fold, table_name};
 
 /// What a statement names.
 #[derive(Default)]

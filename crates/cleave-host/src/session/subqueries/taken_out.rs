@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{self, Expr, VisitMut};
 
-use crate::statement::modify::{Action, Modify};
+use cleave_sql::statement::modify::{Action, Modify};
 
 /// What a subquery gives to the statement around it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,13 +20,14 @@ use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
 use super::super::Session;
 use super::super::lifted::Seen;
-use crate::error::Result;
-use crate::range_path::template::are_plain;
-use crate::range_path::{self, Kept};
-use crate::statement::Parameters;
-use crate::statement::modify::{Assignment, TARGET, VID, assigned_items, over_target};
-use crate::statement::names::fold;
-use crate::statement::upsert::{ConflictAction, OnConflict};
+use cleave_catalog::error::Result;
+use cleave_query::range_path;
+use cleave_query::range_path::Kept;
+use cleave_query::range_path::template::are_plain;
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::modify::{Assignment, TARGET, VID, assigned_items, over_target};
+use cleave_sql::statement::names::fold;
+use cleave_sql::statement::upsert::{ConflictAction, OnConflict};
 
 /// What a column of a row that was to be inserted is called, before its own name.
 const EXCLUDED: &str = "\u{1}excluded ";

@@ -13,14 +13,14 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::super::insert::{Constant, append, constant};
-use crate::error::Result;
-use crate::statement::Parameters;
-use crate::statement::conform::converted;
-use crate::statement::key_predicate::qualified_column;
-use crate::statement::modify::Assignment;
-use crate::statement::names::fold;
-use crate::statement::parameters::place_of;
-use crate::value::ColumnBuilder;
+use cleave_catalog::error::Result;
+use cleave_catalog::value::ColumnBuilder;
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::conform::converted;
+use cleave_sql::statement::key_predicate::qualified_column;
+use cleave_sql::statement::modify::Assignment;
+use cleave_sql::statement::names::fold;
+use cleave_sql::statement::parameters::place_of;
 
 /// Pairs of rows: those that are there, those that were to be inserted, and what the statement calls the first.
 pub(super) struct Pairs<'a> {

@@ -1,0 +1,83 @@
+//! What a database's statements have made it do since it was opened, counted: the table `cleave.activity`.
+//!
+//! Whether a statement goes without a plan, and leaves the delta as it is, shows here and in no figure
+//! of time.
+
+pub mod vacuums;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema};
+
+use crate::error::Result;
+
+/// Name of the table.
+pub const TABLE: &str = "activity";
+
+/// Something that is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// A query was planned: a statement's, or one over the rows that it has changed.
+    Plan,
+    /// One of these began with what is kept of the same query.
+    KeptPlan,
+    /// Rows were looked up by an index, without a plan.
+    LookUp,
+    /// The delta was made pages because a statement was planned.
+    Settlement,
+    /// The delta was passed along with a statement that was planned.
+    PassedAlong,
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub struct Activity {
+    counts: [AtomicU64; Act::ALL.len()],
+}
+
+impl Act {
+    const ALL: [Self; 5] =
+        [Self::Plan, Self::KeptPlan, Self::LookUp, Self::Settlement, Self::PassedAlong];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plans",
+            Self::KeptPlan => "kept plans",
+            Self::LookUp => "look-ups",
+            Self::Settlement => "settlements",
+            Self::PassedAlong => "passed along",
+        }
+    }
+}
+
+impl Activity {
+    /// Counts one.
+    pub fn note(&self, act: Act) {
+        if let Some(count) = self.counts.get(act as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self, act: Act) -> u64 {
+        self.counts.get(act as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// The table's rows.
+    ///
+    /// # Errors
+    /// None that a statement is to blame for.
+    pub fn batch(&self) -> Result<RecordBatch> {
+        let schema = Schema::new(vec![
+            Field::new("what", DataType::Utf8, false),
+            Field::new("count", DataType::Int64, false),
+        ]);
+        let names: StringArray = Act::ALL.iter().map(|act| Some(act.name())).collect();
+        let counts = Act::ALL.iter().map(|act| i64::try_from(self.count(*act)).unwrap_or(i64::MAX));
+        let counts = Int64Array::from_iter_values(counts);
+        Ok(RecordBatch::try_new(Arc::new(schema), vec![Arc::new(names), Arc::new(counts)])?)
+    }
+}

@@ -1,0 +1,153 @@
+//! The database's settings of automatic vacuum: which tables are due, and how often somebody looks.
+//!
+//! Names and defaults are PostgreSQL's.
+
+use std::time::Duration;
+
+use super::TableState;
+use crate::error::{Error, Result};
+
+const AUTOVACUUM: &str = "autovacuum";
+const NAPTIME: &str = "autovacuum_naptime";
+const SCALE_FACTOR: &str = "autovacuum_vacuum_scale_factor";
+const THRESHOLD: &str = "autovacuum_vacuum_threshold";
+
+/// What a scale factor of 1 is stored as.
+const SCALE_ONE: u32 = 10_000;
+
+/// When tables are vacuumed by themselves; None: the value that PostgreSQL has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Autovacuum {
+    /// They are; it is off until long soaks have shown it.
+    pub is_on: bool,
+    /// Seconds from one time to the next.
+    pub naptime_s: Option<u32>,
+    /// Ended rows that a table may have.
+    pub threshold: Option<u64>,
+    /// Of those that have not ended, the share that it may have beside, in ten-thousandths.
+    pub scale: Option<u32>,
+}
+
+impl Autovacuum {
+    /// Names of its settings.
+    pub const NAMES: [&str; 4] = [AUTOVACUUM, NAPTIME, SCALE_FACTOR, THRESHOLD];
+
+    /// How long to wait from one time to the next; None: it is off.
+    pub fn pause(&self) -> Option<Duration> {
+        self.is_on.then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
+    }
+
+    /// Sets one of its settings; None: as it comes.
+    ///
+    /// # Errors
+    /// [`Error::SettingValue`].
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<()> {
+        let wrong = |name: &'static str, expected: &str| Error::SettingValue {
+            name,
+            value: value.unwrap_or_default().to_owned(),
+            expected: expected.to_owned(),
+        };
+        match name.to_ascii_lowercase().as_str() {
+            AUTOVACUUM => {
+                self.is_on = match value.map(str::to_ascii_lowercase).as_deref() {
+                    Some("on" | "true" | "yes" | "1") => true,
+                    None | Some("off" | "false" | "no" | "0") => false,
+                    Some(_) => return Err(wrong(AUTOVACUUM, "on or off")),
+                }
+            }
+            NAPTIME => {
+                let seconds = |text: &str| text.trim_end_matches('s').trim_end().parse().ok();
+                let expected = "a whole number of seconds from 1 to 2147483";
+                self.naptime_s = parsed(value, |text| {
+                    seconds(text).filter(|seconds| (1..=2_147_483).contains(seconds))
+                })
+                .ok_or_else(|| wrong(NAPTIME, expected))?;
+            }
+            SCALE_FACTOR => {
+                let scale = |text: &str| {
+                    let factor: f64 = text.parse().ok().filter(|f| (0.0..=100.0).contains(f))?;
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "a number from 0 to 1,000,000"
+                    )]
+                    let scale = (factor * f64::from(SCALE_ONE)).round() as u32;
+                    Some(scale)
+                };
+                self.scale = parsed(value, scale)
+                    .ok_or_else(|| wrong(SCALE_FACTOR, "a number from 0 to 100"))?;
+            }
+            _ => {
+                let expected = "a whole number of rows from 0 to 2147483647";
+                self.threshold = parsed(value, |text| {
+                    text.parse().ok().filter(|rows| *rows <= u64::from(u32::MAX >> 1))
+                })
+                .ok_or_else(|| wrong(THRESHOLD, expected))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What SHOW says of one of its settings; None: it is none.
+    pub fn show(&self, name: &str) -> Option<String> {
+        let name = Self::NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
+        Some(match name {
+            AUTOVACUUM => if self.is_on { "on" } else { "off" }.to_owned(),
+            NAPTIME => format!("{}s", self.naptime_s.unwrap_or(60)),
+            SCALE_FACTOR => self.scale_factor().to_string(),
+            _ => self.threshold().to_string(),
+        })
+    }
+
+    fn scale_factor(&self) -> f64 {
+        f64::from(self.scale.unwrap_or(SCALE_ONE / 5)) / f64::from(SCALE_ONE)
+    }
+
+    fn threshold(&self) -> u64 {
+        self.threshold.unwrap_or(50)
+    }
+
+    /// Whether `table` has more ended rows than it may have.
+    pub fn is_due(&self, table: &TableState) -> bool {
+        let ended: u64 = table.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
+        let share = table.row_count() as f64 * self.scale_factor();
+        ended as f64 > self.threshold() as f64 + share
+    }
+}
+
+/// The value of a setting, or None for that which it has by itself; None: it is no such value.
+fn parsed<T>(value: Option<&str>, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    match value {
+        None => Some(None),
+        Some(text) => parse(text).map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Settings of automatic vacuum as text.
+
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_they_are_shown() {
+        let mut settings = Autovacuum::default();
+        for (name, shown, value) in [
+            ("autovacuum", "off", "on"),
+            ("autovacuum_naptime", "60s", "5s"),
+            ("AUTOVACUUM_VACUUM_SCALE_FACTOR", "0.2", "0.05"),
+            ("autovacuum_vacuum_threshold", "50", "1000"),
+        ] {
+            assert_eq!(settings.show(name).as_deref(), Some(shown));
+            settings.set(name, Some(value)).unwrap();
+            assert_eq!(settings.show(name).as_deref(), Some(value));
+            assert!(settings.set(name, Some("much")).is_err(), "{name}");
+        }
+        assert_eq!(settings.pause(), Some(Duration::from_secs(5)));
+        for name in Autovacuum::NAMES {
+            settings.set(name, None).unwrap();
+        }
+        assert_eq!(settings, Autovacuum::default());
+        assert_eq!(settings.show("autovacuum_freeze_max_age"), None);
+    }
+}

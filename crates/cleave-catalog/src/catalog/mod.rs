@@ -1,0 +1,594 @@
+//! The catalog: what the database holds at one commit, as an immutable value.
+//!
+//! 1. [`root`] reads and writes the root file, whose atomic replacement *is* the commit.
+//! 2. [`CatalogState`] is what a root says, with the directories of all segments in memory.
+//! 3. [`commit`] builds the next state from the present one and swaps it in.
+//! 4. [`damage`] is what cannot be used because a file is missing or damaged, and keeps the rest usable.
+//!
+//! ```text
+//!  CatalogState ─ tables ─▶ TableState ─ tablets ─▶ TabletState ─┬─▶ heap: Vec<SegmentDirectory>
+//!               └ devices ─▶ DeviceEntry   ▲ by id ──────────────┤─▶ indexes: runs, memtable
+//!                                                                └─▶ version map
+//! ```
+//!
+//! A statement takes one `Arc<CatalogState>` when it starts and reads through it to its end. The
+//! `Arc` is also its claim on the pages: space that a later commit retires is reused only when no
+//! earlier state is held any more (rule 30), so a statement that reads must *hold the state* until
+//! its last page has arrived. Nothing in a state changes after publication, but the memtable, whose
+//! entries a reader rechecks against its own version map.
+
+pub mod autovacuum;
+pub mod comments;
+pub mod compiled_checks;
+pub mod damage;
+pub mod division;
+pub mod held;
+pub mod index_definition;
+pub mod log_copies;
+pub mod proto;
+pub mod reserved_ids;
+pub mod rights;
+pub mod root;
+pub mod rules;
+pub mod sequence;
+pub mod upkeep;
+pub mod view;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cleave_fragment::link::local::address_of;
+use cleave_media::Extent;
+use cleave_store::{
+    PassedPages, SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap,
+};
+
+use crate::error::{Error, Fault, NameKind, Result};
+use crate::index::TabletIndex;
+use crate::storage_error::{SegmentFault, StorageError};
+use comments::Comments;
+use damage::{DamagedIndex, DamagedTable, Occupied};
+use division::Division;
+use held::Held;
+use index_definition::IndexDefinition;
+use rights::Rights;
+use root::SegmentFile;
+use rules::{Referenced, TableRules};
+use sequence::Sequence;
+use upkeep::Upkeep;
+use view::ViewState;
+
+/// Identity of a database: random, given at creation, carried by every command (rule 29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DatabaseId(pub [u8; 16]);
+
+/// A device's number within one database. 0 is the embedded device that every database has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u32);
+
+impl DeviceId {
+    /// The embedded device in the database's own directory.
+    pub const EMBEDDED: Self = Self(0);
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What the root remembers of an attached device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceEntry {
+    /// Number within this database.
+    pub id: DeviceId,
+    /// Name, unique within this database, by which statements and messages call it.
+    pub name: String,
+    /// Identity that the device gave when it was attached; another one behind the same address is
+    /// refused.
+    pub identity: [u8; 16],
+    /// How it is reached.
+    pub kind: DeviceKind,
+}
+
+/// How a device is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeviceKind {
+    /// In this process, over a media file of the database directory.
+    Embedded,
+    /// A `cleaved` process on this machine, through shared memory.
+    Local(LocalDevice),
+    /// A `cleaved` process over TCP.
+    Remote(RemoteDevice),
+}
+
+impl From<LocalDevice> for DeviceKind {
+    fn from(local: LocalDevice) -> Self {
+        Self::Local(local)
+    }
+}
+
+impl From<RemoteDevice> for DeviceKind {
+    fn from(remote: RemoteDevice) -> Self {
+        Self::Remote(remote)
+    }
+}
+
+/// The way to a device on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalDevice {
+    /// Unix socket at which it listens.
+    pub socket: PathBuf,
+    /// Bytes per second that the link may carry in each direction; `None`: no cap.
+    pub rate_cap: Option<u64>,
+}
+
+/// The way to a remote device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteDevice {
+    /// Name or address of the machine.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// File that holds the token; the token itself is never copied into the database.
+    pub token_file: Option<PathBuf>,
+    /// Certificate (PEM) that the device's certificate must descend from; `None`: no TLS.
+    pub ca_pem: Option<String>,
+    /// Bytes per second that the link may carry in each direction; `None`: no cap.
+    pub rate_cap: Option<u64>,
+}
+
+impl DeviceEntry {
+    /// `host:port`, `local:` and a socket's path, or `embedded`.
+    pub fn address(&self) -> String {
+        match &self.kind {
+            DeviceKind::Embedded => "embedded".to_owned(),
+            DeviceKind::Local(local) => address_of(&local.socket),
+            DeviceKind::Remote(remote) => format!("{}:{}", remote.host, remote.port),
+        }
+    }
+}
+
+/// What the database holds at one commit. Immutable.
+#[derive(Debug, Clone)]
+pub struct CatalogState {
+    /// Which database this is.
+    pub database: DatabaseId,
+    /// How often the database has been opened (rule 29).
+    pub epoch: u64,
+    /// How often the root has been replaced.
+    pub generation: u64,
+    /// Number of the last commit that changed rows or tables.
+    pub commit: u64,
+    /// Where the log of what is not in this state begins, once a root says this state.
+    pub log_position: u64,
+    /// The end of the log of all that is in this state: what it shows may be told once that is durable.
+    pub log_end: u64,
+    /// The id that the next table gets.
+    pub next_table: u32,
+    /// The id that the next segment gets.
+    pub next_segment: u32,
+    /// The id that the next device gets.
+    pub next_device: u32,
+    /// Attached devices.
+    pub devices: BTreeMap<DeviceId, DeviceEntry>,
+    /// Tables by name.
+    pub tables: BTreeMap<String, Arc<TableState>>,
+    /// Tables that cannot be used, by name; none of them is among the others.
+    pub damaged: BTreeMap<String, Arc<DamagedTable>>,
+    /// Views by name.
+    pub views: BTreeMap<String, Arc<ViewState>>,
+    /// Sequences by name.
+    pub sequences: BTreeMap<String, Arc<Sequence>>,
+    /// Files of the sealed segments.
+    pub files: BTreeMap<SegmentId, SegmentFile>,
+    /// Which tables foreign keys refer to.
+    pub referenced: Referenced,
+    /// Settings of the database as a whole.
+    pub upkeep: Upkeep,
+    /// Tables whose last commits wait in the log.
+    pub held: Held,
+    /// Roles, and what they may do.
+    pub rights: Arc<Rights>,
+    /// What COMMENT ON says of them.
+    pub comments: Arc<Comments>,
+    /// Of a state that one transaction alone sees: what holds its pages.
+    pub keep: Option<Arc<Keep>>,
+    /// Of one that is only read: its pages in memory.
+    pub passed: Arc<PassedPages>,
+}
+
+/// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.
+#[derive(Debug)]
+pub struct Keep {
+    base: Arc<CatalogState>,
+    _space: Vec<Arc<dyn HeldSpace>>,
+}
+
+/// Space that is free again once nobody holds this.
+pub trait HeldSpace: fmt::Debug + Send + Sync {}
+
+impl Keep {
+    /// Holds both.
+    pub fn new(base: Arc<CatalogState>, space: Vec<Arc<dyn HeldSpace>>) -> Self {
+        Self { base, _space: space }
+    }
+}
+
+impl CatalogState {
+    /// The table `name`, if it can be used.
+    pub fn table(&self, name: &str) -> Option<&Arc<TableState>> {
+        let table = self.tables.get(name)?;
+        self.held.reason(table.schema.table_id).is_none().then_some(table)
+    }
+
+    /// Of a state that is not published: the one that it is based on.
+    pub fn base(&self) -> Option<&CatalogState> {
+        self.keep.as_deref().map(|keep| &*keep.base)
+    }
+
+    /// Whether there is a table, view or sequence of this id, be it damaged.
+    pub fn has_relation(&self, id: u32) -> bool {
+        self.has_table_id(id)
+            || self.views.values().any(|view| view.schema.table_id == id)
+            || self.sequences.values().any(|sequence| sequence.id == id)
+    }
+
+    /// Whether `schema` is that of a table or view as it is defined here.
+    #[must_use]
+    pub fn has(&self, schema: &Arc<TableSchema>) -> bool {
+        let table = self.table(&schema.name).map(|table| &table.schema);
+        let known = table.or_else(|| self.view(&schema.name).map(|view| &view.schema));
+        known.is_some_and(|known| Arc::ptr_eq(known, schema))
+    }
+
+    /// The table `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::Held`] where it
+    /// is there and cannot be used.
+    pub fn find_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        let table = self.find_known_table(name)?;
+        match self.held.reason(table.schema.table_id) {
+            None => Ok(table),
+            Some(reason) => {
+                let (table, reason) = (name.to_owned(), Arc::clone(reason));
+                Err(StorageError::Held { table, reason }.into())
+            }
+        }
+    }
+
+    /// The table `name`, be its last commits held.
+    fn find_known_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        if let Some(table) = self.tables.get(name) {
+            return Ok(table);
+        }
+        match self.damaged.get(name) {
+            Some(damaged) => Err(damaged.error().into()),
+            None if self.views.contains_key(name) => Err(Error::Invalid {
+                message: format!("\"{name}\" is a view, and no table"),
+                fault: Fault::ObjectKind,
+                position: None,
+            }),
+            None => Err(Error::unknown(NameKind::Table, name, self.table_names())),
+        }
+    }
+
+    /// The table `name`, to which rows shall be added.
+    ///
+    /// # Errors
+    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] where one of
+    /// its indexes cannot be kept.
+    pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        self.find_table(name).and_then(undamaged)
+    }
+
+    /// As [`CatalogState::find_writable_table`], be its last commits held.
+    pub fn find_held_table(&self, name: &str) -> Result<&Arc<TableState>> {
+        self.find_known_table(name).and_then(undamaged)
+    }
+
+    /// All tables that can be used, by name.
+    pub fn tables(&self) -> impl Iterator<Item = &Arc<TableState>> {
+        self.tables.values()
+    }
+
+    /// All tables that cannot be used, by name.
+    pub fn damaged_tables(&self) -> impl Iterator<Item = &Arc<DamagedTable>> {
+        self.damaged.values()
+    }
+
+    /// All indexes that cannot be used, of tables that can be read.
+    pub fn damaged_indexes(&self) -> impl Iterator<Item = (&Arc<TableState>, &Arc<DamagedIndex>)> {
+        self.tables.values().flat_map(|table| table.damaged.iter().map(move |index| (table, index)))
+    }
+
+    /// What is wrong with segment files: the table, the index where it is one's, and the fault.
+    pub fn segment_faults(&self) -> impl Iterator<Item = (&str, Option<&str>, &SegmentFault)> {
+        let tables = self
+            .damaged_tables()
+            .flat_map(|table| table.faults.iter().map(|fault| (&*table.schema.name, None, fault)));
+        let indexes = self.damaged_indexes().flat_map(|(table, index)| {
+            let name = Some(&*index.definition.name);
+            index.faults.iter().map(move |fault| (&*table.schema.name, name, fault))
+        });
+        tables.chain(indexes)
+    }
+
+    /// Whether there is a table of this id, be it damaged.
+    pub fn has_table_id(&self, table_id: u32) -> bool {
+        self.table_ids().any(|id| id == table_id)
+    }
+
+    /// Ids of all tables, damaged ones too.
+    pub fn table_ids(&self) -> impl Iterator<Item = u32> {
+        let damaged = self.damaged.values().map(|table| table.schema.table_id);
+        self.tables.values().map(|table| table.schema.table_id).chain(damaged)
+    }
+
+    /// The index `name`, with its table.
+    pub fn index(&self, name: &str) -> Option<(&Arc<TableState>, &Arc<IndexDefinition>)> {
+        self.indexes().find(|(_, index)| index.name == name)
+    }
+
+    /// All indexes, by table.
+    pub fn indexes(&self) -> impl Iterator<Item = (&Arc<TableState>, &Arc<IndexDefinition>)> {
+        self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
+    }
+
+    /// Whether a table, a view, an index or a sequence has this name, be it damaged.
+    pub fn is_name_taken(&self, name: &str) -> bool {
+        self.has_table_named(name)
+            || self.views.contains_key(name)
+            || self.has_index_named(name)
+            || self.sequences.contains_key(name)
+    }
+
+    /// Whether a table has this name, be it damaged.
+    pub fn has_table_named(&self, name: &str) -> bool {
+        self.tables.contains_key(name) || self.damaged.contains_key(name)
+    }
+
+    /// Whether an index has this name, be it or its table damaged.
+    pub fn has_index_named(&self, name: &str) -> bool {
+        self.index(name).is_some()
+            || self.damaged_indexes().any(|(_, index)| index.definition.name == name)
+            || self.damaged_table_of_index(name).is_some()
+    }
+
+    /// The table that cannot be used, one of whose indexes has this name.
+    pub fn damaged_table_of_index(&self, name: &str) -> Option<&Arc<DamagedTable>> {
+        self.damaged.values().find(|table| table.index_names().any(|index| index == name))
+    }
+
+    /// Names of all tables that can be used, sorted.
+    pub fn table_names(&self) -> impl Iterator<Item = &str> {
+        self.tables.keys().map(String::as_str)
+    }
+
+    /// All attached devices, by id.
+    pub fn devices(&self) -> impl Iterator<Item = &DeviceEntry> {
+        self.devices.values()
+    }
+
+    /// The device called `name`.
+    pub fn device_named(&self, name: &str) -> Option<&DeviceEntry> {
+        self.devices.values().find(|device| device.name == name)
+    }
+
+    /// Names of the tables with a tablet on `device`, sorted.
+    pub fn tables_on(&self, device: DeviceId) -> Vec<String> {
+        let lies_there = |table: &TableState| table.tablets.iter().any(|t| t.device == device);
+        let tables = self.tables().filter(|table| lies_there(table)).map(|table| &table.schema);
+        let lies_there = |table: &DamagedTable| table.space.iter().any(|s| s.device == device);
+        let damaged = self.damaged_tables().filter(|table| lies_there(table));
+        let mut names: Vec<String> = tables
+            .chain(damaged.map(|table| &table.schema))
+            .map(|schema| schema.name.clone())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// What a statement on this state may see of the pages that it names.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::OF_STATE
+    }
+
+    /// Every extent that this state names on `device`. Free space is the complement.
+    pub fn extents(&self, device: DeviceId) -> Vec<Extent> {
+        self.tables
+            .values()
+            .flat_map(|table| &table.tablets)
+            .filter(|tablet| tablet.device == device)
+            .flat_map(|tablet| tablet.extents())
+            .chain(self.damaged_extents(device))
+            .chain(self.copies_extents(device))
+            .collect()
+    }
+
+    /// Of these, those of copies of the log.
+    pub fn copies_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
+        let here = self.upkeep.log_copies.iter().filter(move |copy| copy.device == device.0);
+        here.flat_map(|copy| copy.arenas.iter().copied())
+    }
+
+    /// Of these, those of parts that cannot be used.
+    pub fn damaged_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
+        let here = self.damaged_space().filter(move |(_, space)| space.device == device);
+        here.flat_map(|(_, space)| space.extents.iter().copied())
+    }
+
+    /// The table of which nobody knows what it occupies on `device`, if there is one: nothing there may be taken for
+    /// free.
+    pub fn unknown_space_of(&self, device: DeviceId) -> Option<&str> {
+        let mut here = self.damaged_space().filter(|(_, space)| space.device == device);
+        here.find(|(_, space)| !space.is_known).map(|(table, _)| table)
+    }
+
+    /// Segments that the root names for parts that cannot be used.
+    pub fn damaged_segments(&self) -> impl Iterator<Item = SegmentId> {
+        let tables = self.damaged_tables().flat_map(|table| table.segments());
+        tables.chain(self.damaged_indexes().flat_map(|(_, index)| index.segments()))
+    }
+
+    /// What parts that cannot be used occupy, with the names of their tables.
+    fn damaged_space(&self) -> impl Iterator<Item = (&str, &Occupied)> {
+        let tables = self
+            .damaged_tables()
+            .flat_map(|table| table.space.iter().map(|space| (&*table.schema.name, space)));
+        let indexes = self.damaged_indexes().flat_map(|(table, index)| {
+            index.space.iter().map(|space| (&*table.schema.name, space))
+        });
+        tables.chain(indexes)
+    }
+}
+
+/// One table: its schema and its tablets.
+#[derive(Debug, Clone)]
+pub struct TableState {
+    /// Columns, key, defaults.
+    pub schema: Arc<TableSchema>,
+    /// Its indexes, ascending by id; that of the primary key first.
+    pub indexes: Vec<Arc<IndexDefinition>>,
+    /// Parts of the table (rule 9), by number; one by default.
+    pub tablets: Vec<Arc<TabletState>>,
+    /// In which of them a row lies.
+    pub division: Division,
+    /// Indexes that cannot be used, ascending by id; none of them is among the others. No row can be added while there
+    /// is one, since it would not have its entry.
+    pub damaged: Vec<Arc<DamagedIndex>>,
+    /// What else is asked of its rows.
+    pub rules: Arc<TableRules>,
+}
+
+impl TableState {
+    /// Whether two tablets may have rows that are equal in the columns of `index`.
+    pub fn divides(&self, index: &IndexDefinition) -> bool {
+        self.tablets.len() > 1 && !self.division.holds_together(index)
+    }
+
+    /// The segments of its heap, each with the device that it lies on.
+    pub fn heap_segments(&self) -> impl Iterator<Item = (DeviceId, &Arc<SegmentDirectory>)> {
+        self.tablets
+            .iter()
+            .flat_map(|tablet| tablet.heap.iter().map(|segment| (tablet.device, segment)))
+    }
+
+    /// Its tablets in words: where they lie, and what decides in which of them a row is.
+    pub fn placement(&self, state: &CatalogState) -> String {
+        let names: Vec<String> = self
+            .devices()
+            .iter()
+            .map(|id| state.devices.get(id).map_or_else(|| id.to_string(), |d| d.name.clone()))
+            .collect();
+        match self.tablets.len() {
+            1 => names.join(", "),
+            count => {
+                let division = self.division.describe(&self.schema);
+                format!("{}: {count} tablets by {division}", names.join(", "))
+            }
+        }
+    }
+
+    /// The devices on which it lies, in the order of its tablets.
+    pub fn devices(&self) -> Vec<DeviceId> {
+        let mut devices: Vec<DeviceId> = Vec::new();
+        for tablet in &self.tablets {
+            if !devices.contains(&tablet.device) {
+                devices.push(tablet.device);
+            }
+        }
+        devices
+    }
+
+    /// Rows over all tablets.
+    pub fn row_count(&self) -> u64 {
+        self.tablets.iter().map(|tablet| tablet.row_count()).sum()
+    }
+}
+
+/// A part of a table, all of whose pages, maps and indexes lie on one device (rule 9).
+#[derive(Debug, Clone)]
+pub struct TabletState {
+    /// Number within its table.
+    pub id: TabletId,
+    /// Where its pages lie.
+    pub device: DeviceId,
+    /// The VID that the next row gets. VIDs are given in load order and never reused: an update ends a row, and what
+    /// takes its place has one of its own.
+    pub next_vid: u64,
+    /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
+    /// INSERT appends to.
+    pub heap: Vec<Arc<SegmentDirectory>>,
+    /// VID → RecID of the newest version.
+    pub version_map: Arc<VersionMap>,
+    /// The tablet's part of each of the table's indexes, in the same order.
+    pub indexes: Vec<Arc<TabletIndex>>,
+}
+
+impl TabletState {
+    /// Rows that have not ended.
+    pub fn row_count(&self) -> u64 {
+        self.version_map.live_count()
+    }
+
+    /// Rows that have ended and lie on pages still.
+    pub fn ended_row_count(&self) -> u64 {
+        let rows: u64 = self.heap.iter().map(|segment| segment.row_count()).sum();
+        rows.saturating_sub(self.row_count())
+    }
+
+    /// The segments of the heap whose rows indexes have: not those that are passed along.
+    pub fn indexed_heap(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+        self.heap.iter().filter(|segment| !segment.segment.is_passed())
+    }
+
+    /// Every segment of the tablet: those of the heap, then the runs of its indexes.
+    pub fn segments(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+        self.heap.iter().chain(self.indexes.iter().flat_map(|index| index.runs()))
+    }
+
+    /// Every extent of the tablet: heap pages, overflow pages and index runs.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.segments().flat_map(|segment| segment_extents(segment))
+    }
+
+    /// The index `id`.
+    pub fn index(&self, id: u32) -> Option<&Arc<TabletIndex>> {
+        self.indexes.iter().find(|index| index.definition().id == id)
+    }
+
+    /// The heap segment `id`.
+    pub fn segment(&self, id: SegmentId) -> Option<&Arc<SegmentDirectory>> {
+        // Ids rise with time, and so do the segments of a heap, but for those that vacuum has written.
+        let place = self.heap.binary_search_by_key(&id, |segment| segment.segment).ok();
+        match place {
+            Some(place) => self.heap.get(place),
+            None => self.heap.iter().find(|segment| segment.segment == id),
+        }
+    }
+
+    /// The segment that INSERT appends to, if there is one.
+    pub fn hot_segment(&self) -> Option<&Arc<SegmentDirectory>> {
+        self.heap.last().filter(|segment| !segment.sealed)
+    }
+}
+
+/// `table`, if all its indexes can be kept.
+fn undamaged(table: &Arc<TableState>) -> Result<&Arc<TableState>> {
+    match table.damaged.first() {
+        None => Ok(table),
+        Some(damaged) => Err(damaged.error(&table.schema.name).into()),
+    }
+}
+
+/// Every extent that `segment` occupies.
+pub fn segment_extents(segment: &SegmentDirectory) -> impl Iterator<Item = Extent> {
+    segment.pages.iter().flat_map(|entry| {
+        std::iter::once(entry.page.extent)
+            .chain(entry.overflow.iter().map(|overflow| overflow.extent))
+    })
+}

@@ -1,0 +1,51 @@
+//! Ids of tables and segments that transactions have taken since the database was opened, be it that they have not
+//! committed yet.
+//!
+//! Invariant: two transactions that may both commit never have the same id, though each knows only the state that it
+//! began with.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::error::Result;
+
+/// The next ids of tables and of segments that no transaction has taken; 0: none was taken.
+#[derive(Debug, Default)]
+pub struct ReservedIds(Mutex<(u32, u32)>);
+
+impl ReservedIds {
+    /// Takes the id of a table by `take`, of which `next` is the next one that its transaction knows of.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn table(&self, next: &mut u32, take: impl FnOnce(&mut u32) -> Result<u32>) -> Result<u32> {
+        reserve(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).0, next, take)
+    }
+
+    /// As [`ReservedIds::table`], the id of a segment.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn segment(
+        &self,
+        next: &mut u32,
+        take: impl FnOnce(&mut u32) -> Result<u32>,
+    ) -> Result<u32> {
+        reserve(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).1, next, take)
+    }
+
+    /// The next ids of tables and of segments.
+    pub fn next(&self) -> (u32, u32) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn reserve(
+    reserved: &mut u32,
+    next: &mut u32,
+    take: impl FnOnce(&mut u32) -> Result<u32>,
+) -> Result<u32> {
+    *next = (*next).max(*reserved);
+    let id = take(next)?;
+    *reserved = *next;
+    Ok(id)
+}

@@ -1,0 +1,832 @@
+//! What can go wrong with a statement, told so that a person or a program can act on it.
+//!
+//! One variant of [`Error`] per thing the caller can *do*: change the text, the name, the value or the file,
+//! wait, or give up. Each carries its data in fields, a SQLSTATE of PostgreSQL ([`Error::sqlstate`]), where in
+//! the statement it was found ([`Error::position`]) and what may help ([`Error::hint`]); `Display` joins all of
+//! them in one line.
+//!
+//! Through DataFusion an error travels as `DataFusionError::External`, and `From<DataFusionError>` takes it out
+//! again at the SQL edge, so that its SQLSTATE survives.
+//!
+//! Source: house style, "Errors"; issue 2, "Bad input".
+
+mod codes;
+mod no_operator;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_store::{SchemaError, StoreError};
+use cleave_txn::{LockError, SerializationFailure};
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::{Column, SchemaError as NameError};
+use datafusion::error::DataFusionError;
+
+use crate::identifiers::shown_name;
+pub use crate::role_fault::RoleFault;
+use crate::storage_error::StorageError;
+use crate::suggest::nearest;
+use crate::value::ValueError;
+use codes::{engine_sqlstate, schema_sqlstate};
+pub use no_operator::NoOperator;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a statement did not do what it says.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is no SQL: change it.
+    #[error("{}syntax error {}: {message}", At(*position), Near(near))]
+    Syntax {
+        /// What was expected, and what was found.
+        message: String,
+        /// The token at which reading stopped, as written; None at the end of the text.
+        near: Option<String>,
+        /// Where that token starts.
+        position: Option<Position>,
+    },
+    /// Well-formed, but this version cannot do it: write it otherwise.
+    #[error("{}{what} is not in this version{}", At(*position), Hint(hint.as_deref()))]
+    Unsupported {
+        /// The statement, clause or type, as SQL names it.
+        what: String,
+        /// What to do instead.
+        hint: Option<String>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// Well-formed, but it contradicts itself or what it is applied to: change it.
+    #[error("{}{message}", At(*position))]
+    Invalid {
+        /// What contradicts what.
+        message: String,
+        /// Which kind of contradiction.
+        fault: Fault,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// A name that nothing has: correct it.
+    #[error("{}{kind} \"{name}\" does not exist{}{}", At(*position), Within(of), Meant(suggestion))]
+    UnknownName {
+        /// What the name should name.
+        kind: NameKind,
+        /// The name as folded by SQL.
+        name: String,
+        /// What it was looked for in, for example `table "title"`.
+        of: Option<String>,
+        /// The nearest name that exists.
+        suggestion: Option<String>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// A name that something has already: choose another.
+    #[error("{kind} \"{name}\" already exists")]
+    NameTaken {
+        /// What has the name.
+        kind: NameKind,
+        /// The name.
+        name: String,
+    },
+    /// A value that a setting does not take: choose one of those listed.
+    #[error("setting \"{name}\" cannot be \"{}\": {expected}", cut(value))]
+    SettingValue {
+        /// The setting.
+        name: &'static str,
+        /// The value as given.
+        value: String,
+        /// What it takes.
+        expected: String,
+    },
+    /// A value that its column does not take: change the value.
+    #[error("column \"{column}\": {source}")]
+    Value {
+        /// The column.
+        column: String,
+        /// What is wrong with the value.
+        #[source]
+        source: Box<ValueError>,
+    },
+    /// A value that a parameter of a prepared statement does not take: change the value.
+    #[error("parameter ${number}: {source}")]
+    Parameter {
+        /// The parameter, from 1.
+        number: usize,
+        /// What is wrong with the value.
+        #[source]
+        source: Box<ValueError>,
+    },
+    /// A literal in quotes that is no value of the type it stands beside: change it.
+    #[error("{}{source}", At(*position))]
+    Literal {
+        /// What is wrong with it.
+        #[source]
+        source: Box<ValueError>,
+        /// Where it stands.
+        position: Option<Position>,
+    },
+    /// An operator that values of these types do not have: cast one of them (42883).
+    #[error("{_0}")]
+    NoOperator(Box<NoOperator>),
+    /// A file or stream to be loaded that is wrong at one place: correct it there.
+    #[error("{place}: {fault}")]
+    Input {
+        /// File, line, column and value.
+        place: Box<InputPlace>,
+        /// What is wrong there.
+        #[source]
+        fault: Box<InputFault>,
+    },
+    /// A file to be loaded whose columns do not fit the table: change the file or the column list.
+    #[error("{file}: {message}")]
+    InputSchema {
+        /// The file.
+        file: String,
+        /// What does not fit.
+        message: String,
+    },
+    /// NULL for a column that refuses it: give a value.
+    #[error(
+        "null value in column \"{column}\" of table \"{table}\" violates its NOT NULL constraint"
+    )]
+    NotNull {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// A key that a row has already: give another.
+    #[error(
+        "duplicate key in table \"{table}\": ({columns})=({key}) already exists, and \"{constraint}\" is unique"
+    )]
+    DuplicateKey {
+        /// The table.
+        table: String,
+        /// The unique index or constraint.
+        constraint: String,
+        /// The columns of the key, separated by commas.
+        columns: String,
+        /// The values of the key, separated by commas.
+        key: String,
+    },
+    /// A row that breaks a rule of its table, or that one of another table needs: change the row.
+    #[error("{message}: {detail}")]
+    Violation {
+        /// Which kind of rule.
+        rule: Rule,
+        /// The table whose rule it is.
+        table: String,
+        /// The constraint.
+        constraint: String,
+        /// What is wrong.
+        message: String,
+        /// Which row, or which key.
+        detail: String,
+    },
+    /// Another transaction was in the way: run the transaction again.
+    #[error("{kind}{}", Hint(detail.as_deref()))]
+    Conflict {
+        /// In which way.
+        kind: ConflictKind,
+        /// Who waits for whom, or what may help.
+        detail: Option<String>,
+    },
+    /// A statement took longer than `statement_timeout` (57014): give it more time, or look why.
+    #[error("canceling statement due to statement timeout")]
+    StatementTimeout,
+    /// A description of a table that breaks a rule: change the statement; from storage: the database is damaged.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A file that cannot be read or written: look at the path, the permissions and the disk.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried: "read", "write", "open", ...
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A directory, device, link or page that fails: see what it names.
+    #[error(transparent)]
+    Storage(Arc<StorageError>),
+    /// Anything else that the query engine refuses: see its message.
+    #[error("{}", engine_message(.0))]
+    Query(#[source] Box<DataFusionError>),
+}
+
+/// A place in the text of a script, both numbers from 1, the column in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// Line.
+    pub line: u32,
+    /// Column, in characters.
+    pub column: u32,
+}
+
+/// What a name names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NameKind {
+    /// A table.
+    Table,
+    /// An index.
+    Index,
+    /// A constraint of a table.
+    Constraint,
+    /// A sequence.
+    Sequence,
+    /// A column of a table or of a query.
+    Column,
+    /// A schema, as in `schema.table`.
+    Schema,
+    /// A data type.
+    Type,
+    /// A function.
+    Function,
+    /// A session setting.
+    Setting,
+    /// A storage device.
+    Device,
+    /// A prepared statement.
+    PreparedStatement,
+    /// A parameter of a statement, as `$1`.
+    Parameter,
+    /// A cursor.
+    Cursor,
+    /// A role.
+    Role,
+    /// A window of a query.
+    Window,
+}
+
+/// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// CHECK (23514).
+    Check,
+    /// FOREIGN KEY (23503).
+    ForeignKey,
+}
+
+/// In which way another transaction was in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConflictKind {
+    /// It has changed a row since this one's snapshot (40001).
+    Update,
+    /// What it has read and written, and what others have, has no order (40001).
+    Dependencies,
+    /// Each waits for the other (40P01).
+    Deadlock,
+    /// It holds a lock for longer than `lock_timeout`, or NOWAIT was asked for (55P03).
+    Lock,
+}
+
+impl ConflictKind {
+    fn sqlstate(self) -> &'static str {
+        match self {
+            Self::Update | Self::Dependencies => "40001",
+            Self::Deadlock => "40P01",
+            Self::Lock => "55P03",
+        }
+    }
+}
+
+impl fmt::Display for ConflictKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Update => "could not serialize access due to concurrent update",
+            Self::Dependencies => {
+                "could not serialize access due to read/write dependencies among transactions"
+            }
+            Self::Deadlock => "deadlock detected",
+            Self::Lock => "could not obtain a lock",
+        })
+    }
+}
+
+/// How a statement contradicts itself; decides the SQLSTATE of [`Error::Invalid`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The definition of a table (42P16).
+    TableDefinition,
+    /// The definition of a column (42611).
+    ColumnDefinition,
+    /// A foreign key that refers to no unique columns (42830).
+    ForeignKey,
+    /// A value or expression of another type than its column (42804).
+    Type,
+    /// An expression of a type that is not assigned to its column (42804): cast it.
+    Assigned,
+    /// A column named twice (42701).
+    DuplicateColumn,
+    /// A name that several columns have (42702).
+    AmbiguousColumn,
+    /// More names than a table has columns (42P10).
+    ColumnAliases,
+    /// A function that there is not for such arguments (42883).
+    UndefinedFunction,
+    /// A name that two tables of a statement have (42712).
+    DuplicateAlias,
+    /// A table that the statement does not read, or calls otherwise (42P01).
+    MissingTable,
+    /// Options that exclude each other or are given twice (42601).
+    Options,
+    /// An aggregate where there are no groups (42803).
+    Grouping,
+    /// A query that names itself where it cannot (42P19).
+    Recursion,
+    /// A window that says again what the one that it is made of says (42P20).
+    Window,
+    /// A parameter out of its range (22023).
+    Parameter,
+    /// A parameter of a statement whose type nothing tells (42P18).
+    ParameterType,
+    /// Anything else that cannot be meant (42601).
+    Statement,
+    /// A value or key beyond a limit (54000).
+    TooLong,
+    /// More locks than there may be (53200).
+    TooManyLocks,
+    /// More columns than there may be (54011).
+    TooManyColumns,
+    /// A limit of the parser: too deep (54001).
+    TooComplex,
+    /// An object of another kind than the statement is for (42809).
+    ObjectKind,
+    /// An object that another one needs (2BP01).
+    Dependent,
+    /// A statement for which the database or transaction is in the wrong state (55000).
+    State,
+    /// A statement in a transaction that has failed (25P02).
+    FailedTransaction,
+    /// A statement that cannot run within a transaction block (25001).
+    ActiveTransaction,
+    /// A statement that needs a transaction block (25P01).
+    NoTransaction,
+    /// A statement that writes, in a transaction that was begun to read only (25006).
+    ReadOnlyTransaction,
+    /// A savepoint that there is not (3B001).
+    Savepoint,
+    /// A constraint that there is not (42704).
+    UnknownConstraint,
+    /// A number out of its range (22003).
+    Range,
+    /// A sequence that has no more numbers (2200H).
+    SequenceLimit,
+    /// A value for a column that makes its own (428C9).
+    GeneratedAlways,
+    /// ON CONFLICT that names no unique index (42P10).
+    ConflictTarget,
+    /// ON CONFLICT DO UPDATE that would change a row twice (21000).
+    Cardinality,
+    /// Something to be made without a schema, where none is searched (3F000).
+    NoSchema,
+    /// Of roles and rights.
+    Role(RoleFault),
+}
+
+/// Where in a file something was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InputPlace {
+    /// The file as named in the statement, or `STDIN`.
+    pub file: String,
+    /// Line from 1 on which the record starts.
+    pub line: u64,
+    /// Number from 1 and name of the column, where the fault lies in one.
+    pub column: Option<(usize, String)>,
+    /// The value, where it is not part of the fault.
+    pub value: Option<String>,
+}
+
+/// What is wrong in a file at an [`InputPlace`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InputFault {
+    /// A value that the column does not take.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// NULL for a column that refuses it.
+    #[error("NULL where the column is NOT NULL")]
+    NotNull,
+    /// A record that ends before the last column.
+    #[error("the record has {found} columns, expected {expected}: no value for this column")]
+    MissingColumn {
+        /// Columns found.
+        found: usize,
+        /// Columns expected.
+        expected: usize,
+    },
+    /// A record that goes on after the last column.
+    #[error("extra data after the last of {expected} expected columns")]
+    ExtraColumn {
+        /// Columns expected.
+        expected: usize,
+    },
+    /// A quote that the input does not close.
+    #[error("a quoted value that starts in this record is not closed before the end of the input")]
+    OpenQuote,
+    /// A record beyond what is held in memory.
+    #[error(
+        "the record is longer than {limit} bytes; is a quote left open? An eighth of --query-memory is allowed, up to 256 MB"
+    )]
+    RecordTooLong {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// Bytes that are no UTF-8, or the zero byte.
+    #[error("invalid bytes for encoding UTF8: {bytes}; expected UTF-8 text without zero bytes")]
+    Encoding {
+        /// The bytes as `0xff 0xfe`.
+        bytes: String,
+    },
+    /// A header that does not name the columns expected (HEADER MATCH).
+    #[error("the header names this column \"{}\", expected \"{expected}\"", cut(found))]
+    Header {
+        /// Name in the file.
+        found: String,
+        /// Name of the table's column.
+        expected: String,
+    },
+}
+
+impl Error {
+    /// As [`StorageError::is_unanswered`](crate::storage_error::StorageError::is_unanswered).
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.is_unanswered())
+    }
+
+    /// The five letters by which PostgreSQL's clients tell errors apart (its appendix A).
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Syntax { .. } => "42601",
+            Self::Unsupported { .. } => "0A000",
+            Self::Invalid { fault, .. } => fault.sqlstate(),
+            Self::UnknownName { kind, .. } => kind.sqlstate_unknown(),
+            Self::NameTaken { kind, .. } => kind.sqlstate_taken(),
+            Self::SettingValue { .. } => "22023",
+            Self::Value { source, .. }
+            | Self::Parameter { source, .. }
+            | Self::Literal { source, .. } => source.sqlstate(),
+            Self::NoOperator(_) => "42883",
+            Self::Input { fault, .. } => fault.sqlstate(),
+            Self::InputSchema { .. } => "22P04",
+            Self::NotNull { .. } => "23502",
+            Self::DuplicateKey { .. } => "23505",
+            Self::Violation { rule: Rule::Check, .. } => "23514",
+            Self::Violation { rule: Rule::ForeignKey, .. } => "23503",
+            Self::Conflict { kind, .. } => kind.sqlstate(),
+            Self::StatementTimeout => "57014",
+            Self::Schema(error) => schema_sqlstate(error),
+            Self::Io { source, .. } => match source.kind() {
+                std::io::ErrorKind::NotFound => "58P01",
+                std::io::ErrorKind::PermissionDenied => "42501",
+                std::io::ErrorKind::StorageFull => "53100",
+                _ => "58030",
+            },
+            Self::Storage(error) => error.sqlstate(),
+            Self::Query(error) => engine_sqlstate(error),
+        }
+    }
+
+    /// Where in the text of the script it was found, if the text is at fault.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        match self {
+            Self::Syntax { position, .. }
+            | Self::Unsupported { position, .. }
+            | Self::Invalid { position, .. }
+            | Self::Literal { position, .. }
+            | Self::UnknownName { position, .. } => *position,
+            Self::NoOperator(found) => found.position,
+            _ => None,
+        }
+    }
+
+    /// What may help; part of `Display` too.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Unsupported { hint, .. } => hint.clone(),
+            Self::NoOperator(_) => Some(NoOperator::HINT.to_owned()),
+            Self::Invalid { fault: Fault::Assigned, .. } => Some(Fault::ASSIGNED_HINT.to_owned()),
+            Self::UnknownName { suggestion: Some(name), .. } => {
+                Some(format!("did you mean \"{name}\"?"))
+            }
+            Self::SettingValue { expected, .. } => Some(expected.clone()),
+            Self::Storage(_) | Self::Io { .. } if self.sqlstate() == "53100" => Some(
+                "make room there, or DROP tables: statements that give space back still work"
+                    .to_owned(),
+            ),
+            Self::Conflict { kind: ConflictKind::Dependencies, .. } => {
+                Some("The transaction might succeed if retried.".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// An unknown name with the nearest of the names that exist.
+    pub fn unknown<'a>(
+        kind: NameKind,
+        name: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self::UnknownName {
+            kind,
+            name: name.to_owned(),
+            of: None,
+            suggestion: nearest(name, candidates),
+            position: None,
+        }
+    }
+
+    /// A column that the table does not have, with the nearest that it has.
+    pub fn unknown_column<'a>(
+        table: &str,
+        column: &str,
+        columns: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        Self::UnknownName {
+            kind: NameKind::Column,
+            name: column.to_owned(),
+            of: Some(format!("table \"{table}\"")),
+            suggestion: nearest(column, columns),
+            position: None,
+        }
+    }
+
+    /// The same error, if it is of a name, with what the name was looked for in.
+    #[must_use]
+    pub fn within(mut self, place: String) -> Self {
+        if let Self::UnknownName { of, .. } = &mut self {
+            *of = Some(place);
+        }
+        self
+    }
+
+    /// Something that this version cannot do, without place and hint.
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into(), hint: None, position: None }
+    }
+
+    /// A row that another transaction has changed since the snapshot of this one.
+    pub fn concurrent_update() -> Self {
+        Self::Conflict { kind: ConflictKind::Update, detail: None }
+    }
+
+    /// A lock that was not granted.
+    pub fn lock(error: &LockError) -> Self {
+        if let LockError::TooMany { .. } | LockError::TooManyInAll { .. } = error {
+            let (message, position) = (error.to_string(), None);
+            return Self::Invalid { message, fault: Fault::TooManyLocks, position };
+        }
+        let kind = match error {
+            LockError::Deadlock(_) => ConflictKind::Deadlock,
+            _ => ConflictKind::Lock,
+        };
+        Self::Conflict { kind, detail: Some(error.to_string()) }
+    }
+
+    /// A literal in quotes that is no value.
+    pub fn literal(source: ValueError) -> Self {
+        Self::Literal { source: Box::new(source), position: None }
+    }
+
+    /// A failed operation on a file.
+    pub fn io(action: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// The same error, found at `position` where it has a place for one that is empty.
+    #[must_use]
+    pub fn at(mut self, place: Option<Position>) -> Self {
+        match &mut self {
+            Self::Syntax { position, .. }
+            | Self::Unsupported { position, .. }
+            | Self::Invalid { position, .. }
+            | Self::Literal { position, .. }
+            | Self::UnknownName { position, .. } => *position = position.or(place),
+            Self::NoOperator(found) => found.position = found.position.or(place),
+            _ => {}
+        }
+        self
+    }
+}
+
+impl From<DataFusionError> for Error {
+    /// Takes an error of ours out of the engine's wrappers, and gives a name that the engine does not know
+    /// its suggestion.
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
+                Self::from(*inner)
+            }
+            DataFusionError::External(inner) => match inner.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(other) => match other.downcast::<StoreError>() {
+                    Ok(stored) => Self::from(*stored),
+                    Err(other) => Self::Query(Box::new(DataFusionError::External(other))),
+                },
+            },
+            DataFusionError::ArrowError(inner, text) => match *inner {
+                ArrowError::ExternalError(inner) => Self::from(DataFusionError::External(inner)),
+                other => Self::Query(Box::new(DataFusionError::ArrowError(Box::new(other), text))),
+            },
+            DataFusionError::Collection(mut errors) if errors.len() == 1 => errors
+                .pop()
+                .map_or_else(|| Self::unsupported("an empty list of errors"), Self::from),
+            DataFusionError::SchemaError(inner, text) => match *inner {
+                NameError::FieldNotFound { field, valid_fields } => {
+                    unknown_field(&field, &valid_fields)
+                }
+                NameError::AmbiguousReference { field } => ambiguous(field.name()),
+                other => Self::Query(Box::new(DataFusionError::SchemaError(Box::new(other), text))),
+            },
+            other => Self::Query(Box::new(other)),
+        }
+    }
+}
+
+impl From<SerializationFailure> for Error {
+    fn from(_: SerializationFailure) -> Self {
+        Self::Conflict { kind: ConflictKind::Dependencies, detail: None }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Query(inner) => *inner,
+            other => Self::External(Box::new(other)),
+        }
+    }
+}
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        Self::from(DataFusionError::from(error))
+    }
+}
+
+/// A column that is not among `valid`, or is there several times, each under another name.
+fn unknown_field(field: &Column, valid: &[Column]) -> Error {
+    let is_one = |known: &&Column| {
+        let is_hidden = shown_name(&known.name) == field.name && known.name != field.name;
+        is_hidden && (field.relation.is_none() || known.relation == field.relation)
+    };
+    let name = field.flat_name().replace('"', "");
+    if valid.iter().any(|known| is_one(&known)) {
+        return ambiguous(&field.name);
+    }
+    let suggestion = nearest(field.name(), valid.iter().map(|known| shown_name(known.name())));
+    Error::UnknownName { kind: NameKind::Column, name, of: None, suggestion, position: None }
+}
+
+/// A name that several columns have.
+fn ambiguous(name: &str) -> Error {
+    Error::Invalid {
+        message: format!("column reference \"{name}\" is ambiguous"),
+        fault: Fault::AmbiguousColumn,
+        position: None,
+    }
+}
+
+/// Of a text or bytea column of which more is put together than an array can have.
+const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer rows at once, \
+                             or without that column";
+
+/// The engine's message without the frames it was handed through and its class prefix.
+fn engine_message(error: &DataFusionError) -> String {
+    match error.find_root() {
+        DataFusionError::External(inner) => inner.to_string(),
+        DataFusionError::ArrowError(inner, _) => match inner.as_ref() {
+            ArrowError::OffsetOverflowError(_) => TOO_MUCH_TEXT.to_owned(),
+            other => other.to_string(),
+        },
+        DataFusionError::Plan(message)
+        | DataFusionError::Execution(message)
+        | DataFusionError::Configuration(message)
+        | DataFusionError::ResourcesExhausted(message) => message.clone(),
+        DataFusionError::NotImplemented(message) => format!("{message} (not in this version)"),
+        other => other.strip_backtrace(),
+    }
+}
+
+/// Text for a message: at most 60 characters, control characters escaped, with a mark where it was cut.
+#[must_use]
+pub fn cut(text: &str) -> String {
+    const CHARACTER_COUNT_MAX: usize = 60;
+    let mut shown = String::new();
+    for (index, character) in text.chars().enumerate() {
+        if index == CHARACTER_COUNT_MAX {
+            shown.push('…');
+            break;
+        }
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "line {}, column {}", self.line, self.column)
+    }
+}
+
+impl fmt::Display for NameKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Table => "table",
+            Self::Index => "index",
+            Self::Constraint => "constraint",
+            Self::Sequence => "sequence",
+            Self::Column => "column",
+            Self::Schema => "schema",
+            Self::Type => "type",
+            Self::Function => "function",
+            Self::Setting => "setting",
+            Self::Device => "device",
+            Self::PreparedStatement => "prepared statement",
+            Self::Parameter => "parameter",
+            Self::Cursor => "cursor",
+            Self::Role => "role",
+            Self::Window => "window",
+        })
+    }
+}
+
+impl fmt::Display for InputPlace {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}, line {}", self.file, self.line)?;
+        if let Some((number, name)) = &self.column {
+            write!(formatter, ", column {number} (\"{name}\")")?;
+        }
+        if let Some(value) = &self.value {
+            write!(formatter, ", value \"{}\"", cut(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// `line 3, column 7: ` before a message that has a position.
+struct At(Option<Position>);
+
+impl fmt::Display for At {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |position| write!(formatter, "{position}: "))
+    }
+}
+
+/// `at or near "form"`, or at the end.
+struct Near<'a>(&'a Option<String>);
+
+impl fmt::Display for Near<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(token) => write!(formatter, "at or near \"{}\"", cut(token)),
+            None => formatter.write_str("at the end of the text"),
+        }
+    }
+}
+
+/// `; hint` after a message that has one.
+struct Hint<'a>(Option<&'a str>);
+
+impl fmt::Display for Hint<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |hint| write!(formatter, "; {hint}"))
+    }
+}
+
+/// ` in table "title"` after a name that was looked for somewhere.
+struct Within<'a>(&'a Option<String>);
+
+impl fmt::Display for Within<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |of| write!(formatter, " in {of}"))
+    }
+}
+
+/// `; did you mean "title"?` after an unknown name that is near to one that exists.
+struct Meant<'a>(&'a Option<String>);
+
+impl fmt::Display for Meant<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |name| write!(formatter, "; did you mean \"{name}\"?"))
+    }
+}
+
+#[cfg(test)]
+mod tests;

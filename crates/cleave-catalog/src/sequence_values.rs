@@ -1,0 +1,83 @@
+//! What `currval` and `lastval` of one session say: the numbers that it has taken last, by the ids of sequences.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Fault, Result};
+
+/// The numbers that a session has taken last.
+#[derive(Debug, Clone, Default)]
+pub struct SequenceValues {
+    taken: Arc<Mutex<Taken>>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    by_id: BTreeMap<u32, i64>,
+    last: Option<i64>,
+}
+
+impl SequenceValues {
+    /// Notes what was taken, or set, last.
+    pub fn note(&self, sequence: u32, value: i64, is_taken: bool) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.by_id.insert(sequence, value);
+        if is_taken {
+            taken.last = Some(value);
+        }
+    }
+
+    /// Makes the last value of the sequence `from` that of the sequence `to`, which takes its place.
+    pub fn pass_on(&self, from: u32, to: u32) {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(value) = taken.by_id.get(&from).copied() {
+            taken.by_id.insert(to, value);
+        }
+    }
+
+    /// Forgets them.
+    pub fn forget(&self) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Taken::default();
+    }
+
+    /// `currval`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] where the session has taken none.
+    pub fn current(&self, sequence: u32, name: &str) -> Result<i64> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.by_id.get(&sequence).copied().ok_or_else(|| Error::Invalid {
+            message: format!("currval of sequence \"{name}\" is not yet defined in this session"),
+            fault: Fault::State,
+            position: None,
+        })
+    }
+
+    /// `lastval`.
+    ///
+    /// # Errors
+    /// As [`Self::current`].
+    pub fn last(&self) -> Result<i64> {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let message = || "lastval is not yet defined in this session".to_owned();
+        taken.last.ok_or_else(|| Error::Invalid {
+            message: message(),
+            fault: Fault::State,
+            position: None,
+        })
+    }
+}
+
+/// Whose they are makes no difference between clients.
+impl PartialEq for SequenceValues {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SequenceValues {}
+
+impl Hash for SequenceValues {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
+}

@@ -1,0 +1,888 @@
+//! The settings of a session: a name and a text in (`SET split = h0`, `--set split=h0`), a typed value out.
+//!
+//! One table, [`LIST`], is the truth about names, meanings, allowed values and defaults: SET, RESET, SHOW,
+//! SHOW ALL and error messages all read it. A setting that changes nothing is not in it; the few that exist only
+//! because PostgreSQL's clients set them take just the value that is true here.
+//!
+//! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
+
+mod bytes;
+mod for_clients;
+mod join_order;
+mod limits;
+mod search_path;
+mod timeouts;
+pub mod transaction;
+
+use std::fmt;
+use std::sync::Arc;
+
+use cleave_fragment::broadcast::BROADCAST_BYTES_MAX;
+pub use cleave_plan::cost::CostStrategy;
+use cleave_plan::split::SPLIT_JOINS_MAX;
+pub use cleave_plan::split::{Split, When};
+
+use crate::acting::Acting;
+use crate::advisory_locks::AdvisoryLocks;
+use crate::error::{Error, NameKind, Result};
+use crate::sequence_values::SequenceValues;
+use crate::value::parse;
+use bytes::{GIB, KIB, MIB};
+pub use bytes::{bytes_text, parse_bytes};
+pub use limits::{Limits, TABLET_COUNT_MAX};
+pub use search_path::SearchPath;
+pub use timeouts::Timeouts;
+
+/// How the host reaches rows on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stack {
+    /// Plain block reads with read-ahead; the plan stays on the host.
+    Blk,
+    /// Reads by physical address and column; the plan stays on the host.
+    Native,
+    /// Near-data processing: fragments of the plan run on the device.
+    Ndp,
+}
+
+/// By which operator joins are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum JoinMethod {
+    /// By hashing where there is an equality.
+    Auto,
+    /// By hashing; a join without an equality is refused.
+    Hash,
+    /// By looking at each pair.
+    NestedLoop,
+}
+
+/// What a transaction sees of others that commit meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isolation {
+    /// Each statement what was committed before it began.
+    ReadCommitted,
+    /// All statements what was committed before the first of them began.
+    RepeatableRead,
+    /// The same, and those that commit do so as if one had run after the other.
+    Serializable,
+}
+
+/// What is so in a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransactionModes {
+    /// What it sees of others.
+    pub isolation: Isolation,
+    /// It may only read.
+    pub read_only: bool,
+    /// It waits until it cannot fail.
+    pub deferrable: bool,
+}
+
+impl TransactionModes {
+    /// Those of one that is a statement's own.
+    pub const OWN: Self =
+        Self { isolation: Isolation::ReadCommitted, read_only: false, deferrable: false };
+}
+
+/// In which order inner joins are made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum JoinOrder {
+    /// By what they are expected to cost.
+    Auto,
+    /// As the statement has them.
+    Written,
+    /// These first, one after the other, then the others by what they are expected to cost.
+    Leading(Vec<String>),
+}
+
+/// The values of one session's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// `stack`.
+    pub stack: Stack,
+    /// `ndp`: whether fragments may be sent at all.
+    pub ndp: bool,
+    /// `split`, as set; what holds is [`Settings::split_in_force`].
+    pub split: Split,
+    /// `join_method`: by which operator joins are made.
+    pub join_method: JoinMethod,
+    /// `join_order`: whether inner joins are ordered anew.
+    pub join_order: JoinOrder,
+    /// `join_order_with_split`: whether the order of joins and the split are chosen together.
+    pub join_order_with_split: When,
+    /// `cost_strategy`: how splits are compared under `auto`.
+    pub cost_strategy: CostStrategy,
+    /// `threads`: partitions of the host's half of a plan; 0: one a core.
+    pub threads: u32,
+    /// `slot_bytes`: size of one slot of the result ring, in bytes; None: chosen for each fragment.
+    pub slot_bytes: Option<u32>,
+    /// `slot_count`: slots of the result ring.
+    pub slot_count: u32,
+    /// `device_memory`: bytes that one fragment may use on a device.
+    pub device_memory_bytes: u64,
+    /// `device_spill`: bytes that one fragment may put aside on a device where that memory does not suffice; 0: none.
+    pub device_spill_bytes: u64,
+    /// `batch_size`: rows of one batch between operators.
+    pub batch_size: u32,
+    /// `pass_along_bytes`: bytes of rows in no page yet that travel with a query; 0: they become pages first.
+    pub pass_along_bytes: u64,
+    /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
+    pub broadcast_bytes: u64,
+    /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
+    pub default_device: String,
+    /// `default_tablets`: tablets of a new table; 0: one a device.
+    pub default_tablets: u32,
+    /// `default_transaction_isolation`: what a transaction sees where BEGIN does not say.
+    pub default_transaction_isolation: Isolation,
+    /// `default_transaction_read_only`: whether a transaction may only read where BEGIN does not say.
+    pub default_transaction_read_only: bool,
+    /// `default_transaction_deferrable`: whether one that only reads waits until it cannot fail where BEGIN does not
+    /// say.
+    pub default_transaction_deferrable: bool,
+    /// What is so in the present transaction; None: as above.
+    pub transaction: Option<TransactionModes>,
+    /// `dense_aggregates`: aggregates may work on what pages store.
+    pub dense_aggregates: bool,
+    /// `index_scan`: whether look-ups and scans may go through indexes.
+    pub index_scan: When,
+    /// `key_filters`: whether keys of joins go down as Bloom filters.
+    pub key_filters: When,
+    /// `late_columns`: when wide columns are fetched above joins.
+    pub late_columns: When,
+    /// `stealing`: whether the host takes morsels of fragments that run on devices.
+    pub stealing: When,
+    /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: without end.
+    pub lock_timeout_ms: u64,
+    /// `look_up_rows`: rows up to which statements take them by ranges of keys, without a plan; 0: none does.
+    pub look_up_rows: u32,
+    /// What bounds its statements.
+    pub limits: Limits,
+    /// `query_log`: queries are entered in the query log.
+    pub query_log: bool,
+    /// `use_statistics`: plans are made with what ANALYZE found.
+    pub use_statistics: bool,
+    /// `application_name`: how the client calls itself.
+    pub application_name: String,
+    /// `statement_timeout`: milliseconds after which a statement is ended; 0: never.
+    pub statement_timeout_ms: u32,
+    /// What a server ends.
+    pub timeouts: Timeouts,
+    /// `as_of`: queries read the database as it was then; empty: as it is.
+    pub as_of: String,
+    /// `search_path`: where names without a schema are looked for.
+    pub search_path: Arc<SearchPath>,
+    /// Whose session it is.
+    pub client: Client,
+}
+
+/// Whose session it is: what `current_user` and the like say. No setting, and untouched by RESET.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Client {
+    /// The user.
+    pub user: String,
+    /// What the database is called.
+    pub database: String,
+    /// The connection's number; 0: it is in this process.
+    pub backend: i32,
+    /// What it has taken of sequences.
+    pub sequences: SequenceValues,
+    /// What it has locked of its own accord.
+    pub advisory: AdvisoryLocks,
+    /// As whom it acts.
+    pub acting: Acting,
+    /// When its present statement began.
+    pub began: transaction::Began,
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self {
+            user: "cleave".to_owned(),
+            database: "cleave".to_owned(),
+            backend: 0,
+            sequences: SequenceValues::default(),
+            advisory: AdvisoryLocks::default(),
+            acting: Acting::default(),
+            began: transaction::Began::now(),
+        }
+    }
+}
+
+/// What SHOW ALL says of one setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingRow {
+    /// Name.
+    pub name: &'static str,
+    /// Value in this session, as SET would take it.
+    pub value: String,
+    /// What it does and what it takes.
+    pub description: &'static str,
+    /// Of a time, its milliseconds, and the most that it takes.
+    pub milliseconds: Option<(u64, u64)>,
+}
+
+/// One setting: its name, what it does, and how its text becomes a value and back.
+pub struct Setting {
+    /// Name, in lower case, except for PostgreSQL's own spellings.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub description: &'static str,
+    /// What it takes, for messages and completion.
+    pub values: Values,
+    get: fn(&Settings) -> String,
+    set: fn(&mut Settings, Value),
+}
+
+/// What a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Values {
+    /// One of these words.
+    Words(&'static [&'static str]),
+    /// A whole number from the first to the second.
+    Number(u64, u64),
+    /// A time in whole milliseconds, up to as many, with a unit (`us`, `ms`, `s`, `min`, `h`, `d`) or without.
+    Milliseconds(u64),
+    /// A number of bytes from the first to the second, with a unit (`B`, `kB`, `MB`, `GB`) or without.
+    Bytes(u64, u64),
+    /// The same, or `auto`.
+    BytesOrAuto(u64, u64),
+    /// Any text of at most 63 bytes.
+    Text,
+    /// A `timestamp with time zone`, or nothing.
+    Time,
+    /// The name of a split.
+    Split,
+    /// `auto`, `written`, or names of tables.
+    JoinOrder,
+    /// Names of schemas.
+    SearchPath,
+    /// Only this, and only because clients set it.
+    Only(&'static str),
+    /// The same; the others are taken too, and change nothing.
+    OnlyOr(&'static str, &'static [&'static str]),
+    /// It can be shown and not set.
+    ReadOnly(&'static str),
+}
+
+/// A checked value on its way from text into [`Settings`].
+enum Value {
+    Word(usize),
+    Number(u64),
+    Text(String),
+    Split(Split),
+    JoinOrder(JoinOrder),
+    SearchPath(SearchPath),
+}
+
+/// What clients find: the version of PostgreSQL whose catalog this is like, then our own.
+pub const SERVER_VERSION: &str = concat!("15.0 (Cleave ", env!("CARGO_PKG_VERSION"), ")");
+
+/// Every setting, by name.
+pub const LIST: &[Setting] = &[
+    limits::ADVISORY_LOCKS,
+    Setting {
+        name: "application_name",
+        description: "How the client calls itself; shown in the list of sessions",
+        values: Values::Text,
+        get: |settings| settings.application_name.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.application_name = text;
+            }
+        },
+    },
+    Setting {
+        name: "as_of",
+        description: "A time: queries read the database as it was then, as far as version_retention keeps it",
+        values: Values::Time,
+        get: |settings| settings.as_of.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.as_of = text;
+            }
+        },
+    },
+    Setting {
+        name: "batch_size",
+        description: "Rows of one batch between operators",
+        values: Values::Number(1, 65_536),
+        get: |settings| settings.batch_size.to_string(),
+        set: |settings, value| settings.batch_size = value.number_u32(),
+    },
+    Setting {
+        name: "broadcast_bytes",
+        description: "Bytes of rows that the host may send to a fragment, for joins with what does not lie on its device; 0: \
+                      none, the host runs such joins",
+        values: Values::Bytes(0, BROADCAST_BYTES_MAX),
+        get: |settings| bytes_text(settings.broadcast_bytes),
+        set: |settings, value| settings.broadcast_bytes = value.number(),
+    },
+    fixed("bytea_output", "How bytes are written", "hex"),
+    for_clients::CHECK_FUNCTION_BODIES,
+    fixed("client_encoding", "Encoding of text to and from the client", "UTF8"),
+    fixed("client_min_messages", "Which messages are sent to the client", "notice"),
+    Setting {
+        name: "cost_strategy",
+        description: "How splits are compared under split = auto: makespan (when each is expected to be done) or paper \
+                      (hybridNDP's equations)",
+        values: Values::Words(&["makespan", "paper"]),
+        get: |settings| settings.cost_strategy.to_string(),
+        set: |settings, value| {
+            settings.cost_strategy = match value {
+                Value::Word(1) => CostStrategy::Paper,
+                _ => CostStrategy::Makespan,
+            }
+        },
+    },
+    fixed("DateStyle", "How dates are written and read", "ISO, MDY"),
+    Setting {
+        name: "default_device",
+        description: "Device on which CREATE TABLE puts a table; several, separated by commas, divide it",
+        values: Values::Text,
+        get: |settings| settings.default_device.clone(),
+        set: |settings, value| {
+            if let Value::Text(text) = value {
+                settings.default_device = text;
+            }
+        },
+    },
+    for_clients::DEFAULT_TABLE_ACCESS_METHOD,
+    for_clients::DEFAULT_TABLESPACE,
+    Setting {
+        name: "default_tablets",
+        description: "Tablets into which CREATE TABLE divides a table; 0: one a device",
+        values: Values::Number(0, TABLET_COUNT_MAX as u64),
+        get: |settings| settings.default_tablets.to_string(),
+        set: |settings, value| settings.default_tablets = value.number_u32(),
+    },
+    transaction::DEFAULT_DEFERRABLE,
+    transaction::DEFAULT_ISOLATION,
+    transaction::DEFAULT_READ_ONLY,
+    Setting {
+        name: "dense_aggregates",
+        description: "Whether aggregates work on what pages store where that pays: on, or off to compare",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.dense_aggregates { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.dense_aggregates = matches!(value, Value::Word(0)),
+    },
+    Setting {
+        name: "device_memory",
+        description: "Bytes that one fragment may use on a device",
+        values: Values::Bytes(MIB, 1024 * GIB),
+        get: |settings| bytes_text(settings.device_memory_bytes),
+        set: |settings, value| settings.device_memory_bytes = value.number(),
+    },
+    Setting {
+        name: "device_spill",
+        description: "Bytes that one fragment may put aside on a device where its memory does not suffice; 0: none, \
+                      the host runs it",
+        values: Values::Bytes(0, 1024 * GIB),
+        get: |settings| bytes_text(settings.device_spill_bytes),
+        set: |settings, value| settings.device_spill_bytes = value.number(),
+    },
+    fixed("extra_float_digits", "Floats are written with all digits that they need", "1"),
+    timeouts::IDLE_IN_TRANSACTION,
+    timeouts::IDLE,
+    Setting {
+        name: "index_scan",
+        description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
+                      of joins also where it does not",
+        values: WHEN,
+        get: |settings| when_text(settings.index_scan),
+        set: |settings, value| settings.index_scan = value.when(),
+    },
+    fixed("integer_datetimes", "Times are whole microseconds", "on"),
+    fixed("IntervalStyle", "How intervals are written", "postgres"),
+    fixed("jit", "Whether queries are compiled", "off"),
+    Setting {
+        name: "join_method",
+        description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no other), \
+                      nested_loop (by looking at each pair)",
+        values: Values::Words(&["auto", "hash", "nested_loop"]),
+        get: |settings| match settings.join_method {
+            JoinMethod::Auto => "auto".to_owned(),
+            JoinMethod::Hash => "hash".to_owned(),
+            JoinMethod::NestedLoop => "nested_loop".to_owned(),
+        },
+        set: |settings, value| {
+            settings.join_method = match value {
+                Value::Word(1) => JoinMethod::Hash,
+                Value::Word(2) => JoinMethod::NestedLoop,
+                _ => JoinMethod::Auto,
+            }
+        },
+    },
+    Setting {
+        name: "join_order",
+        description: "In which order inner joins are made: auto (by expected cost), written (as the statement has them), \
+                      or the tables to begin with, as a b c; the others follow by expected cost",
+        values: Values::JoinOrder,
+        get: |settings| settings.join_order.to_string(),
+        set: |settings, value| {
+            if let Value::JoinOrder(order) = value {
+                settings.join_order = order;
+            }
+        },
+    },
+    Setting {
+        name: "join_order_with_split",
+        description: "Whether the splits of several join orders are compared, or those of the order with the least work: on or \
+                      off; always: another order wherever there is one that a device could prefer",
+        values: WHEN,
+        get: |settings| when_text(settings.join_order_with_split),
+        set: |settings, value| settings.join_order_with_split = value.when(),
+    },
+    Setting {
+        name: "key_filters",
+        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom filters \
+                      where that pays: on, or off to compare; always: also where it does not",
+        values: WHEN,
+        get: |settings| when_text(settings.key_filters),
+        set: |settings, value| settings.key_filters = value.when(),
+    },
+    Setting {
+        name: "late_columns",
+        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, where few \
+                      rows are left: on, or off to compare; always: wherever it can be done",
+        values: WHEN,
+        get: |settings| when_text(settings.late_columns),
+        set: |settings, value| settings.late_columns = value.when(),
+    },
+    timeouts::LOCK,
+    limits::LOOK_UP_ROWS,
+    Setting {
+        name: "ndp",
+        description: "Whether fragments are sent to devices: off forbids it, whatever stack and split ask for, \
+                      and is no error with any of them",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.ndp { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
+    },
+    Setting {
+        name: "pass_along_bytes",
+        description: "Bytes of rows in no page yet that are passed along with a query; 0, or more of them: they become pages first",
+        values: Values::Bytes(0, 8 * MIB),
+        get: |settings| bytes_text(settings.pass_along_bytes),
+        set: |settings, value| settings.pass_along_bytes = value.number(),
+    },
+    limits::PLAN_OPERATORS,
+    Setting {
+        name: "query_log",
+        description: "Whether queries are entered in the table cleave.query_log: on or off",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.query_log { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.query_log = matches!(value, Value::Word(0)),
+    },
+    for_clients::ROW_SECURITY,
+    search_path::SEARCH_PATH,
+    fixed("server_encoding", "Encoding of text in the database", "UTF8"),
+    Setting {
+        name: "server_version",
+        description: "Version of PostgreSQL whose protocol and catalog clients find, and that of Cleave",
+        values: Values::ReadOnly(SERVER_VERSION),
+        get: |_| SERVER_VERSION.to_owned(),
+        set: |_, _| {},
+    },
+    Setting {
+        name: "server_version_num",
+        description: "The same version of PostgreSQL as a number",
+        values: Values::ReadOnly("150000"),
+        get: |_| "150000".to_owned(),
+        set: |_, _| {},
+    },
+    Setting {
+        name: "slot_bytes",
+        description: "Size of one slot of the result ring between host and device; auto: chosen for each fragment, by what is \
+                      expected to cross",
+        values: Values::BytesOrAuto(KIB, 16 * MIB),
+        get: |settings| match settings.slot_bytes {
+            Some(bytes) => bytes_text(u64::from(bytes)),
+            None => "auto".to_owned(),
+        },
+        set: |settings, value| {
+            settings.slot_bytes = match value {
+                Value::Word(_) => None,
+                number => Some(number.number_u32()),
+            }
+        },
+    },
+    Setting {
+        name: "slot_count",
+        description: "Slots of the result ring: the device stalls when all are full",
+        values: Values::Number(1, 1024),
+        get: |settings| settings.slot_count.to_string(),
+        set: |settings, value| settings.slot_count = value.number_u32(),
+    },
+    Setting {
+        name: "split",
+        description: "Where a plan is cut: host (nowhere), h0 (above every scan), h1, h2, ... (above so many joins), \
+                      h1+, h2+, ... (and above the host's own scans), ndp (at the root), auto",
+        values: Values::Split,
+        get: |settings| settings.split.to_string(),
+        set: |settings, value| {
+            if let Value::Split(split) = value {
+                settings.split = split;
+            }
+        },
+    },
+    Setting {
+        name: "stack",
+        description: "How rows on a device are reached: blk (block reads) and native (reads by address and \
+                      column) imply split = host, ndp sends fragments",
+        values: Values::Words(&["blk", "native", "ndp"]),
+        get: |settings| settings.stack.to_string(),
+        set: |settings, value| {
+            settings.stack = match value {
+                Value::Word(0) => Stack::Blk,
+                Value::Word(1) => Stack::Native,
+                _ => Stack::Ndp,
+            }
+        },
+    },
+    fixed("standard_conforming_strings", "Backslashes in '...' are plain characters", "on"),
+    timeouts::STATEMENT,
+    Setting {
+        name: "stealing",
+        description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
+                      sooner: on, or off to compare; always: whatever there is, at once",
+        values: WHEN,
+        get: |settings| when_text(settings.stealing),
+        set: |settings, value| settings.stealing = value.when(),
+    },
+    for_clients::SYNCHRONIZE_SEQSCANS,
+    Setting {
+        name: "threads",
+        description: "Partitions of the host's half of a plan; 0: one a core",
+        values: Values::Number(0, 1024),
+        get: |settings| settings.threads.to_string(),
+        set: |settings, value| settings.threads = value.number_u32(),
+    },
+    fixed("TimeZone", "Time zone of timestamps with time zone", "UTC"),
+    transaction::DEFERRABLE,
+    transaction::ISOLATION,
+    transaction::READ_ONLY,
+    timeouts::TRANSACTION,
+    Setting {
+        name: "use_statistics",
+        description: "Whether plans are made with what ANALYZE found: on, or off to compare",
+        values: Values::Words(&["on", "off"]),
+        get: |settings| if settings.use_statistics { "on" } else { "off" }.to_owned(),
+        set: |settings, value| settings.use_statistics = matches!(value, Value::Word(0)),
+    },
+    for_clients::XMLOPTION,
+];
+
+const fn fixed(name: &'static str, description: &'static str, only: &'static str) -> Setting {
+    Setting {
+        name,
+        description,
+        values: Values::Only(only),
+        get: |_| String::new(),
+        set: |_, _| {},
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            stack: Stack::Ndp,
+            ndp: true,
+            split: Split::Auto,
+            join_method: JoinMethod::Auto,
+            join_order: JoinOrder::Auto,
+            join_order_with_split: When::Never,
+            cost_strategy: CostStrategy::default(),
+            threads: 0,
+            slot_bytes: None,
+            slot_count: 16,
+            device_memory_bytes: 64 * MIB,
+            device_spill_bytes: 256 * MIB,
+            batch_size: 8192,
+            broadcast_bytes: 16 * MIB,
+            pass_along_bytes: MIB,
+            default_device: "embedded".to_owned(),
+            default_tablets: 0,
+            default_transaction_isolation: Isolation::ReadCommitted,
+            default_transaction_read_only: false,
+            default_transaction_deferrable: false,
+            transaction: None,
+            dense_aggregates: true,
+            index_scan: When::WherePays,
+            key_filters: When::WherePays,
+            late_columns: When::WherePays,
+            stealing: When::WherePays,
+            lock_timeout_ms: 0,
+            look_up_rows: 1000,
+            limits: Limits::default(),
+            query_log: true,
+            use_statistics: true,
+            application_name: String::new(),
+            statement_timeout_ms: 0,
+            timeouts: Timeouts::default(),
+            as_of: String::new(),
+            search_path: Arc::default(),
+            client: Client::default(),
+        }
+    }
+}
+
+impl Settings {
+    /// Sets one value from its text. Names and words are taken without regard to case.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name, [`Error::SettingValue`] with what the setting takes.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let setting = find(name)?;
+        let checked = setting.values.check(value).ok_or_else(|| Error::SettingValue {
+            name: setting.name,
+            value: value.to_owned(),
+            expected: setting.values.to_string(),
+        })?;
+        (setting.set)(self, checked);
+        Ok(())
+    }
+
+    /// Puts one setting back to its default.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name.
+    pub fn reset(&mut self, name: &str) -> Result<()> {
+        let setting = find(name)?;
+        if matches!(setting.values, Values::Only(_) | Values::OnlyOr(..) | Values::ReadOnly(_)) {
+            return Ok(());
+        }
+        let default = (setting.get)(&Self::default());
+        self.set(name, &default)
+    }
+
+    /// Puts every setting back to its default.
+    pub fn reset_all(&mut self) {
+        let client = std::mem::take(&mut self.client);
+        *self = Self { client, transaction: self.transaction, ..Self::default() };
+    }
+
+    /// The value of one setting, as SET would take it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with the nearest name.
+    pub fn show(&self, name: &str) -> Result<String> {
+        find(name).map(|setting| setting.value(self))
+    }
+
+    /// Every setting with its value, by name.
+    #[must_use]
+    pub fn show_all(&self) -> Vec<SettingRow> {
+        LIST.iter()
+            .map(|setting| {
+                let value = setting.value(self);
+                let milliseconds = match setting.values {
+                    Values::Milliseconds(max) => timeouts::milliseconds(&value).zip(Some(max)),
+                    _ => None,
+                };
+                let Setting { name, description, .. } = setting;
+                SettingRow { name, value, description, milliseconds }
+            })
+            .collect()
+    }
+
+    /// The split that holds: where no fragments may be sent it is `host`, whatever `split` says.
+    #[must_use]
+    pub fn split_in_force(&self) -> Split {
+        match self.pages_only() {
+            Some(_) => Split::Host,
+            None => self.split,
+        }
+    }
+
+    /// Which setting forbids fragments, if one does.
+    #[must_use]
+    pub fn pages_only(&self) -> Option<&'static str> {
+        match self.stack {
+            _ if !self.ndp => Some("ndp is off"),
+            Stack::Blk => Some("stack is blk"),
+            Stack::Native => Some("stack is native"),
+            Stack::Ndp => None,
+        }
+    }
+}
+
+impl Setting {
+    fn value(&self, settings: &Settings) -> String {
+        match self.values {
+            Values::Only(only) | Values::OnlyOr(only, _) => only.to_owned(),
+            _ => (self.get)(settings),
+        }
+    }
+}
+
+impl Values {
+    fn check(&self, text: &str) -> Option<Value> {
+        let text = text.trim();
+        match self {
+            Self::Words(words) => {
+                words.iter().position(|word| word.eq_ignore_ascii_case(text)).map(Value::Word)
+            }
+            Self::Number(min, max) => {
+                text.parse().ok().filter(|number| (min..=max).contains(&number)).map(Value::Number)
+            }
+            Self::Milliseconds(max) => {
+                timeouts::milliseconds(text).filter(|number| number <= max).map(Value::Number)
+            }
+            Self::Bytes(min, max) => {
+                parse_bytes(text).filter(|number| (min..=max).contains(&number)).map(Value::Number)
+            }
+            Self::BytesOrAuto(..) if text.eq_ignore_ascii_case("auto") => Some(Value::Word(0)),
+            Self::BytesOrAuto(min, max) => Self::Bytes(*min, *max).check(text),
+            Self::Text => (text.len() <= 63 && !text.contains(char::is_control))
+                .then(|| Value::Text(text.to_owned())),
+            Self::Time => (text.is_empty() || parse::timestamp_tz(text).is_ok())
+                .then(|| Value::Text(text.to_owned())),
+            Self::Split => text.to_ascii_lowercase().parse().ok().map(Value::Split),
+            Self::JoinOrder => join_order::parse(text).map(Value::JoinOrder),
+            Self::SearchPath => SearchPath::parse(text).map(Value::SearchPath),
+            Self::Only(only) => only_means(only, text).then(|| Value::Text((*only).to_owned())),
+            Self::OnlyOr(only, others) => std::iter::once(only)
+                .chain(*others)
+                .any(|word| word.eq_ignore_ascii_case(text))
+                .then(|| Value::Text((*only).to_owned())),
+            Self::ReadOnly(_) => None,
+        }
+    }
+}
+
+/// Whether `text` says the same as `only`: clients write `utf-8`, `unicode`, `ISO` and `Etc/UTC` too.
+fn only_means(only: &str, text: &str) -> bool {
+    let also: &[&str] = match only {
+        "UTF8" => &["utf-8", "unicode"],
+        "UTC" => &["Etc/UTC", "GMT", "0"],
+        "ISO, MDY" => &["ISO"],
+        "on" => &["true", "1", "yes"],
+        "off" => &["false", "0", "no"],
+        // Both mean what PostgreSQL has written since its version 12.
+        "1" => &["2", "3"],
+        "notice" => &["warning", "error", "log", "info"],
+        _ => &[],
+    };
+    std::iter::once(&only).chain(also).any(|word| word.eq_ignore_ascii_case(text))
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Words(words) => write!(formatter, "allowed are {}", words.join(", ")),
+            Self::Number(min, max) => {
+                write!(formatter, "allowed are whole numbers from {min} to {max}")
+            }
+            Self::Milliseconds(max) => write!(
+                formatter,
+                "allowed are whole numbers from 0 to {max}, of milliseconds or with us, ms, s, min, h or d"
+            ),
+            Self::Bytes(min, max) => {
+                let (min, max) = (bytes_text(*min), bytes_text(*max));
+                write!(formatter, "allowed are {min} to {max}, in B, kB, MB or GB")
+            }
+            Self::BytesOrAuto(min, max) => {
+                write!(formatter, "{}, or auto", Self::Bytes(*min, *max))
+            }
+            Self::Text => formatter.write_str("allowed is text of at most 63 bytes in one line"),
+            Self::Time => formatter.write_str("allowed is a time, as in '2026-11-21 20:00:00+00', or nothing"),
+            Self::Split => write!(
+                formatter,
+                "allowed are host, h0, h1 to h{SPLIT_JOINS_MAX}, h1+ to h{SPLIT_JOINS_MAX}+, ndp, auto"
+            ),
+            Self::SearchPath => formatter.write_str("it takes names of schemas with commas between them"),
+            Self::JoinOrder => formatter.write_str(
+                "allowed are auto, written, or different names of tables, separated by blanks or commas",
+            ),
+            Self::Only(only) | Self::OnlyOr(only, _) => {
+                write!(formatter, "allowed is only {only} in this version")
+            }
+            Self::ReadOnly(value) => write!(formatter, "it is {value} and cannot be changed"),
+        }
+    }
+}
+
+/// The words of an [`Isolation`]. Nobody reads what is not committed, here as in PostgreSQL.
+const ISOLATIONS: Values =
+    Values::Words(&["read committed", "repeatable read", "serializable", "read uncommitted"]);
+
+/// The words of a [`When`].
+const WHEN: Values = Values::Words(&["on", "off", "always"]);
+
+fn when_text(when: When) -> String {
+    match when {
+        When::WherePays => "on",
+        When::Never => "off",
+        When::Always => "always",
+    }
+    .to_owned()
+}
+
+impl Value {
+    fn number(&self) -> u64 {
+        match self {
+            Self::Number(number) => *number,
+            _ => 0,
+        }
+    }
+
+    /// Of [`WHEN`].
+    fn isolation(&self) -> Isolation {
+        match self {
+            Self::Word(1) => Isolation::RepeatableRead,
+            Self::Word(2) => Isolation::Serializable,
+            _ => Isolation::ReadCommitted,
+        }
+    }
+
+    fn when(&self) -> When {
+        match self {
+            Self::Word(1) => When::Never,
+            Self::Word(2) => When::Always,
+            _ => When::WherePays,
+        }
+    }
+
+    /// The number; [`Values`] has bounded it far below the limit of the type.
+    fn number_u32(&self) -> u32 {
+        u32::try_from(self.number()).unwrap_or(u32::MAX)
+    }
+}
+
+impl fmt::Display for Isolation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        })
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Blk => "blk",
+            Self::Native => "native",
+            Self::Ndp => "ndp",
+        })
+    }
+}
+
+impl fmt::Debug for Setting {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Setting")
+            .field("name", &self.name)
+            .field("values", &self.values)
+            .finish_non_exhaustive()
+    }
+}
+
+fn find(name: &str) -> Result<&'static Setting> {
+    LIST.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+        Error::unknown(NameKind::Setting, name, LIST.iter().map(|setting| setting.name))
+    })
+}
+
+#[cfg(test)]
+mod tests;

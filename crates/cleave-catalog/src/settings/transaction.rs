@@ -1,0 +1,99 @@
+//! What transactions see and may do: the defaults for those to come, and what is so in the present one.
+
+use cleave_media::{Clock, SystemClock};
+
+use super::{ISOLATIONS, Setting, Value, Values};
+
+/// When a statement began, and its transaction, in microseconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Began {
+    /// The statement.
+    pub statement_us: i64,
+    /// The transaction.
+    pub transaction_us: i64,
+}
+
+impl Began {
+    /// Of a statement of its own, now.
+    pub fn now() -> Self {
+        let now_us = SystemClock.wall();
+        Self { statement_us: now_us, transaction_us: now_us }
+    }
+}
+
+/// The modes of the present transaction that a statement may ask for by name.
+pub const MODES: [&str; 3] =
+    ["transaction_deferrable", "transaction_isolation", "transaction_read_only"];
+
+const SWITCH: Values = Values::Words(&["on", "off"]);
+
+fn switch(is_on: bool) -> String {
+    if is_on { "on" } else { "off" }.to_owned()
+}
+
+pub(super) const DEFAULT_DEFERRABLE: Setting = Setting {
+    name: "default_transaction_deferrable",
+    description: "Whether a serializable transaction that only reads waits for a state in which it cannot fail, where BEGIN does not \
+                  say: on or off",
+    values: SWITCH,
+    get: |settings| switch(settings.default_transaction_deferrable),
+    set: |settings, value| {
+        settings.default_transaction_deferrable = matches!(value, Value::Word(0));
+    },
+};
+
+pub(super) const DEFAULT_ISOLATION: Setting = Setting {
+    name: "default_transaction_isolation",
+    description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed (what \
+                  was committed before each statement; also read uncommitted), repeatable read (before its first \
+                  statement) or serializable (that, as if one transaction ran after the other)",
+    values: ISOLATIONS,
+    get: |settings| settings.default_transaction_isolation.to_string(),
+    set: |settings, value| settings.default_transaction_isolation = value.isolation(),
+};
+
+pub(super) const DEFAULT_READ_ONLY: Setting = Setting {
+    name: "default_transaction_read_only",
+    description: "Whether a transaction may only read, where BEGIN does not say: on or off",
+    values: SWITCH,
+    get: |settings| switch(settings.default_transaction_read_only),
+    set: |settings, value| {
+        settings.default_transaction_read_only = matches!(value, Value::Word(0));
+    },
+};
+
+// The session sets these, where there is a transaction.
+
+pub(super) const DEFERRABLE: Setting = Setting {
+    name: "transaction_deferrable",
+    description: "Whether the present transaction waits for a state in which it cannot fail, as SET TRANSACTION says it",
+    values: SWITCH,
+    get: |settings| {
+        let present = settings.transaction.map(|present| present.deferrable);
+        switch(present.unwrap_or(settings.default_transaction_deferrable))
+    },
+    set: |_, _| {},
+};
+
+pub(super) const ISOLATION: Setting = Setting {
+    name: "transaction_isolation",
+    description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, repeatable \
+                  read or serializable",
+    values: ISOLATIONS,
+    get: |settings| {
+        let present = settings.transaction.map(|present| present.isolation);
+        present.unwrap_or(settings.default_transaction_isolation).to_string()
+    },
+    set: |_, _| {},
+};
+
+pub(super) const READ_ONLY: Setting = Setting {
+    name: "transaction_read_only",
+    description: "Whether the present transaction may only read, as SET TRANSACTION says it: on or off",
+    values: SWITCH,
+    get: |settings| {
+        let present = settings.transaction.map(|present| present.read_only);
+        switch(present.unwrap_or(settings.default_transaction_read_only))
+    },
+    set: |_, _| {},
+};

@@ -1,0 +1,526 @@
+//! What can go wrong below the statements: directories, devices, links and pages.
+//!
+//! Each variant names the thing (path, device, address, segment and page) and says what to do. They
+//! reach the caller as [`Error::Storage`].
+//!
+//! Source: issue 2, parts 2 and 3 and "Bad input"; rule 13 (58030 where media is unreachable).
+
+mod damage;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_fragment::command::{DeviceError, DeviceErrorCause};
+use cleave_fragment::link::{LinkError, TlsFileError};
+use cleave_store::StoreError;
+use cleave_txn::LogError;
+
+use crate::error::Error;
+pub use damage::{Faults, Remedy, SegmentFault};
+
+/// Why storage did not do what a statement needs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// A directory that is no database: give another path, or create one there.
+    #[error("\"{}\" is not a Cleave database: {reason}", path.display())]
+    NotADatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing or strange.
+        reason: String,
+    },
+    /// Written by a newer Cleave: use that one.
+    #[error(
+        "\"{}\" was written by a newer Cleave: its format is {found}, this version reads up to {supported}; open it with a newer version",
+        path.display()
+    )]
+    NewerFormat {
+        /// The directory.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The newest that this build reads.
+        supported: u32,
+    },
+    /// A file of the database directory is damaged: restore it.
+    #[error("the database file \"{}\" is damaged: {reason}; restore it from a copy", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How.
+        reason: String,
+    },
+    /// A segment file without which a table cannot be used: restore it and open the database again, or drop the table.
+    #[error(
+        "table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the database again, or DROP \
+         TABLE; other tables work, and `cleave check` lists all that is wrong"
+    )]
+    DamagedTable {
+        /// The table.
+        table: String,
+        /// What is wrong.
+        faults: Faults,
+    },
+    /// A segment file without which an index cannot be kept, so that no rows can be added: restore it and open the
+    /// database again, or drop what it belongs to.
+    #[error(
+        "index \"{index}\" of table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the \
+         database again, or {remedy}; queries read the table without the index"
+    )]
+    DamagedIndex {
+        /// The table.
+        table: String,
+        /// The index.
+        index: String,
+        /// What is wrong.
+        faults: Faults,
+        /// What else to do.
+        remedy: Remedy,
+    },
+    /// Commits of a table that wait in the log, since a device could not take them: bring it back; other tables work.
+    #[error("table \"{table}\" cannot be used, and its last commits wait in the log: {reason}")]
+    Held {
+        /// The table.
+        table: String,
+        /// What keeps them.
+        reason: Arc<StorageError>,
+    },
+    /// Something is made on this host, and the copy of the log that is to have it does not: bring the device back, or
+    /// reset log_copy.
+    #[error(
+        "it is made on this host, but the copy of the log on device \"{device}\" does not have it, so that a takeover would lack \
+         it: {source}; {}",
+        .source.remedy("it is copied when the device answers, and ALTER SYSTEM RESET log_copy gives the copy up")
+    )]
+    NotCopied {
+        /// Name of the device.
+        device: String,
+        /// What keeps it.
+        #[source]
+        source: Arc<StorageError>,
+    },
+    /// Nothing was made, since the copy of the log that is to have it could not: as for [`StorageError::NotCopied`].
+    #[error(
+        "nothing was changed, since the copy of the log on device \"{device}\" could not take it: {source}; {}",
+        .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_copy")
+    )]
+    Uncopied {
+        /// Name of the device.
+        device: String,
+        /// What keeps it.
+        #[source]
+        source: Arc<StorageError>,
+    },
+    /// A copy of the log that cannot be kept, or from which nothing can be taken over: see the reason.
+    #[error("device \"{device}\" at {address}: {reason}")]
+    LogCopy {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A folder that a backup or a restore cannot write to: name another.
+    #[error("nothing can be written to \"{}\": {reason}", path.display())]
+    BackupPlace {
+        /// The folder.
+        path: PathBuf,
+        /// What is there.
+        reason: String,
+    },
+    /// A backup that is not what was written: use another one.
+    #[error("\"{}\" is no whole backup: {reason}; use another backup", path.display())]
+    DamagedBackup {
+        /// Its folder.
+        path: PathBuf,
+        /// What does not hold.
+        reason: String,
+    },
+    /// A moment that a backup and the archived log do not lead to: see what it names.
+    #[error("the database cannot be restored to that moment: {reason}")]
+    PointInTime {
+        /// What stands in the way, and what to do.
+        reason: String,
+    },
+    /// The log of commits cannot be read or written: see what it names.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What is free on a device is not known, because a segment file is lost: restore it, or drop the table.
+    #[error(
+        "nothing can be written to device \"{device}\": a segment file of table \"{table}\" is damaged, and the root, \
+         which an earlier version wrote, does not say which blocks are the table's; restore the file from a copy and \
+         open the database again, or drop the table or index that is damaged"
+    )]
+    SpaceUnknown {
+        /// The device.
+        device: String,
+        /// The table.
+        table: String,
+    },
+    /// Another process has the database open: end it, or wait.
+    #[error("the database \"{}\" is in use by another process; one process at a time", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A commit could not be made certain: close the database and open it again.
+    #[error(
+        "the database \"{}\" was stopped because a commit could not be confirmed on disk; close it and open it again: whole statements are there or not",
+        path.display()
+    )]
+    Stopped {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The device does not answer: bring it back; statements that do not need it still work.
+    #[error(
+        "device \"{device}\" at {address} is not there: {source}; statements that need it fail until it is back"
+    )]
+    DeviceLost {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What the link says.
+        #[source]
+        source: LinkError,
+    },
+    /// The device is there and does not answer: look after its disk; statements that do not need it still work.
+    #[error(
+        "device \"{device}\" at {address} has not answered \"{action}\" within {waited:?}; statements that need it fail until it does \
+         (the setting --device-timeout says how long it is waited for)"
+    )]
+    Unanswered {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What it was to do.
+        action: &'static str,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// Something went wrong between host and device that bringing it back does not mend: see the cause.
+    #[error("device \"{device}\" at {address}: {source}")]
+    Link {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What the link says.
+        #[source]
+        source: LinkError,
+    },
+    /// The device answered that it could not.
+    #[error("device \"{device}\" at {address} could not {action}: {source}")]
+    Refused {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What it was asked to do.
+        action: &'static str,
+        /// What it says.
+        #[source]
+        source: DeviceError,
+    },
+    /// Another device than the one attached: correct the address, or attach this one under a new name.
+    #[error(
+        "another device answers as \"{device}\" at {address}: expected {}, found {}; its data is elsewhere",
+        Identity(*expected), Identity(*found)
+    )]
+    OtherDevice {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// Identity in the root.
+        expected: [u8; 16],
+        /// Identity that answered.
+        found: [u8; 16],
+    },
+    /// The media is shorter than the root says: bring the whole of it back.
+    #[error(
+        "the media of device \"{device}\" at {place} was cut off: it has {found_bytes} bytes, and pages are stored in the first {expected_bytes}; restore it from a copy"
+    )]
+    CutOff {
+        /// Name of the device.
+        device: String,
+        /// Its file, or its address.
+        place: String,
+        /// Bytes that it must have.
+        expected_bytes: u64,
+        /// Bytes that it has.
+        found_bytes: u64,
+    },
+    /// The database, or a copy of it, was opened again elsewhere and has taken the device: end this process.
+    #[error("device \"{device}\" at {address} has left this host: {source}; one host at a time")]
+    Superseded {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What the device says.
+        #[source]
+        source: DeviceError,
+    },
+    /// Another copy of the database folder has used the device since this one did: use that copy.
+    #[error(
+        "device \"{device}\" at {address} was used by another copy of this database, in its epoch {epoch}, \
+         and may have given away what this copy names; open that copy instead"
+    )]
+    Copied {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// The epoch of that copy when it took the device.
+        epoch: u64,
+    },
+    /// The device is another database's: attach another one, or have its operator hand it over.
+    #[error(
+        "device \"{device}\" at {address} serves another database, {}; attach another device, or start \
+         that one with --hand-over, which gives up what it holds",
+        Identity(*owner)
+    )]
+    OtherOwner {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// The other database.
+        owner: [u8; 16],
+    },
+    /// A device answered with something that is no answer to what was asked.
+    #[error("device \"{device}\" at {address} answered {what}; is it of another version?")]
+    Answer {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+        /// What came.
+        what: String,
+    },
+    /// The device was started anew while a statement wrote to it: run the statement again.
+    #[error(
+        "device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it again"
+    )]
+    Restarted {
+        /// Name of the device.
+        device: String,
+        /// Its address.
+        address: String,
+    },
+    /// A token file that cannot be read, or holds no token: correct it.
+    #[error("the token of device \"{device}\": {source}")]
+    Token {
+        /// Name of the device.
+        device: String,
+        /// Why.
+        #[source]
+        source: TlsFileError,
+    },
+    /// A device that cannot be attached or detached as asked.
+    #[error("device \"{device}\": {reason}")]
+    Attach {
+        /// Name of the device.
+        device: String,
+        /// Why.
+        reason: String,
+    },
+    /// A device that is to be removed and is still needed: drop its tables first.
+    #[error("device \"{device}\" cannot be removed: tables lie on it: {}", tables.join(", "))]
+    HoldsTables {
+        /// Name of the device.
+        device: String,
+        /// The tables.
+        tables: Vec<String>,
+    },
+    /// A device that is to be removed while statements still read tables that lay on it: wait for them.
+    #[error(
+        "device \"{device}\" cannot be removed yet: statements that began before its tables were dropped still read them"
+    )]
+    StillRead {
+        /// Name of the device.
+        device: String,
+    },
+    /// Pages, maps or index of one table: the rest of the database is not concerned.
+    #[error("table \"{table}\": {source}")]
+    Table {
+        /// The table.
+        table: String,
+        /// What the store says, naming segment and page.
+        #[source]
+        source: StoreError,
+    },
+    /// Pages, where the table is not known.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The database ran into one of its limits: ids are used up.
+    #[error("no more {what} can be numbered in this database")]
+    Exhausted {
+        /// What there are too many of.
+        what: &'static str,
+    },
+}
+
+impl StorageError {
+    /// Whether a device could not be reached.
+    #[must_use]
+    pub fn is_device_lost(&self) -> bool {
+        match self {
+            Self::DeviceLost { .. } => true,
+            Self::Held { reason, .. } => reason.is_device_lost(),
+            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
+                source.is_device_lost()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a device has not answered in time, and may do so yet.
+    #[must_use]
+    pub fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Unanswered { .. } => true,
+            Self::Held { reason, .. } => reason.is_unanswered(),
+            _ => false,
+        }
+    }
+
+    /// Whether another host has taken the database over, or another copy of its folder was opened.
+    #[must_use]
+    pub fn is_of_another_host(&self) -> bool {
+        match self {
+            Self::Superseded { .. } | Self::Copied { .. } => true,
+            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
+                source.is_of_another_host()
+            }
+            _ => false,
+        }
+    }
+
+    /// What to do about a copy of the log that cannot be written for this reason: `otherwise`, unless it is another
+    /// host's by now.
+    fn remedy(&self, otherwise: &'static str) -> &'static str {
+        match self.is_of_another_host() {
+            true => "this host can commit nothing any more",
+            false => otherwise,
+        }
+    }
+
+    /// PostgreSQL's code for it.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            Self::Held { reason, .. } => reason.sqlstate(),
+            Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => source.sqlstate(),
+            Self::LogCopy { .. } => "55000",
+            Self::NotADatabase { .. } => "3D000",
+            Self::BackupPlace { .. } => "58P02",
+            Self::PointInTime { .. } => "55000",
+            Self::InUse { .. }
+            | Self::Superseded { .. }
+            | Self::Copied { .. }
+            | Self::OtherOwner { .. }
+            | Self::StillRead { .. } => "55006",
+            Self::Attach { .. } => "22023",
+            Self::HoldsTables { .. } => "2BP01",
+            Self::Exhausted { .. } => "54000",
+            Self::Token { .. } => "28000",
+            Self::NewerFormat { .. }
+            | Self::Damaged { .. }
+            | Self::DamagedBackup { .. }
+            | Self::Log(LogError::Damaged { .. } | LogError::Missing { .. })
+            | Self::DamagedTable { .. }
+            | Self::DamagedIndex { .. }
+            | Self::SpaceUnknown { .. }
+            | Self::Table { .. }
+            | Self::Store(_) => "XX001",
+            Self::Refused { source, .. } => match source.cause {
+                DeviceErrorCause::Corrupt => "XX001",
+                DeviceErrorCause::OutOfSpace => "53100",
+                DeviceErrorCause::OutOfMemory => "53200",
+                DeviceErrorCause::Unauthenticated => "28000",
+                DeviceErrorCause::OtherDatabase => "55006",
+                _ => "58030",
+            },
+            Self::Link { source: LinkError::Corrupt { .. }, .. } => "XX001",
+            Self::Link { source: LinkError::Unauthenticated { .. }, .. } => "28000",
+            Self::Log(LogError::Full { .. }) => "53100",
+            Self::Log(LogError::TooLarge { .. }) => "54000",
+            Self::Log(_)
+            | Self::Stopped { .. }
+            | Self::DeviceLost { .. }
+            | Self::Unanswered { .. }
+            | Self::Link { .. }
+            | Self::OtherDevice { .. }
+            | Self::CutOff { .. }
+            | Self::Restarted { .. }
+            | Self::Answer { .. } => "58030",
+        }
+    }
+}
+
+/// A [`StorageError`] on its way through `StoreError::Source`, which the page source of the host
+/// makes of one and [`Error`] takes apart again.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+struct Shared(Arc<StorageError>);
+
+/// What a page source says where the failure is not the page's.
+pub fn into_store_error(error: Error) -> StoreError {
+    match error {
+        Error::Storage(shared) => match Arc::try_unwrap(shared) {
+            Ok(StorageError::Store(error)) => error,
+            Ok(other) => StoreError::Source(Arc::new(Shared(Arc::new(other)))),
+            Err(shared) => StoreError::Source(Arc::new(Shared(shared))),
+        },
+        other => StoreError::Source(Arc::new(other)),
+    }
+}
+
+/// The code of an error that [`into_store_error`] made, or of the store's own.
+pub(crate) fn store_sqlstate(error: &StoreError) -> &'static str {
+    let StoreError::Source(source) = error else { return "XX001" };
+    match (source.downcast_ref::<Shared>(), source.downcast_ref::<Error>()) {
+        (Some(shared), _) => shared.0.sqlstate(),
+        (_, Some(ours)) => ours.sqlstate(),
+        _ => "58030",
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        if let StoreError::Source(source) = &error
+            && let Some(shared) = source.downcast_ref::<Shared>()
+        {
+            return Self::Storage(Arc::clone(&shared.0));
+        }
+        Self::from(StorageError::Store(error))
+    }
+}
+
+impl From<StorageError> for Error {
+    fn from(error: StorageError) -> Self {
+        Self::Storage(Arc::new(error))
+    }
+}
+
+/// An identity as 32 hexadecimal digits.
+pub struct Identity(pub [u8; 16]);
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Self {
+        StorageError::Log(error).into()
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a text is no value of a type. Source: SQLSTATE class 22 in PostgreSQL's appendix A.
+
+use crate::error::cut;
+
+/// A text that is no value of its type.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("\"{}\" {} type {type_name}: expected {expected}", cut(value), fault.verb())]
+pub struct ValueError {
+    /// In which way.
+    pub fault: ValueFault,
+    /// The type, as SQL writes it.
+    pub type_name: String,
+    /// The text, at most its first 200 characters.
+    pub value: String,
+    /// What the type takes.
+    pub expected: &'static str,
+}
+
+/// In which way a text is no value of a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ValueFault {
+    /// It is written in another way (22P02).
+    Malformed,
+    /// It is no date, time or interval (22007).
+    MalformedTime,
+    /// A number beyond the type (22003).
+    OutOfRange,
+    /// A date, time or interval beyond the type (22008).
+    TimeOutOfRange,
+    /// Too many characters (22001).
+    TooLong,
+    /// PostgreSQL takes it, this version does not (0A000).
+    Unsupported,
+}
+
+/// A fault on its way up, before the text and the type are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bad {
+    /// What is wrong.
+    pub fault: ValueFault,
+    /// What was expected instead.
+    pub expected: &'static str,
+}
+
+impl Bad {
+    /// It is no text of the type.
+    pub const fn malformed(expected: &'static str) -> Self {
+        Self { fault: ValueFault::Malformed, expected }
+    }
+
+    /// It is beyond what the type holds.
+    pub const fn out_of_range(expected: &'static str) -> Self {
+        Self { fault: ValueFault::OutOfRange, expected }
+    }
+
+    /// It is no text of a date or time.
+    pub(crate) const fn no_time(expected: &'static str) -> Self {
+        Self { fault: ValueFault::MalformedTime, expected }
+    }
+
+    /// It is a date or time beyond what the type holds.
+    pub(crate) const fn time_out_of_range(expected: &'static str) -> Self {
+        Self { fault: ValueFault::TimeOutOfRange, expected }
+    }
+}
+
+impl ValueError {
+    /// `bad`, of `value`, which was read as the type `type_name`.
+    pub fn new(bad: Bad, type_name: String, value: &str) -> Self {
+        let value = value.chars().take(200).collect();
+        Self { fault: bad.fault, type_name, value, expected: bad.expected }
+    }
+
+    /// The SQLSTATE of the fault.
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        match self.fault {
+            ValueFault::Malformed => "22P02",
+            ValueFault::MalformedTime => "22007",
+            ValueFault::OutOfRange => "22003",
+            ValueFault::TimeOutOfRange => "22008",
+            ValueFault::TooLong => "22001",
+            ValueFault::Unsupported => "0A000",
+        }
+    }
+}
+
+impl ValueFault {
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Malformed | Self::MalformedTime => "is no value of",
+            Self::OutOfRange | Self::TimeOutOfRange => "is out of range for",
+            Self::TooLong => "is too long for",
+            Self::Unsupported => "is not in this version's values of",
+        }
+    }
+}

@@ -1,0 +1,456 @@
+//! The host's buffer pool: verified parts of pages, kept within one budget of bytes.
+//!
+//! A part is a page's header, one column chunk, or a whole page (overflow pages, what plain
+//! block reads brought, and pages of which few rows are read, their columns opened once). Its key
+//! holds the block address *and the checksum of the page's header*, so that space which was retired
+//! and written anew can never be read as what it held before.
+//!
+//! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those
+//! asked for again move to the main one, so that a scan of a large table passes through a tenth of
+//! the budget. A part evicted from the small queue leaves its key in a ghost queue; one that
+//! returns while its key is there enters the main queue at once.
+//!
+//! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
+//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is
+//! counted from the beginning; of a page that is held whole, from when they are opened ([`BufferPool::recount`]). What
+//! callers hold beyond eviction (a batch that borrows a chunk) is theirs to account for.
+
+mod flights;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use cleave_media::BlockAddress;
+use cleave_store::{ColumnRef, OpenedPage, PageHeader, PageRef};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::host_pages::WholePage;
+use cleave_catalog::catalog::DeviceId;
+
+pub use flights::{Fetch, Flight, Flights};
+
+/// Keeps parts of pages within a budget. See the module's description.
+#[derive(Debug)]
+pub struct BufferPool {
+    budget_bytes: u64,
+    state: Mutex<State>,
+    flights: Mutex<Flights>,
+}
+
+/// Names one part of one page of one device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PartKey {
+    device: DeviceId,
+    start: BlockAddress,
+    checksum: u32,
+    part: Part,
+}
+
+/// Which part of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// The parsed, verified header.
+    Header,
+    /// The chunk of a user column, by column id.
+    User(u32),
+    /// The chunk of VIDs.
+    Vid,
+    /// The chunk of commit numbers.
+    Commit,
+    /// All bytes of the page, or all of its columns that are opened.
+    Whole,
+}
+
+impl From<ColumnRef> for Part {
+    fn from(column: ColumnRef) -> Self {
+        match column {
+            ColumnRef::User(id) => Self::User(id),
+            ColumnRef::Vid => Self::Vid,
+            ColumnRef::Commit => Self::Commit,
+        }
+    }
+}
+
+impl PartKey {
+    /// The key of `part` of `page` on `device`.
+    pub fn new(device: DeviceId, page: &PageRef, part: Part) -> Self {
+        Self { device, start: page.extent.start, checksum: page.checksum, part }
+    }
+}
+
+/// What is held of a part.
+#[derive(Debug, Clone)]
+pub enum Held {
+    /// A header.
+    Header(Arc<PageHeader>),
+    /// A chunk, or the payload of an overflow page.
+    Bytes(Bytes),
+    /// A page that was read as blocks.
+    Page(Arc<WholePage>),
+    /// Columns of a page, opened.
+    Opened(Arc<OpenedPage>),
+}
+
+impl Held {
+    fn weight(&self) -> u64 {
+        let content = match self {
+            Self::Header(header) => header_bytes(header),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Page(page) => page.byte_count(),
+            Self::Opened(page) => header_bytes(page.header()) + page.byte_count(),
+        };
+        (content + ENTRY_BYTES) as u64
+    }
+}
+
+fn header_bytes(header: &PageHeader) -> usize {
+    size_of::<PageHeader>() + header.chunks.len() * CHUNK_ENTRY_BYTES
+}
+
+/// Totals since the pool was made, and what it holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PoolStatus {
+    /// Look-ups that found their part.
+    pub hits: u64,
+    /// Look-ups that did not.
+    pub misses: u64,
+    /// Bytes of the parts found.
+    pub hit_bytes: u64,
+    /// Bytes of the parts that were put in, held for long or not.
+    pub loaded_bytes: u64,
+    /// Parts evicted.
+    pub evictions: u64,
+    /// Parts held.
+    pub parts: u64,
+    /// Bytes held, book-keeping included.
+    pub bytes: u64,
+    /// Bytes that may be held.
+    pub budget_bytes: u64,
+}
+
+impl PoolStatus {
+    /// What has happened since `before`, and what is held now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(before.hits),
+            misses: self.misses.saturating_sub(before.misses),
+            hit_bytes: self.hit_bytes.saturating_sub(before.hit_bytes),
+            loaded_bytes: self.loaded_bytes.saturating_sub(before.loaded_bytes),
+            evictions: self.evictions.saturating_sub(before.evictions),
+            ..*self
+        }
+    }
+}
+
+/// What the book-keeping of a part costs, roughly: map slot, queue slot, ghost slot.
+const ENTRY_BYTES: usize = 160;
+/// What a chunk's entry in a header costs in memory, roughly.
+const CHUNK_ENTRY_BYTES: usize = 64;
+/// The small queue's share of the budget.
+const SMALL_SHARE: u64 = 10;
+/// Most accesses that a part is credited with.
+const FREQUENCY_MAX: u8 = 3;
+
+impl BufferPool {
+    /// An empty pool that holds up to `budget_bytes`.
+    pub fn new(budget_bytes: u64) -> Self {
+        Self { budget_bytes, state: Mutex::default(), flights: Mutex::default() }
+    }
+
+    /// What it holds, to be asked for several parts in a row. Nobody else is answered meanwhile.
+    pub fn parts(&self) -> HeldParts<'_> {
+        HeldParts { state: self.state() }
+    }
+
+    /// The part under `key`, if it is held; counts a hit or a miss.
+    pub fn get(&self, key: &PartKey) -> Option<Held> {
+        self.parts().get(key)
+    }
+
+    /// As [`BufferPool::get`], but its absence is no miss: there is another way to hold the part.
+    pub fn get_if_held(&self, key: &PartKey) -> Option<Held> {
+        self.parts().get_if_held(key)
+    }
+
+    /// True if the part is held; counts nothing and keeps nothing longer.
+    pub fn holds(&self, key: &PartKey) -> bool {
+        self.state().parts.contains_key(key)
+    }
+
+    /// Of the parts `columns` of `page`, how many are held. A page whose bytes are held whole counts
+    /// for all of them.
+    pub fn held_count(&self, device: DeviceId, page: &PageRef, columns: &[ColumnRef]) -> usize {
+        let state = self.state();
+        let whole = state.parts.get(&PartKey::new(device, page, Part::Whole));
+        let opened = match whole.map(|entry| &entry.held) {
+            Some(Held::Opened(opened)) => Some(opened),
+            Some(_) => return columns.len(),
+            None => None,
+        };
+        let held = |column: &&ColumnRef| {
+            opened.is_some_and(|opened| opened.has(&[**column]))
+                || state.parts.contains_key(&PartKey::new(device, page, Part::from(**column)))
+        };
+        columns.iter().filter(held).count()
+    }
+
+    /// Holds `held` under `key`, evicting others as the budget demands.
+    pub fn put(&self, key: PartKey, held: Held) {
+        let weight = held.weight();
+        let mut state = self.state();
+        state.loaded_bytes += weight;
+        if weight > self.budget_bytes {
+            return;
+        }
+        if let Some(entry) = state.parts.get_mut(&key)
+            && entry.weight == weight
+        {
+            // Two readers fetched the same part, or what was held did not verify: the later copy stays.
+            entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+            entry.held = held;
+            return;
+        }
+        let before = state.remove(&key);
+        state.admit(key, (held, weight), before.into_iter(), self.budget_bytes);
+    }
+
+    /// Counts the part under `key` again, if it is held: it has grown since it was put in.
+    pub fn recount(&self, key: &PartKey) {
+        let mut state = self.state();
+        let Some(entry) = state.parts.get(key) else { return };
+        let weight = entry.held.weight();
+        if weight == entry.weight {
+            return;
+        }
+        let Some(before) = state.remove(key) else { return };
+        if weight > self.budget_bytes {
+            state.evictions += 1;
+            return;
+        }
+        let held = before.held.clone();
+        state.admit(*key, (held, weight), std::iter::once(before), self.budget_bytes);
+    }
+
+    /// Holds the opened columns of `page` in the place of the parts that they were made of.
+    pub fn put_opened(&self, device: DeviceId, page: &PageRef, opened: &Arc<OpenedPage>) {
+        let whole = PartKey::new(device, page, Part::Whole);
+        let held = Held::Opened(Arc::clone(opened));
+        let weight = held.weight();
+        let mut state = self.state();
+        state.loaded_bytes += weight;
+        if weight > self.budget_bytes {
+            return;
+        }
+        let parts = opened.columns().map(Part::from).chain([Part::Header, Part::Whole]);
+        let before = parts.filter_map(|part| state.remove(&PartKey { part, ..whole }));
+        let before: Vec<Entry> = before.collect();
+        state.admit(whole, (held, weight), before.into_iter(), self.budget_bytes);
+    }
+
+    /// What is on its way into the pool, locked: nothing lands while it is held.
+    pub fn flights(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Totals and fill.
+    pub fn status(&self) -> PoolStatus {
+        let state = self.state();
+        PoolStatus {
+            hits: state.hits,
+            misses: state.misses,
+            hit_bytes: state.hit_bytes,
+            loaded_bytes: state.loaded_bytes,
+            evictions: state.evictions,
+            parts: state.parts.len() as u64,
+            bytes: state.bytes(),
+            budget_bytes: self.budget_bytes,
+        }
+    }
+
+    /// Drops everything held: the next reads are cold.
+    pub fn clear(&self) {
+        let mut state = self.state();
+        *state = State {
+            hits: state.hits,
+            misses: state.misses,
+            hit_bytes: state.hit_bytes,
+            loaded_bytes: state.loaded_bytes,
+            evictions: state.evictions,
+            ..State::default()
+        };
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Queue {
+    Small,
+    Main,
+}
+
+#[derive(Debug)]
+struct Entry {
+    held: Held,
+    weight: u64,
+    queue: Queue,
+    frequency: u8,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parts: FxHashMap<PartKey, Entry>,
+    small: VecDeque<PartKey>,
+    small_bytes: u64,
+    main: VecDeque<PartKey>,
+    main_bytes: u64,
+    ghosts: Ghosts,
+    hits: u64,
+    misses: u64,
+    hit_bytes: u64,
+    loaded_bytes: u64,
+    evictions: u64,
+}
+
+impl State {
+    fn bytes(&self) -> u64 {
+        self.small_bytes + self.main_bytes
+    }
+
+    fn enqueue(&mut self, key: PartKey, queue: Queue, weight: u64) {
+        match queue {
+            Queue::Small => {
+                self.small.push_back(key);
+                self.small_bytes += weight;
+            }
+            Queue::Main => {
+                self.main.push_back(key);
+                self.main_bytes += weight;
+            }
+        }
+    }
+
+    /// Holds `held`, of this weight, in the place of `before`, which are held no longer, and is worth as much as the
+    /// best of them.
+    fn admit(
+        &mut self,
+        key: PartKey,
+        (held, weight): (Held, u64),
+        before: impl Iterator<Item = Entry>,
+        budget_bytes: u64,
+    ) {
+        while self.bytes() + weight > budget_bytes {
+            self.evict_one(budget_bytes / SMALL_SHARE);
+        }
+        let (mut frequency, mut is_known) = (0, self.ghosts.remove(&key));
+        for entry in before {
+            frequency = entry.frequency.max(frequency);
+            is_known |= entry.queue == Queue::Main;
+        }
+        let queue = if is_known { Queue::Main } else { Queue::Small };
+        self.enqueue(key, queue, weight);
+        self.parts.insert(key, Entry { held, weight, queue, frequency });
+    }
+
+    /// Holds the part no longer. Its place in its queue stays, and is passed over when it comes to the front.
+    fn remove(&mut self, key: &PartKey) -> Option<Entry> {
+        let entry = self.parts.remove(key)?;
+        match entry.queue {
+            Queue::Small => self.small_bytes -= entry.weight,
+            Queue::Main => self.main_bytes -= entry.weight,
+        }
+        Some(entry)
+    }
+
+    /// Evicts one part, passes over the place of one that is gone, or moves one on to where the next call may evict it.
+    fn evict_one(&mut self, small_target: u64) {
+        if self.small_bytes > small_target || self.main.is_empty() {
+            let Some(key) = self.small.pop_front() else { return };
+            let entry = self.parts.get_mut(&key).filter(|entry| entry.queue == Queue::Small);
+            let Some(entry) = entry else { return };
+            let weight = entry.weight;
+            self.small_bytes -= weight;
+            if entry.frequency > 0 {
+                entry.frequency = 0;
+                entry.queue = Queue::Main;
+                self.enqueue(key, Queue::Main, weight);
+            } else {
+                self.parts.remove(&key);
+                self.evictions += 1;
+                let kept = self.parts.len();
+                self.ghosts.push(key, kept);
+            }
+        } else {
+            let Some(key) = self.main.pop_front() else { return };
+            let entry = self.parts.get_mut(&key).filter(|entry| entry.queue == Queue::Main);
+            let Some(entry) = entry else { return };
+            if entry.frequency > 0 {
+                entry.frequency -= 1;
+                self.main.push_back(key);
+            } else {
+                self.main_bytes -= entry.weight;
+                self.parts.remove(&key);
+                self.evictions += 1;
+            }
+        }
+    }
+}
+
+/// The parts of a pool, while nobody else has them.
+#[derive(Debug)]
+pub struct HeldParts<'a> {
+    state: MutexGuard<'a, State>,
+}
+
+impl HeldParts<'_> {
+    /// As [`BufferPool::get`].
+    pub fn get(&mut self, key: &PartKey) -> Option<Held> {
+        let found = self.get_if_held(key);
+        if found.is_none() {
+            self.state.misses += 1;
+        }
+        found
+    }
+
+    /// As [`BufferPool::get_if_held`].
+    pub fn get_if_held(&mut self, key: &PartKey) -> Option<Held> {
+        let entry = self.state.parts.get_mut(key)?;
+        entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
+        let (held, weight) = (entry.held.clone(), entry.weight);
+        self.state.hits += 1;
+        self.state.hit_bytes += weight;
+        Some(held)
+    }
+}
+
+/// Keys of parts lately evicted from the small queue.
+#[derive(Debug, Default)]
+struct Ghosts {
+    order: VecDeque<PartKey>,
+    keys: FxHashSet<PartKey>,
+}
+
+impl Ghosts {
+    fn push(&mut self, key: PartKey, count_max: usize) {
+        if self.keys.insert(key) {
+            self.order.push_back(key);
+        }
+        while self.order.len() > count_max.max(1) {
+            if let Some(oldest) = self.order.pop_front() {
+                self.keys.remove(&oldest);
+            }
+        }
+    }
+
+    fn remove(&mut self, key: &PartKey) -> bool {
+        // Its place in `order` stays and is skipped over when it comes to the front.
+        self.keys.remove(key)
+    }
+}
+
+#[cfg(test)]
+mod tests;

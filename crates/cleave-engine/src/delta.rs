@@ -1,0 +1,535 @@
+//! The delta: rows of small commits that are in no page yet. Changes in, in the order of their commits; out, single
+//! rows as of any commit, and all of it at once, to be made pages.
+//!
+//! ```text
+//!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: state + delta as of a commit ([`Live`])
+//!                                 └─▶ settled: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
+//! ```
+//!
+//! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys
+//!    of their index entries; [`Delta::put`] enters both, under the writer lock.
+//! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
+//!    row is there from the commit that began it up to the one that ended it.
+//! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and
+//!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
+//!    the root has it settled first
+//!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
+//! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
+//! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing
+//!    is written.
+//!
+//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
+//! grows; a state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use arrow::array::{BinaryArray, RecordBatch};
+use cleave_media::BLOCK_SIZE;
+use cleave_store::{PageClass, TableSchema, Walk};
+
+use crate::device::Claim;
+use crate::storage_engine::Engine;
+use crate::write::begun::Begun;
+use crate::write::insert::TableChange;
+use crate::write::load::made_anew;
+use crate::write::vid_set::VidSet;
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
+use cleave_catalog::error::Result;
+
+/// Rows that begin or end up to which a delta grows before the next commit settles it.
+const CHANGE_COUNT_MAX: usize = 8192;
+/// Bytes of rows up to which it does.
+const BYTES_MAX: usize = 4 << 20;
+/// Bytes for which the device is asked for room at once.
+const ROOM_BYTES: usize = 64 << 10;
+/// Bytes of a page that a row takes beside its values: its VID, its commit, and what rounding leaves.
+const VERSION_BYTES: usize = 24;
+/// Bytes that a tablet takes beside its rows: the page that was its last is written anew, at another place.
+const TAIL_BYTES: usize = PageClass::HOT.page_bytes as usize;
+
+/// What is committed: a state, and the commits behind it.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// The state.
+    pub state: Arc<CatalogState>,
+    /// The commits behind it.
+    pub delta: Arc<Delta>,
+    /// How many commits of the delta are seen.
+    pub number: u64,
+    /// The end of the log of all that is seen.
+    pub log_end: u64,
+}
+
+/// See the module's description.
+#[derive(Debug, Default)]
+pub struct Delta {
+    contents: RwLock<Contents>,
+}
+
+#[derive(Debug, Default)]
+struct Contents {
+    /// By table and place of the tablet.
+    tablets: BTreeMap<(u32, usize), DeltaTablet>,
+    change_count: usize,
+    byte_count: usize,
+    /// The end of the log of each commit, the first one first.
+    log_ends: Vec<u64>,
+    /// By device: bytes of pages that rows will be, and the room for them.
+    room: BTreeMap<DeviceId, Room>,
+}
+
+/// What rows need on a device.
+#[derive(Debug, Default)]
+struct Room {
+    byte_count: usize,
+    /// Bytes for which there is room, and that room.
+    held_bytes: usize,
+    claims: Vec<Claim>,
+}
+
+#[derive(Debug, Clone)]
+struct DeltaTablet {
+    schema: Arc<TableSchema>,
+    /// Where the first commit lies in the log that changed it.
+    logged_from: u64,
+    /// The VID of the first row.
+    vid_first: u64,
+    rows: Vec<DeltaRow>,
+    /// The commit that ended each row that is in pages.
+    ended: BTreeMap<u64, u64>,
+    /// Rows by the keys of their entries, by index.
+    keys: BTreeMap<u32, BTreeMap<Vec<u8>, Vec<usize>>>,
+}
+
+#[derive(Debug, Clone)]
+struct DeltaRow {
+    row: FoundRow,
+    begun: u64,
+    /// The commit that ended it; `u64::MAX`: it has not.
+    ended: u64,
+}
+
+/// A row within the rows of a commit.
+#[derive(Debug, Clone)]
+pub struct FoundRow {
+    /// The rows.
+    pub rows: Arc<RecordBatch>,
+    /// Its place among them.
+    pub place: usize,
+}
+
+/// A change of one tablet that is ready to enter a delta.
+#[derive(Debug)]
+pub struct Prepared {
+    table: u32,
+    place: usize,
+    device: DeviceId,
+    schema: Arc<TableSchema>,
+    next_vid: u64,
+    vid_first: u64,
+    ended: VidSet,
+    rows: Option<Arc<RecordBatch>>,
+    keys: Vec<(u32, BinaryArray)>,
+}
+
+/// All that a delta has of one table.
+#[derive(Debug)]
+pub struct TableDelta {
+    /// VIDs of rows in pages that end, and rows that begin, some of which have ended.
+    pub change: TableChange,
+    /// VIDs of those among them.
+    pub(crate) ended_again: BTreeMap<usize, VidSet>,
+}
+
+impl Live {
+    /// A state that all is in.
+    pub fn settled(state: Arc<CatalogState>) -> Self {
+        let log_end = state.log_end;
+        Self { state, delta: Arc::default(), number: 0, log_end }
+    }
+}
+
+impl FoundRow {
+    /// It alone.
+    pub fn batch(&self) -> RecordBatch {
+        self.batch_of(1)
+    }
+
+    /// It and those behind it that lie in the same batch, so many in all.
+    fn batch_of(&self, count: usize) -> RecordBatch {
+        self.rows.slice(self.place, count)
+    }
+}
+
+impl DeltaTablet {
+    /// Appends the rows that commit `number` begins.
+    fn append(&mut self, rows: &Arc<RecordBatch>, keys: &[(u32, BinaryArray)], number: u64) {
+        let first = self.rows.len();
+        for (index, entries) in keys {
+            let keys = self.keys.entry(*index).or_default();
+            for (place, key) in entries.iter().enumerate() {
+                if let Some(key) = key {
+                    keys.entry(key.to_vec()).or_default().push(first + place);
+                }
+            }
+        }
+        self.rows.extend((0..rows.num_rows()).map(|place| {
+            let row = FoundRow { rows: Arc::clone(rows), place };
+            DeltaRow { row, begun: number, ended: u64::MAX }
+        }));
+    }
+}
+
+impl DeltaRow {
+    fn is_seen(&self, number: u64) -> bool {
+        self.begun <= number && number < self.ended
+    }
+}
+
+impl Contents {
+    /// The end of the log of commit `number`; 0: there is no such commit.
+    fn log_end(&self, number: u64) -> u64 {
+        let place = number.checked_sub(1).and_then(|place| usize::try_from(place).ok());
+        place.and_then(|place| self.log_ends.get(place)).copied().unwrap_or(0)
+    }
+
+    /// Whether rows of a tablet begin here.
+    fn begins_rows(&self, at: (u32, usize)) -> bool {
+        self.tablets.get(&at).is_some_and(|tablet| !tablet.rows.is_empty())
+    }
+}
+
+impl Delta {
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.read().tablets.is_empty()
+    }
+
+    /// Whether no commit was put into it, be it one that changes nothing: all there is an earlier one has
+    /// [held](Delta::held).
+    pub fn is_settled(&self) -> bool {
+        self.read().log_ends.is_empty()
+    }
+
+    /// The row `vid`, be it seen or not.
+    pub fn row(&self, table: u32, place: usize, vid: u64) -> Option<FoundRow> {
+        let contents = self.read();
+        let tablet = contents.tablets.get(&(table, place))?;
+        let place = usize::try_from(vid.checked_sub(tablet.vid_first)?).ok()?;
+        tablet.rows.get(place).map(|row| row.row.clone())
+    }
+
+    /// Whether it is to be settled before more is put into it.
+    pub fn is_full(&self) -> bool {
+        let contents = self.read();
+        contents.change_count >= CHANGE_COUNT_MAX || contents.byte_count >= BYTES_MAX
+    }
+
+    /// Whether its rows take at most `bytes` in memory.
+    pub fn is_within(&self, bytes: u64) -> bool {
+        let contents = self.read();
+        let byte_count = contents.byte_count + contents.change_count * VERSION_BYTES;
+        u64::try_from(byte_count).is_ok_and(|count| count <= bytes)
+    }
+
+    /// The VID that the next row of the tablet gets.
+    pub fn next_vid(&self, table: &TableState, place: usize) -> u64 {
+        let next = table.tablets.get(place).map_or(0, |tablet| tablet.next_vid);
+        let contents = self.read();
+        let tablet = contents.tablets.get(&(table.schema.table_id, place));
+        tablet.map_or(next, |tablet| tablet.vid_first + tablet.rows.len() as u64)
+    }
+
+    /// Whether the row `vid` is there as of commit `number`.
+    pub(crate) fn lives(
+        &self,
+        table: u32,
+        place: usize,
+        tablet: &TabletState,
+        vid: u64,
+        number: u64,
+    ) -> bool {
+        let contents = self.read();
+        let changed = contents.tablets.get(&(table, place));
+        if vid < tablet.next_vid {
+            let ended = changed.and_then(|changed| changed.ended.get(&vid));
+            return ended.is_none_or(|ended| *ended > number)
+                && tablet.version_map.lookup(vid).is_some();
+        }
+        let place = usize::try_from(vid - tablet.next_vid).unwrap_or(usize::MAX);
+        let row = changed.and_then(|changed| changed.rows.get(place));
+        row.is_some_and(|row| row.is_seen(number))
+    }
+
+    /// Where the row `vid`, which is in pages, has ended by commit `number`: the end of the log of the commit that
+    /// ended it.
+    pub fn ended(&self, table: u32, place: usize, vid: u64, number: u64) -> Option<u64> {
+        let contents = self.read();
+        let changed = contents.tablets.get(&(table, place))?;
+        let ended = changed.ended.get(&vid).filter(|ended| **ended <= number)?;
+        Some(contents.log_end(*ended))
+    }
+
+    /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the
+    /// end of the log of the last commit up to then that began or ended such a row.
+    pub fn with_prefix(
+        &self,
+        (table, place): (u32, usize),
+        index: u32,
+        prefix: &[u8],
+        number: u64,
+    ) -> (Vec<(u64, FoundRow)>, u64) {
+        let contents = self.read();
+        let (mut found, mut last) = (Vec::new(), 0);
+        let Some(changed) = contents.tablets.get(&(table, place)) else { return (found, 0) };
+        let Some(keys) = changed.keys.get(&index) else { return (found, 0) };
+        let from = (Bound::Included(prefix), Bound::Unbounded);
+        for (_, places) in
+            keys.range::<[u8], _>(from).take_while(|(key, _)| key.starts_with(prefix))
+        {
+            for place in places {
+                let Some(row) = changed.rows.get(*place) else { continue };
+                let commits = [row.begun, row.ended].into_iter();
+                last = commits.filter(|commit| *commit <= number).fold(last, u64::max);
+                if row.is_seen(number) {
+                    found.push((changed.vid_first + *place as u64, row.row.clone()));
+                }
+            }
+        }
+        (found, contents.log_end(last))
+    }
+
+    /// Rows of the tablet as of commit `number` whose entries in an index lie in the range of `walk`, with their VIDs:
+    /// in its order, up to its limit, and those of the last key.
+    pub fn walk(
+        &self,
+        (table, place): (u32, usize),
+        index: u32,
+        walk: &Walk<'_>,
+        number: u64,
+    ) -> Vec<(Vec<u8>, (u64, FoundRow))> {
+        let contents = self.read();
+        let mut found = Vec::new();
+        let Some(changed) = contents.tablets.get(&(table, place)) else { return found };
+        let Some(keys) = changed.keys.get(&index).filter(|_| !walk.range.is_empty()) else {
+            return found;
+        };
+        let below = walk.range.below.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut keys = keys.range::<[u8], _>((Bound::Included(walk.range.from.as_slice()), below));
+        while found.len() < walk.limit {
+            let next = if walk.backward { keys.next_back() } else { keys.next() };
+            let Some((key, places)) = next else { break };
+            for place in places {
+                let Some(row) = changed.rows.get(*place) else { continue };
+                if row.is_seen(number) {
+                    let vid = changed.vid_first + *place as u64;
+                    found.push((key.clone(), (vid, row.row.clone())));
+                }
+            }
+        }
+        found
+    }
+
+    /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not
+    /// who settles. Under the writer lock.
+    ///
+    /// # Errors
+    /// Those of taking space.
+    pub(crate) async fn take_room(
+        &self,
+        database: &Engine,
+        state: &CatalogState,
+        changes: &[&TableChange],
+    ) -> Result<()> {
+        let mut wanted: BTreeMap<DeviceId, usize> = BTreeMap::new();
+        for change in changes {
+            let table = state.find_table(&change.schema.name)?;
+            for (place, rows) in change.rows.iter().filter(|(_, rows)| rows.row_count() > 0) {
+                let Some(tablet) = table.tablets.get(*place) else { continue };
+                let at = (change.schema.table_id, *place);
+                let tail = if self.read().begins_rows(at) { 0 } else { TAIL_BYTES };
+                let rows = bytes_in_pages(rows.byte_count(), rows.row_count());
+                *wanted.entry(tablet.device).or_default() += rows + tail;
+            }
+        }
+        // Of all devices, or of none.
+        let mut taken = Vec::new();
+        for (device, bytes) in wanted {
+            let (byte_count, held_bytes) = {
+                let contents = self.read();
+                let room = contents.room.get(&device);
+                let (byte_count, held_bytes) =
+                    room.map_or((0, 0), |room| (room.byte_count, room.held_bytes));
+                (byte_count + bytes, held_bytes)
+            };
+            if byte_count <= held_bytes {
+                continue;
+            }
+            let room_bytes = byte_count.next_multiple_of(ROOM_BYTES);
+            let block_count = (room_bytes - held_bytes) / BLOCK_SIZE;
+            let claim = Claim::new(database.attached(device)?);
+            claim.acquire(u32::try_from(block_count).unwrap_or(u32::MAX)).await?;
+            taken.push((device, room_bytes, claim));
+        }
+        let mut contents = self.write();
+        for (device, room_bytes, claim) in taken {
+            let room = contents.room.entry(device).or_default();
+            room.held_bytes = room_bytes;
+            room.claims.push(claim);
+        }
+        Ok(())
+    }
+
+    /// Gives the room back that no row waits for: a commit that took it was not made.
+    pub(crate) fn give_unused_room_back(&self) {
+        for room in self.write().room.values_mut().filter(|room| room.byte_count == 0) {
+            room.held_bytes = 0;
+            room.claims.clear();
+        }
+    }
+
+    /// Gives the room back, for pages that are written now.
+    pub(crate) fn give_room_back(&self) {
+        for room in self.write().room.values_mut() {
+            room.held_bytes = 0;
+            room.claims.clear();
+        }
+    }
+
+    /// What it has of the tables `held`, as what was there before all commits of another one.
+    pub fn held(&self, held: &BTreeSet<u32>) -> Self {
+        let contents = self.read();
+        let tablets = contents.tablets.iter().filter(|((table, _), _)| held.contains(table));
+        let tablets = tablets.map(|(at, tablet)| {
+            let mut tablet = tablet.clone();
+            tablet.ended.values_mut().for_each(|ended| *ended = 0);
+            for row in &mut tablet.rows {
+                row.begun = 0;
+                row.ended = if row.ended == u64::MAX { u64::MAX } else { 0 };
+            }
+            (*at, tablet)
+        });
+        let contents = Contents { tablets: tablets.collect(), ..Contents::default() };
+        Self { contents: RwLock::new(contents) }
+    }
+
+    /// Where the first commit lies in the log that changed a table.
+    pub(crate) fn logged_from(&self, table: u32) -> Option<u64> {
+        let contents = self.read();
+        let tablets = contents.tablets.range((table, 0)..=(table, usize::MAX));
+        tablets.map(|(_, tablet)| tablet.logged_from).min()
+    }
+
+    /// What `changes` are behind all that is here, on `state`.
+    ///
+    /// # Errors
+    /// Of a table that is another one by now; a key that is too long.
+    pub fn prepare(&self, state: &CatalogState, changes: &[&TableChange]) -> Result<Vec<Prepared>> {
+        let mut prepared = Vec::with_capacity(changes.len());
+        for change in changes {
+            // Also one whose commits are held, while the log is read.
+            let table = state.find_held_table(&change.schema.name)?;
+            let is_same = table.schema.table_id == change.schema.table_id
+                && table.schema.version == change.schema.version;
+            if !is_same {
+                return Err(made_anew(&change.schema.name));
+            }
+            for place in change.places() {
+                let Some(tablet) = table.tablets.get(place) else {
+                    return Err(made_anew(&change.schema.name));
+                };
+                let vid_first = self.next_vid(table, place);
+                let rows = change.rows.get(&place).map(Begun::whole).transpose()?.flatten();
+                let rows = rows.filter(|rows| rows.num_rows() > 0);
+                let mut keys = Vec::with_capacity(tablet.indexes.len());
+                if let Some(rows) = &rows {
+                    for index in &tablet.indexes {
+                        let shape = index.shape();
+                        let entries = shape.row_entries(rows, vid_first)?;
+                        keys.push((index.definition().id, entries));
+                    }
+                }
+                prepared.push(Prepared {
+                    table: change.schema.table_id,
+                    place,
+                    device: tablet.device,
+                    schema: Arc::clone(&table.schema),
+                    next_vid: tablet.next_vid,
+                    vid_first,
+                    ended: change.ended.get(&place).cloned().unwrap_or_default(),
+                    rows,
+                    keys,
+                });
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Enters what the commit `number` changes, and those before it that were not entered; whose records begin at
+    /// `logged_at` and end at `log_end`. Under the writer lock, under which it was prepared.
+    pub fn put(&self, prepared: Vec<Prepared>, number: u64, (logged_at, log_end): (u64, u64)) {
+        let mut contents = self.write();
+        debug_assert!(number > contents.log_ends.len() as u64, "commits come in their order");
+        contents.log_ends.resize(usize::try_from(number).unwrap_or(usize::MAX), log_end);
+        for change in prepared {
+            let row_count = change.rows.as_ref().map_or(0, |rows| rows.num_rows());
+            let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
+            contents.change_count += row_count + change.ended.len();
+            contents.byte_count += bytes;
+            let is_first = row_count > 0 && !contents.begins_rows((change.table, change.place));
+            let room = contents.room.entry(change.device).or_default();
+            room.byte_count += bytes_in_pages(bytes, row_count);
+            room.byte_count += if is_first { TAIL_BYTES } else { 0 };
+            let tablet =
+                contents.tablets.entry((change.table, change.place)).or_insert_with(|| {
+                    DeltaTablet {
+                        schema: Arc::clone(&change.schema),
+                        logged_from: logged_at,
+                        vid_first: change.next_vid,
+                        rows: Vec::new(),
+                        ended: BTreeMap::new(),
+                        keys: BTreeMap::new(),
+                    }
+                });
+            debug_assert_eq!(tablet.vid_first + tablet.rows.len() as u64, change.vid_first);
+            if let Some(rows) = change.rows {
+                tablet.append(&rows, &change.keys, number);
+            }
+            // Behind them: of commits that are made again at once, one may end what another began.
+            for vid in change.ended.iter() {
+                match vid
+                    .checked_sub(tablet.vid_first)
+                    .and_then(|place| usize::try_from(place).ok())
+                {
+                    None => drop(tablet.ended.insert(vid, number)),
+                    Some(place) => {
+                        if let Some(row) = tablet.rows.get_mut(place) {
+                            row.ended = number;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Contents> {
+        self.contents.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Contents> {
+        self.contents.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of pages that rows of so many bytes in memory will be, beside the page before them.
+fn bytes_in_pages(bytes: usize, row_count: usize) -> usize {
+    bytes + row_count * VERSION_BYTES
+}
+
+mod behind;
+mod contents;
+pub mod passed;
+#[cfg(test)]
+mod tests;

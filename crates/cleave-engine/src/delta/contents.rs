@@ -1,0 +1,110 @@
+//! All of a delta at once: what commits one by one have put there, by table, as few batches.
+//!
+//! Rows that were gathered once stay so: who asks for all of it again, with some more, gathers only these.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+
+use super::{Delta, DeltaRow, FoundRow, TableDelta};
+use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
+use cleave_catalog::error::Result;
+
+/// Batches from which on rows are gathered for good.
+const BATCHES_MAX: usize = 16;
+
+/// Rows of a tablet from its first on, as they were gathered.
+struct Gathered {
+    at: (u32, usize),
+    rows: Arc<RecordBatch>,
+}
+
+impl Delta {
+    /// All of it up to commit `number`, by table.
+    ///
+    /// # Errors
+    /// None that a statement is to blame for.
+    pub(crate) fn contents(&self, number: u64) -> Result<Vec<TableDelta>> {
+        let mut tables: BTreeMap<u32, TableDelta> = BTreeMap::new();
+        let mut gathered = Vec::new();
+        for (at @ (table, place), tablet) in &self.read().tablets {
+            let of_table = tables.entry(*table).or_insert_with(|| TableDelta {
+                change: TableChange::new(Arc::clone(&tablet.schema)),
+                ended_again: BTreeMap::new(),
+            });
+            let ended = tablet.ended.iter().filter(|(_, ended)| **ended <= number);
+            let ended: VidSet = ended.map(|(vid, _)| *vid).collect();
+            if !ended.is_empty() {
+                of_table.change.ended.insert(*place, ended);
+            }
+            let begun = tablet.rows.partition_point(|row| row.begun <= number);
+            let begun = tablet.rows.get(..begun).unwrap_or_default();
+            if begun.is_empty() {
+                continue;
+            }
+            let batches = batches_of(begun);
+            let rows = concat_batches(&tablet.schema.arrow(), &batches)?;
+            if batches.len() > BATCHES_MAX {
+                gathered.push(Gathered { at: *at, rows: Arc::new(rows.clone()) });
+            }
+            of_table.change.rows.insert(*place, rows.into());
+            let ended = (tablet.vid_first..).zip(begun);
+            let ended = ended.filter(|(_, row)| row.ended <= number).map(|(vid, _)| vid);
+            let ended: VidSet = ended.collect();
+            if !ended.is_empty() {
+                of_table.ended_again.insert(*place, ended);
+            }
+        }
+        self.take_gathered(&gathered);
+        Ok(tables.into_values().collect())
+    }
+}
+
+impl Delta {
+    /// Has the first rows of tablets where they were gathered.
+    fn take_gathered(&self, gathered: &[Gathered]) {
+        if gathered.is_empty() {
+            return;
+        }
+        let mut before = Vec::new();
+        let mut contents = self.write();
+        for Gathered { at, rows } in gathered {
+            // Rows are only ever added behind these.
+            let tablet = contents.tablets.get_mut(at);
+            let found = tablet.into_iter().flat_map(|tablet| &mut tablet.rows);
+            for (place, row) in found.take(rows.num_rows()).enumerate() {
+                let row = &mut row.row;
+                before.push(std::mem::replace(row, FoundRow { rows: Arc::clone(rows), place }));
+            }
+        }
+        // Nobody waits for many small batches that go.
+        drop(contents);
+        drop(before);
+    }
+}
+
+/// `rows` as the batches that they lie in, in their order.
+fn batches_of(rows: &[DeltaRow]) -> Vec<RecordBatch> {
+    let follows = |row: &DeltaRow, next: &DeltaRow| {
+        Arc::ptr_eq(&row.row.rows, &next.row.rows) && row.row.place + 1 == next.row.place
+    };
+    let first = |part: &[DeltaRow]| part.first().map(|row| row.row.clone());
+    let parts = rows.chunk_by(follows);
+    parts
+        .filter_map(|part| Some((first(part)?, part.len())))
+        .map(|(row, count)| row.batch_of(count))
+        .collect()
+}
+
+/// Bytes that `rows` take in memory, of batches that have others too their share.
+pub(super) fn bytes_of(rows: &[DeltaRow]) -> usize {
+    let of_batch = |part: &[DeltaRow]| {
+        let batch = part.first().map(|row| &row.row.rows)?;
+        Some(batch.get_array_memory_size() * part.len() / batch.num_rows().max(1))
+    };
+    let parts = rows.chunk_by(|row, next| Arc::ptr_eq(&row.row.rows, &next.row.rows));
+    parts.filter_map(of_batch).sum()
+}

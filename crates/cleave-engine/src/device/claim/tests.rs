@@ -1,0 +1,201 @@
+//! Claims: what they notice of a device that restarts, and which of their space stays in doubt.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use cleave_device::{ListenOptions, Listener};
+use cleave_fragment::command::{
+    Command, DeviceError, DeviceErrorCause, Execute, Identity, Ownership, Reply, Request,
+};
+use cleave_fragment::link::{DeviceService, SlotSender, Token};
+use cleave_media::BLOCK_SIZE;
+
+use super::*;
+use crate::device::{EmbeddedFactory, testing};
+use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+
+const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
+const NAS: [u8; 16] = [1; 16];
+
+/// A device that listens until it is dropped, as a process that is killed.
+struct Served {
+    address: SocketAddr,
+    runtime: Option<tokio::runtime::Runtime>,
+}
+
+impl Served {
+    async fn start(media: PathBuf, address: SocketAddr) -> Self {
+        let started = tokio::task::spawn_blocking(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
+            let options = ListenOptions {
+                address,
+                identity: None,
+                token: Token::new(TOKEN, "the test").unwrap(),
+                rate_cap: None,
+                log: Arc::new(|_: &str| {}),
+            };
+            let device = testing::serve(&media, NAS);
+            let listener = runtime.block_on(Listener::bind(device, options)).unwrap();
+            let address = listener.local_address();
+            runtime.spawn(listener.serve());
+            Self { address, runtime: Some(runtime) }
+        });
+        started.await.unwrap()
+    }
+
+    async fn stop(mut self) {
+        let runtime = self.runtime.take();
+        tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn nobody(_: &Path) -> Result<Arc<dyn DeviceService>, Error> {
+    panic!("this device is remote");
+}
+
+fn silent(_: &Path) -> Result<Arc<dyn DeviceService>, Error> {
+    Ok(Arc::new(Silent))
+}
+
+fn device(
+    identity: [u8; 16],
+    kind: DeviceKind,
+    directory: &Path,
+    embedded: EmbeddedFactory,
+) -> Arc<Device> {
+    let entry = DeviceEntry { id: DeviceId(1), name: "nas".to_owned(), identity, kind };
+    let opening = Ownership { database: [3; 16], epoch: 1, opening: 1 };
+    Arc::new(Device::new(entry, opening, Vec::new(), directory, embedded).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_is_noticed_however_much_is_reserved_anew() {
+    let outside = tempfile::tempdir().unwrap();
+    let media = outside.path().join("nas.media");
+    let served = Served::start(media.clone(), "127.0.0.1:0".parse().unwrap()).await;
+    let address = served.address;
+    let token_file = outside.path().join("token");
+    cleave_media::files::write_durably(&token_file, TOKEN.as_bytes()).unwrap();
+    let remote = RemoteDevice {
+        host: address.ip().to_string(),
+        port: address.port(),
+        token_file: Some(token_file),
+        ca_pem: None,
+        rate_cap: None,
+    };
+    let device = device(NAS, DeviceKind::Remote(remote), outside.path(), Arc::new(nobody));
+    let claim = Arc::new(Claim::new(Arc::clone(&device)));
+    let pages = claim.acquire(2).await.unwrap();
+    claim.write(pages.start, Bytes::from(vec![7; pages.bytes()])).await.unwrap();
+    claim.sync_written().await.unwrap();
+
+    served.stop().await;
+    let _served = Served::start(media, address).await;
+    // What may be repeated connects anew.
+    device.incarnation().await.unwrap();
+    let keys = claim.acquire(64).await.unwrap();
+    claim.write(keys.start, Bytes::from(vec![8; BLOCK_SIZE])).await.unwrap();
+    let rest = Extent { start: BlockAddress(keys.start.0 + 1), block_count: 63 };
+    claim.give_back(rest);
+    // More is reserved than the claim has, but what was written first may be gone.
+    let error = claim.sync_written().await.unwrap_err();
+    assert!(error.to_string().contains("was restarted while the statement wrote"), "{error}");
+}
+
+/// A device of 100 blocks that never answers a write.
+#[derive(Debug)]
+struct Silent;
+
+#[async_trait]
+impl DeviceService for Silent {
+    async fn call(&self, command: Command) -> Result<Reply, DeviceError> {
+        match command.request {
+            Request::Identify => Ok(Reply::Identity(Identity {
+                device: NAS,
+                build: String::new(),
+                protocol_version: 1,
+                capabilities: Vec::new(),
+                block_size: 4096,
+                block_count: 0,
+                cores: 1,
+                fragment_memory_bytes: 0,
+                slot_bytes_max: 0,
+                transfer_bytes_max: 0,
+                owner: None,
+            })),
+            Request::Write(_) => std::future::pending().await,
+            Request::Reserve { extents } => {
+                tokio::task::yield_now().await;
+                match extents.iter().any(|extent| extent.end().0 > 100) {
+                    true => Err(DeviceError::new(DeviceErrorCause::OutOfSpace, "full".to_owned())),
+                    false => Ok(Reply::Done),
+                }
+            }
+            _ => Ok(Reply::Done),
+        }
+    }
+
+    async fn execute(&self, _: Execute, _: SlotSender) -> Result<SchemaRef, DeviceError> {
+        Err(DeviceError::new(DeviceErrorCause::Refused, "it runs nothing".to_owned()))
+    }
+
+    fn steer(&self, _: Command) {}
+}
+
+#[test]
+fn space_of_a_write_that_was_given_up_stays_taken() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let device = device(NAS, DeviceKind::Embedded, Path::new("nowhere"), Arc::new(silent));
+    let claim = Arc::new(Claim::new(Arc::clone(&device)));
+    let extent = claim.take(8);
+    let bytes = Bytes::from(vec![0; extent.bytes()]);
+    let write = runtime.block_on(async { claim.begin_write(extent.start, bytes) });
+    drop(claim);
+    assert_eq!(device.space().used_blocks, 8, "the write holds it");
+    // The program ends while the write is under way; whether it arrives is not known.
+    drop(runtime);
+    drop(write);
+    let space = device.space();
+    assert_eq!((space.used_blocks, space.doubtful_blocks), (8, 8));
+
+    let unwritten = Claim::new(Arc::clone(&device));
+    unwritten.take(4);
+    drop(unwritten);
+    assert_eq!(device.space().used_blocks, 8, "free again at once");
+}
+
+#[tokio::test]
+async fn who_asks_for_more_than_there_is_keeps_nobody_from_the_rest() {
+    let device = device(NAS, DeviceKind::Embedded, Path::new("nowhere"), Arc::new(silent));
+    let claims = [0, 1].map(|_| Claim::new(Arc::clone(&device)));
+    let (large, small) = tokio::join!(claims[0].acquire(1000), claims[1].acquire(8));
+    assert_eq!(large.unwrap_err().sqlstate(), DISK_FULL);
+    assert_eq!(small.unwrap(), Extent { start: BlockAddress(0), block_count: 8 });
+    assert_eq!((claims[0].block_count(), device.space().used_blocks), (0, 8));
+}
+
+#[test]
+fn a_command_that_never_left_leaves_no_doubt() {
+    let failed = |source: LinkError| {
+        let (device, address) = ("nas".to_owned(), "nas:1".to_owned());
+        Error::from(StorageError::Link { device, address, source })
+    };
+    let what = "a write".to_owned();
+    assert!(!may_have_happened(&failed(LinkError::TooLarge { what, bytes: 2, bytes_max: 1 })));
+    let (device, detail) = ("nas".to_owned(), "a strange frame".to_owned());
+    assert!(may_have_happened(&failed(LinkError::Protocol { device, detail })));
+}

@@ -1,0 +1,117 @@
+//! Runs that may write into the space of a claim while their rows are taken: an execute in, rows as they are made out.
+//!
+//! The space is the run's for as long as the device may write there: [`ClaimedRun`] holds the [`Claim`] until the
+//! device has said how the run has ended, which it says when the run stands still. Whoever drops it before stops the
+//! run, in a task that holds the claim until that is answered. Where the device cannot be heard any more, the space is
+//! doubtful until the next opening, as after [a fragment that writes pages](super::writing_fragment).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use cleave_fragment::command::{CommandHeader, Execute, RunReport};
+use cleave_fragment::link::{Link, LinkError, RunStream};
+use tokio::runtime::Handle;
+
+use super::Claim;
+use super::claim::UnderWay;
+
+/// See the [module](self).
+pub struct ClaimedRun {
+    run: CommandHeader,
+    stream: Option<Box<RunStream>>,
+    /// Until the run stands still.
+    space: Option<(Arc<Claim>, UnderWay)>,
+}
+
+impl ClaimedRun {
+    /// Begins `request`, whose reserved extents are taken and reserved with `claim`, and whose rows are of `schema`.
+    ///
+    /// # Errors
+    /// Those of the link and the device.
+    pub async fn begin(
+        claim: Arc<Claim>,
+        link: &Arc<dyn Link>,
+        request: Execute,
+        schema: &SchemaRef,
+    ) -> Result<Self, LinkError> {
+        let under_way = claim.enter_write();
+        let mut begun = Self { run: request.header, stream: None, space: Some((claim, under_way)) };
+        match link.execute(request).await {
+            Ok(stream) => {
+                // First: where it has other rows, the run is stopped as it is when this is dropped.
+                let stream = begun.stream.insert(Box::new(stream));
+                stream.expect_rows(Arc::clone(schema))?;
+                Ok(begun)
+            }
+            Err(error) => {
+                // What the device refused, or what was never sent, does not run.
+                if error.device_error().is_some() || matches!(error, LinkError::TooLarge { .. }) {
+                    begun.stands_still();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`RunStream::next`].
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>, LinkError> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        let outcome = stream.next().await;
+        let has_ended = match &outcome {
+            Ok(batch) => batch.is_none(),
+            Err(error) => error.device_error().is_some(),
+        };
+        if has_ended {
+            self.stands_still();
+        }
+        outcome
+    }
+
+    /// As [`RunStream::report`].
+    pub fn report(&self) -> Option<&RunReport> {
+        self.stream.as_ref()?.report()
+    }
+
+    /// As [`RunStream::waited`].
+    pub fn waited(&self) -> Duration {
+        self.stream.as_ref().map_or(Duration::ZERO, |stream| stream.waited())
+    }
+
+    /// As [`RunStream::slot_bytes`].
+    pub fn slot_bytes(&self) -> u64 {
+        self.stream.as_ref().map_or(0, |stream| stream.slot_bytes())
+    }
+
+    fn stands_still(&mut self) {
+        if let Some((claim, under_way)) = self.space.take() {
+            claim.finish_write(false);
+            drop(claim);
+            drop(under_way);
+        }
+    }
+}
+
+impl Drop for ClaimedRun {
+    fn drop(&mut self) {
+        let Some((claim, under_way)) = self.space.take() else { return };
+        let (run, stream) = (self.run, self.stream.take());
+        let Ok(runtime) = Handle::try_current() else {
+            // Nobody can ask the device any more.
+            claim.finish_write(true);
+            return;
+        };
+        let stop = async move {
+            let may_write = !claim.stopped(run).await;
+            // Held until then: its end releases the run, and a run that is gone cannot be waited for.
+            drop(stream);
+            // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
+            claim.finish_write(may_write);
+            drop(claim);
+            drop(under_way);
+        };
+        // Detached on purpose: the space is used for nothing else before the device has answered.
+        drop(runtime.spawn(stop));
+    }
+}

@@ -1,0 +1,171 @@
+//! Fragments that write into the space of a claim: an execute in, the rows that the device answers with out.
+//!
+//! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
+//! is used for nothing else before the device has said that the run stands still. Whoever gives up waiting stops the
+//! run. Where the device cannot be heard any more, the space is doubtful until the next opening.
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use cleave_fragment::command::slot::batch_bytes;
+use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
+use cleave_fragment::link::LinkError;
+use cleave_media::BLOCK_SIZE;
+use tokio::sync::oneshot;
+
+use super::Claim;
+use cleave_catalog::error::Result;
+
+/// Bytes of what a fragment says besides its pages: the filter over the keys of a run.
+const BYTES_BESIDE: u64 = 64 << 20;
+
+/// How a fragment that wrote has ended.
+pub enum Written {
+    /// With all its rows.
+    Rows(Vec<RecordBatch>),
+    /// Not at all, or with an error, which came over a link that may be of no more use.
+    Failed(LinkError),
+}
+
+/// What may come still of rows that say what was written: they are held until all are there.
+struct Left {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Left {
+    /// A row for each page that fits into what is reserved, and one behind them; of a page's keys less than the page
+    /// has.
+    fn of(request: &Execute) -> Self {
+        let blocks: u64 = request.reserved.iter().map(|extent| u64::from(extent.block_count)).sum();
+        let bytes = blocks.saturating_mul(BLOCK_SIZE as u64).saturating_mul(2);
+        Self { rows: blocks + 1, bytes: bytes.saturating_add(BYTES_BESIDE) }
+    }
+
+    /// Whether `batch` may come too.
+    fn take(&mut self, batch: &RecordBatch) -> bool {
+        let (rows, bytes) = (batch.num_rows() as u64, batch_bytes(batch));
+        let left = self.rows.checked_sub(rows).zip(self.bytes.checked_sub(bytes));
+        let Some((rows, bytes)) = left else { return false };
+        *self = Self { rows, bytes };
+        true
+    }
+}
+
+impl Claim {
+    /// Runs `request`, whose reserved extents are taken and reserved, to its end. What it answers are rows of `schema`.
+    ///
+    /// # Errors
+    /// Those of connecting.
+    pub(crate) async fn run_fragment(
+        self: &Arc<Self>,
+        request: Execute,
+        schema: SchemaRef,
+    ) -> Result<Written> {
+        let claim = Arc::clone(self);
+        let (done, ended) = oneshot::channel();
+        let (wanted, given_up) = oneshot::channel::<()>();
+        let under_way = self.enter_write();
+        let run = async move {
+            let (outcome, may_write) = claim.run_to_its_end(request, schema, given_up).await;
+            // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
+            claim.finish_write(may_write);
+            // First: who hears that it has ended finds the space free.
+            drop(claim);
+            drop(under_way);
+            // Nobody listens where the statement was given up.
+            drop(done.send(outcome));
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a run that may write must stand still before its space is used again, so giving up the \
+                      statement must not cancel this task; the claim that it holds is what owns it"
+        )]
+        drop(tokio::spawn(run));
+        let outcome = ended.await.unwrap_or_else(|_| {
+            Ok(Written::Failed(LinkError::Lost {
+                address: self.device.entry.address(),
+                detail: "the program is shutting down".to_owned(),
+            }))
+        });
+        drop(wanted);
+        outcome
+    }
+
+    /// The outcome, and whether the run may still write.
+    async fn run_to_its_end(
+        &self,
+        request: Execute,
+        schema: SchemaRef,
+        mut given_up: oneshot::Receiver<()>,
+    ) -> (Result<Written>, bool) {
+        let run = request.header;
+        let mut left = Left::of(&request);
+        let link = match self.device.link().await {
+            Ok(link) => link,
+            Err(error) => return (Err(error), false),
+        };
+        let mut stream = match link.execute(request).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // What the device refused, or what was never sent, does not run.
+                let is_told = error.device_error().is_some();
+                let is_told = is_told || matches!(error, LinkError::TooLarge { .. });
+                let may_write = !is_told && !self.stopped(run).await;
+                self.device.forget_if_useless(&link, &error).await;
+                return (Ok(Written::Failed(error)), may_write);
+            }
+        };
+        let mut rows = Vec::new();
+        let other_rows = stream.expect_rows(schema).err();
+        let failure = loop {
+            if other_rows.is_some() {
+                break other_rows;
+            }
+            let next = tokio::select! {
+                biased;
+                next = stream.next() => next,
+                // Only its end is waited for: nothing is sent.
+                _ = &mut given_up => break None,
+            };
+            match next {
+                Ok(Some(batch)) => match left.take(&batch) {
+                    true => rows.push(batch),
+                    false => break Some(self.too_much()),
+                },
+                Ok(None) => return (Ok(Written::Rows(rows)), false),
+                Err(error) => break Some(error),
+            }
+        };
+        // An error of the device's comes when the run stands still.
+        let is_still = failure.as_ref().is_some_and(|error| error.device_error().is_some());
+        // The stream is held until then: its end releases the run, and a run that is gone cannot be waited for.
+        let may_write = !is_still && !self.stopped(run).await;
+        drop(stream);
+        let Some(error) = failure else { return (Ok(Written::Rows(Vec::new())), may_write) };
+        self.device.forget_if_useless(&link, &error).await;
+        (Ok(Written::Failed(error)), may_write)
+    }
+
+    fn too_much(&self) -> LinkError {
+        LinkError::Protocol {
+            device: self.device.entry.address(),
+            detail: "it says more of what it wrote than fits into what was reserved".to_owned(),
+        }
+    }
+
+    /// Stops `run`; whether the device has said that it stands still.
+    pub(super) async fn stopped(&self, run: CommandHeader) -> bool {
+        // Once more over a new connection, where the present one is lost.
+        for _ in 0..2 {
+            let Ok(link) = self.device.link().await else { return false };
+            let header = CommandHeader { run: run.run, ..self.device.header() };
+            match link.call(Command::new(header, Request::Cancel)).await {
+                Ok(_) => return true,
+                Err(error) => self.device.forget_if_useless(&link, &error).await,
+            }
+        }
+        false
+    }
+}

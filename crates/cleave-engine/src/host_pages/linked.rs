@@ -1,0 +1,93 @@
+//! Pages of one device as they come over its link: reads in, verified columns out, nothing kept.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cleave_fragment::command::{ReadItem, ReadPayload};
+use cleave_store::page::overflow::overflow_payload;
+use cleave_store::{
+    PageColumns, PageRead, PageRef, PageSource, RawColumns, SegmentRef, StoreError,
+};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use super::Counters;
+use crate::device::Device;
+use cleave_catalog::error::Result;
+use cleave_catalog::storage_error::into_store_error;
+
+/// The page source over a link. A chunk comes in memory of about its own size, from the embedded device
+/// ([`RawColumns`]) as over a wire.
+#[derive(Debug)]
+pub(super) struct LinkedPages {
+    device: Arc<Device>,
+    counters: Arc<Counters>,
+}
+
+impl LinkedPages {
+    pub(super) fn new(device: Arc<Device>, counters: Arc<Counters>) -> Self {
+        Self { device, counters }
+    }
+
+    /// The chunks asked for, and nothing else.
+    async fn read_columns(&self, reads: Vec<PageRead>) -> Result<Vec<PageColumns>> {
+        let items = reads.iter().map(|read| ReadItem::Columns {
+            page: read.page,
+            segment: read.segment,
+            columns: read.columns.clone(),
+        });
+        let payloads = self.device.read(items.collect()).await?;
+        let mut pages = Vec::with_capacity(reads.len());
+        for (read, payload) in reads.iter().zip(payloads) {
+            self.counters.note_link(payload.byte_count());
+            let ReadPayload::Columns { header, chunks } = payload else {
+                return Err(self.device.strange_payload("blocks where columns were asked for"));
+            };
+            let verified = PageColumns::verify(read, RawColumns { header, chunks });
+            pages.push(checked(&self.device, verified).await?);
+        }
+        Ok(pages)
+    }
+
+    async fn read_payloads(&self, segment: SegmentRef, pages: Vec<PageRef>) -> Result<Vec<Bytes>> {
+        let items = pages.iter().map(|page| ReadItem::Blocks(page.extent)).collect();
+        let blocks = self.device.read(items).await?;
+        let mut payloads = Vec::with_capacity(pages.len());
+        for (page, block) in pages.iter().zip(blocks) {
+            self.counters.note_link(block.byte_count());
+            let ReadPayload::Blocks(block) = block else {
+                return Err(self.device.strange_payload("columns where blocks were asked for"));
+            };
+            payloads.push(checked(&self.device, overflow_payload(&segment, page, &block)).await?);
+        }
+        Ok(payloads)
+    }
+}
+
+/// What came out of verifying a page; where it does not hold, perhaps because another device answers than the one
+/// that was attached.
+pub(super) async fn checked<T>(device: &Device, verified: Result<T, StoreError>) -> Result<T> {
+    match verified {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            device.check_identity().await?;
+            Err(error.into())
+        }
+    }
+}
+
+impl PageSource for LinkedPages {
+    fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>> {
+        self.read_columns(reads).map(|pages| pages.map_err(into_store_error)).boxed()
+    }
+
+    fn read_overflow(
+        &self,
+        segment: SegmentRef,
+        pages: Vec<PageRef>,
+    ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>> {
+        self.read_payloads(segment, pages)
+            .map(|payloads| payloads.map_err(into_store_error))
+            .boxed()
+    }
+}

@@ -1,0 +1,260 @@
+//! The log of a database: what small commits change, durable before they are acknowledged, and done again after a
+//! crash.
+//!
+//! ```text
+//!  commit ─▶ record appended ─▶ in the delta, published ─▶ one sync of the log for all who wait ─▶ acknowledged
+//!  delta ─▶ pages (not synced), when a plan or a larger write wants them, or it is full
+//!  checkpoint: devices synced ─▶ root replaced; it says from where the log is read ─▶ what lies before is given up
+//!  opening: root ─▶ records from there on ─▶ delta ─▶ pages ─▶ checkpoint
+//! ```
+//!
+//! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first
+//!    of their VIDs.
+//! 2. [`recover`](redo::recover) reads the records behind the root's position, and makes them again, many [at
+//!    once](redo).
+//!
+//! Every commit that replaces the root is a checkpoint: all before it is in pages by then, but for tables that are
+//! [held](cleave_catalog::catalog::held) because a device of theirs is away: the log keeps what they lack, and all others go on.
+//! Large commits are made so, since rows that are written as pages once need not be written twice.
+//!
+//! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the
+//! database does not open; space that the durable root names is not used again before a newer one is durable. Source:
+//! rules 25 and 27.
+
+pub mod redo;
+mod rows;
+
+use std::path::{Path, PathBuf};
+
+use cleave_media::{Clock, SystemClock};
+use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Wal};
+use prost::Message;
+
+use crate::delta::Live;
+use crate::write::begun::Begun;
+use crate::write::insert::TableChange;
+use crate::write::vid_set::VidSet;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::upkeep::Upkeep;
+use cleave_catalog::error::Result;
+
+/// Settled deltas after which a commit replaces the root: each leaves pages that cannot be used again before.
+const SETTLED_COUNT_MAX: u64 = 1000;
+/// Bytes of log after which one does.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes in multiples of which space is put aside for openings.
+const OPENING_RESERVE_STEP: u64 = 64 << 10;
+
+/// Where the log lies in the folder of a database.
+pub fn directory_of(database: &Path) -> PathBuf {
+    database.join("log")
+}
+
+/// A new log for the database in `directory`.
+///
+/// # Errors
+/// [`StorageError::Log`](cleave_catalog::storage_error::StorageError::Log).
+pub fn create(directory: &Path) -> Result<Wal> {
+    Ok(Wal::create(&directory_of(directory), Lsn(0), LogOptions::default())?)
+}
+
+/// The log of the database in `directory`, whose root names `position`.
+///
+/// # Errors
+/// [`StorageError::Log`](cleave_catalog::storage_error::StorageError::Log).
+pub fn open(directory: &Path, position: u64) -> Result<LogReader> {
+    let log = directory_of(directory);
+    if !log.is_dir() {
+        return Err(LogError::Missing { directory: log, at: Lsn(position) }.into());
+    }
+    Ok(LogReader::open(&log, Lsn(position))?)
+}
+
+/// Sets some of the space free that the log of the database in `directory`, which is not open, has put aside; whether
+/// there was any.
+pub(crate) fn release_reserve(directory: &Path) -> bool {
+    cleave_txn::release_reserve(&directory_of(directory))
+}
+
+/// Puts space aside for the next opening of the database in `directory`, for its root, which has `root_bytes` now. Best
+/// effort: it is made once there is room.
+pub(crate) fn reserve_for_opening(directory: &Path, root_bytes: u64) {
+    // In steps, so that a root that grows a little needs no more.
+    let byte_count = root_bytes.next_multiple_of(OPENING_RESERVE_STEP);
+    drop(cleave_txn::reserve_for_opening(&directory_of(directory), byte_count));
+}
+
+/// Whether a commit of `changes` to `state` may be made by the log.
+pub fn takes(state: &CatalogState, changes: &[&TableChange]) -> bool {
+    let is_known = |change: &TableChange| state.table(&change.schema.name).is_some();
+    changes.iter().all(|change| change.is_small() && is_known(change))
+}
+
+/// Whether the next commit is to be a checkpoint.
+pub fn is_due(log: &Wal, state: &CatalogState, settled_count: u64) -> bool {
+    let since = state.log_position.max(state.held.until);
+    settled_count >= SETTLED_COUNT_MAX || log.end().0.saturating_sub(since) >= LOG_BYTES_MAX
+}
+
+/// What one commit changed.
+#[derive(Clone, PartialEq, Message)]
+pub struct Committed {
+    /// By table.
+    #[prost(message, repeated, tag = "1")]
+    tables: Vec<CommittedTable>,
+    /// Sequences, which belong to no transaction.
+    #[prost(message, repeated, tag = "20")]
+    sequences: Vec<CommittedSequence>,
+    /// Its number.
+    #[prost(uint64, tag = "2")]
+    pub commit: u64,
+    /// When it was made, in microseconds since 1970.
+    #[prost(int64, tag = "3")]
+    pub time_us: i64,
+    /// The last commit before it that is in no log.
+    #[prost(uint64, tag = "4")]
+    pub unlogged: u64,
+    /// What it changed is not here.
+    #[prost(bool, tag = "5")]
+    pub is_missing: bool,
+    /// What it changed lies whole in the archive.
+    #[prost(message, optional, tag = "110")]
+    pub replaced: Option<Replaced>,
+}
+
+/// What is there behind a commit that lies whole in the archive.
+#[derive(Clone, PartialEq, Message)]
+pub struct Replaced {
+    /// Ids of all tables.
+    #[prost(uint32, repeated, tag = "1")]
+    pub tables: Vec<u32>,
+    /// The id that the next table gets.
+    #[prost(uint32, tag = "2")]
+    pub next_table: u32,
+    /// The id that the next segment gets.
+    #[prost(uint32, tag = "3")]
+    pub next_segment: u32,
+}
+
+/// How far a sequence has gone.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(crate) struct CommittedSequence {
+    /// Its id.
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    /// The last number that may have been given.
+    #[prost(sint64, tag = "2")]
+    pub last: i64,
+    /// Whether it may; if not, it is the next.
+    #[prost(bool, tag = "3")]
+    pub is_called: bool,
+}
+
+/// The payload of a record that says how far a sequence has gone.
+pub fn of_sequence(id: u32, last: i64, is_called: bool) -> Vec<u8> {
+    let sequence = CommittedSequence { id, last, is_called };
+    let time_us = SystemClock.wall();
+    Committed { sequences: vec![sequence], time_us, ..Committed::default() }.encode_to_vec()
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CommittedTable {
+    #[prost(uint32, tag = "1")]
+    table_id: u32,
+    #[prost(uint32, tag = "2")]
+    schema_version: u32,
+    #[prost(message, repeated, tag = "3")]
+    tablets: Vec<CommittedTablet>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CommittedTablet {
+    /// Its place in the table.
+    #[prost(uint32, tag = "1")]
+    place: u32,
+    /// VIDs that end: each less the one before and one.
+    #[prost(uint64, repeated, tag = "2")]
+    ended_gaps: Vec<u64>,
+    /// The VID of the first row that begins.
+    #[prost(uint64, tag = "3")]
+    vid_first: u64,
+    /// The rows that begin ([`rows`]); empty: none.
+    #[prost(bytes = "vec", tag = "4")]
+    rows: Vec<u8>,
+}
+
+impl Committed {
+    /// What `changes` do to what is committed.
+    ///
+    /// # Errors
+    /// Rows that cannot be encoded.
+    pub fn new(live: &Live, changes: &[&TableChange]) -> Result<Self> {
+        let mut tables = Vec::with_capacity(changes.len());
+        for change in changes {
+            let table = live.state.find_table(&change.schema.name)?;
+            let touched = change.places();
+            let mut tablets = Vec::with_capacity(touched.len());
+            for place in touched {
+                let rows = change.rows.get(&place).map(Begun::whole).transpose()?.flatten();
+                let rows = rows.filter(|rows| rows.num_rows() > 0);
+                tablets.push(CommittedTablet {
+                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    ended_gaps: change.ended.get(&place).map(gaps).unwrap_or_default(),
+                    vid_first: live.delta.next_vid(table, place),
+                    rows: rows.map(|rows| rows::encode(&rows)).transpose()?.unwrap_or_default(),
+                });
+            }
+            let (table_id, schema_version) = (change.schema.table_id, change.schema.version);
+            tables.push(CommittedTable { table_id, schema_version, tablets });
+        }
+        Ok(Self {
+            tables,
+            sequences: Vec::new(),
+            commit: live.state.commit + live.number + 1,
+            time_us: SystemClock.wall(),
+            unlogged: live.state.upkeep.unlogged_commit,
+            is_missing: false,
+            replaced: None,
+        })
+    }
+
+    /// Says of `commit`, which follows `base`, that it lies whole in the archive.
+    pub fn replaced(base: &CatalogState, commit: u64, replaced: Replaced) -> Self {
+        let (time_us, unlogged) = (SystemClock.wall(), base.upkeep.unlogged_commit);
+        Self { commit, time_us, unlogged, replaced: Some(replaced), ..Self::default() }
+    }
+
+    /// Whether it says no more than how far sequences have gone, which is no commit's.
+    pub fn is_of_sequences(&self) -> bool {
+        self.tables.is_empty() && !self.sequences.is_empty()
+    }
+
+    /// Says of the last commit that is in no log that it is not.
+    pub fn missing(upkeep: &Upkeep) -> Self {
+        let (commit, time_us) = (upkeep.unlogged_commit, upkeep.unlogged_at_us);
+        Self { commit, time_us, unlogged: commit, is_missing: true, ..Self::default() }
+    }
+}
+
+fn gaps(vids: &VidSet) -> Vec<u64> {
+    let mut next = 0;
+    let gap = |vid: u64| {
+        let gap = vid.saturating_sub(next);
+        next = vid.saturating_add(1);
+        gap
+    };
+    vids.iter().map(gap).collect()
+}
+
+fn vids(gaps: &[u64]) -> impl Iterator<Item = u64> + '_ {
+    let mut next = 0_u64;
+    gaps.iter().map(move |gap| {
+        let vid = next.saturating_add(*gap);
+        next = vid.saturating_add(1);
+        vid
+    })
+}
+
+#[cfg(test)]
+mod tests;

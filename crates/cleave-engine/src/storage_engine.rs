@@ -1,0 +1,846 @@
+//! The storage engine: one database directory, open, with its present state, devices, buffer pool, locks and log. It
+//! knows no SQL.
+//!
+//! ```text
+//!  DIR/lock              held by the one process that has the database open
+//!  DIR/root              the state of the last commit           (catalog::root)
+//!  DIR/segments/<id>     directories of sealed segments
+//!  DIR/log/              commits that no root has yet            (log)
+//!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
+//!  DIR/device-0.media    the embedded device's media
+//! ```
+//!
+//! [`Engine::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
+//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device
+//! that answers soon; the others when first needed, so that one that is away hinders nobody who does not need it.
+//! [`Engine::look`] only locks and reads: it changes no file and claims no device.
+//!
+//! Invariants: one process at a time; one writing statement at a time; the published state only ever
+//! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
+//! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
+
+pub mod catalog_edit;
+pub mod commit;
+pub mod log_keeper;
+mod memory_shares;
+pub mod patience;
+pub mod snapshot;
+mod stopping;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
+use cleave_fragment::link::Link;
+use cleave_fragment::profile::SideProfile;
+use cleave_fragment::waiting;
+use cleave_media::{MediaError, SpaceMap};
+use cleave_plan::TableStatistics;
+use cleave_store::PageSource;
+use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
+
+use crate::buffer_pool::BufferPool;
+use crate::delta::Live;
+use crate::delta::passed::LastPassed;
+use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFactory, Known};
+use crate::host_pages::{HostPages, PooledPages};
+use crate::log;
+use crate::sequences::Sequences;
+use crate::statistics::{self, StatisticsStore};
+use crate::versions::Versions;
+use cleave_catalog::activity::Activity;
+use cleave_catalog::catalog::held::Held;
+use cleave_catalog::catalog::log_copies::LogCopy;
+use cleave_catalog::catalog::reserved_ids::ReservedIds;
+use cleave_catalog::catalog::root;
+use cleave_catalog::catalog::root::{ReplaceError, TableFault};
+use cleave_catalog::catalog::upkeep::Upkeep;
+use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::query_memory::query_runtime;
+use cleave_catalog::settings::Stack;
+use cleave_catalog::storage_error::StorageError;
+
+mod place;
+
+use catalog_edit::CatalogEdit;
+use commit::Changes;
+use commit::flush::Beside;
+use log_keeper::{LogKeeper, Unkept};
+use place::check_place;
+pub use place::lock;
+
+/// Bytes that the buffer pool may hold where nothing else is said.
+pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
+
+/// Bytes that the operators of all queries may hold on the host where nothing else is said.
+pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
+
+/// Merges of index runs that the host does itself at once: each takes a quarter of the queries' memory at most.
+const MERGES_AT_ONCE: usize = 2;
+
+/// How often, and after which pause, what is in use is asked for again: half a second.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(25);
+
+/// How long an opening waits for its devices to take its claim.
+const CLAIM_WAIT: Duration = Duration::from_secs(2);
+
+/// Name of the embedded device.
+pub const EMBEDDED_DEVICE_NAME: &str = "embedded";
+
+/// How a database is opened.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Whether to make a database where there is none.
+    pub create: bool,
+    /// Makes the embedded device.
+    pub embedded: EmbeddedFactory,
+    /// Bytes that the buffer pool may hold.
+    pub buffer_pool_bytes: u64,
+    /// Bytes that the operators of all queries may hold on the host.
+    pub query_memory_bytes: u64,
+    /// How long a device is waited for that does not answer.
+    pub device_timeout: Duration,
+}
+
+impl OpenOptions {
+    /// Opens what exists, with a default buffer pool.
+    pub fn new(embedded: EmbeddedFactory) -> Self {
+        Self {
+            create: false,
+            embedded,
+            buffer_pool_bytes: BUFFER_POOL_BYTES_DEFAULT,
+            query_memory_bytes: QUERY_MEMORY_BYTES_DEFAULT,
+            device_timeout: DEVICE_TIMEOUT_DEFAULT,
+        }
+    }
+
+    /// Whether to make a database where there is none.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Bytes that the buffer pool may hold.
+    #[must_use]
+    pub fn buffer_pool_bytes(mut self, bytes: u64) -> Self {
+        self.buffer_pool_bytes = bytes;
+        self
+    }
+
+    /// Bytes that the operators of all queries may hold on the host.
+    #[must_use]
+    pub fn query_memory_bytes(mut self, bytes: u64) -> Self {
+        self.query_memory_bytes = bytes;
+        self
+    }
+
+    /// How long a device is waited for that does not answer.
+    #[must_use]
+    pub fn device_timeout(mut self, timeout: Duration) -> Self {
+        self.device_timeout = timeout;
+        self
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("create", &self.create)
+            .field("buffer_pool_bytes", &self.buffer_pool_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open database without SQL. Dropping the last handle closes it.
+pub struct Engine {
+    directory: PathBuf,
+    embedded: EmbeddedFactory,
+    live: RwLock<Live>,
+    /// Told whenever a state without a delta is published.
+    flushed: Notify,
+    /// Held by whoever flushes the delta for a reader.
+    flushing: tokio::sync::Mutex<()>,
+    /// What one of these has written, until it is put in place; held while it is being written.
+    beside: tokio::sync::Mutex<Option<Beside>>,
+    /// Before that nobody asks again for devices that held tables lie on.
+    held_retry_at: Mutex<Duration>,
+    /// How often something else than a small commit has changed rows, keys or tables.
+    rewritten_count: AtomicU64,
+    /// States that someone may still hold, oldest first.
+    published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
+    devices: RwLock<BTreeMap<DeviceId, Arc<HostPages>>>,
+    pool: Arc<BufferPool>,
+    statistics: StatisticsStore,
+    runtime: Arc<RuntimeEnv>,
+    pub(crate) last_passed: LastPassed,
+    /// What this process can do, once that was measured.
+    pub(crate) host_profile: Known<SideProfile>,
+    writer: Arc<tokio::sync::Mutex<()>>,
+    merges: Semaphore,
+    locks: Arc<Locks>,
+    dependencies: Arc<Dependencies>,
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    holding_readers_back: Arc<AtomicUsize>,
+    /// None: it is only looked at, or is being opened.
+    log: OnceLock<Wal>,
+    /// The log is known to be durable up to here.
+    hardened: AtomicU64,
+    /// Commits since a root was written, whose pages no root names.
+    logged_count: AtomicU64,
+    /// What sequences have given.
+    sequences: Sequences,
+    /// What the root on disk says, whose pages stay as they are.
+    durable: Mutex<Arc<CatalogState>>,
+    /// Ids that transactions have taken.
+    pub ids: ReservedIds,
+    /// Transactions that have locked something since the database was opened.
+    transaction_count: AtomicU64,
+    /// Who keeps the log elsewhere.
+    pub keeper: Arc<dyn LogKeeper>,
+    /// Older states that are kept.
+    pub versions: Versions,
+    activity: Activity,
+    stopped: AtomicBool,
+    stopped_because: OnceLock<String>,
+    stopped_told: Notify,
+    device_timeout: Duration,
+    /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
+    opening: Option<u64>,
+    /// Last, so that the directory is unlocked after all else is gone.
+    _lock: File,
+}
+
+impl Engine {
+    /// Opens the database in `directory`, or makes one there if `options` say so. Where a segment file is missing or
+    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else can.
+    ///
+    /// # Errors
+    /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
+    /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
+    /// embedded device.
+    pub async fn open(
+        directory: &Path,
+        options: OpenOptions,
+        keeper: Arc<dyn LogKeeper>,
+    ) -> Result<Arc<Self>> {
+        if !root::exists(directory) {
+            check_place(directory, options.create)?;
+        }
+        let lock = lock(directory).await?;
+        let (state, log) = if root::exists(directory) {
+            reopen(directory)?
+        } else {
+            create(directory, &options.embedded).await?
+        };
+        let opening = Some(draw_opening()?);
+        let database = Self::start(directory, lock, state, options, (opening, keeper)).await?;
+        let (log, count) = match log {
+            LogStart::New(log) => (log, 0),
+            LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
+        };
+        database.keeper.start_log(&log, &database.catalog());
+        database.log.get_or_init(|| log);
+        if count > 0 || !database.catalog().held.tables.is_empty() {
+            match database.checkpoint_now().await {
+                // The log has it all still, and only where the database is open can room be made.
+                Err(error) if error.sqlstate() == DISK_FULL => {}
+                // The same, and others' tables can be used meanwhile.
+                Err(error) if error.is_unanswered() => {}
+                outcome => outcome?,
+            }
+        }
+        log::reserve_for_opening(directory, root::byte_count(directory));
+        database.versions.note_commit();
+        database.keep_version(&database.catalog());
+        database.claim_devices().await;
+        database.keeper.start(&database).await;
+        Ok(database)
+    }
+
+    /// As [`Engine::checkpoint`], whatever there is.
+    async fn checkpoint_now(self: &Arc<Self>) -> Result<()> {
+        let edit = CatalogEdit::begin(self).await?;
+        self.commit(Changes::checkpoint(edit)).await.map(drop)
+    }
+
+    /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
+    /// epoch is used up, and devices go on serving whoever has claimed them, which may have this database or a copy.
+    /// Tables of which the root says what cannot be are left out.
+    ///
+    /// # Errors
+    /// As [`Engine::open`], where the root itself is at fault.
+    pub async fn look(
+        directory: &Path,
+        options: OpenOptions,
+    ) -> Result<(Arc<Self>, Vec<TableFault>)> {
+        if !root::exists(directory) {
+            check_place(directory, false)?;
+        }
+        let lock = lock(directory).await?;
+        let (state, faults) = root::read_sound(directory)?;
+        let looking = (None, Arc::new(Unkept) as Arc<dyn LogKeeper>);
+        Ok((Self::start(directory, lock, state, options, looking).await?, faults))
+    }
+
+    async fn start(
+        directory: &Path,
+        lock: File,
+        state: CatalogState,
+        options: OpenOptions,
+        (opening, keeper): (Option<u64>, Arc<dyn LogKeeper>),
+    ) -> Result<Arc<Self>> {
+        let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
+        let embedded = sharing(options.embedded, &pool);
+        // Where blocks are said to be two pages', nobody knows which are free; who looks needs none.
+        let is_consistent =
+            |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
+        let nothing =
+            CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
+        let is_usable = opening.is_some() || state.devices().all(is_consistent);
+        let named = if is_usable { &state } else { &nothing };
+        let (mut devices, locks) = (BTreeMap::new(), Locks::new());
+        for entry in state.devices() {
+            let device = attach(named, opening, entry.clone(), directory, &embedded)?;
+            device.set_timeout(options.device_timeout);
+            device.share_locks(&locks);
+            devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
+        }
+        let statistics = StatisticsStore::open(directory, &state);
+        let state = Arc::new(state);
+        let database = Arc::new(Self {
+            directory: directory.to_owned(),
+            embedded,
+            statistics,
+            published: Mutex::default(),
+            live: RwLock::new(Live::settled(Arc::clone(&state))),
+            flushed: Notify::new(),
+            flushing: tokio::sync::Mutex::new(()),
+            beside: tokio::sync::Mutex::new(None),
+            held_retry_at: Mutex::default(),
+            rewritten_count: AtomicU64::new(0),
+            devices: RwLock::new(devices),
+            pool,
+            runtime: query_runtime(options.query_memory_bytes)?,
+            last_passed: LastPassed::default(),
+            host_profile: Known::default(),
+            writer: Arc::default(),
+            merges: Semaphore::new(MERGES_AT_ONCE),
+            locks,
+            dependencies: Dependencies::new(),
+            holding_readers_back: Arc::default(),
+            log: OnceLock::new(),
+            hardened: AtomicU64::new(0),
+            logged_count: AtomicU64::new(0),
+            sequences: Sequences::default(),
+            durable: Mutex::new(state),
+            ids: ReservedIds::default(),
+            transaction_count: AtomicU64::new(0),
+            keeper,
+            versions: Versions::default(),
+            activity: Activity::default(),
+            stopped: AtomicBool::new(opening.is_none()),
+            stopped_because: OnceLock::new(),
+            stopped_told: Notify::new(),
+            device_timeout: options.device_timeout,
+            opening,
+            _lock: lock,
+        });
+        database.note_published(&database.catalog());
+        if opening.is_some() {
+            database.keeper.open(&database, &database.catalog())?;
+        }
+        if let Some(device) = database.device(DeviceId::EMBEDDED) {
+            device.link().await?;
+        }
+        Ok(database)
+    }
+
+    /// Claims the devices that answer, so that older openings end there too. What kept one from it is
+    /// the error of the first statement that needs it.
+    async fn claim_devices(&self) {
+        let devices = self.devices();
+        let claims = devices.iter().map(|device| device.link());
+        drop(waiting::timeout(CLAIM_WAIT, futures::future::join_all(claims)).await);
+    }
+
+    /// Where the database lies.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The buffer pool that all sessions share.
+    pub fn buffer_pool(&self) -> &Arc<BufferPool> {
+        &self.pool
+    }
+
+    /// What ANALYZE found of the table `table_id`.
+    pub fn table_statistics(&self, table_id: u32) -> Option<Arc<TableStatistics>> {
+        self.statistics.get(table_id)
+    }
+
+    /// What ANALYZE found.
+    pub fn statistics(&self) -> &StatisticsStore {
+        &self.statistics
+    }
+
+    /// What its statements have made it do.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// Memory and spill space of all queries.
+    pub fn query_runtime(&self) -> Arc<RuntimeEnv> {
+        Arc::clone(&self.runtime)
+    }
+
+    /// Waits until index runs may be merged on the host, which a merge may do for as long as it holds this.
+    pub(crate) async fn merge_turn(&self) -> Option<SemaphorePermit<'_>> {
+        // None: closed, which nobody does.
+        self.merges.acquire().await.ok()
+    }
+
+    /// Attached devices, by id.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.device_map().values().map(|pages| Arc::clone(pages.device())).collect()
+    }
+
+    /// The device `id`.
+    pub fn device(&self, id: DeviceId) -> Option<Arc<Device>> {
+        self.device_map().get(&id).map(|pages| Arc::clone(pages.device()))
+    }
+
+    /// The device that `state` says `id` is.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`]; a state never names one that is not attached.
+    pub fn attached(&self, id: DeviceId) -> Result<Arc<Device>> {
+        self.device(id)
+            .ok_or_else(|| Error::unknown(NameKind::Device, &id.to_string(), std::iter::empty()))
+    }
+
+    /// The device called `name`, or [`Error::UnknownName`] with the nearest name.
+    pub fn device_named(&self, name: &str) -> Result<Arc<Device>> {
+        let devices = self.devices();
+        devices.iter().find(|device| device.name() == name).map(Arc::clone).ok_or_else(|| {
+            Error::unknown(NameKind::Device, name, devices.iter().map(|device| device.name()))
+        })
+    }
+
+    /// The link to a device, connected. Errors are those of [`Device::link`].
+    pub async fn link(&self, device: DeviceId) -> Result<Arc<dyn Link>> {
+        self.attached(device)?.link().await
+    }
+
+    /// Pages of `device` on the host, through the buffer pool; `stack` decides how they cross the link
+    /// ([`Stack::Ndp`] reads as [`Stack::Native`] does, and all statements share these).
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] if no such device is attached.
+    pub fn page_source(&self, device: DeviceId, stack: Stack) -> Result<Arc<dyn PageSource>> {
+        let shared = self.device_map().get(&device).map(Arc::clone);
+        match shared.filter(|_| stack != Stack::Blk) {
+            Some(pages) => Ok(pages),
+            None => Ok(self.host_pages(device, stack)?),
+        }
+    }
+
+    /// The same for one statement, with its counters.
+    pub fn host_pages(&self, device: DeviceId, stack: Stack) -> Result<Arc<HostPages>> {
+        Ok(host_pages(self.attached(device)?, &self.pool, stack))
+    }
+
+    /// Attaches a remote device under `name`: asks who it is, and remembers that.
+    ///
+    /// # Errors
+    /// [`Error::NameTaken`], [`StorageError::Attach`] for a device that is attached already, and
+    /// whatever keeps it from answering.
+    pub async fn add_device(
+        self: &Arc<Self>,
+        name: &str,
+        way: impl Into<DeviceKind>,
+    ) -> Result<Arc<Device>> {
+        let mut edit = CatalogEdit::begin(self).await?;
+        if name.is_empty() {
+            return Err(StorageError::Attach {
+                device: name.to_owned(),
+                reason: "a device needs a name".to_owned(),
+            }
+            .into());
+        }
+        if edit.next.device_named(name).is_some() {
+            return Err(Error::NameTaken { kind: NameKind::Device, name: name.to_owned() });
+        }
+        let mut entry = DeviceEntry {
+            id: edit.device_id()?,
+            name: name.to_owned(),
+            identity: [0; 16],
+            kind: way.into(),
+        };
+        let (_, identity) = device::identify(&entry, &self.directory, &self.embedded).await?;
+        entry.identity = identity.device;
+        if let Some(known) = edit.next.devices().find(|d| d.identity == entry.identity) {
+            return Err(StorageError::Attach {
+                device: name.to_owned(),
+                reason: format!("it is attached already, as \"{}\"", known.name),
+            }
+            .into());
+        }
+        let device = Arc::new(attach(
+            &edit.next,
+            self.opening,
+            entry.clone(),
+            &self.directory,
+            &self.embedded,
+        )?);
+        device.set_timeout(self.device_timeout);
+        // Connected as this database before it is remembered: one that is another database's is
+        // refused here.
+        device.link().await?;
+        self.keeper.device_added(&device, self.catalog().database.0).await?;
+        let id = entry.id;
+        edit.next.devices.insert(id, entry);
+        edit.devices.push(Arc::clone(&device));
+        self.commit(Changes::settings(edit)).await?;
+        Ok(device)
+    }
+
+    /// Removes the remote device `name`, on which no table may lie, and lets other databases have it.
+    ///
+    /// Returns why the device could not be told, if so: it goes on believing that it is this database's.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`], [`StorageError::HoldsTables`], [`StorageError::StillRead`],
+    /// [`StorageError::Attach`] for the embedded device, and those of a commit.
+    pub async fn remove_device(self: &Arc<Self>, name: &str) -> Result<Option<Error>> {
+        let mut edit = CatalogEdit::begin(self).await?;
+        let device = self.device_named(name)?;
+        if device.id() == DeviceId::EMBEDDED {
+            return Err(StorageError::Attach {
+                device: name.to_owned(),
+                reason: "it is the database's own, and stays".to_owned(),
+            }
+            .into());
+        }
+        // What it has of a copy that was given up, or was told of others, goes with it.
+        let is_over = |copy: &LogCopy| copy.device == device.id().0 && copy.is_ended;
+        edit.next.upkeep.log_copies.retain(|copy| !is_over(copy));
+        if edit.next.copies_extents(device.id()).next().is_some() {
+            let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
+            return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
+        }
+        let tables = edit.next.tables_on(device.id());
+        if !tables.is_empty() {
+            let device = name.to_owned();
+            return Err(StorageError::HoldsTables { device, tables }.into());
+        }
+        // Another database may write over what they read as soon as it has the device.
+        let is_read = || self.held_states().any(|state| !state.tables_on(device.id()).is_empty());
+        let mut attempts = 1;
+        while is_read() {
+            if attempts == LOCK_ATTEMPTS {
+                return Err(StorageError::StillRead { device: name.to_owned() }.into());
+            }
+            attempts += 1;
+            // Tasks of a statement that has just ended hold on to its state a moment longer.
+            waiting::sleep(LOCK_PAUSE).await;
+        }
+        edit.next.devices.remove(&device.id());
+        self.commit(Changes::settings(edit)).await?;
+        Ok(device.give_up().await.err())
+    }
+
+    /// Makes `device` one of the database's, before a state that names it is published.
+    pub(crate) fn adopt(&self, device: Arc<Device>) {
+        device.share_locks(&self.locks);
+        let (id, pages) = (device.id(), host_pages(device, &self.pool, Stack::Native));
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
+    }
+
+    /// Lets go of the devices that `state`, which is published, does not name.
+    pub(crate) fn disown(&self, state: &CatalogState) {
+        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|id, _| state.devices.contains_key(id));
+    }
+
+    /// What transactions have locked.
+    pub fn locks(&self) -> &Arc<Locks> {
+        &self.locks
+    }
+
+    /// What transactions of level SERIALIZABLE have read and written.
+    pub fn dependencies(&self) -> &Arc<Dependencies> {
+        &self.dependencies
+    }
+
+    /// How many transactions may hold a table in `ACCESS EXCLUSIVE`.
+    pub fn holding_readers_back(&self) -> &Arc<AtomicUsize> {
+        &self.holding_readers_back
+    }
+
+    /// Whether there is any of these, so that who reads a table must lock it.
+    pub fn readers_held_back(&self) -> bool {
+        self.holding_readers_back.load(Ordering::SeqCst) > 0
+    }
+
+    /// An id that no transaction had since the database was opened.
+    pub fn transaction_id(&self) -> TransactionId {
+        TransactionId(self.transaction_count.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is
+    /// done, so that the next opening has nothing to make again.
+    ///
+    /// # Errors
+    /// Those of a commit; what was committed stays so.
+    pub async fn checkpoint(self: &Arc<Self>) -> Result<()> {
+        if self.logged_count() > 0 || !self.live().delta.is_empty() {
+            self.checkpoint_now().await?;
+        }
+        Ok(())
+    }
+
+    /// The log, while commits may be made by it.
+    pub fn log(&self) -> Option<&Wal> {
+        self.log.get()
+    }
+
+    /// Commits since a root was written.
+    pub fn logged_count(&self) -> u64 {
+        self.logged_count.load(Ordering::Relaxed)
+    }
+
+    /// Notes a commit whose pages are not synced, and which no root names.
+    pub(crate) fn note_logged(&self) {
+        self.logged_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What the root on disk says.
+    pub fn durable(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Tells this opening from others; 0: it is only looked at.
+    pub fn opening(&self) -> u64 {
+        self.opening.unwrap_or_default()
+    }
+
+    /// Notes that the root on disk says `state`.
+    pub(crate) fn note_durable(&self, state: &Arc<CatalogState>) {
+        *self.durable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(state);
+        self.logged_count.store(0, Ordering::Relaxed);
+    }
+
+    /// What sequences have given.
+    pub fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    /// Frees the space that no state in anyone's hands names any more.
+    pub(crate) fn reclaim(&self) {
+        let oldest = {
+            let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+            while published.len() > 1
+                && published.front().is_some_and(|(_, state)| state.strong_count() == 0)
+            {
+                published.pop_front();
+            }
+            published.front().map_or(0, |(generation, _)| *generation)
+        };
+        for device in self.devices() {
+            device.reclaim(oldest);
+        }
+    }
+
+    /// States that somebody holds, the present one among them.
+    fn held_states(&self) -> impl Iterator<Item = Arc<CatalogState>> {
+        let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let held: Vec<_> = published.iter().filter_map(|(_, state)| state.upgrade()).collect();
+        held.into_iter()
+    }
+
+    fn note_published(&self, state: &Arc<CatalogState>) {
+        self.published
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_back((state.generation, Arc::downgrade(state)));
+    }
+
+    fn device_map(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<DeviceId, Arc<HostPages>>> {
+        self.devices.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn host_pages(device: Arc<Device>, pool: &Arc<BufferPool>, stack: Stack) -> Arc<HostPages> {
+    Arc::new(HostPages::new(device, Arc::clone(pool), stack))
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// Makes embedded devices that keep their pages in `pool`, where the host finds them too.
+fn sharing(embedded: EmbeddedFactory, pool: &Arc<BufferPool>) -> EmbeddedFactory {
+    let pool = Arc::clone(pool);
+    Arc::new(move |media: &Path| {
+        let service = embedded(media)?;
+        let pages = PooledPages::new(DeviceId::EMBEDDED, Arc::clone(&pool));
+        service.use_cache(Arc::new(pages));
+        Ok(service)
+    })
+}
+
+/// Asks for what another process may hold, again and again for half a second where it does: the lock of a
+/// process that was killed, or that has just started a program, may outlive it by a moment.
+///
+/// # Errors
+/// Those of the last attempt.
+pub(crate) async fn retry_while_in_use<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..LOCK_ATTEMPTS {
+        match attempt() {
+            Err(error) if is_in_use(&error) => {}
+            outcome => return outcome,
+        }
+        waiting::sleep(LOCK_PAUSE).await;
+    }
+    attempt()
+}
+
+fn is_in_use(error: &Error) -> bool {
+    match error {
+        Error::Storage(error) => matches!(**error, StorageError::InUse { .. }),
+        Error::Io { source, .. } => {
+            let media = source.get_ref().and_then(|inner| inner.downcast_ref::<MediaError>());
+            matches!(media, Some(MediaError::Locked { .. }))
+        }
+        _ => false,
+    }
+}
+
+/// How the log of a database begins.
+enum LogStart {
+    /// With nothing in it.
+    New(Wal),
+    /// With what is still to be read.
+    Read(LogReader),
+}
+
+/// Reads the state of an existing database, and puts a higher epoch in its root.
+fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
+    let mut state = root::read(directory)?;
+    state.epoch += 1;
+    state.generation += 1;
+    root::create_directories(directory)?;
+    let log = match state.log_position {
+        // An earlier version made it.
+        0 => {
+            let log = log::create(directory)?;
+            state.log_position = log.resume_from().0;
+            LogStart::New(log)
+        }
+        position => LogStart::Read(log::open(directory, position)?),
+    };
+    let mut written = write_root(directory, &state);
+    while written.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL)
+        && log::release_reserve(directory)
+    {
+        written = write_root(directory, &state);
+    }
+    written?;
+    root::remove_strays(directory, &state)?;
+    statistics::remove_strays(directory, &state)?;
+    Ok((state, log))
+}
+
+/// Makes an empty database: the root comes last, so that it is one or none.
+async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(CatalogState, LogStart)> {
+    root::create_directories(directory)?;
+    let database = cleave_media::random_bytes()
+        .map_err(|error| Error::io("draw", Path::new("an id"), std::io::Error::other(error)))?;
+    let mut entry = DeviceEntry {
+        id: DeviceId::EMBEDDED,
+        name: EMBEDDED_DEVICE_NAME.to_owned(),
+        identity: [0; 16],
+        kind: DeviceKind::Embedded,
+    };
+    let (_, identity) = device::identify(&entry, directory, embedded).await?;
+    entry.identity = identity.device;
+    let log = log::create(directory)?;
+    let state = CatalogState {
+        database: DatabaseId(database),
+        epoch: 1,
+        generation: 1,
+        commit: 0,
+        log_position: log.resume_from().0,
+        log_end: 0,
+        next_table: 1,
+        next_segment: 1,
+        next_device: 1,
+        devices: BTreeMap::from([(DeviceId::EMBEDDED, entry)]),
+        tables: BTreeMap::new(),
+        damaged: BTreeMap::new(),
+        sequences: BTreeMap::new(),
+        views: BTreeMap::new(),
+        files: BTreeMap::new(),
+        upkeep: Upkeep::default(),
+        held: Held::default(),
+        rights: Arc::default(),
+        comments: Default::default(),
+        keep: None,
+        passed: Arc::default(),
+        referenced: Default::default(),
+    };
+    write_root(directory, &state)?;
+    Ok((state, LogStart::New(log)))
+}
+
+/// A number that no other opening has, of this database or of a copy.
+pub fn draw_opening() -> Result<u64> {
+    let bytes = cleave_media::random_bytes()
+        .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
+    Ok(u64::from_le_bytes(bytes).max(1))
+}
+
+/// Replaces the root of a database that is not open.
+pub fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
+    root::replace(directory, state).map_err(|error| match error {
+        ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
+    })
+}
+
+/// A device whose space is what `state` does not name on it.
+pub fn attach(
+    state: &CatalogState,
+    opening: Option<u64>,
+    entry: DeviceEntry,
+    directory: &Path,
+    embedded: &EmbeddedFactory,
+) -> Result<Device> {
+    let mut used = state.extents(entry.id);
+    let kept = state.upkeep.kept.get(&entry.id);
+    let kept = device::free_of(kept.cloned().unwrap_or_default(), &used);
+    used.extend(&kept);
+    let epoch = if opening.is_some() { state.epoch } else { LOOKING_EPOCH };
+    let opening =
+        Ownership { database: state.database.0, epoch, opening: opening.unwrap_or_default() };
+    let unknown_of = state.unknown_space_of(entry.id);
+    let device = Device::new(entry, opening, used, directory, Arc::clone(embedded));
+    let device = device.map_err(|error| {
+        let (path, reason) = (directory.join("root"), error.to_string());
+        StorageError::Damaged { path, reason }
+    })?;
+    device.set_unknown_space(unknown_of);
+    device.keep(kept);
+    Ok(device)
+}

@@ -1,0 +1,312 @@
+//! A change from one state of the catalog to the next: all or nothing.
+//!
+//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the present state, of which all that
+//!    small commits have put into the [delta](crate::delta) is pages by then.
+//! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and writes pages there,
+//!    which nothing names yet.
+//! 3. [`Engine::commit`] makes it the state that new statements see: with a new root, or without one where the log has
+//!    all that it changes ([`Changes`](super::commit::Changes)).
+//!
+//! Two others are never committed themselves: a [private](CatalogEdit::private) one becomes what one transaction sees,
+//! and a [kept](CatalogEdit::kept) one the tables that a transaction has defined, which its commit puts in place whole.
+//!
+//! Invariant: dropped before step 3, an edit leaves the database as it was: its space is free again as soon as the last
+//! write to it has ended. Source: decision 0051.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use cleave_media::Extent;
+use cleave_store::{SegmentDirectory, SegmentId};
+use tokio::sync::OwnedMutexGuard;
+
+use super::Engine;
+use super::commit::{Step, flush};
+use crate::delta::Delta;
+use crate::device::{Claim, Device};
+use cleave_catalog::catalog::upkeep::Upkeep;
+use cleave_catalog::catalog::{
+    CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents,
+};
+use cleave_catalog::error::Result;
+use cleave_catalog::index::PendingKeys;
+use cleave_catalog::storage_error::StorageError;
+
+/// A change from one state of the catalog to the next, until it is committed.
+pub struct CatalogEdit {
+    pub(super) database: Arc<Engine>,
+    pub(super) base: Arc<CatalogState>,
+    /// What the database will hold. The statement changes it as it likes.
+    pub next: CatalogState,
+    /// Space taken, by device.
+    pub(super) claims: BTreeMap<DeviceId, Arc<Claim>>,
+    /// Devices that the database has from this commit on.
+    pub devices: Vec<Arc<Device>>,
+    /// Keys that enter memtables with the commit.
+    pub keys: Vec<PendingKeys>,
+    /// What the log says of its changes, where it replaces the root.
+    pub logged: Logged,
+    /// It gives space back, so that it may use what was put aside for a full disk.
+    pub makes_room: bool,
+    /// All that it changes is in the log, so that copies of that may lack its root.
+    pub(super) is_checkpoint: bool,
+    /// Space of tables that a block has defined, which its commit names in part.
+    pub(super) kept: Vec<(Arc<Claim>, Vec<Extent>)>,
+    /// Rows of tables whose commits are held, behind the state.
+    pub(super) delta: Arc<Delta>,
+    pub(super) kind: Kind,
+}
+
+/// What a commit that replaces the root says to those who read the log.
+#[derive(Debug, Default)]
+pub enum Logged {
+    /// Its changes are in no log.
+    #[default]
+    Nowhere,
+    /// There are none.
+    Unchanged,
+    /// They are to follow it into the log: an encoded [`Committed`](crate::log::Committed).
+    Copied(Vec<u8>),
+}
+
+impl Logged {
+    /// Notes in `upkeep` a commit that is in no log.
+    pub(crate) fn note_in(&self, upkeep: &mut Upkeep, commit: u64, wall_us: i64) {
+        if !matches!(self, Self::Unchanged) {
+            (upkeep.unlogged_commit, upkeep.unlogged_at_us) = (commit, wall_us);
+        }
+    }
+}
+
+/// What becomes of an edit's state.
+pub(super) enum Kind {
+    /// It is published; nobody else has the writer lock meanwhile.
+    Published { lock: OwnedMutexGuard<()> },
+    /// It is published once it has the writer lock, if nothing else was meanwhile.
+    Unlocked,
+    /// It is read by one transaction, and made anew when that has changed more.
+    Private,
+    /// Its tables become those of one transaction, which publishes them later.
+    Kept,
+}
+
+impl CatalogEdit {
+    /// Waits until no other statement writes.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub async fn begin(database: &Arc<Engine>) -> Result<Self> {
+        let lock = database.writer_lock().await;
+        database.check_running()?;
+        Step::Lock.enter()?;
+        let lock = Box::pin(flush::flush(database, lock)).await?;
+        database.reclaim();
+        let live = database.live();
+        let delta = live.delta;
+        Ok(Self { delta, ..Self::on(database, live.state, Kind::Published { lock }) })
+    }
+
+    /// Changes on `base` that are not to be committed, and need no writer lock.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub(super) fn private(database: &Arc<Engine>, base: Arc<CatalogState>) -> Result<Self> {
+        database.check_running()?;
+        Ok(Self::on(database, base, Kind::Private))
+    }
+
+    /// Changes on `base` whose tables one transaction keeps until it commits, in space of `claims`, those that it has.
+    ///
+    /// # Errors
+    /// [`StorageError::Stopped`].
+    pub fn kept(
+        database: &Arc<Engine>,
+        base: Arc<CatalogState>,
+        claims: BTreeMap<DeviceId, Arc<Claim>>,
+    ) -> Result<Self> {
+        database.check_running()?;
+        let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
+        // Its rows are there for whoever has the tables, and their commit is yet to get a number.
+        kept.next.commit = kept.base.commit.max(1);
+        // What temporary tables hide is found there.
+        kept.next.keep = Some(Arc::new(Keep::new(Arc::clone(&kept.base), Vec::new())));
+        Ok(kept)
+    }
+
+    pub(super) fn on(database: &Arc<Engine>, base: Arc<CatalogState>, kind: Kind) -> Self {
+        let mut next = CatalogState::clone(&base);
+        next.generation += 1;
+        next.commit += 1;
+        next.keep = None;
+        Self {
+            database: Arc::clone(database),
+            base,
+            next,
+            claims: BTreeMap::new(),
+            devices: Vec::new(),
+            keys: Vec::new(),
+            logged: Logged::default(),
+            makes_room: false,
+            is_checkpoint: false,
+            kept: Vec::new(),
+            delta: Arc::default(),
+            kind,
+        }
+    }
+
+    /// Whether its state is never published, nor are its tables.
+    pub(crate) fn is_private(&self) -> bool {
+        matches!(self.kind, Kind::Private)
+    }
+
+    /// Whether its state is published at its end, so that keys may enter the memtables that others read.
+    pub(crate) fn is_published(&self) -> bool {
+        matches!(self.kind, Kind::Published { .. } | Kind::Unlocked)
+    }
+
+    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on
+    /// pages that nothing else names, and which are free again once it is gone.
+    pub(super) fn into_private(mut self) -> Arc<CatalogState> {
+        let claims = self.claims.into_values();
+        let space = claims.map(|claim| claim as Arc<dyn HeldSpace>).collect();
+        self.next.keep = Some(Arc::new(Keep::new(self.base, space)));
+        Arc::new(self.next)
+    }
+
+    /// The state with its changes, and the space that it has.
+    pub fn into_kept(self) -> (CatalogState, BTreeMap<DeviceId, Arc<Claim>>) {
+        (self.next, self.claims)
+    }
+
+    /// Makes pages that have a claim of their own part of the commit: those at `named` in `claim`. The rest stays in
+    /// there.
+    pub fn publish_kept(&mut self, claim: Arc<Claim>, mut named: Vec<Extent>) {
+        // Out of order, pages that are named would stay with the claim, and be free with it.
+        named.sort_unstable_by_key(|extent| extent.start);
+        self.kept.push((claim, named));
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Arc<Engine> {
+        &self.database
+    }
+
+    /// The number that rows of this statement get as their commit.
+    pub(crate) fn commit_number(&self) -> u64 {
+        self.next.commit
+    }
+
+    /// Space of this statement on `device`; all pages that it writes there go through it.
+    pub fn claim(&mut self, device: &Arc<Device>) -> Arc<Claim> {
+        let claim = self
+            .claims
+            .entry(device.id())
+            .or_insert_with(|| Arc::new(Claim::new(Arc::clone(device))));
+        Arc::clone(claim)
+    }
+
+    /// Makes space that a statement took before it had the writer lock this edit's. Before any other on that device.
+    pub(crate) fn adopt(&mut self, device: DeviceId, claim: Arc<Claim>) {
+        let before = self.claims.insert(device, claim);
+        debug_assert!(before.is_none(), "one claim a device");
+    }
+
+    /// An id for a new table.
+    ///
+    /// # Errors
+    /// [`StorageError::Exhausted`].
+    pub fn table_id(&mut self) -> Result<u32> {
+        let next = &mut self.next.next_table;
+        match self.kind {
+            Kind::Private => take_id(next, u32::MAX, "tables"),
+            _ => self.database.ids.table(next, |next| take_id(next, u32::MAX, "tables")),
+        }
+    }
+
+    /// An id for a new segment.
+    ///
+    /// # Errors
+    /// [`StorageError::Exhausted`].
+    pub(crate) fn segment_id(&mut self) -> Result<SegmentId> {
+        let next = &mut self.next.next_segment;
+        let take =
+            |next: &mut u32| take_id(next, cleave_store::ids::PASSED_SEGMENT_FIRST, "segments");
+        let taken = match self.kind {
+            Kind::Private => take(next),
+            _ => self.database.ids.segment(next, take),
+        };
+        taken.map(SegmentId)
+    }
+
+    /// An id for a new device.
+    ///
+    /// # Errors
+    /// [`StorageError::Exhausted`].
+    pub(crate) fn device_id(&mut self) -> Result<DeviceId> {
+        take_id(&mut self.next.next_device, u32::MAX, "devices").map(DeviceId)
+    }
+
+    /// The table `name` as this statement has it.
+    ///
+    /// # Errors
+    /// As [`CatalogState::find_table`].
+    pub fn table(&self, name: &str) -> Result<Arc<TableState>> {
+        self.next.find_table(name).map(Arc::clone)
+    }
+
+    /// Adds a table, or replaces the one of this name.
+    pub fn put_table(&mut self, table: TableState) {
+        self.next.tables.insert(table.schema.name.clone(), Arc::new(table));
+    }
+
+    /// Removes a table, be it damaged; false if there is none.
+    /// The sequences of its columns go with it.
+    pub fn drop_table(&mut self, name: &str) -> bool {
+        let sound = self.next.tables.remove(name).map(|table| table.schema.table_id);
+        let damaged = || self.next.damaged.remove(name).map(|table| table.schema.table_id);
+        let Some(dropped) = sound.or_else(damaged) else { return false };
+        self.next
+            .sequences
+            .retain(|_, sequence| sequence.owner.is_none_or(|owner| owner.table != dropped));
+        true
+    }
+}
+
+/// Every segment that `state` names.
+pub fn segments(state: &CatalogState) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
+    state.tables.values().flat_map(|table| &table.tablets).flat_map(|tablet| tablet.segments())
+}
+
+/// Extents that `base` names and `next` does not, by device. Segments that both share are not looked
+/// into, so that this costs what the statement changed.
+pub fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<Extent>)> {
+    let kept: BTreeSet<*const SegmentDirectory> = segments(next).map(Arc::as_ptr).collect();
+    let shared: BTreeSet<*const SegmentDirectory> =
+        segments(base).map(Arc::as_ptr).filter(|segment| kept.contains(segment)).collect();
+    base.devices
+        .keys()
+        .map(|device| {
+            let changed = |state: &CatalogState| {
+                let tablets = state.tables.values().flat_map(|table| &table.tablets);
+                tablets
+                    .filter(|tablet| tablet.device == *device)
+                    .flat_map(|tablet| tablet.segments())
+                    .filter(|segment| !shared.contains(&Arc::as_ptr(segment)))
+                    .flat_map(|segment| segment_extents(segment))
+                    .chain(state.damaged_extents(*device))
+                    .chain(state.copies_extents(*device))
+                    .collect::<BTreeSet<Extent>>()
+            };
+            (*device, changed(base).difference(&changed(next)).copied().collect())
+        })
+        .collect()
+}
+
+fn take_id(next: &mut u32, max: u32, what: &'static str) -> Result<u32> {
+    let id = *next;
+    if id >= max {
+        return Err(StorageError::Exhausted { what }.into());
+    }
+    *next = id + 1;
+    Ok(id)
+}

@@ -1,0 +1,223 @@
+//! The commit path: changes in, a state that new statements see out. Nothing becomes visible in another way.
+//!
+//! ```text
+//!                  1 lock          2 validate         3 log              4 apply           5 publish
+//!  Rows, few ────▶ writer lock ──▶ rows are there, ─▶ record appended ─▶ delta ──────────▶ number of the last commit
+//!                                  keys are not
+//!  Rows, many ─┐
+//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ root replaced ──▶ state
+//!  Settings ───┤   ::begin         are written        durable
+//!  Checkpoint ─┘
+//!  Redone ───────▶ (opening) ────▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
+//!  Logged ───────▶ CatalogEdit ──▶ (was validated) ─▶ (is there) ──────▶ pages ──────────▶ state
+//!  flush ────────▶ writer lock ──▶ (was validated) ─▶ (is there) ──────▶ delta to pages ─▶ state, with the same rows
+//! ```
+//!
+//! 1. *Lock.* [`Engine::writer_lock`]: one writer at a time. A change that needs a catalog of its own takes it in
+//!    [`CatalogEdit::begin`], and holds it while pages are written.
+//! 2. *Validate.* [`validate`]: rows that end are there, unique keys that begin are not, and the pages that the rows
+//!    will be have room. Sessions have asked the same before, under locks of rows and keys; so only what no lock keeps
+//!    away is asked again. An edit finds the same while [`apply`] writes its pages.
+//! 3. *Log.* [`small`]: one record, appended; from here on the commit counts once the log is durable. [`root`]: pages
+//!    and the log so far are made durable; the edit itself follows into the log behind its root, for those who read an
+//!    archive or a copy.
+//! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`root`]: the root is replaced, and that
+//!    is the commit.
+//! 5. *Publish.* [`publish`]: new statements see it. Space that the state before named and this one does not is
+//!    retired.
+//!
+//! Who commits then waits until the log is durable up to [`Published::log_end`], here and in its copies
+//! ([`Engine::harden`]), and only then tells anyone. So does a reader that has seen the commit (rule 27).
+//!
+//! [`Engine::commit`] is the one door, with one variant of [`Changes`] for each of those who enter: a session's
+//! transaction with [`Changes::Rows`], with the tables that it has defined where it has any; a load, an index build and
+//! vacuum with [`Changes::Edit`] or, where the rows that readers see stay, [`Changes::Checkpoint`]; devices, copies of
+//! the log and ALTER SYSTEM with [`Changes::Settings`]; recovery with [`Changes::Redone`]; a restore from an archive
+//! with [`Changes::Logged`]. [`flush`] makes nothing visible that was not: it enters at step 4.
+//!
+//! Invariants: what is visible is in the log or in the root; steps 3 to 5 of a small commit wait for nothing, so that
+//! none is cut in two by a statement that is given up; steps 4 and 5 of one with a root run to their end on a thread of
+//! their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27, decisions 0051 and
+//! 0059.
+
+pub(super) mod flush;
+mod harden;
+mod publish;
+mod redo;
+mod root;
+mod small;
+pub mod validate;
+
+use std::sync::Arc;
+
+use cleave_media::simulation;
+use cleave_txn::Tracked;
+use tokio::sync::{OwnedMutexGuard, TryLockError};
+
+pub use self::redo::Redone;
+use super::Engine;
+use super::catalog_edit::CatalogEdit;
+use crate::write::insert::TableChange;
+#[cfg(doc)]
+use crate::write::insert::apply;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
+
+/// What is to be committed, by who commits it.
+pub enum Changes<'a> {
+    /// Rows that a transaction changes, and tables that it has defined: by the log where that goes, else with a root.
+    Rows(RowChanges<'a>),
+    /// Rows or tables, whose pages are written: with a root.
+    Edit(Box<CatalogEdit>),
+    /// What the database is told to do, its devices among it, and neither rows nor tables: with a root.
+    Settings(Box<CatalogEdit>),
+    /// Nothing that the log lacks: a root that has all that was logged.
+    Checkpoint(Box<CatalogEdit>),
+    /// What a log has that is made again, on pages: without a root.
+    Logged(Box<CatalogEdit>),
+    /// Small commits of the log that are made again.
+    Redone(Redone<'a>),
+}
+
+/// What one transaction changes.
+pub struct RowChanges<'a> {
+    /// By table, of those that it has not defined.
+    pub changes: &'a [&'a TableChange],
+    /// [How often](Engine::rewritten_count) something else than small commits had changed rows when the first of these
+    /// were checked.
+    pub checked: u64,
+    /// Of level SERIALIZABLE.
+    pub tracked: Option<&'a Tracked>,
+    /// Tables that it has defined; with any, the commit has a root.
+    pub defined: Option<&'a dyn Defines>,
+    /// Those of the session, for pages that are written.
+    pub settings: &'a Settings,
+}
+
+/// What a transaction has defined, and puts in place whole as it commits.
+pub trait Defines: Sync {
+    /// Whether it gives space back of what `state` has.
+    fn makes_room(&self, state: &CatalogState) -> bool;
+
+    /// Makes it part of what `edit` commits.
+    ///
+    /// # Errors
+    /// Where something else has a name of it by now.
+    fn install(&self, edit: &mut CatalogEdit) -> Result<()>;
+}
+
+/// What new statements see from now on.
+#[derive(Debug)]
+pub struct Published {
+    /// What is in pages.
+    pub state: Arc<CatalogState>,
+    /// The end of the log that is to be durable before anyone is told.
+    pub log_end: u64,
+}
+
+impl Changes<'_> {
+    /// See [`Changes::Edit`].
+    pub fn edit(edit: CatalogEdit) -> Self {
+        Self::Edit(Box::new(edit))
+    }
+
+    /// See [`Changes::Settings`].
+    pub fn settings(edit: CatalogEdit) -> Self {
+        Self::Settings(Box::new(edit))
+    }
+
+    /// See [`Changes::Checkpoint`].
+    pub fn checkpoint(edit: CatalogEdit) -> Self {
+        Self::Checkpoint(Box::new(edit))
+    }
+
+    /// See [`Changes::Logged`].
+    pub fn logged(edit: CatalogEdit) -> Self {
+        Self::Logged(Box::new(edit))
+    }
+}
+
+impl Engine {
+    /// Commits `changes`, all or none. See the module's description.
+    ///
+    /// # Errors
+    /// Whatever kept them from it: nothing of them is left then, except after
+    /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next opening shows whether they are
+    /// there.
+    /// [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed meanwhile.
+    pub async fn commit(self: &Arc<Self>, changes: Changes<'_>) -> Result<Published> {
+        match changes {
+            // Their future is small, and moves with each commit; those of the others are large.
+            Changes::Rows(rows) => small::commit(self, rows).await,
+            Changes::Edit(edit) => Box::pin(root::commit(*edit)).await,
+            Changes::Settings(edit) => Box::pin(root::settings(*edit)).await,
+            Changes::Checkpoint(edit) => Box::pin(root::checkpoint(*edit)).await,
+            Changes::Logged(edit) => {
+                let log_end = edit.next.log_end;
+                let (state, lock) = publish::edit(*edit, 0, log_end);
+                drop(lock);
+                Ok(Published { state, log_end })
+            }
+            Changes::Redone(redone) => Box::pin(redo::commit(self, redone)).await,
+        }
+    }
+
+    /// Waits until no other statement writes: step 1.
+    pub async fn writer_lock(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.writer).lock_owned().await
+    }
+
+    /// The same, if nobody else has it.
+    pub(super) fn try_writer_lock(&self) -> Result<OwnedMutexGuard<()>, TryLockError> {
+        Arc::clone(&self.writer).try_lock_owned()
+    }
+}
+
+/// A step of the protocol, at which a simulated world may let the commit fail or take the host's power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The writer lock is held, and nothing is done yet.
+    Lock,
+    /// The changes fit what is committed.
+    Validate,
+    /// Before anything is in the log, or durable for this commit.
+    Log,
+    /// The log has it, and it is to enter the delta; or all is durable, and the root is to be replaced.
+    Apply,
+    /// It is committed, and nobody sees it yet.
+    Publish,
+    /// New statements see it, and nobody was told.
+    Told,
+}
+
+impl Step {
+    /// Its name in a simulated world.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "commit: lock",
+            Self::Validate => "commit: validate",
+            Self::Log => "commit: log",
+            Self::Apply => "commit: apply",
+            Self::Publish => "commit: publish",
+            Self::Told => "commit: told",
+        }
+    }
+
+    /// Begins it, where it may fail.
+    ///
+    /// # Errors
+    /// One that a simulated world lets happen.
+    pub(super) fn enter(self) -> Result<()> {
+        simulation::step(self.name())
+            .map_err(|error| Error::io("enter", self.name().as_ref(), error))
+    }
+
+    /// Begins it, where nothing can fail any more: a simulated world may take the host's power.
+    pub(super) fn pass(self) {
+        drop(simulation::step(self.name()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,344 @@
+//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no root
+//! names yet. The same rows are visible before and after.
+//!
+//! 1. [`flush`] does so under the writer lock: for a commit that finds the delta full, and for each edit as it begins.
+//! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock,
+//!    under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
+//! 3. A table that lies on another device, which does not take its rows, is [held](cleave_catalog::catalog::held): its rows stay
+//!    in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_held`] tries again.
+//!
+//! Invariant: whatever fails, the delta and the state are as they were. Source: decisions 0059, 0071 and 0078.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use cleave_fragment::waiting;
+use cleave_media::{Clock, SystemClock};
+use futures::future::{BoxFuture, join_all, try_join_all};
+use tokio::sync::OwnedMutexGuard;
+
+use super::publish;
+use crate::delta::Live;
+use crate::device::Device;
+use crate::storage_engine::Engine;
+use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
+use crate::storage_engine::patience::lies_elsewhere;
+use crate::write::insert;
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::held::HeldTable;
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
+use cleave_catalog::storage_error::StorageError;
+
+/// The longest pause before devices are asked for again that held tables lie on.
+const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device
+/// does not take them is [held](cleave_catalog::catalog::held), and keeps no other from it. The
+/// writer lock may be another's meanwhile.
+///
+/// # Errors
+/// Those of the database's own device; everything is then as it was.
+pub(in crate::storage_engine) async fn flush(
+    database: &Arc<Engine>,
+    lock: OwnedMutexGuard<()>,
+) -> Result<OwnedMutexGuard<()>> {
+    Box::pin(flush_within(database, lock, database.writer_wait())).await
+}
+
+/// The same; a device of others' tables that needs longer than `patience` has them held.
+///
+/// # Errors
+/// As there.
+pub(in crate::storage_engine) async fn flush_within(
+    database: &Arc<Engine>,
+    mut lock: OwnedMutexGuard<()>,
+    patience: Duration,
+) -> Result<OwnedMutexGuard<()>> {
+    // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not
+    // with the writer lock: a device that takes long would hold up all who commit. Nobody who has the writer lock waits
+    // for the place, so it may be kept meanwhile.
+    let mut place = match database.beside.try_lock() {
+        Ok(place) => Some(place),
+        Err(_) => {
+            drop(lock);
+            let place = match database.has_rows_elsewhere() {
+                // Not for longer than for the device itself: what is written beside then finds another state, and
+                // is dropped.
+                true => waiting::timeout(patience, database.beside.lock()).await,
+                false => Some(database.beside.lock().await),
+            };
+            lock = database.writer_lock().await;
+            database.check_running()?;
+            place
+        }
+    };
+    if let Some(beside) = place.as_mut().and_then(|place| place.take()) {
+        // Where it is not, all of it is written again.
+        beside.put_in_place(database);
+    }
+    drop(place);
+    let mut failed: BTreeMap<u32, Failed> = BTreeMap::new();
+    loop {
+        let live = database.live();
+        let is_tried = |id: &u32| !failed.contains_key(id) && database.reaches(&live.state, *id);
+        if live.delta.is_settled() && !live.state.held.tables.keys().any(is_tried) {
+            return Ok(lock);
+        }
+        live.delta.give_room_back();
+        database.reclaim();
+        let edit = CatalogEdit::on(database, Arc::clone(&live.state), Kind::Published { lock });
+        match flushed(edit, &live, &failed, patience).await {
+            Ok(edit) => {
+                let log_end = edit.next.log_end;
+                match publish::edit(edit, 0, log_end) {
+                    (_, Some(lock)) => return Ok(lock),
+                    (_, None) => return Ok(database.writer_lock().await),
+                }
+            }
+            Err((None, error)) => return Err(error),
+            Err((Some(table), error)) => {
+                let Error::Storage(reason) = error else { return Err(error) };
+                // A link that is lost shows at its next use, and is made anew by the one behind that.
+                let is_final = failed.contains_key(&table) || reason.is_unanswered();
+                failed.insert(table, Failed { reason, is_final });
+            }
+        }
+        lock = database.writer_lock().await;
+        database.check_running()?;
+    }
+}
+
+/// As [`flush`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced
+/// before the writer lock is taken, under which only the state and what is [behind it](crate::delta::Delta::behind) are
+/// put in place. Who has the lock and flushes does that too. False: something is to be dealt with under the lock.
+pub(in crate::storage_engine) async fn flush_beside(database: &Arc<Engine>) -> Result<bool> {
+    database.check_running()?;
+    let mut place = database.beside.lock().await;
+    let live = database.live();
+    if !database.is_whole(&live.state) {
+        return Ok(false);
+    }
+    database.reclaim();
+    let edit = CatalogEdit::on(database, Arc::clone(&live.state), Kind::Unlocked);
+    let patience = database.patience();
+    let Ok(edit) = flushed(edit, &live, &BTreeMap::new(), patience).await else {
+        return Ok(false);
+    };
+    *place = Some(Beside { live, edit });
+    drop(place);
+    let _given_up = GivenUp(database);
+    loop {
+        let lock = database.writer_lock().await;
+        database.check_running()?;
+        if let Ok(mut place) = database.beside.try_lock() {
+            // None: who had the writer lock before has put it in place.
+            return Ok(place.take().is_none_or(|beside| beside.put_in_place(database)));
+        }
+        // Who has it settles, and waits for the writer lock.
+        drop(lock);
+        drop(database.beside.lock().await);
+    }
+}
+
+/// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in
+/// it.
+async fn flushed(
+    mut edit: CatalogEdit,
+    live: &Live,
+    failed: &BTreeMap<u32, Failed>,
+    patience: Duration,
+) -> Result<CatalogEdit, (Option<u32>, Error)> {
+    edit.next.log_end = live.log_end;
+    // The last of them has this number in the log.
+    edit.next.commit = edit.base.commit + live.number;
+    let settings = Arc::new(Settings::default());
+    let (mut kept, mut written) = (BTreeSet::new(), Vec::new());
+    for delta in live.delta.contents(live.number).map_err(|error| (None, error))? {
+        let id = delta.change.schema.table_id;
+        let table = edit.base.tables().find(|table| table.schema.table_id == id);
+        // None: it was dropped while its commits were held.
+        let Some(table) = table.map(Arc::clone) else { continue };
+        let lies_elsewhere = lies_elsewhere(&table);
+        let given_up = failed.get(&id).filter(|failed| failed.is_final);
+        let reason = given_up.map(|failed| Arc::clone(&failed.reason)).or_else(|| {
+            let known = edit.base.held.reason(id).map(Arc::clone);
+            known.filter(|_| !edit.database.reaches(&edit.base, id))
+        });
+        if let Some(reason) = reason {
+            let from = live.delta.logged_from(id).unwrap_or(0);
+            edit.next.held.tables.insert(id, HeldTable { from, reason: Some(reason) });
+            kept.insert(id);
+            continue;
+        }
+        edit.next.held.tables.remove(&id);
+        written.push(Arc::clone(&table));
+        let fails = |error| (lies_elsewhere.then_some(id), error);
+        let database = Arc::clone(&edit.database);
+        database.check_answers(&table, patience).map_err(fails)?;
+        let patience = if lies_elsewhere { patience } else { database.device_timeout() };
+        let settling: BoxFuture<'_, _> = Box::pin(insert::settle(edit, &settings, delta));
+        let settled = waiting::timeout(patience, settling).await;
+        edit = settled.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
+    }
+    // What another device has not synced it may forget at any time, and is not asked for again.
+    sync_elsewhere(&edit, &written, patience).await?;
+    edit.next.held.tables.retain(|id, _| kept.contains(id));
+    edit.delta = Arc::new(live.delta.held(&kept));
+    Ok(edit)
+}
+
+/// Makes durable what was written of `tables` on other devices, each asked once; what is settled there is so
+/// already. A device that fails comes with one of the tables that lie there.
+async fn sync_elsewhere(
+    edit: &CatalogEdit,
+    tables: &[Arc<TableState>],
+    patience: Duration,
+) -> Result<(), (Option<u32>, Error)> {
+    let written = edit
+        .claims
+        .values()
+        .filter(|claim| claim.block_count() > 0 && claim.device_id() != DeviceId::EMBEDDED);
+    let synced = written.map(|claim| async move {
+        let lies_there = |table: &&Arc<TableState>| {
+            table.tablets.iter().any(|tablet| tablet.device == claim.device_id())
+        };
+        let table = tables.iter().find(lies_there).map(|table| table.schema.table_id);
+        claim.sync_written_within(patience).await.map_err(|error| (table, error))
+    });
+    try_join_all(synced).await.map(drop)
+}
+
+impl Engine {
+    /// Flushes what is committed, one at a time: beside those who commit where that goes, else under the writer lock.
+    pub(in crate::storage_engine) async fn flush_now(self: &Arc<Self>) -> Result<()> {
+        // Who has it may wait for a device that is slow, and whose tables this one does not read.
+        let one = waiting::timeout(self.patience(), self.flushing.lock()).await;
+        if self.live().delta.is_settled() {
+            return Ok(());
+        }
+        if one.is_none() || !flush_beside(self).await? {
+            let lock = self.writer_lock().await;
+            drop(Box::pin(flush(self, lock)).await?);
+        }
+        self.activity().note(Act::Settlement);
+        Ok(())
+    }
+
+    /// Whether no table is held, and all devices on which tables lie are connected and answer.
+    pub fn is_whole(&self, state: &CatalogState) -> bool {
+        let is_away = |id: &&DeviceId| !self.device(**id).is_some_and(|d| answers(&d));
+        let away: BTreeSet<&DeviceId> = state.devices.keys().filter(is_away).collect();
+        let lies_there = |table: &Arc<TableState>| {
+            table.tablets.iter().any(|tablet| away.contains(&tablet.device))
+        };
+        state.held.tables.is_empty() && (away.is_empty() || !state.tables().any(lies_there))
+    }
+
+    /// Whether all devices of a table are connected and answer.
+    pub fn reaches(&self, state: &CatalogState, table_id: u32) -> bool {
+        let table = state.tables().find(|table| table.schema.table_id == table_id);
+        let mut devices = table.into_iter().flat_map(|table| table.devices());
+        devices.all(|device| self.device(device).is_some_and(|device| answers(&device)))
+    }
+
+    /// Tries again to settle tables that are [held](cleave_catalog::catalog::held), where their devices answer; not while
+    /// another writes. A statement whose `text` has the name of one asks at once. So that a device that is away costs
+    /// others little, they ask after twice what asking took.
+    pub async fn retry_held(self: &Arc<Self>, text: &str) {
+        let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
+        let mut is_named = false;
+        {
+            let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
+            let held = &live.state.held;
+            if held.tables.is_empty() {
+                return;
+            }
+            let is_held = |table: &&Arc<TableState>| held.reason(table.schema.table_id).is_some();
+            for table in live.state.tables().filter(is_held) {
+                devices.extend(table.devices());
+                is_named |= text.to_lowercase().contains(&table.schema.name.to_lowercase());
+            }
+        }
+        let begun = SystemClock.now();
+        {
+            let mut at = self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if begun < *at && !is_named {
+                return;
+            }
+            // Meanwhile nobody else does.
+            *at = begun + HELD_RETRY_MAX;
+        }
+        let devices: Vec<_> = devices.into_iter().filter_map(|id| self.device(id)).collect();
+        // Who does not name them waits for none that is known to be slow.
+        let patience = if is_named { self.device_timeout() } else { self.writer_wait() };
+        let asked = devices.iter().map(|device| async move {
+            let for_answer = if is_named { device.wait_left() } else { Duration::ZERO };
+            device.has_answered(for_answer).await && device.link().await.is_ok()
+        });
+        let asked = waiting::timeout(patience, Box::pin(join_all(asked))).await;
+        if asked.is_some_and(|asked| asked.contains(&true))
+            && let Ok(lock) = self.try_writer_lock()
+        {
+            // What fails is held still, and says why.
+            drop(Box::pin(flush_within(self, lock, patience)).await);
+        }
+        let ended = SystemClock.now();
+        let pause = ended.saturating_sub(begun).saturating_mul(2).min(HELD_RETRY_MAX);
+        *self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner) = ended + pause;
+    }
+}
+
+/// Whether `device` is connected, and owes no answer.
+fn answers(device: &Device) -> bool {
+    device.is_connected() && !device.owes_answer()
+}
+
+/// A table whose commits a device did not take.
+struct Failed {
+    reason: Arc<StorageError>,
+    /// It was tried again.
+    is_final: bool,
+}
+
+/// Pages of what was committed, which nothing names yet: [`flush_beside`].
+pub(in crate::storage_engine) struct Beside {
+    /// What they are of.
+    live: Live,
+    edit: CatalogEdit,
+}
+
+/// Lets go of what was written beside, if nobody has put it in place.
+struct GivenUp<'a>(&'a Engine);
+
+impl Beside {
+    /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another
+    /// one already. Under the writer lock.
+    fn put_in_place(self, database: &Engine) -> bool {
+        let Self { live, mut edit } = self;
+        let now = database.live();
+        let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
+        if !is_same || !edit.next.held.tables.is_empty() {
+            return false;
+        }
+        let device_of = |id, place: usize| {
+            let table = live.state.tables().find(|table| table.schema.table_id == id)?;
+            table.tablets.get(place).map(|tablet| tablet.device)
+        };
+        edit.delta = Arc::new(live.delta.behind(live.number, device_of));
+        let behind = now.number.saturating_sub(live.number);
+        drop(publish::edit(edit, behind, now.log_end));
+        true
+    }
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        // Whoever holds it takes what is there.
+        if let Ok(mut place) = self.0.beside.try_lock() {
+            drop(place.take());
+        }
+    }
+}

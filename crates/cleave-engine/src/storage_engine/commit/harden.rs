@@ -1,0 +1,68 @@
+//! After a commit: waiting until the log that has it is durable, here and in its copies. Nobody is told of a commit,
+//! nor of rows that it has changed, before that (rule 27).
+//!
+//! Invariant: what was found durable once is not asked for again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use cleave_txn::Lsn;
+
+use super::Engine;
+use cleave_catalog::error::Result;
+#[cfg(doc)]
+use cleave_catalog::storage_error::StorageError;
+
+impl Engine {
+    /// Waits until the log is durable here up to `end`.
+    ///
+    /// # Errors
+    /// [`StorageError::Log`], after which nothing is written any more.
+    pub(crate) async fn harden_log(&self, end: u64) -> Result<()> {
+        if end <= self.hardened.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let Some(log) = self.log() else { return Ok(()) };
+        if let Err(error) = log.durable(Lsn(end)).await {
+            self.stop(&error);
+            return Err(error.into());
+        }
+        self.hardened.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// As [`Self::harden_log`], and keeps the thread; copies of the log get it with the next one who hardens.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn harden_now(&self, end: u64) -> Result<()> {
+        if end > self.hardened.load(Ordering::Acquire)
+            && let Some(log) = self.log()
+        {
+            if let Err(error) = log.wait_durable(Lsn(end)) {
+                self.stop(&error);
+                return Err(error.into());
+            }
+            self.hardened.fetch_max(end, Ordering::AcqRel);
+        }
+        self.keeper.want(end);
+        Ok(())
+    }
+
+    /// Waits until the log is durable up to `end`, here and in its copies.
+    ///
+    /// # Errors
+    /// As [`Engine::harden_log`]; [`StorageError::NotCopied`](cleave_catalog::storage_error::StorageError::NotCopied).
+    pub async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
+        self.harden_log(end).await?;
+        match self.keeper.is_on() {
+            true => self.keeper.reach(self, end).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Whether it is known that the log is durable up to `end`, and nobody else need have it.
+    pub fn is_hardened(&self, end: u64) -> bool {
+        end <= self.hardened.load(Ordering::Acquire) && !self.keeper.is_on()
+    }
+}

@@ -1,0 +1,122 @@
+//! Small commits: rows in, a record of the log and rows of the delta out. Those that are not small go by a
+//! [root](super::root).
+//!
+//! Invariant: between the record and the publication nothing is waited for and nothing fails, so that a record in the
+//! log is a commit that is seen, in the order of the log.
+
+use std::sync::Arc;
+
+use cleave_txn::{Record, Wal};
+use prost::Message;
+use tokio::sync::OwnedMutexGuard;
+
+use super::validate::{check, check_ended};
+use super::{Engine, Published, RowChanges, Step, flush, root};
+use crate::delta::{Live, Prepared};
+use crate::device::DISK_FULL;
+use crate::log::{self, Committed};
+use cleave_catalog::commitment;
+use cleave_catalog::error::Result;
+
+/// Commits `rows`, by the log if it takes them and no checkpoint is due.
+pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
+    if rows.defined.is_some() {
+        return Box::pin(root::commit_rows(engine, rows)).await;
+    }
+    let lock = engine.writer_lock().await;
+    engine.check_running()?;
+    Step::Lock.enter()?;
+    let Some(log) = log_for(engine, &rows) else {
+        drop(lock);
+        // Its own future is large, and this one moves with each small commit.
+        return Box::pin(root::commit_rows(engine, rows)).await;
+    };
+    let (lock, live) = validate(engine, lock, &rows).await?;
+    let (prepared, (at, end)) = append(engine, log, &live, &rows)?;
+    let number = live.number + 1;
+    Step::Apply.pass();
+    live.delta.put(prepared, number, (at, end));
+    Step::Publish.pass();
+    engine.publish_small(number, end);
+    if let Some(tracked) = rows.tracked {
+        tracked.ended();
+    }
+    Step::Told.pass();
+    drop(lock);
+    Ok(Published { state: live.state, log_end: end })
+}
+
+/// The log, if a commit of `rows` may be made by it.
+fn log_for<'a>(engine: &'a Engine, rows: &RowChanges<'_>) -> Option<&'a Wal> {
+    let state = engine.catalog();
+    engine.log().filter(|log| {
+        log::takes(&state, rows.changes) && !log::is_due(log, &state, engine.logged_count())
+    })
+}
+
+/// Finds out whether `rows` fit what is committed, and takes room for the pages that they will be; what they are to
+/// follow.
+async fn validate(
+    engine: &Arc<Engine>,
+    mut lock: OwnedMutexGuard<()>,
+    rows: &RowChanges<'_>,
+) -> Result<(OwnedMutexGuard<()>, Live)> {
+    // What held at a tick is to be a state of its own.
+    let is_due = |live: &Live| live.delta.is_full() || engine.versions.has_passed_tick(&live.state);
+    if is_due(&engine.live()) {
+        lock = Box::pin(flush::flush(engine, lock)).await?;
+    }
+    let mut is_flushed = false;
+    let live = loop {
+        // Also behind each flush, in which the writer lock may have been another's.
+        if engine.rewritten_count() != rows.checked {
+            for change in rows.changes {
+                check(engine, change, change).await?;
+            }
+        }
+        let live = engine.live();
+        for change in rows.changes {
+            check_ended(&live, change)?;
+        }
+        match live.delta.take_room(engine, &live.state, rows.changes).await {
+            Ok(()) => break live,
+            // Once the delta is pages, more of the room is left, and concurrent writers have given theirs back.
+            Err(error) if error.sqlstate() == DISK_FULL && !is_flushed => {
+                is_flushed = true;
+                lock = Box::pin(flush::flush(engine, lock)).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    Step::Validate.enter()?;
+    Ok((lock, live))
+}
+
+/// Appends the record of `rows` to the log: what is to enter the delta, and where the record begins and ends.
+fn append(
+    engine: &Engine,
+    log: &Wal,
+    live: &Live,
+    rows: &RowChanges<'_>,
+) -> Result<(Vec<Prepared>, (u64, u64))> {
+    let prepared = live.delta.prepare(&live.state, rows.changes)?;
+    let committed = Committed::new(live, rows.changes)?.encode_to_vec();
+    let transaction = engine.transaction_id();
+    if let Some(tracked) = rows.tracked {
+        tracked.prepare(true)?;
+    }
+    Step::Log.enter()?;
+    // Where there is no space for the record nothing happened.
+    let record = Record::Commit { transaction, payload: committed.as_slice() };
+    let is_growing = rows.changes.iter().any(|change| !change.rows.is_empty());
+    let appended = match is_growing {
+        true => log.append(record),
+        false => log.append_urgent(record),
+    };
+    let appended = appended.inspect_err(|error| {
+        live.delta.give_unused_room_back();
+        engine.note_log_error(error);
+    })?;
+    commitment::begin();
+    Ok((prepared, (appended.at.0, appended.end.0)))
+}

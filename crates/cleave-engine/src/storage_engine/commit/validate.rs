@@ -1,0 +1,178 @@
+//! Whether a change can be made of what is committed: found out row by row and key by key, without making pages of it.
+//!
+//! Who asks has locked the rows and the keys, so what holds now holds until its transaction ends, unless something else
+//! than a small commit comes between, which locks no keys ([`Engine::rewritten_count`]): then it is asked again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::delta::Live;
+use crate::storage_engine::Engine;
+use crate::write::insert::TableChange;
+use crate::write::load::made_anew;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::IndexShape;
+use cleave_catalog::settings::Stack;
+
+/// A row: the place of its tablet, and its VID.
+pub type RowPlace = (usize, u64);
+
+/// Refuses `change`, the last part of `whole`, where a row that it ends has ended, or a key that it begins is there.
+/// Returns how often something else than small commits had changed rows when it began.
+///
+/// # Errors
+/// [`Error::Conflict`], [`Error::DuplicateKey`]; of a table that is another one by now; those of the device.
+pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange) -> Result<u64> {
+    let rewritten_count = database.rewritten_count();
+    let live = database.live();
+    let table = live.state.find_writable_table(&change.schema.name)?;
+    check_ended(&live, change)?;
+    // Each row has the keys of one that ends, which is there: no other has them.
+    if change.keeps_keys {
+        return Ok(rewritten_count);
+    }
+    let Some(first) = table.tablets.first() else { return Err(made_anew(&table.schema.name)) };
+    for index in first.indexes.iter().filter(|index| index.definition().unique) {
+        let keys = Keys { database, live: &live, table, shape: index.shape(), whole };
+        keys.check(change).await?;
+    }
+    Ok(rewritten_count)
+}
+
+/// Refuses a change that ends a row which is not there any more.
+///
+/// # Errors
+/// [`Error::Conflict`]; of a table that is another one by now.
+pub fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
+    let schema = &change.schema;
+    let table = live.state.find_writable_table(&schema.name)?;
+    if (table.schema.table_id, table.schema.version) != (schema.table_id, schema.version) {
+        return Err(made_anew(&schema.name));
+    }
+    for (place, vids) in &change.ended {
+        let tablet = table.tablets.get(*place).ok_or_else(|| made_anew(&schema.name))?;
+        let lives = |vid: u64| live.delta.lives(schema.table_id, *place, tablet, vid, live.number);
+        if !vids.iter().all(lives) {
+            return Err(Error::concurrent_update());
+        }
+    }
+    Ok(())
+}
+
+/// Those of `keys`, search keys of a unique index in their order, that no row has: of committed ones those that
+/// `is_kept` says count.
+///
+/// # Errors
+/// Those of the device.
+pub async fn absent<'a>(
+    database: &Engine,
+    (table_id, shape): (u32, &IndexShape),
+    is_kept: &(impl Fn(RowPlace) -> bool + Sync),
+    keys: &[&'a [u8]],
+) -> Result<BTreeSet<&'a [u8]>> {
+    let mut absent: BTreeSet<&'a [u8]> = keys.iter().copied().collect();
+    let (live, id) = (database.live(), shape.definition.id);
+    let Some(table) = live.state.table_by_id(table_id) else { return Ok(absent) };
+    for (place, tablet) in table.tablets.iter().enumerate() {
+        if !live.delta.is_empty() {
+            absent.retain(|key| {
+                let (found, _) = live.delta.with_prefix((table_id, place), id, key, live.number);
+                !found.iter().any(|(vid, _)| is_kept((place, *vid)))
+            });
+        }
+        let Some(index) = tablet.index(id).filter(|_| !absent.is_empty()) else { continue };
+        let asked: Vec<&[u8]> = absent.iter().copied().collect();
+        let pages = database.page_source(tablet.device, Stack::Native)?;
+        let found = index.get_many(tablet, &*pages, &asked).await?;
+        for (key, vid) in asked.into_iter().zip(found) {
+            let is_there = |vid: u64| {
+                is_kept((place, vid))
+                    && live.delta.ended(table_id, place, vid, live.number).is_none()
+            };
+            if vid.is_some_and(is_there) {
+                absent.remove(key);
+            }
+        }
+    }
+    Ok(absent)
+}
+
+/// The keys of one unique index.
+struct Keys<'a> {
+    database: &'a Engine,
+    live: &'a Live,
+    table: &'a TableState,
+    shape: &'a Arc<IndexShape>,
+    whole: &'a TableChange,
+}
+
+impl Keys<'_> {
+    async fn check(&self, change: &TableChange) -> Result<()> {
+        let mut own = BTreeSet::new();
+        for rows in self.whole.batches() {
+            let entries = self.shape.row_entries(rows, 0)?;
+            for key in entries.iter().flatten().filter(|key| !self.shape.key.has_null(key)) {
+                if !own.insert(key.to_vec()) {
+                    return Err(self.shape.duplicate_key(key));
+                }
+            }
+        }
+        let divides = self.table.divides(&self.shape.definition);
+        let placed = change.rows.iter();
+        let placed = placed.flat_map(|(place, rows)| rows.batches().map(move |rows| (place, rows)));
+        for (place, rows) in placed.collect::<Vec<_>>() {
+            let entries = self.shape.row_entries(rows, 0)?;
+            for key in entries.iter().flatten().filter(|key| !self.shape.key.has_null(key)) {
+                let is_there = match divides {
+                    false => self.is_there(*place, key).await?,
+                    true => {
+                        let mut is_there = false;
+                        for place in 0..self.table.tablets.len() {
+                            is_there = is_there || self.is_there(place, key).await?;
+                        }
+                        is_there
+                    }
+                };
+                if is_there {
+                    return Err(self.shape.duplicate_key(key));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a row of the tablet has `key` that the change does not end.
+    async fn is_there(&self, place: usize, key: &[u8]) -> Result<bool> {
+        let (live, id) = (self.live, self.shape.definition.id);
+        let table = self.table.schema.table_id;
+        let ended = self.whole.ended.get(&place);
+        let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
+        if !live.delta.is_empty() {
+            let (found, _) = live.delta.with_prefix((table, place), id, key, live.number);
+            if found.iter().any(|(vid, _)| is_kept(*vid)) {
+                return Ok(true);
+            }
+        }
+        let Some(tablet) = self.table.tablets.get(place) else { return Ok(false) };
+        let Some(index) = tablet.index(id) else { return Ok(false) };
+        let pages = self.database.page_source(tablet.device, Stack::Native)?;
+        let found = index.get(tablet, &*pages, key).await?;
+        Ok(found.is_some_and(|vid| {
+            is_kept(vid) && live.delta.ended(table, place, vid, live.number).is_none()
+        }))
+    }
+}
+
+impl Engine {
+    /// How often something else than a small commit has changed rows, keys or tables.
+    pub(crate) fn rewritten_count(&self) -> u64 {
+        self.rewritten_count.load(Ordering::Acquire)
+    }
+
+    /// Notes that something else than a small commit does.
+    pub(super) fn note_rewritten(&self) {
+        self.rewritten_count.fetch_add(1, Ordering::AcqRel);
+    }
+}

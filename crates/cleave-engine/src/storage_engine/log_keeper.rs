@@ -1,0 +1,166 @@
+//! Who keeps the log elsewhere, or what it lacks: its archive, and its copies on devices.
+//!
+//! The engine tells it of each commit that replaces the root, in this order, and of nothing else that it does:
+//!
+//! ```text
+//!  copy_rows or copy_changes ─▶ prepare_root ─▶ (root replaced) ─▶ root_replaced ─▶ (published) ─▶ log_commit
+//!                                      ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
+//! ```
+//!
+//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before anybody is told of the commit.
+//!
+//! Invariant: nothing is acknowledged before `reach` has returned. Source: decisions 0062 and 0074.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cleave_txn::{LogError, Wal};
+
+use super::Engine;
+use crate::delta::Live;
+use crate::device::Device;
+use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
+use crate::write::insert::TableChange;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::Result;
+
+/// See the module's description.
+#[async_trait]
+pub trait LogKeeper: fmt::Debug + Send + Sync {
+    /// An opening has found `state` in the root. No commit is made yet.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`](cleave_catalog::error::Error::UnknownName) where `state` names a device that is not attached.
+    fn open(&self, engine: &Engine, state: &Arc<CatalogState>) -> Result<()>;
+
+    /// The opening has read the log, to which commits are appended from now on.
+    fn start_log(&self, log: &Wal, state: &CatalogState);
+
+    /// The opening is done but for this.
+    async fn start(&self, engine: &Arc<Engine>);
+
+    /// Whether anybody must have what is committed beside this host.
+    fn is_on(&self) -> bool;
+
+    /// Copies `changes` to what `live` has, which replace the root; what the log is to say of them.
+    ///
+    /// # Errors
+    /// Rows that cannot be encoded.
+    fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged>;
+
+    /// Copies what makes `next` of `base`, whose changes are in no log; what the log is to say of it.
+    async fn copy_changes(
+        &self,
+        engine: &Arc<Engine>,
+        base: &CatalogState,
+        next: &CatalogState,
+    ) -> Logged;
+
+    /// Takes the space that `edit`'s state needs elsewhere, before its root is written. A checkpoint changes
+    /// nothing that the log lacks.
+    ///
+    /// # Errors
+    /// Those of devices; SQLSTATE 53100 where one has no room.
+    async fn prepare_root(
+        &self,
+        engine: &Arc<Engine>,
+        edit: &mut CatalogEdit,
+        is_checkpoint: bool,
+    ) -> Result<()>;
+
+    /// The root on disk says `state`, which nobody sees yet.
+    fn root_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool);
+
+    /// Says in the log what the commit of `state` has changed, or that the log does not have it. No other record is
+    /// appended meanwhile.
+    fn log_commit(&self, log: &Wal, state: &CatalogState, logged: &Logged);
+
+    /// Where the log must begin so that everybody can go on: at `position`, or before.
+    fn first_needed(&self, state: &CatalogState, position: u64) -> u64;
+
+    /// The log was truncated, and what it gave up was archived; or that has failed.
+    fn log_truncated(&self, failure: Option<&LogError>);
+
+    /// Passes on the last root, which has nothing that is not in the log; as far as devices answer.
+    async fn follow(&self, engine: &Arc<Engine>);
+
+    /// Asks for the log up to `end`, of whoever comes to [`Self::reach`] next.
+    fn want(&self, end: u64);
+
+    /// Waits until everybody has the log up to `end`, which is durable here, and what else is asked for. The writer
+    /// lock must be free.
+    ///
+    /// # Errors
+    /// [`StorageError::NotCopied`](cleave_catalog::storage_error::StorageError::NotCopied).
+    async fn reach(&self, engine: &Arc<Engine>, end: u64) -> Result<()>;
+
+    /// `device` is being attached, which the database may have had before.
+    ///
+    /// # Errors
+    /// Those of the device.
+    async fn device_added(&self, device: &Device, database: [u8; 16]) -> Result<()>;
+}
+
+/// Keeps nothing: of a database that is only looked at.
+#[derive(Debug)]
+pub(crate) struct Unkept;
+
+#[async_trait]
+impl LogKeeper for Unkept {
+    fn open(&self, _engine: &Engine, _state: &Arc<CatalogState>) -> Result<()> {
+        Ok(())
+    }
+
+    fn start_log(&self, _log: &Wal, _state: &CatalogState) {}
+
+    async fn start(&self, _engine: &Arc<Engine>) {}
+
+    fn is_on(&self) -> bool {
+        false
+    }
+
+    fn copy_rows(&self, _live: &Live, _changes: &[&TableChange]) -> Result<Logged> {
+        Ok(Logged::Nowhere)
+    }
+
+    async fn copy_changes(
+        &self,
+        _engine: &Arc<Engine>,
+        _base: &CatalogState,
+        _next: &CatalogState,
+    ) -> Logged {
+        Logged::Nowhere
+    }
+
+    async fn prepare_root(
+        &self,
+        _engine: &Arc<Engine>,
+        _edit: &mut CatalogEdit,
+        _is_checkpoint: bool,
+    ) -> Result<()> {
+        Ok(())
+    }
+
+    fn root_replaced(&self, _engine: &Engine, _state: &CatalogState, _is_checkpoint: bool) {}
+
+    fn log_commit(&self, _log: &Wal, _state: &CatalogState, _logged: &Logged) {}
+
+    fn first_needed(&self, _state: &CatalogState, position: u64) -> u64 {
+        position
+    }
+
+    fn log_truncated(&self, _failure: Option<&LogError>) {}
+
+    async fn follow(&self, _engine: &Arc<Engine>) {}
+
+    fn want(&self, _end: u64) {}
+
+    async fn reach(&self, _engine: &Arc<Engine>, _end: u64) -> Result<()> {
+        Ok(())
+    }
+
+    async fn device_added(&self, _device: &Device, _database: [u8; 16]) -> Result<()> {
+        Ok(())
+    }
+}

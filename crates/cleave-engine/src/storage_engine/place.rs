@@ -1,0 +1,105 @@
+//! Where a database lies: a folder in, whether it may be one, and a lock on it out.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use cleave_media::private::make_tree_private;
+use rustix::fs::{FlockOperation, flock};
+
+use super::retry_while_in_use;
+use cleave_catalog::catalog::{DeviceId, root};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
+
+/// Whether a database may be made in `directory`; makes the directory if so.
+pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
+    let not_a_database = |reason: &str| {
+        Error::from(StorageError::NotADatabase {
+            path: directory.to_owned(),
+            reason: reason.to_owned(),
+        })
+    };
+    if !directory.exists() {
+        if !create {
+            return Err(not_a_database("it does not exist"));
+        }
+        return root::create_directory(directory);
+    }
+    if !directory.is_dir() {
+        return Err(not_a_database("it is not a directory"));
+    }
+    if let Some(what) = what_a_root_named(directory)? {
+        // Whoever is just making the database may have finished meanwhile.
+        if root::exists(directory) {
+            return Ok(());
+        }
+        return Err(StorageError::Damaged {
+            path: directory.join("root"),
+            reason: format!("it is missing, though {what}; nothing was changed"),
+        }
+        .into());
+    }
+    if !create {
+        return Err(not_a_database("it has no file named \"root\""));
+    }
+    if !root::is_blank(directory)? {
+        return Err(not_a_database("it holds other files, and none named \"root\""));
+    }
+    Ok(())
+}
+
+/// What `directory` holds that only a database with a root has: the creation of one ends with its root, and
+/// until then leaves `segments/` and the embedded device's media empty.
+fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
+    let media = format!("device-{}.media", DeviceId::EMBEDDED);
+    let media_path = directory.join(&media);
+    match std::fs::metadata(&media_path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() > 0 => {
+            return Ok(Some(format!("\"{media}\" holds pages")));
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::io("read", &media_path, error)),
+    }
+    let segments = directory.join("segments");
+    let entries = match std::fs::read_dir(&segments) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(Error::io("read", &segments, error)),
+    };
+    for entry in entries {
+        let name = entry.map_err(|error| Error::io("read", &segments, error))?.file_name();
+        // A name that is no number is none of ours.
+        if name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()) {
+            return Ok(Some("\"segments\" holds those of tables".to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// Locks the directory, which from here on is this user's alone. A holder that is just ending is waited for.
+pub async fn lock(directory: &Path) -> Result<File> {
+    // Others could read rows, and lock the file below.
+    make_tree_private(directory).map_err(|error| Error::io("open", directory, error))?;
+    let path = directory.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| Error::io("open", &path, error))?;
+    retry_while_in_use(|| match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(StorageError::InUse { path: directory.to_owned() }.into())
+        }
+        Err(errno) => Err(Error::io("lock", &path, errno.into())),
+    })
+    .await?;
+    Ok(file)
+}

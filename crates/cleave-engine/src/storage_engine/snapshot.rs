@@ -1,0 +1,130 @@
+//! The snapshot path: what is committed in, a state out that one reader holds. Nobody gets a state in another way.
+//!
+//! ```text
+//!  committed: state + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes
+//!                            ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE
+//!                            ├─ Shipped ─────────▶ … are in memory, if few         plans that only read
+//!                            ├─ AsOf ────────────▶ an older state that is kept     statements under as_of
+//!                            └─ any + own changes ▶ … on pages of one transaction  a block that has changed rows
+//! ```
+//!
+//! - *Newest* is [`Engine::live`], which waits for nothing and copies nothing; [`Engine::catalog`] is its state alone,
+//!   for who asks for definitions and not for rows.
+//! - *Flushed*, *Shipped* and *AsOf* are the kinds of [`Engine::snapshot`]: a state in whose pages all rows are, so
+//!   that plans and fragments need not know of a delta. A block of REPEATABLE READ or SERIALIZABLE keeps the one of its
+//!   first statement.
+//! - *Own changes* are put over any of them by [`Engine::with_own_changes`], for the transaction that made them.
+//!
+//! A state is a snapshot for as long as somebody holds it: its pages are not used again before ([`Engine::reclaim`]).
+//!
+//! Invariants: a state that is shipped, older or has own changes is read, and no commit is built on it. Source:
+//! decisions 0051, 0059 and 0089, rule 21.
+
+use std::sync::{Arc, PoisonError};
+
+use futures::future::{Either, select};
+
+use super::Engine;
+use super::catalog_edit::CatalogEdit;
+use crate::delta::Live;
+use crate::write::insert::{TableChange, apply};
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+
+/// Which state a reader wants. See the module's description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotKind<'a> {
+    /// The newest, with all that is committed by now in pages of devices.
+    Flushed,
+    /// The same for who only reads it, and builds nothing on it: rows that take at most so many bytes in memory become
+    /// no pages of devices, but are [shipped](crate::delta::passed) with the state.
+    Shipped {
+        /// 0: never.
+        bytes_max: u64,
+    },
+    /// That which held at a time, a `timestamp with time zone`.
+    AsOf(&'a str),
+}
+
+impl Engine {
+    /// A state in whose pages all rows are.
+    ///
+    /// # Errors
+    /// Those of the device, where there was something to write; [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a
+    /// time that is not kept, or is none.
+    pub async fn snapshot(self: &Arc<Self>, kind: SnapshotKind<'_>) -> Result<Arc<CatalogState>> {
+        match kind {
+            SnapshotKind::Flushed => self.newest_flushed().await,
+            SnapshotKind::Shipped { bytes_max } => self.newest_shipped(bytes_max).await,
+            SnapshotKind::AsOf(time) => {
+                // It is kept, too, from the last commit on.
+                let newest = self.newest_flushed().await?;
+                self.versions.as_of(&newest, time)
+            }
+        }
+    }
+
+    /// All that is committed.
+    pub fn live(&self) -> Live {
+        self.live.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The present tables, and their pages, in which the last small commits may not be yet. Hold it for as long as
+    /// pages that it names are read.
+    pub fn catalog(&self) -> Arc<CatalogState> {
+        Arc::clone(&self.live.read().unwrap_or_else(PoisonError::into_inner).state)
+    }
+
+    /// `base` with `changes`, for the transaction that has made them: on pages that nothing else names, and which are
+    /// free again once the state is gone.
+    ///
+    /// # Errors
+    /// As [`apply`]; [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped).
+    pub async fn with_own_changes(
+        self: &Arc<Self>,
+        base: &Arc<CatalogState>,
+        changes: &[&TableChange],
+        settings: &Arc<Settings>,
+    ) -> Result<Arc<CatalogState>> {
+        let mut edit = CatalogEdit::private(self, Arc::clone(base))?;
+        for change in changes {
+            edit = apply(edit, settings, change).await?;
+        }
+        Ok(edit.into_private())
+    }
+
+    /// See [`SnapshotKind::Flushed`].
+    async fn newest_flushed(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
+        self.retry_held("").await;
+        let mut wanted = None;
+        loop {
+            let told = self.flushed.notified();
+            let live = self.live();
+            let wanted = *wanted.get_or_insert(live.state.commit + live.number);
+            if live.delta.is_settled() || live.state.commit >= wanted {
+                return Ok(live.state);
+            }
+            // A large write that has the writer lock has flushed first, and is not waited for; nor is anyone who
+            // flushes for others.
+            let flushing = Box::pin(self.flush_now());
+            match select(std::pin::pin!(told), flushing).await {
+                Either::Left(_) => {}
+                Either::Right((flushed, _)) => flushed?,
+            }
+        }
+    }
+
+    /// See [`SnapshotKind::Shipped`].
+    async fn newest_shipped(self: &Arc<Self>, bytes_max: u64) -> Result<Arc<CatalogState>> {
+        let live = self.live();
+        let is_small = bytes_max > 0 && live.delta.is_within(bytes_max);
+        // Of a device that is away the table is to be held, and who commits to be told.
+        if live.delta.is_settled() || !is_small || !self.is_whole(&live.state) {
+            return self.newest_flushed().await;
+        }
+        self.activity().note(Act::PassedAlong);
+        self.last_passed.state(&live)
+    }
+}

@@ -1,0 +1,287 @@
+//! The runs of an index of several tablets, made side by side: rows of each from some VID on in, one run for each out.
+//!
+//! ```text
+//!                    ┌─▶ worker: pages ─▶ keys ─▶ KeyRunWriter ─┐
+//!   chunks of parts ─┼─▶ …                                      ├─▶ runs of a part ─▶ merge ─▶ its run
+//!                    └─▶ at most WORKERS_MAX, over all parts ───┘                    one at a time on a device
+//! ```
+//!
+//! 1. A worker reads chunks of one [`Part`]. The next one goes to the part with the fewest workers that has chunks left
+//!    for it ([`next_part`]), so devices are at work at once, and the last parts get the workers that are left.
+//! 2. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a
+//!    merge takes a fragment's memory there.
+//!
+//! Invariants: memory is that of [`WORKERS_MAX`] workers, who share what a statement may sort, however many tablets
+//! there are. When an error is told, no task is left that holds space.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef, VersionMap};
+use datafusion::common::utils::get_available_parallelism;
+use tokio::task::JoinSet;
+
+use crate::device::Claim;
+use crate::storage_engine::Engine;
+use crate::write::key_run::{KeyRunWriter, merge_all};
+use crate::write::merge_runs::RunMerger;
+use cleave_catalog::catalog::{DeviceId, TabletState};
+use cleave_catalog::error::Result;
+use cleave_catalog::index::{IndexShape, heap_rows};
+use cleave_catalog::settings::{Settings, Stack};
+use cleave_catalog::tasks::joined;
+
+/// Bytes of pages, all columns, that a worker takes at once.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Most workers.
+const WORKERS_MAX: usize = 8;
+
+/// The rows of one tablet of which a run is made.
+pub(super) struct Part {
+    pub(super) tablet: Arc<TabletState>,
+    /// Rows from this one on.
+    pub(super) vid_from: u64,
+    /// Where the run takes space, on the tablet's device.
+    pub(super) claim: Arc<Claim>,
+    /// What the run will be.
+    pub(super) segment: SegmentRef,
+}
+
+/// The run of each of `parts` in the index of this `shape`; `None` where there are no rows.
+///
+/// # Errors
+/// [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey) where one part has a key twice; those of the devices.
+pub(super) async fn build_runs(
+    database: &Arc<Engine>,
+    settings: &Arc<Settings>,
+    shape: &Arc<IndexShape>,
+    parts: Vec<Part>,
+) -> Result<Vec<Option<Arc<SegmentDirectory>>>> {
+    let mut build = Build::new(database, settings, shape, parts);
+    match build.run().await {
+        Ok(()) => Ok(build.parts.into_iter().map(|part| part.run).collect()),
+        Err(error) => {
+            // The others hold space, which shall be free when the error is told.
+            build.tasks.shutdown().await;
+            for part in &build.parts {
+                part.part.claim.writes_ended().await;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// All parts, and the tasks at work on them.
+struct Build<'a> {
+    database: &'a Arc<Engine>,
+    settings: &'a Arc<Settings>,
+    shape: &'a Arc<IndexShape>,
+    parts: Vec<PartBuild>,
+    /// Places of parts all of whose workers have ended.
+    to_merge: VecDeque<usize>,
+    /// Devices on which a part is being merged.
+    merging: BTreeSet<DeviceId>,
+    worker_count_max: usize,
+    tasks: JoinSet<Result<Ended>>,
+}
+
+/// How far one part is.
+struct PartBuild {
+    part: Part,
+    chunks: Arc<Vec<Chunk>>,
+    /// The next chunk that nobody has taken.
+    next: Arc<AtomicUsize>,
+    worker_count: usize,
+    /// Of the workers that have ended.
+    runs: Vec<Arc<SegmentDirectory>>,
+    /// The run of all rows.
+    run: Option<Arc<SegmentDirectory>>,
+}
+
+/// What a task did, for the part at a place.
+enum Ended {
+    Worker { place: usize, runs: Vec<Arc<SegmentDirectory>> },
+    Merge { place: usize, run: Option<Arc<SegmentDirectory>> },
+}
+
+impl<'a> Build<'a> {
+    fn new(
+        database: &'a Arc<Engine>,
+        settings: &'a Arc<Settings>,
+        shape: &'a Arc<IndexShape>,
+        parts: Vec<Part>,
+    ) -> Self {
+        let parts: Vec<PartBuild> = parts
+            .into_iter()
+            .map(|part| PartBuild {
+                chunks: Arc::new(chunks(&part.tablet, part.vid_from)),
+                part,
+                next: Arc::default(),
+                worker_count: 0,
+                runs: Vec::new(),
+                run: None,
+            })
+            .collect();
+        let cores = get_available_parallelism();
+        let chunk_count: usize = parts.iter().map(|part| part.chunks.len()).sum();
+        // One each at least, cores or not: most of the time one waits for its device.
+        let worker_count_max = cores.max(parts.len()).min(WORKERS_MAX).min(chunk_count);
+        Self {
+            database,
+            settings,
+            shape,
+            parts,
+            to_merge: VecDeque::new(),
+            merging: BTreeSet::new(),
+            worker_count_max,
+            tasks: JoinSet::new(),
+        }
+    }
+
+    async fn run(&mut self) -> Result<()> {
+        self.start_workers()?;
+        while let Some(ended) = self.tasks.join_next().await {
+            match joined(ended).flatten()? {
+                Ended::Worker { place, runs } => {
+                    let Some(part) = self.parts.get_mut(place) else { continue };
+                    part.worker_count -= 1;
+                    part.runs.extend(runs);
+                    // A worker ends when no chunk is left for it.
+                    if part.worker_count == 0 {
+                        self.to_merge.push_back(place);
+                    }
+                    self.start_workers()?;
+                }
+                Ended::Merge { place, run } => {
+                    let Some(part) = self.parts.get_mut(place) else { continue };
+                    part.run = run;
+                    self.merging.remove(&part.part.tablet.device);
+                }
+            }
+            self.start_merges()?;
+        }
+        Ok(())
+    }
+
+    fn start_workers(&mut self) -> Result<()> {
+        loop {
+            let work: Vec<(usize, usize)> =
+                self.parts.iter().map(|part| (part.chunks_left(), part.worker_count)).collect();
+            let at_work: usize = work.iter().map(|(_, workers)| workers).sum();
+            let Some(place) = next_part(&work).filter(|_| at_work < self.worker_count_max) else {
+                return Ok(());
+            };
+            let Some(part) = self.parts.get_mut(place) else { return Ok(()) };
+            part.worker_count += 1;
+            let Part { tablet, vid_from, claim, segment } = &part.part;
+            let (chunks, next) = (Arc::clone(&part.chunks), Arc::clone(&part.next));
+            let pages = self.database.host_pages(tablet.device, Stack::Native)?;
+            let (shape, vid_from) = (Arc::clone(self.shape), *vid_from);
+            let (claim, sharing) = (Arc::clone(claim), self.worker_count_max);
+            let mut writer = KeyRunWriter::new(Arc::clone(&shape), claim, *segment, sharing);
+            self.tasks.spawn(async move {
+                while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    chunk.read(&shape, &*pages, vid_from, &mut writer).await?;
+                }
+                Ok(Ended::Worker { place, runs: writer.finish_runs().await? })
+            });
+        }
+    }
+
+    fn start_merges(&mut self) -> Result<()> {
+        let waiting = std::mem::take(&mut self.to_merge);
+        for place in waiting {
+            let Some(part) = self.parts.get_mut(place) else { continue };
+            let device = part.part.tablet.device;
+            if self.merging.contains(&device) {
+                self.to_merge.push_back(place);
+                continue;
+            }
+            let runs = std::mem::take(&mut part.runs);
+            if runs.len() < 2 {
+                part.run = runs.into_iter().next();
+                continue;
+            }
+            self.merging.insert(device);
+            let device = self.database.attached(device)?;
+            let merger = RunMerger::new(self.database, &device, self.settings)?.patient();
+            let (shape, claim) = (Arc::clone(self.shape), Arc::clone(&part.part.claim));
+            let segment = part.part.segment;
+            self.tasks.spawn(async move {
+                let run = merge_all(&shape, &claim, segment, runs, &merger).await?;
+                Ok(Ended::Merge { place, run })
+            });
+        }
+        Ok(())
+    }
+}
+
+impl PartBuild {
+    fn chunks_left(&self) -> usize {
+        self.chunks.len().saturating_sub(self.next.load(Ordering::Relaxed))
+    }
+}
+
+/// The place of the part that gets the next worker: of those with a chunk left for each of their workers and for one
+/// more, the first one with the fewest. Of each part is given how many chunks are left, and how many workers it has.
+fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
+    let open = parts.iter().enumerate().filter(|(_, (chunks, workers))| chunks > workers);
+    open.min_by_key(|(_, (_, workers))| *workers).map(|(place, _)| place)
+}
+
+/// A part of a segment that one worker reads.
+struct Chunk {
+    segment: Arc<SegmentDirectory>,
+    pages: std::ops::Range<usize>,
+    /// Which rows have ended.
+    map: Arc<VersionMap>,
+}
+
+impl Chunk {
+    async fn read(
+        &self,
+        shape: &IndexShape,
+        pages: &dyn PageSource,
+        vid_from: u64,
+        writer: &mut KeyRunWriter,
+    ) -> Result<()> {
+        let entries: Vec<&PageEntry> =
+            self.segment.pages.get(self.pages.clone()).unwrap_or_default().iter().collect();
+        for (vids, rows) in heap_rows(pages, &self.segment, &entries, &shape.projection()).await? {
+            let skipped = vids.partition_point(|vid| *vid < vid_from);
+            let rows = rows.slice(skipped, rows.num_rows() - skipped);
+            let vids = || vids.iter().copied().skip(skipped);
+            writer.push(&shape.entries_of(&rows, vids())?, vids(), &self.map).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The pages of `tablet` with rows from `vid_from` on, in parts of about [`CHUNK_BYTES`].
+fn chunks(tablet: &TabletState, vid_from: u64) -> Vec<Chunk> {
+    let mut chunks = Vec::new();
+    for segment in &tablet.heap {
+        let ends_before = |entry: &PageEntry| entry.vid_end() <= vid_from;
+        let mut start = segment.pages.partition_point(ends_before);
+        let mut bytes = 0;
+        for (place, entry) in segment.pages.iter().enumerate().skip(start) {
+            bytes += entry.page.extent.bytes();
+            if bytes >= CHUNK_BYTES {
+                let pages = start..place + 1;
+                let map = Arc::clone(&tablet.version_map);
+                chunks.push(Chunk { segment: Arc::clone(segment), pages, map });
+                (start, bytes) = (place + 1, 0);
+            }
+        }
+        if start < segment.pages.len() {
+            let pages = start..segment.pages.len();
+            let map = Arc::clone(&tablet.version_map);
+            chunks.push(Chunk { segment: Arc::clone(segment), pages, map });
+        }
+    }
+    chunks
+}
+
+#[cfg(test)]
+mod tests;

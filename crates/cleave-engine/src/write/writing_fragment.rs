@@ -1,0 +1,235 @@
+//! Fragments that write pages, as they are run: where their pages lie, else here, by the same operators.
+//!
+//! 1. [`WritingFragment::on_device`] takes space, somewhat more than will be needed, and sends the fragment with it. A
+//!    device that has filled it says so, and gets twice as much, a few times.
+//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan here:
+//!    its pages come through the link, and go back through a [`SegmentSink`].
+//!
+//! What comes back is whoever asked's to check. Invariant: nothing names the new pages before a statement commits,
+//! which syncs the device first. Source: `design.md`, "The one idea" (a compaction is a fragment) and "Native storage".
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
+use cleave_fragment::command::{DeviceErrorCause, Execute};
+use cleave_fragment::{
+    FragmentContext, IndexInput, Morsel, MorselList, MorselSource, PageSink, RowPlaces, build_id,
+    encode_fragment, fragment_task_context, index_inputs,
+};
+use cleave_media::Extent;
+use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
+use cleave_store::{EncodedPage, PageRef, PageSource, Snapshot};
+use datafusion::error::DataFusionError;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
+use tokio::sync::Mutex;
+
+use super::key_run::AHEAD_BLOCKS;
+use super::segment_sink::SegmentSink;
+use crate::device::{Claim, DISK_FULL, Device, Written};
+use crate::storage_engine::Engine;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::{Settings, Split, Stack};
+
+/// Of the blocks that a fragment is expected to fill, the part that it may fill beyond: one in so many, and a few.
+const SLACK_SHARE: u64 = 8;
+const SLACK_BLOCKS: u64 = 32;
+/// Attempts of a device that fills what it was given, each with twice as much as the one before.
+const ATTEMPTS: u32 = 3;
+
+/// Where fragments that write on one device run, for a statement.
+#[derive(Debug, Clone)]
+pub(super) struct Sides {
+    pub(super) database: Arc<Engine>,
+    pub(super) device: Arc<Device>,
+    pages: Arc<dyn PageSource>,
+    settings: Arc<Settings>,
+}
+
+/// A fragment, and what it reads.
+pub(super) struct WritingFragment {
+    /// What it does, for errors.
+    pub(super) what: &'static str,
+    pub(super) plan: Arc<dyn ExecutionPlan>,
+    pub(super) snapshot: Snapshot,
+    pub(super) inputs: Vec<(u32, Vec<Morsel>)>,
+    pub(super) indexes: Vec<IndexInput>,
+    /// Blocks that it is expected to fill.
+    pub(super) block_count: u64,
+}
+
+impl Sides {
+    /// Those of `device`, for a statement with `settings`.
+    ///
+    /// # Errors
+    /// A device that is not attached.
+    pub(super) fn new(
+        database: &Arc<Engine>,
+        device: &Arc<Device>,
+        settings: &Arc<Settings>,
+    ) -> Result<Self> {
+        Ok(Self {
+            database: Arc::clone(database),
+            device: Arc::clone(device),
+            pages: database.page_source(device.id(), Stack::Native)?,
+            settings: Arc::clone(settings),
+        })
+    }
+
+    /// Whether the device may be sent fragments.
+    pub(super) async fn may_send(&self) -> Result<bool> {
+        if self.settings.split_in_force() == Split::Host {
+            return Ok(false);
+        }
+        let identity = self.device.identity().await?;
+        let runs_fragments = identity.capabilities.iter().any(|c| c == CAPABILITY_FRAGMENTS);
+        Ok(runs_fragments && identity.build == build_id())
+    }
+}
+
+impl WritingFragment {
+    /// What the device has answered, and the space of `claim` that it had; None: it will not, and the space is given
+    /// back.
+    ///
+    /// # Errors
+    /// Those of the link and of the device's media.
+    pub(super) async fn on_device(
+        &self,
+        sides: &Sides,
+        claim: &Arc<Claim>,
+    ) -> Result<Option<(Vec<RecordBatch>, Extent)>> {
+        if !sides.may_send().await? {
+            return Ok(None);
+        }
+        let fragment = Bytes::from(encode_fragment(&self.plan)?);
+        let mut blocks = self.block_count + self.block_count / SLACK_SHARE + SLACK_BLOCKS;
+        for _ in 0..ATTEMPTS {
+            let Ok(block_count) = u32::try_from(blocks) else { return Ok(None) };
+            let reserved = match claim.acquire(block_count).await {
+                // There may be room for what is needed, if not for what may be.
+                Err(error) if error.sqlstate() == DISK_FULL => return Ok(None),
+                reserved => reserved?,
+            };
+            let request = self.request(sides, fragment.clone(), reserved).await?;
+            let error = match claim.run_fragment(request, self.plan.schema()).await? {
+                Written::Rows(rows) => return Ok(Some((rows, reserved))),
+                Written::Failed(error) => error,
+            };
+            match error.device_error().map(|error| error.cause) {
+                Some(DeviceErrorCause::OutOfReserved) => blocks = blocks.saturating_mul(2),
+                // A key that comes twice, above all: here it gets its name.
+                Some(DeviceErrorCause::Execution) => {
+                    claim.give_back(reserved);
+                    return Ok(None);
+                }
+                _ if error.is_refusal() => {
+                    claim.give_back(reserved);
+                    return Ok(None);
+                }
+                // The space stays with the claim, which knows whether anybody may still write there.
+                _ => return Err(sides.device.fault(self.what, error)),
+            }
+            claim.give_back(reserved);
+        }
+        Ok(None)
+    }
+
+    async fn request(&self, sides: &Sides, fragment: Bytes, reserved: Extent) -> Result<Execute> {
+        let Settings { device_memory_bytes, slot_count, slot_bytes, .. } = *sides.settings;
+        let identity = sides.device.identity().await?;
+        // What crosses is a report.
+        let slot_bytes = slot_bytes.unwrap_or(SLOT_BYTES_USUAL);
+        let ring_bytes = u64::from(slot_count) * u64::from(slot_bytes);
+        let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
+        Ok(Execute {
+            header: sides.device.next_run(),
+            build: build_id(),
+            fragment,
+            snapshot: self.snapshot.commit,
+            inputs: self.inputs.clone(),
+            copies: 1,
+            memory_bytes: device_memory_bytes.min(room),
+            slot_count,
+            slot_bytes,
+            settings: Vec::new(),
+            first_slot: 0,
+            narrowings: Vec::new(),
+            fed: Vec::new(),
+            indexes: self.indexes.clone(),
+            broadcasts: Vec::new(),
+            passed: Vec::new(),
+            reserved: vec![reserved],
+        })
+    }
+
+    /// What the plan answers here, with pages in space of `claim`.
+    ///
+    /// # Errors
+    /// Those of reading, writing and of the plan.
+    pub(super) async fn on_host(
+        &self,
+        sides: &Sides,
+        claim: &Arc<Claim>,
+    ) -> Result<Vec<RecordBatch>, DataFusionError> {
+        let sink = SegmentSink::new(Arc::clone(claim), AHEAD_BLOCKS);
+        let sink = Arc::new(ClaimedPages(Mutex::new(Some(sink))));
+        let morsels = |morsels: &Vec<Morsel>| {
+            MorselList::new(morsels.iter().cloned()) as Arc<dyn MorselSource>
+        };
+        let context = FragmentContext {
+            pages: Arc::clone(&sides.pages),
+            snapshot: self.snapshot,
+            inputs: self.inputs.iter().map(|(number, input)| (*number, morsels(input))).collect(),
+            narrowings: Default::default(),
+            indexes: index_inputs(&self.indexes)?,
+            broadcasts: Default::default(),
+            sink: Some(sink),
+            spill: None,
+            places: RowPlaces::default(),
+            read_ahead: 1,
+            counters: Arc::default(),
+        };
+        let runtime = sides.database.query_runtime();
+        let task = fragment_task_context(Arc::new(context), runtime, &[])?;
+        Arc::clone(&self.plan).execute(0, task)?.try_collect().await
+    }
+}
+
+/// Pages that a fragment writes on the host.
+struct ClaimedPages(Mutex<Option<SegmentSink>>);
+
+impl PageSink for ClaimedPages {
+    fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef, DataFusionError>> {
+        async move {
+            match self.0.lock().await.as_mut() {
+                Some(sink) => sink.push(page).await.map_err(external),
+                None => Err(DataFusionError::Internal("a page behind the last one".into())),
+            }
+        }
+        .boxed()
+    }
+
+    fn finish(&self) -> BoxFuture<'_, Result<(), DataFusionError>> {
+        async move {
+            match self.0.lock().await.take() {
+                Some(sink) => sink.finish().await.map(drop).map_err(external),
+                None => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for ClaimedPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClaimedPages")
+    }
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

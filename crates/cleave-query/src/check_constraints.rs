@@ -1,0 +1,153 @@
+//! CHECK: the text of a table's checks in, expressions over its columns out; rows asked of them.
+//!
+//! All checks of a table are compiled together when rows first come, and kept with its
+//! [rules](cleave_catalog::catalog::rules); those that speak of the present time are compiled for each statement. They are asked
+//! of whole batches: of what a statement has made before it locks anything, and of what a load takes.
+//!
+//! Source: PostgreSQL's manual, "Check Constraints".
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::DataType;
+use async_trait::async_trait;
+use cleave_store::TableSchema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
+use datafusion::optimizer::simplify_expressions::{ExprSimplifier, SimplifyContext};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast;
+
+use crate::planner;
+use crate::query_engine::QueryEngine;
+use crate::select::target_catalog;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::compiled_checks::CompiledChecks;
+use cleave_catalog::catalog::rules::Check;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::settings::Settings;
+use cleave_engine::storage_engine::Engine;
+use cleave_engine::write::load::RowChecks;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::modify::over_target;
+use cleave_sql::statement::parse::{parse_expression, refuse_in_query};
+
+/// Checks rows that are to begin in `table`.
+///
+/// # Errors
+/// [`Error::Violation`]; what computing a check gives.
+pub async fn check_rows(
+    database: &Engine,
+    table: &TableState,
+    rows: impl IntoIterator<Item = &RecordBatch>,
+) -> Result<()> {
+    let rules = &table.rules;
+    if rules.checks.is_empty() {
+        return Ok(());
+    }
+    let compiled = match rules.compiled.0.get() {
+        Some(compiled) => Arc::clone(compiled),
+        None => {
+            let made = compile(database.query_runtime(), &table.schema, &rules.checks);
+            let made = Arc::new(Box::pin(made).await?);
+            if made.is_immutable { Arc::clone(rules.compiled.0.get_or_init(|| made)) } else { made }
+        }
+    };
+    rows.into_iter().try_for_each(|rows| compiled.check(&table.schema, rows))
+}
+
+/// Makes expressions over the columns of `schema` of what `checks` say.
+///
+/// # Errors
+/// Those of binding them; [`Error::Invalid`] for one that is no condition on one row.
+pub async fn compile(
+    runtime: Arc<RuntimeEnv>,
+    schema: &TableSchema,
+    checks: &[Check],
+) -> Result<CompiledChecks> {
+    let mut items = Vec::with_capacity(checks.len());
+    for (check, number) in checks.iter().zip(0..) {
+        let expr = parse_expression(&check.expression)?;
+        let alias = ast::Ident::with_quote('"', format!("check{number}"));
+        items.push(ast::SelectItem::ExprWithAlias { expr, alias });
+    }
+    let name = ast::Ident::with_quote('"', schema.name.as_str());
+    let mut query = over_target(&name, items, Vec::new(), None)?;
+    refuse_in_query(&query)?;
+    lower_syntax(&mut query);
+    let catalogs = target_catalog(schema.arrow(), Vec::new())?;
+    let state = planner::statement_state(&Settings::default(), 1, runtime, catalogs);
+    let statement = ast::Statement::Query(query);
+    let statement = EngineStatement::Statement(Box::new(statement));
+    let logical = state.statement_to_plan(statement).await?;
+    let options = state.config().options();
+    let logical = state.analyzer().execute_and_check(logical, options, |_, _| {})?;
+    let LogicalPlan::Projection(projection) = &logical else {
+        return Err(of_one_row(schema));
+    };
+    if !matches!(&*projection.input, LogicalPlan::SubqueryAlias(_) | LogicalPlan::TableScan(_)) {
+        return Err(of_one_row(schema));
+    }
+    let columns = projection.input.schema();
+    let mut compiled = CompiledChecks { checks: Vec::new(), is_immutable: true };
+    for (expression, check) in projection.expr.iter().zip(checks) {
+        let expression = expression.clone().unalias_nested().data;
+        let volatility = volatility(&expression)?;
+        if volatility == Volatility::Volatile {
+            return Err(Error::unsupported(format!(
+                "a volatile function in check constraint \"{}\"",
+                check.name
+            )));
+        }
+        compiled.is_immutable &= volatility == Volatility::Immutable;
+        let context = SimplifyContext::builder()
+            .with_schema(Arc::clone(columns))
+            .with_config_options(Arc::clone(state.config_options()))
+            .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+            .build();
+        // What now() means is put in its place.
+        let expression = ExprSimplifier::new(context).simplify(expression)?;
+        let physical = state.create_physical_expr(expression, columns)?;
+        let data_type = physical.data_type(columns.as_arrow())?;
+        if !matches!(data_type, DataType::Boolean | DataType::Null) {
+            return Err(Error::Invalid {
+                message: format!("argument of CHECK must be type boolean, not type {data_type}"),
+                fault: Fault::Type,
+                position: None,
+            });
+        }
+        compiled.checks.push((check.name.clone(), physical));
+    }
+    Ok(compiled)
+}
+
+fn of_one_row(schema: &TableSchema) -> Error {
+    Error::Invalid {
+        message: format!(
+            "aggregate and window functions are not allowed in check constraints (of table \"{}\")",
+            schema.name
+        ),
+        fault: Fault::Grouping,
+        position: None,
+    }
+}
+
+/// The least that is promised of the functions in `expression`.
+fn volatility(expression: &Expr) -> Result<Volatility> {
+    let mut found = Volatility::Immutable;
+    expression.apply(|expression| {
+        if let Expr::ScalarFunction(function) = expression {
+            found = found.max(function.func.signature().volatility);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+#[async_trait]
+impl RowChecks for QueryEngine {
+    async fn check_rows(&self, table: &TableState, rows: &RecordBatch) -> Result<()> {
+        check_rows(self, table, [rows]).await
+    }
+}

@@ -1,0 +1,123 @@
+//! What a statement cost, and where: bytes at media, link and host, CPU on both sides, waits and stalls (rule 34).
+//!
+//! Fragments leave a [`FragmentFigures`] in the statement's [`FigureLog`]; [`QueryFigures`] adds what
+//! was read before and after: process CPU, link traffic, media totals. Link and media figures are
+//! differences of totals, so statements that run beside this one on the same device are in them.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cleave_fragment::command::RunReport;
+use cleave_fragment::link::AttachMode;
+use cleave_fragment::strip::Strip;
+
+use cleave_engine::buffer_pool::PoolStatus;
+
+/// What one fragment reported of one device.
+#[derive(Debug, Clone)]
+pub struct FragmentFigures {
+    /// Number of the fragment within its statement.
+    pub number: usize,
+    /// The table that it scans.
+    pub table: String,
+    /// Name of the device.
+    pub device: String,
+    /// How the device is attached.
+    pub mode: AttachMode,
+    /// What the device measured; `None` if it did not finish there.
+    pub report: Option<RunReport>,
+    /// Whether the plan left it to the host.
+    pub is_planned_here: bool,
+    /// Why it ran on the side that the plan had not given it to, where figures contradicted the plan.
+    pub turned: Option<String>,
+    /// Why the host ran it after all.
+    pub refused: Option<String>,
+    /// Pages of the table on that device, and how many of them were sent as morsels.
+    pub pages: (usize, usize),
+    /// Bytes of the serialised fragment.
+    pub fragment_bytes: usize,
+    /// Bytes of a slot of its ring.
+    pub slot_bytes: u32,
+    /// Rows that were made for it first, and their bytes; none where its joins need none.
+    pub broadcast: Option<(usize, u64)>,
+    /// Rows that came over the cut, or from the host's own part.
+    pub rows: u64,
+    /// What the host saw of it; what the device did is in its report.
+    pub timeline: HostTimeline,
+    /// Bloom filters of keys that went down with it, and their bytes.
+    pub key_filters: (usize, usize),
+    /// Filters that the device took while it ran.
+    pub filters_fed: u64,
+    /// Morsels of the device's that the host took, and of how many.
+    pub stolen: (usize, usize),
+    /// Rows that the host made of them.
+    pub stolen_rows: u64,
+    /// Why the host, having begun to take part, left everything to the device.
+    pub left_alone: Option<String>,
+    /// Time that the host waited for slots.
+    pub waited: Duration,
+}
+
+/// What the host saw of a run, from when it asked for it: when it waited for rows of it, in nanoseconds, and how many
+/// bytes of slots it then had.
+#[derive(Debug, Clone, Default)]
+pub struct HostTimeline {
+    /// Waiting.
+    pub waited: Strip,
+    /// Bytes.
+    pub arrived: Strip,
+}
+
+/// Collects the figures of a statement's fragments.
+#[derive(Debug, Default)]
+pub struct FigureLog {
+    fragments: Mutex<Vec<FragmentFigures>>,
+}
+
+impl FigureLog {
+    /// Adds what one fragment reported.
+    pub fn add(&self, figures: FragmentFigures) {
+        self.fragments.lock().unwrap_or_else(PoisonError::into_inner).push(figures);
+    }
+
+    /// What has been reported so far, by fragment number, then by device.
+    pub fn fragments(&self) -> Vec<FragmentFigures> {
+        let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        fragments
+            .sort_by(|one, other| (one.number, &one.device).cmp(&(other.number, &other.device)));
+        fragments
+    }
+}
+
+/// What a whole statement cost.
+#[derive(Debug, Clone, Default)]
+pub struct QueryFigures {
+    /// From the first poll to the last row, planning not included.
+    pub elapsed: Duration,
+    /// Time to bind, order and split the statement.
+    pub planning: Duration,
+    /// Rows of the result.
+    pub rows: u64,
+    /// Bytes that the devices read from their media.
+    pub media_bytes: u64,
+    /// Whether a device of the statement is behind a link; an embedded one hands its rows over in memory.
+    pub has_link: bool,
+    /// Bytes that crossed the links towards the host, or that embedded devices handed over.
+    pub link_bytes_received: u64,
+    /// Bytes that crossed the links towards the devices.
+    pub link_bytes_sent: u64,
+    /// What the buffer pool did meanwhile, for this statement and others; what it holds now.
+    pub pool: PoolStatus,
+    /// Bytes of pages and slots that the host took into its memory.
+    pub host_bytes: u64,
+    /// CPU time of the host process, without an embedded device's fragments.
+    pub host_cpu: Duration,
+    /// CPU time of the fragments on their devices.
+    pub device_cpu: Duration,
+    /// Time that the host waited for slots, summed over fragments.
+    pub host_waited: Duration,
+    /// Time that fragments stood still because all slots were full.
+    pub device_stalled: Duration,
+    /// Fragments that ran, or were to run, on a device.
+    pub fragments: Vec<FragmentFigures>,
+}

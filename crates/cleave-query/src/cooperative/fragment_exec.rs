@@ -1,0 +1,702 @@
+//! The plan node above a cut: it sends a fragment to its devices and gives out the rows that come back.
+//!
+//! ```text
+//!  partition 0 ◀─┬─ part: device a ◀══ slots ══ the fragment over a's morsels
+//!                └─ part: device c ◀══ slots ══ the fragment over c's morsels
+//!  partition 1 ◀─── part: device b, which the host reads: the same operators here
+//! ```
+//!
+//! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
+//!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
+//!    out pages once more.
+//!    What its joins collect that does not lie on these devices, the host makes then ([`sent_rows`](super::sent_rows)):
+//!    plans of its own, which are this node's inputs.
+//! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once; the scans of a
+//!    fragment that joins lie on one device. [`Execute`] carries the fragment, the snapshot and the device's morsels of
+//!    every scan; the device admits it.
+//! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
+//!    slots they take batches as they come.
+//! 4. Where both sides may work on it, the host takes morsels of the device's while it has nothing else to do
+//!    ([`stealing`](super::stealing)).
+//! 5. A device that refuses the fragment, or loses it, before its first row is no error: the host runs the same
+//!    operators over its own page source (rule 13), and the figures say so. One whose memory is
+//!    too small is given space to put rows aside first ([`DeviceRun`]).
+//!
+//! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
+//! for one of several parts holds no other partition up: no two have a part in common then.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::fragment::travelling_settings;
+use cleave_fragment::link::{AttachMode, Link, LinkError};
+use cleave_fragment::{Morsel, MorselPage, MorselSource, Passes, TableScanExec, build_id};
+use cleave_media::Stopwatch;
+use cleave_plan::split::revisit::Side;
+use cleave_plan::split::{FragmentPlan, PlannedBroadcast, When};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::Statistics;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
+use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+};
+use futures::StreamExt;
+use tokio::sync::OnceCell;
+
+use super::feeding::{Feeding, OpenFilters};
+use super::figures::{FragmentFigures, HostTimeline};
+use super::prepared_fragment::PreparedFragment;
+use super::sent_rows::{Gathering, SentRows};
+use super::shared_run::{Begin, Failure, SharedRun};
+use super::spill_space::DeviceRun;
+use super::stealing::Stealing;
+use crate::select::{StatementContext, StatementInput};
+use cleave_catalog::error::Error;
+use cleave_engine::device::Device;
+
+/// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about
+/// an eighth.
+const KEY_FILTER_SHARE: u64 = 64;
+
+/// Runs a fragment on its devices; see the [module](self).
+#[derive(Clone)]
+pub struct FragmentExec {
+    number: usize,
+    fragment: FragmentPlan,
+    parts: Arc<[FragmentPart]>,
+    context: Arc<StatementContext>,
+    properties: Arc<PlanProperties>,
+    passes: Arc<Passes>,
+    /// By pass: an engine that reads its input again gets other runs.
+    begun: Arc<Mutex<BTreeMap<usize, Arc<Pass>>>>,
+    reports: Arc<Mutex<Vec<RunReport>>>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// What one device has of a fragment's input.
+#[derive(Debug, Clone)]
+pub struct FragmentPart {
+    /// The device.
+    pub device: Arc<Device>,
+    /// The pages that lie there, for each scan of the fragment in its order: the number of its morsel input.
+    pub inputs: Vec<(u32, StatementInput)>,
+    /// It runs the fragment; else the host does, and reads these pages.
+    pub on_device: bool,
+}
+
+/// One reading of the node's rows.
+struct Pass {
+    /// What is broadcast, from when the first part starts. Whoever asks goes on where the one before was dropped.
+    gathering: OnceLock<Gathering>,
+    /// Made when the first part starts.
+    prepared: OnceCell<Arc<PreparedFragment>>,
+    /// One for each part.
+    runs: Vec<tokio::sync::Mutex<Run>>,
+    /// Rows given out.
+    given: Mutex<usize>,
+}
+
+/// Where the rows of one part come from.
+enum Run {
+    /// Nobody has asked yet.
+    Waiting,
+    /// The device sends them, over this link, and the host may make some itself.
+    OnDevice { link: Arc<dyn Link>, run: Box<SharedRun>, figures: FragmentFigures },
+    /// The device would not, or should not, and the host makes them.
+    OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
+    /// All were given out, or the run failed.
+    Over,
+}
+
+impl FragmentExec {
+    /// The node that runs `fragment`, the statement's `number`th, over `parts`, of which there is at least one.
+    pub fn new(
+        number: usize,
+        fragment: FragmentPlan,
+        parts: Vec<FragmentPart>,
+        context: Arc<StatementContext>,
+    ) -> Self {
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(fragment.plan.schema()),
+            Partitioning::UnknownPartitioning(fragment.partition_count),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        Self {
+            number,
+            fragment,
+            parts: parts.into(),
+            context,
+            properties: Arc::new(properties),
+            passes: Arc::default(),
+            begun: Arc::default(),
+            reports: Arc::default(),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
+    }
+
+    /// The operators that run on the devices.
+    pub fn device_plan(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.fragment.plan
+    }
+
+    /// What the host makes for it first.
+    pub fn broadcasts(&self) -> &[PlannedBroadcast] {
+        &self.fragment.broadcasts
+    }
+
+    /// Names of the devices that are to run the fragment.
+    pub fn device_names(&self) -> String {
+        self.names(true)
+    }
+
+    /// What the devices measured whose runs are over.
+    pub fn reports(&self) -> Vec<RunReport> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn names(&self, on_device: bool) -> String {
+        let parts = self.parts.iter().filter(|part| part.on_device == on_device);
+        parts.map(|part| part.device.name()).collect::<Vec<_>>().join(", ")
+    }
+
+    fn pass(&self, number: usize) -> Arc<Pass> {
+        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let pass = begun.entry(number).or_insert_with(|| {
+            let runs = self.parts.iter().map(|_| tokio::sync::Mutex::new(Run::Waiting)).collect();
+            let (gathering, prepared) = (OnceLock::new(), OnceCell::new());
+            Arc::new(Pass { gathering, prepared, runs, given: Mutex::default() })
+        });
+        Arc::clone(pass)
+    }
+
+    /// The next batch of the part at `place`, whichever partition asks.
+    async fn next_batch(
+        &self,
+        pass: &Pass,
+        place: usize,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<RecordBatch>> {
+        let (Some(run), Some(part)) = (pass.runs.get(place), self.parts.get(place)) else {
+            return Ok(None);
+        };
+        let mut run = run.lock().await;
+        if matches!(*run, Run::Waiting) {
+            let bytes_max = self.context.settings().device_memory_bytes / KEY_FILTER_SHARE;
+            let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+            let prepare = || async {
+                let rows = self.rows_to_send(pass, task).await?;
+                PreparedFragment::new(&self.fragment, rows, bytes_max).map(Arc::new)
+            };
+            let prepared = pass.prepared.get_or_try_init(prepare).await?;
+            *run = self.start(prepared, part, place, task).await?;
+        }
+        let outcome = self.advance(pass, part, &mut run, task).await;
+        if !matches!(outcome, Ok(Some(_))) {
+            *run = Run::Over;
+        }
+        outcome
+    }
+
+    /// What the host makes for the fragment, once it is there.
+    async fn rows_to_send(&self, pass: &Pass, task: &Arc<TaskContext>) -> Result<Arc<SentRows>> {
+        let gathering = pass.gathering.get_or_init(|| {
+            let bytes_max = self.context.settings().broadcast_bytes;
+            SentRows::gather(self.fragment.broadcasts.clone(), bytes_max, Arc::clone(task))
+        });
+        gathering.clone().await.map_err(DataFusionError::Shared)
+    }
+
+    async fn advance(
+        &self,
+        pass: &Pass,
+        part: &FragmentPart,
+        run: &mut Run,
+        task: &Arc<TaskContext>,
+    ) -> Result<Option<RecordBatch>> {
+        loop {
+            let (batch, figures) = match run {
+                Run::Waiting | Run::Over => return Ok(None),
+                Run::OnHost { stream, figures } => {
+                    (self.up_to_limit(pass, stream.next().await.transpose()?), figures)
+                }
+                Run::OnDevice { link, run: shared, figures } => match shared.next().await {
+                    Ok(batch) => {
+                        let batch = self.up_to_limit(pass, batch);
+                        if batch.is_none() {
+                            shared.tell(figures);
+                        }
+                        (batch, figures)
+                    }
+                    Err(Failure::Host(error)) => return Err(error),
+                    Err(Failure::Device(error))
+                        if !shared.has_device_rows() && may_be_redone(&error) =>
+                    {
+                        figures.refused = Some(error.to_string());
+                        part.device.forget_if_useless(link, &error).await;
+                        if shared.goes_on_without_device() {
+                            continue;
+                        }
+                        let prepared = pass.prepared.get().ok_or_else(never_prepared)?;
+                        *run = self.run_on_host(prepared, part, task, figures.clone())?;
+                        continue;
+                    }
+                    Err(Failure::Device(error)) => return Err(self.fault(part, link, error).await),
+                },
+            };
+            match &batch {
+                Some(batch) => figures.rows += batch.num_rows() as u64,
+                None => self.file(figures),
+            }
+            return Ok(batch);
+        }
+    }
+
+    /// `batch` as far as its rows may still be given out.
+    fn up_to_limit(&self, pass: &Pass, batch: Option<RecordBatch>) -> Option<RecordBatch> {
+        batch.and_then(|batch| {
+            let left = pass.take(batch.num_rows(), self.fragment.fetch);
+            (left > 0 || batch.num_rows() == 0).then(|| batch.slice(0, left))
+        })
+    }
+
+    fn file(&self, figures: &FragmentFigures) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.extend(figures.report.clone());
+        self.context.figures().add(figures.clone());
+    }
+
+    /// Ends the runs of the parts at `places`, whose rows nobody wants any more.
+    async fn stop(&self, pass: &Pass, places: &[usize]) {
+        for run in places.iter().filter_map(|place| pass.runs.get(*place)) {
+            let mut run = run.lock().await;
+            match &mut *run {
+                Run::OnDevice { run, figures, .. } => {
+                    run.tell(figures);
+                    self.file(figures);
+                }
+                Run::OnHost { figures, .. } => self.file(figures),
+                Run::Waiting | Run::Over => {}
+            }
+            *run = Run::Over;
+        }
+    }
+
+    /// Starts the part at `place`.
+    async fn start(
+        &self,
+        prepared: &Arc<PreparedFragment>,
+        part: &FragmentPart,
+        place: usize,
+        task: &Arc<TaskContext>,
+    ) -> Result<Run> {
+        // Rows that are too many to be sent are joined once, with all that streams.
+        let whole = match (&prepared.rows.sent, place) {
+            (Ok(_), _) => None,
+            (Err(_), 0) => Some(self.whole()?),
+            (Err(_), _) => return Ok(Run::Over),
+        };
+        let part = whole.as_ref().unwrap_or(part);
+        let inputs = prepared.inputs(part)?;
+        let pages_left: usize = inputs.iter().map(|(_, input)| input.input.pages_left()).sum();
+        if pages_left == 0 && place > 0 {
+            // One part is enough to say what there is of nothing.
+            return Ok(Run::Over);
+        }
+        let device = &part.device;
+        let revisit = self.fragment.revisit.as_ref();
+        let turn = revisit.map(|revisit| revisit.turn(&prepared.facts(part, &inputs)));
+        let on_device = turn.as_ref().map_or(part.on_device, |turn| turn.side == Side::Device);
+        let turned = turn.and_then(|turn| turn.why);
+        let figures = FragmentFigures {
+            number: self.number,
+            table: self.fragment.tables(),
+            device: device.name().to_owned(),
+            mode: device.mode(),
+            report: None,
+            is_planned_here: !part.on_device,
+            refused: match &prepared.rows.sent {
+                Err(reason) => Some(reason.clone()),
+                Ok(_) if turned.is_some() => None,
+                Ok(_) => (!on_device).then(|| "as the cuts have it".to_owned()),
+            },
+            turned,
+            pages: (inputs.iter().map(|(_, input)| input.input.page_count).sum(), pages_left),
+            fragment_bytes: prepared.bytes.len(),
+            slot_bytes: self.fragment.slot_bytes,
+            broadcast: (!self.fragment.broadcasts.is_empty())
+                .then(|| (prepared.rows.row_count(), prepared.rows.byte_count)),
+            rows: 0,
+            timeline: HostTimeline::default(),
+            key_filters: prepared.key_filters,
+            filters_fed: 0,
+            stolen: (0, 0),
+            stolen_rows: 0,
+            left_alone: None,
+            waited: std::time::Duration::ZERO,
+        };
+        if !on_device {
+            return self.run_on_host(prepared, part, task, figures);
+        }
+        let settings = self.context.settings();
+        let ring_bytes = u64::from(settings.slot_count) * u64::from(self.fragment.slot_bytes);
+        let identity = device.identity().await.map_err(external)?;
+        let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
+        let mut morsels: Vec<Vec<Morsel>> =
+            inputs.iter().map(|(_, input)| input.input.morsels()).collect();
+        let shares = self.shares(part);
+        if let (true, Some(streamed), Some(scan)) =
+            (shares, morsels.last_mut(), self.fragment.scans.last())
+        {
+            if self.context.settings().stealing == When::Always {
+                *streamed = one_page_each(streamed);
+            }
+            self.held_last(streamed, part, &scan.scan);
+        }
+        let mut narrowings = Vec::new();
+        for (((number, input), morsels), planned) in
+            inputs.iter().zip(&morsels).zip(&self.fragment.scans)
+        {
+            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_copies(1);
+            let scan = scan.with_dynamic_filters(planned.inner_filters());
+            for narrowing in input.input.narrowings(*number, true) {
+                narrowings.extend(narrowing.for_scan(&scan, morsels)?);
+            }
+        }
+        let streamed =
+            if shares { morsels.last().cloned().unwrap_or_default() } else { Vec::new() };
+        let numbers = inputs.iter().map(|(number, _)| *number);
+        let request = Execute {
+            header: device.next_run(),
+            build: build_id(),
+            fragment: prepared.bytes.clone(),
+            snapshot: self.context.state().snapshot().commit,
+            inputs: numbers.zip(morsels).collect(),
+            copies: u32::from(!self.fragment.may_run_as_copies),
+            memory_bytes: settings.device_memory_bytes.min(room),
+            slot_count: settings.slot_count,
+            slot_bytes: self.fragment.slot_bytes,
+            settings: travelling_settings(task.session_config().options()),
+            first_slot: 0,
+            narrowings,
+            fed: prepared.open.iter().map(OpenFilters::input).collect(),
+            indexes: Vec::new(),
+            broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
+            passed: self.context.passed_pages(inputs.iter().map(|(_, input)| &*input.input)),
+            reserved: Vec::new(),
+        };
+        let link = device.link().await.map_err(external)?;
+        let spill = (&prepared.plan, settings.device_spill_bytes);
+        let clock = Stopwatch::start();
+        match DeviceRun::begin(device, &link, request, spill).await {
+            Ok(stream) => {
+                let run = stream.header();
+                let shares = shares && !stream.has_space();
+                let helper = shares.then(|| {
+                    self.helper(prepared, part, (Arc::clone(&link), run), inputs, streamed, task)
+                });
+                let device = Arc::clone(device);
+                let feeding = Feeding::new(device, Arc::clone(&link), run, &prepared.open);
+                let run = Box::new(SharedRun::new(stream, feeding, helper.flatten(), clock));
+                Ok(Run::OnDevice { link, run, figures })
+            }
+            Err(error) if error.is_refusal() => {
+                let figures = FragmentFigures { refused: Some(error.to_string()), ..figures };
+                self.run_on_host(prepared, part, task, figures)
+            }
+            Err(error) => Err(self.fault(part, &link, error).await),
+        }
+    }
+
+    /// All of its input as one part, for the host.
+    fn whole(&self) -> Result<FragmentPart> {
+        let first = self.parts.first().ok_or_else(never_prepared)?;
+        let numbers = first.inputs.iter().map(|(number, _)| *number);
+        let inputs = numbers.map(|number| Ok((number, self.context.input(number)?)));
+        let inputs = inputs.collect::<Result<_>>()?;
+        Ok(FragmentPart { device: Arc::clone(&first.device), inputs, on_device: false })
+    }
+
+    /// Whether the host may take morsels of what streams through `part`.
+    fn shares(&self, part: &FragmentPart) -> bool {
+        let wanted = self.context.settings().stealing != When::Never;
+        // A device in this process has the same cores.
+        let is_apart = part.device.mode() != AttachMode::Embedded;
+        wanted && is_apart && self.fragment.sharing.is_some() && self.fragment.fetch.is_none()
+    }
+
+    /// Puts the morsels last of which the host holds all that `scan` reads: it takes from the end.
+    fn held_last(&self, morsels: &mut [Morsel], part: &FragmentPart, scan: &TableScanExec) {
+        let mut columns = scan.scan().output.columns.clone();
+        columns.extend(&scan.scan().filter.columns);
+        columns.sort_unstable();
+        columns.dedup();
+        let pool = self.context.database().buffer_pool();
+        let holds = |page: &MorselPage| {
+            pool.held_count(part.device.id(), &page.page, &columns) == columns.len()
+        };
+        // What is passed along the host holds in any case.
+        morsels.sort_by_key(|morsel| {
+            morsel.segment.segment.is_passed() || morsel.pages.iter().all(holds)
+        });
+    }
+
+    /// The host's part in a run over `morsels`, which are of the last of `inputs`; None where there is nothing to
+    /// share.
+    fn helper(
+        &self,
+        prepared: &Arc<PreparedFragment>,
+        part: &FragmentPart,
+        (link, run): (Arc<dyn Link>, CommandHeader),
+        inputs: Vec<(u32, StatementInput)>,
+        morsels: Vec<Morsel>,
+        task: &Arc<TaskContext>,
+    ) -> Option<(Arc<Stealing>, Begin)> {
+        let (input, _) = inputs.last()?;
+        if morsels.len() < 2 {
+            return None;
+        }
+        let always = self.context.settings().stealing == When::Always;
+        let sharing = self.fragment.sharing.filter(|_| !always);
+        let copies = prepared.host_copies(task);
+        let device = Arc::clone(&part.device);
+        let streamed = (*input, morsels);
+        let stealing = Stealing::new(device, link, run, streamed, sharing, copies);
+        let source = Arc::clone(&stealing);
+        let (prepared, context, task) =
+            (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));
+        let begin = move || {
+            let source = Arc::clone(&source);
+            let streamed = (source.input(), source as Arc<dyn MorselSource>);
+            let rows = prepared.rows.inputs.clone();
+            let over = context.fragment_context_of(&inputs, Some(streamed), rows)?;
+            prepared.run_here(over, &task, context.stop())
+        };
+        Some((stealing, Arc::new(begin)))
+    }
+
+    fn run_on_host(
+        &self,
+        prepared: &PreparedFragment,
+        part: &FragmentPart,
+        task: &Arc<TaskContext>,
+        figures: FragmentFigures,
+    ) -> Result<Run> {
+        let (inputs, rows) = (prepared.inputs(part)?, prepared.rows.inputs.clone());
+        let context = self.context.fragment_context_of(&inputs, None, rows)?;
+        let stream = prepared.run_here(context, task, self.context.stop())?;
+        Ok(Run::OnHost { stream, figures })
+    }
+
+    /// The statement's error for one that came over `link`, which is given up where it is lost. By now
+    /// the device may have another, and that one stays.
+    async fn fault(
+        &self,
+        part: &FragmentPart,
+        link: &Arc<dyn Link>,
+        error: LinkError,
+    ) -> DataFusionError {
+        if let Some(fault) = error.device_error().and_then(expression_fault) {
+            return fault;
+        }
+        part.device.forget_if_useless(link, &error).await;
+        external(part.device.fault("run a fragment", error))
+    }
+}
+
+impl Pass {
+    /// How many of `count` rows may be given out, which count as given then.
+    fn take(&self, count: usize, fetch: Option<usize>) -> usize {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = fetch.map_or(count, |fetch| count.min(fetch.saturating_sub(*given)));
+        *given = given.saturating_add(taken);
+        taken
+    }
+
+    /// Whether no more rows may be given out.
+    fn is_full(&self, fetch: Option<usize>) -> bool {
+        let given = *self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        fetch.is_some_and(|fetch| given >= fetch)
+    }
+}
+
+/// Places of the parts whose rows `partition` of `partition_count` gives out.
+fn parts_of(partition: usize, partition_count: usize, part_count: usize) -> Vec<usize> {
+    let partition_count = partition_count.max(1);
+    if part_count < partition_count {
+        return vec![partition % part_count.max(1)];
+    }
+    (partition..part_count).step_by(partition_count).collect()
+}
+
+/// Morsels of one page each: more to take where there are few.
+fn one_page_each(morsels: &[Morsel]) -> Vec<Morsel> {
+    let pages = morsels.iter().flat_map(|morsel| {
+        morsel.pages.iter().map(|page| Morsel { pages: vec![page.clone()], ..morsel.clone() })
+    });
+    (0..).zip(pages).map(|(number, morsel)| Morsel { number, ..morsel }).collect()
+}
+
+fn never_prepared() -> DataFusionError {
+    DataFusionError::Internal("a fragment ran that was never made".to_owned())
+}
+
+/// Whether the host may run all of a run's part instead, none of whose rows it was given: the device will not, or
+/// knows nothing of the run any more. Where its pages cannot be reached either, reading them says so.
+fn may_be_redone(error: &LinkError) -> bool {
+    let is_unknown =
+        error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
+    error.is_refusal() || is_unknown || matches!(error, LinkError::Lost { .. })
+}
+
+/// The error as the host's own operators would have given it, where an expression is at fault.
+fn expression_fault(error: &DeviceError) -> Option<DataFusionError> {
+    let message = || error.message.clone();
+    let arrow = match error.cause {
+        DeviceErrorCause::DivideByZero => ArrowError::DivideByZero,
+        DeviceErrorCause::Overflow => ArrowError::ArithmeticOverflow(message()),
+        DeviceErrorCause::InvalidValue => ArrowError::CastError(message()),
+        DeviceErrorCause::Execution => return Some(DataFusionError::Execution(message())),
+        _ => return None,
+    };
+    Some(DataFusionError::from(arrow))
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl fmt::Debug for FragmentExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FragmentExec")
+            .field("number", &self.number)
+            .field("devices", &self.device_names())
+            .field("plan", &self.fragment.plan)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for FragmentExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FragmentExec: device={}", self.device_names())?;
+        if self.parts.iter().any(|part| !part.on_device) {
+            write!(f, ", on the host={}", self.names(false))?;
+        }
+        if let Some(fetch) = self.fragment.fetch {
+            write!(f, ", fetch={fetch}")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for FragmentExec {
+    fn name(&self) -> &'static str {
+        "FragmentExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    /// What is broadcast. What lies below the cut is the device's, and no rule of the host's planner may touch it.
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        self.fragment.broadcasts.iter().map(|made| &made.plan).collect()
+    }
+
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for filter in self.fragment.dynamic_filters() {
+            if visit(filter)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut changed = Self::clone(&self);
+        for (made, plan) in changed.fragment.broadcasts.iter_mut().zip(children) {
+            made.plan = plan;
+        }
+        Arc::new(changed).reset_state()
+    }
+
+    fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut fresh = Self::clone(&self);
+        fresh.passes = Arc::default();
+        fresh.begun = Arc::default();
+        fresh.metrics = ExecutionPlanMetricsSet::new();
+        Ok(Arc::new(fresh))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        task: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let schema: SchemaRef = self.schema();
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let pass = self.pass(self.passes.begin(partition));
+        let places = parts_of(partition, self.fragment.partition_count, self.parts.len());
+        let parts = places.iter().map(|place| {
+            let taker = (self.clone(), Arc::clone(&pass), *place, Arc::clone(&task));
+            let rows = futures::stream::unfold(taker, |taker| async {
+                let (this, pass, place, task) = &taker;
+                let batch = this.next_batch(pass, *place, task).await.transpose()?;
+                Some((batch, taker))
+            });
+            rows.boxed()
+        });
+        let merged = futures::stream::select_all(parts);
+        let taker = (self.clone(), merged, metrics);
+        let batches = futures::stream::unfold(Some(taker), move |taker| {
+            let (pass, places) = (Arc::clone(&pass), places.clone());
+            async move {
+                let (this, mut merged, metrics) = taker?;
+                if pass.is_full(this.fragment.fetch) {
+                    drop(merged);
+                    this.stop(&pass, &places).await;
+                    return None;
+                }
+                let batch = merged.next().await?;
+                if let Ok(batch) = &batch {
+                    metrics.record_output(batch.num_rows());
+                }
+                Some((batch, Some((this, merged, metrics))))
+            }
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+
+    fn statistics_from_inputs(
+        &self,
+        _inputs: &[Arc<Statistics>],
+        args: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match args.partition() {
+            None => StatisticsContext::new().compute(self.fragment.plan.as_ref(), args),
+            // Whichever partition asks gets the next rows.
+            Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.fragment.plan.schema()))),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Space on a device for fragments that outgrow their memory there.
+//!
+//! 1. [`DeviceRun::begin`] sends a fragment without any: most need none, and nothing is taken or told for them.
+//! 2. Where the device answers that its memory does not suffice, before the first row, [`DeviceRun`] takes space on the
+//!    device, and sends the fragment once more, as another run that names it. Its operators put rows aside there
+//!    ([`GraceExec`]). At first that is a few times what the fragment reads; where that is full, all that
+//!    `device_spill` allows.
+//! 3. Where that does not help either, the error is the one that it would have been, and the host runs the fragment.
+//!
+//! Invariant: the space is this run's alone, and free again as soon as the device has said that the run stands still,
+//! however it ends ([`ClaimedRun`]). Nothing durable names it, so that after a crash it is free anyway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cleave_fragment::GraceExec;
+use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
+use cleave_fragment::link::{Link, LinkError, RunStream};
+use cleave_media::BLOCK_SIZE;
+use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::physical_plan::ExecutionPlan;
+
+use cleave_engine::device::{Claim, ClaimedRun, Device};
+
+/// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, what is put aside is
+/// not.
+const BLOCKS_FOR_ONE: u64 = 4;
+/// And beyond those.
+const BLOCKS_BESIDE: u64 = 256;
+
+/// A run on a device, with space there if it needs any.
+pub(crate) struct DeviceRun {
+    device: Arc<Device>,
+    link: Arc<dyn Link>,
+    header: CommandHeader,
+    /// Of the rows that must come.
+    schema: SchemaRef,
+    run: Run,
+    /// How it may be begun again, until its first row is there.
+    again: Option<Again>,
+    waited: Duration,
+}
+
+enum Run {
+    Plain(Box<RunStream>),
+    WithSpace(ClaimedRun),
+    /// Ended, and none in its place yet.
+    Over,
+}
+
+struct Again {
+    request: Execute,
+    /// Blocks to ask for, the next number last.
+    sizes: Vec<u32>,
+    /// How the run without space has ended.
+    failure: Option<DeviceError>,
+}
+
+impl DeviceRun {
+    /// Begins `request`, which carries `plan`, with at most `spill_bytes` of space.
+    ///
+    /// # Errors
+    /// Those of the link and the device.
+    pub(crate) async fn begin(
+        device: &Arc<Device>,
+        link: &Arc<dyn Link>,
+        request: Execute,
+        (plan, spill_bytes): (&Arc<dyn ExecutionPlan>, u64),
+    ) -> Result<Self, LinkError> {
+        let sizes = if GraceExec::helps(plan) { sizes(&request, spill_bytes) } else { Vec::new() };
+        let again =
+            (!sizes.is_empty()).then(|| Again { request: request.clone(), sizes, failure: None });
+        let (device, link) = (Arc::clone(device), Arc::clone(link));
+        let (header, schema) = (request.header, plan.schema());
+        let mut begun =
+            Self { device, link, header, schema, run: Run::Over, again, waited: Duration::ZERO };
+        match begun.link.execute(request).await {
+            Ok(mut stream) => {
+                stream.expect_rows(Arc::clone(&begun.schema))?;
+                begun.run = Run::Plain(Box::new(stream));
+            }
+            Err(error) => begun.begin_again(error).await?,
+        }
+        Ok(begun)
+    }
+
+    /// Which run it is; another one after [`DeviceRun::begin_again`].
+    pub(crate) fn header(&self) -> CommandHeader {
+        self.header
+    }
+
+    /// Whether it has space to put rows aside.
+    pub(crate) fn has_space(&self) -> bool {
+        matches!(self.run, Run::WithSpace(_))
+    }
+
+    /// As [`RunStream::next`]. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Result<Option<RecordBatch>, LinkError> {
+        let batch = match &mut self.run {
+            Run::Plain(stream) => stream.next().await?,
+            Run::WithSpace(run) => run.next().await?,
+            Run::Over => None,
+        };
+        self.again = None;
+        Ok(batch)
+    }
+
+    /// As [`RunStream::report`].
+    pub(crate) fn report(&self) -> Option<&RunReport> {
+        match &self.run {
+            Run::Plain(stream) => stream.report(),
+            Run::WithSpace(run) => run.report(),
+            Run::Over => None,
+        }
+    }
+
+    /// Time that the host has waited for slots, of all runs.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+            + match &self.run {
+                Run::Plain(stream) => stream.waited(),
+                Run::WithSpace(run) => run.waited(),
+                Run::Over => Duration::ZERO,
+            }
+    }
+
+    /// Bytes of the present run's slots that were handed out.
+    pub(crate) fn slot_bytes(&self) -> u64 {
+        match &self.run {
+            Run::Plain(stream) => stream.slot_bytes(),
+            Run::WithSpace(run) => run.slot_bytes(),
+            Run::Over => 0,
+        }
+    }
+
+    /// Begins a run with space, or more of it, over the same morsels, in the place of one that ended with `error`.
+    ///
+    /// # Errors
+    /// `error`, where space would not help or rows were given out, or why there is no such run.
+    pub(crate) async fn begin_again(&mut self, mut error: LinkError) -> Result<(), LinkError> {
+        loop {
+            let Some(again) = &mut self.again else { return Err(error) };
+            let Some(failure) = error.device_error().cloned() else { return Err(error) };
+            let first = match (failure.cause, &again.failure) {
+                (DeviceErrorCause::OutOfMemory, None) => {
+                    again.failure.insert(failure.clone()).clone()
+                }
+                (DeviceErrorCause::OutOfReserved, Some(first)) => first.clone(),
+                // A device that has forgotten, as after a restart, what was reserved there.
+                (DeviceErrorCause::NotReserved, Some(first)) => {
+                    return Err(as_before(error, first, &failure));
+                }
+                _ => return Err(error),
+            };
+            let Some(block_count) = again.sizes.pop() else {
+                return Err(as_before(error, &first, &failure));
+            };
+            let mut request = again.request.clone();
+            // What it had of the device's memory goes before as much is asked for.
+            self.waited = self.waited();
+            self.run = Run::Over;
+            let claim = Arc::new(Claim::new(Arc::clone(&self.device)));
+            let Ok(extent) = claim.acquire(block_count).await else {
+                // A device that is full, or lost: the host takes over, and sees for itself.
+                return Err(as_before(error, &first, &failure));
+            };
+            request.header = self.device.next_run();
+            request.reserved = vec![extent];
+            self.header = request.header;
+            match ClaimedRun::begin(claim, &self.link, request, &self.schema).await {
+                Ok(run) => {
+                    self.run = Run::WithSpace(run);
+                    return Ok(());
+                }
+                Err(failed) => error = failed,
+            }
+        }
+    }
+}
+
+/// The error for a run whose space was full: that of the run without any, which the host answers by running it itself.
+fn as_before(error: LinkError, first: &DeviceError, then: &DeviceError) -> LinkError {
+    let LinkError::Device { device, .. } = error else { return error };
+    if first == then {
+        return LinkError::Device { device, source: first.clone() };
+    }
+    let message = format!("{first}; with space to put rows aside, {then}");
+    LinkError::Device { device, source: DeviceError::new(first.cause, message) }
+}
+
+/// Blocks to ask for, the next number last; none where nothing may be put aside.
+fn sizes(request: &Execute, spill_bytes: u64) -> Vec<u32> {
+    let pages = request.inputs.iter().flat_map(|(_, morsels)| morsels);
+    let pages = pages.flat_map(|morsel| &morsel.pages);
+    let read: u64 = pages.map(|place| u64::from(place.page.extent.block_count)).sum();
+    let all = spill_bytes / BLOCK_SIZE as u64;
+    let first = read.saturating_mul(BLOCKS_FOR_ONE).saturating_add(BLOCKS_BESIDE).min(all);
+    let sizes = [all, first].into_iter().filter(|blocks| *blocks > 0);
+    let mut sizes: Vec<u32> =
+        sizes.map(|blocks| u32::try_from(blocks).unwrap_or(u32::MAX)).collect();
+    sizes.dedup();
+    sizes
+}

@@ -1,0 +1,347 @@
+//! The host takes morsels of a run on a device, from the end of its list: a run in, a morsel source for the same
+//! operators here out.
+//!
+//! ```text
+//!   the run's morsels   0 1 2 3 4 5 6 7 8 9 10 11
+//!   device              ■ ■ ■ □ □ □ │                 begun ■, kept □
+//!   host                            │ ■ ■ □ ■ ■ ■     given out ■, taken and waiting □
+//!                                 kept ◀── revoke
+//! ```
+//!
+//! 1. [`Stealing::begins`] waits until it would pay that the host takes part ([`pace`]).
+//! 2. Its operators pull from [`Stealing`], as from any [`MorselSource`]. Where it has none left, it tells the device
+//!    to keep fewer ([`Request::Revoke`]); the device answers how many it does keep, which is never fewer than it has
+//!    begun.
+//! 3. What lies behind that is the host's from the answer on, and not before. The run's report is the last answer: what
+//!    the host was not told of until then, it learns there.
+//!
+//! Invariant (rule 11): each morsel is given out by one side only. The device's end of the list only ever moves to the
+//! front, and it begins nothing behind what it has answered; so requests and answers may be lost, late, doubled and out
+//! of order (the tests look at all ways). A run is begun once: a device that was restarted knows nothing of it.
+//! Deliberately absent: rows of a run that was lost on the way. Once its rows were given out, its loss ends the
+//! statement.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cleave_fragment::command::{Command, CommandHeader, Kept, Reply, Request};
+use cleave_fragment::link::Link;
+use cleave_fragment::{Lease, Morsel, MorselSource};
+use cleave_media::Stopwatch;
+use cleave_plan::cost::Sharing;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+mod pace;
+#[cfg(test)]
+mod tests;
+
+use pace::{Pace, Seen, Step};
+
+use cleave_engine::device::Device;
+
+/// Pause of a reader who waits for what another one takes.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The host's part in one run; see the [module](self).
+pub(super) struct Stealing {
+    run: Asked,
+    /// The run's, in the order of its list.
+    morsels: Vec<Morsel>,
+    pace: Pace,
+    /// Copies of the host's pipeline.
+    copies: u32,
+    clock: Stopwatch,
+    state: Mutex<State>,
+    /// Held by who asks the device, so that one does.
+    asking: tokio::sync::Mutex<()>,
+}
+
+/// Whom to ask for the morsels of which input.
+struct Asked {
+    device: Arc<Device>,
+    link: Arc<dyn Link>,
+    run: CommandHeader,
+    input: u32,
+}
+
+struct State {
+    part: Part,
+    /// Places of morsels that were taken, in the order in which they are given out.
+    taken: Vec<u32>,
+    /// How many of them each pass was given.
+    given_out: Vec<usize>,
+    /// Time that copies have waited for slots, when the device was last asked, and when that was.
+    stall: (Duration, Duration),
+    stalled: f64,
+    /// What the device had begun when it was first seen to have begun any, and when that was.
+    streams: Option<(u32, Duration)>,
+    /// Since when the host is at work on what it has taken, idle times left out.
+    began: Option<Stopwatch>,
+    idle: Duration,
+    idle_since: Option<Stopwatch>,
+    /// Copies that wait for a morsel.
+    waiting: u32,
+    /// The device was asked and did not answer: only the end of the run tells what it has given back.
+    deaf: bool,
+    /// Nothing more is taken.
+    over: bool,
+}
+
+/// What the host knows of its part: which morsels are its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Part {
+    /// What the device has, as it last answered; it may have begun more by now.
+    lease: Lease,
+}
+
+impl Part {
+    fn new(morsel_count: u32) -> Self {
+        Self { lease: Lease { begun: 0, kept: morsel_count } }
+    }
+
+    /// The device has answered: the morsels that are the host's now, from and below which place.
+    fn answered(&mut self, answer: Lease) -> std::ops::Range<u32> {
+        let before = self.lease.kept;
+        // An answer that was late says more than the device has by now.
+        self.lease.kept = before.min(answer.kept);
+        self.lease.begun = self.lease.begun.max(answer.begun).min(self.lease.kept);
+        self.lease.kept..before
+    }
+
+    /// The device's run is no more and has given no rows: all that it had is the host's.
+    fn lost(&mut self) -> std::ops::Range<u32> {
+        let kept = self.lease.kept;
+        self.lease = Lease::default();
+        0..kept
+    }
+}
+
+impl Stealing {
+    /// The host's part in `run` on `device`, through which `morsels` stream as its `input`. `sharing` says what each
+    /// side is expected to take for all of them; None: take whatever there is.
+    pub(super) fn new(
+        device: Arc<Device>,
+        link: Arc<dyn Link>,
+        run: CommandHeader,
+        (input, morsels): (u32, Vec<Morsel>),
+        sharing: Option<Sharing>,
+        copies: u32,
+    ) -> Arc<Self> {
+        let count = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
+        let pace = Pace::new(sharing.unwrap_or_default(), morsels.len(), sharing.is_none());
+        Arc::new(Self {
+            run: Asked { device, link, run, input },
+            morsels,
+            pace,
+            copies,
+            clock: Stopwatch::start(),
+            state: Mutex::new(State {
+                part: Part::new(count),
+                taken: Vec::new(),
+                given_out: Vec::new(),
+                stall: (Duration::ZERO, Duration::ZERO),
+                stalled: 0.0,
+                streams: None,
+                began: None,
+                idle: Duration::ZERO,
+                idle_since: None,
+                waiting: 0,
+                deaf: false,
+                over: false,
+            }),
+            asking: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// The input of which it takes morsels.
+    pub(super) fn input(&self) -> u32 {
+        self.run.input
+    }
+
+    /// Morsels of the run, all of them.
+    pub(super) fn morsel_count(&self) -> usize {
+        self.morsels.len()
+    }
+
+    /// Morsels that the host has taken.
+    pub(super) fn taken_count(&self) -> usize {
+        self.lock().taken.len()
+    }
+
+    /// Waits until it pays that the host begins; false if it never will.
+    pub(super) async fn begins(&self) -> bool {
+        loop {
+            if self.taken_count() > 0 {
+                return true;
+            }
+            match self.step() {
+                Step::Over => return false,
+                Step::Take(_) => return true,
+                Step::Wait(pause) => cleave_fragment::waiting::sleep(pause).await,
+            }
+            self.ask(u32::MAX).await;
+        }
+    }
+
+    /// The run came to its end, having kept so many morsels: the others are the host's, and no more are.
+    pub(super) fn ended(&self, kept: u32) {
+        let mut state = self.lock();
+        let own = state.part.answered(Lease { begun: kept, kept });
+        state.taken.extend(own);
+        state.over = true;
+    }
+
+    /// The run is no more and has given no rows: all that it had is the host's now.
+    pub(super) fn take_rest(&self) {
+        let mut state = self.lock();
+        let rest = state.part.lost();
+        state.taken.extend(rest);
+        state.over = true;
+    }
+
+    /// Whether morsels were taken that no reader was given. A reader that is told of no more of them is done, and they
+    /// may come after that: they need another one, which begins here.
+    pub(super) fn has_leftover(&self) -> bool {
+        let mut state = self.lock();
+        let first = state.given_out.first().copied().unwrap_or_default();
+        let has_leftover = first < state.taken.len();
+        if has_leftover {
+            state.given_out.iter_mut().for_each(|given| *given = first);
+        }
+        has_leftover
+    }
+
+    fn step(&self) -> Step {
+        let state = self.lock();
+        if state.over {
+            return Step::Over;
+        }
+        if state.deaf {
+            return Step::Wait(PAUSE);
+        }
+        let given_out = state.given_out.first().copied().unwrap_or_default() as f64;
+        // Each copy reads one morsel ahead of the one that it decodes.
+        let under_way = f64::from(2 * self.copies - state.waiting.min(self.copies));
+        let now_idle = state.idle_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
+        let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
+        let now = self.clock.elapsed();
+        let streams = state.streams;
+        self.pace.step(&Seen {
+            lease: state.part.lease,
+            elapsed_s: now.as_secs_f64(),
+            streams: streams.map(|(begun, at)| (begun, now.saturating_sub(at).as_secs_f64())),
+            stalled: state.stalled,
+            host_done: (given_out - under_way).max(0.0),
+            host_s: began.saturating_sub(state.idle + now_idle).as_secs_f64(),
+            host_begun: state.began.is_some(),
+        })
+    }
+
+    /// Asks the device to keep `keep` morsels and notes what it says.
+    async fn ask(&self, keep: u32) {
+        if self.lock().deaf {
+            return;
+        }
+        let Asked { device, link, run, input } = &self.run;
+        let header = CommandHeader { run: run.run, ..device.header() };
+        let asked = Command::new(header, Request::Revoke { input: *input, keep });
+        let answer = link.call(asked).await;
+        let mut state = self.lock();
+        let Ok(Reply::Kept(Kept { lease, stall })) = answer else {
+            // What became of the run, and of what it may have given back, its end tells.
+            state.deaf = true;
+            return;
+        };
+        let now = self.clock.elapsed();
+        let (stall_before, asked_before) = std::mem::replace(&mut state.stall, (stall, now));
+        let passed = now.saturating_sub(asked_before).as_secs_f64().max(1e-6);
+        state.stalled = stall.saturating_sub(stall_before).as_secs_f64() / passed;
+        let own = state.part.answered(lease);
+        state.taken.extend(own);
+        let begun = state.part.lease.begun;
+        if begun > 0 {
+            state.streams.get_or_insert((begun, now));
+        }
+    }
+
+    /// The next morsel that was taken and not given out in `pass`.
+    fn next_taken(&self, pass: usize) -> Option<Morsel> {
+        let mut state = self.lock();
+        while state.given_out.len() <= pass {
+            state.given_out.push(0);
+        }
+        let place = state.given_out.get(pass).and_then(|given| state.taken.get(*given)).copied()?;
+        if let Some(given) = state.given_out.get_mut(pass) {
+            *given += 1;
+        }
+        state.began.get_or_insert_with(Stopwatch::start);
+        self.morsels.get(usize::try_from(place).ok()?).cloned()
+    }
+
+    async fn next_of(&self, pass: usize) -> Option<Morsel> {
+        loop {
+            if let Some(morsel) = self.next_taken(pass) {
+                return Some(morsel);
+            }
+            if self.lock().over {
+                // What was taken meanwhile, if anything.
+                return self.next_taken(pass);
+            }
+            if pass > 0 {
+                // What the first pass takes, each has to read.
+                cleave_fragment::waiting::sleep(PAUSE).await;
+                continue;
+            }
+            let _waits = Waits::begin(self);
+            let _asking = self.asking.lock().await;
+            if let Some(morsel) = self.next_taken(pass) {
+                return Some(morsel);
+            }
+            let kept = self.lock().part.lease.kept;
+            match self.step() {
+                // The device has begun all that it kept, and can give back none of it.
+                Step::Over => self.lock().over = true,
+                Step::Take(count) => self.ask(kept.saturating_sub(count)).await,
+                Step::Wait(pause) => {
+                    cleave_fragment::waiting::sleep(pause).await;
+                    self.ask(u32::MAX).await;
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MorselSource for Stealing {
+    fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>> {
+        self.next_of(pass).boxed()
+    }
+}
+
+/// A copy that waits for a morsel, until it is dropped.
+struct Waits<'a>(&'a Stealing);
+
+impl<'a> Waits<'a> {
+    fn begin(stealing: &'a Stealing) -> Self {
+        let mut state = stealing.lock();
+        state.waiting += 1;
+        if state.waiting >= stealing.copies && state.idle_since.is_none() {
+            state.idle_since = Some(Stopwatch::start());
+        }
+        Self(stealing)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.waiting = state.waiting.saturating_sub(1);
+        if let Some(since) = state.idle_since.take() {
+            state.idle += since.elapsed();
+        }
+    }
+}

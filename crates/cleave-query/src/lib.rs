@@ -1,0 +1,22 @@
+//! Queries: a statement and a snapshot in, batches out, over both sides of the link.
+//!
+//! 1. [`select`]: binding, planning, cuts; the tables that a query can name, `pg_catalog` among them.
+//! 2. [`planner`]: how DataFusion is set up, and the rules that Cleave adds to it.
+//! 3. [`cooperative`]: the host's half of a split query: runs fragments on devices and takes their rows.
+//! 4. [`point_path`] and [`range_path`]: look-ups by the key of an index, without any plan.
+//! 5. [`analyze`] and [`listed_statistics`]: ANALYZE, and what it found as rows; [`query_log`]: the last queries, with
+//!    what was predicted of them and what they cost; [`check_constraints`]: CHECK.
+//! 6. [`query_engine`]: a storage engine with all of this.
+//!
+//! Invariant: a query reads the snapshot that it is handed, and makes nothing visible.
+
+pub mod analyze;
+pub mod check_constraints;
+pub mod cooperative;
+pub mod listed_statistics;
+pub mod planner;
+pub mod point_path;
+pub mod query_engine;
+pub mod query_log;
+pub mod range_path;
+pub mod select;

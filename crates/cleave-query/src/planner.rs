@@ -1,0 +1,159 @@
+//! How Cleave sets up the query engine: one base state a process, one derived state a statement.
+//!
+//! What differs from the engine's defaults, and why: PostgreSQL's dialect and NULL order; numeric
+//! literals are exact; text is `Utf8`, which is how pages hold it; joins collect their (smaller) build
+//! side once, so that the keys they want are known before the probe side is asked for its first row.
+
+mod compare_days;
+mod hand_down_filters;
+pub(crate) mod planning;
+mod share_sums;
+
+use std::sync::{Arc, OnceLock};
+
+use cleave_fragment::codec::ABSENT_FUNCTIONS;
+use cleave_fragment::fragment::bound_key_lists;
+use cleave_fragment::functions::bounded::bounded;
+use cleave_fragment::functions::{knowing_infinite, within_domains};
+use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
+use datafusion::catalog::CatalogProviderList;
+use datafusion::common::utils::get_available_parallelism;
+use datafusion::config::Dialect;
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::planner::ExprPlanner;
+use datafusion::optimizer::analyzer::resolve_grouping_function::ResolveGroupingFunction;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
+use datafusion::prelude::SessionConfig;
+
+use crate::select::PackGroupKeys;
+use cleave_catalog::identifiers::{CATALOG, SCHEMA};
+use cleave_catalog::query_memory::memory_max;
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::{
+    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
+    PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
+    statement_timestamp, text_functions, window_functions,
+};
+
+use cleave_sql::unnest_subqueries::UnnestSubqueries;
+use compare_days::CompareDays;
+use hand_down_filters::with_hand_down_filters;
+use share_sums::ShareSums;
+
+/// Bytes of the memory of queries for each row of a batch: 256 MiB and more allow 8192 rows.
+const MEMORY_OF_ROW: usize = 32 << 10;
+/// Least rows of a batch, unless the settings ask for fewer.
+const BATCH_ROWS_MIN: usize = 256;
+
+/// The engine's state for one statement with `partitions` partitions, over the tables of `catalog`.
+pub fn statement_state(
+    settings: &Settings,
+    partitions: usize,
+    runtime: Arc<RuntimeEnv>,
+    catalog: Arc<dyn CatalogProviderList>,
+) -> SessionState {
+    static BASE: OnceLock<SessionState> = OnceLock::new();
+    let mut state = SessionStateBuilder::new_from_existing(BASE.get_or_init(base_state).clone())
+        .with_config(config(partitions).with_batch_size(batch_rows(settings, &runtime)))
+        .with_runtime_env(runtime)
+        .with_catalog_list(catalog)
+        .build();
+    let began = settings.client.began;
+    // What now() means.
+    state.mark_start_execution();
+    if let Some(transaction) = timestamp_us_to_datetime(began.transaction_us) {
+        state.execution_props_mut().query_execution_start_time = Some(transaction.and_utc());
+    }
+    let statement = ScalarUDF::clone(&statement_timestamp(began.statement_us));
+    // There is one of its name already, or there is not: both are well.
+    drop(state.register_udf(Arc::new(statement)));
+    state
+}
+
+/// The engine with PostgreSQL's meanings.
+fn base_state() -> SessionState {
+    let engine = SessionStateBuilder::new_with_default_features().build();
+    let operators: Arc<dyn ExprPlanner> = Arc::new(PostgresOperators);
+    let planners = std::iter::once(operators).chain(engine.expr_planners().iter().cloned());
+    let planners = planners.collect();
+    let ours = cleave_fragment::functions::aggregate();
+    let functions = engine.aggregate_functions().values().cloned().chain(ours);
+    let functions = functions.collect();
+    let absent = |function: &&Arc<ScalarUDF>| !ABSENT_FUNCTIONS.contains(&function.name());
+    let engines: Vec<_> = engine.scalar_functions().values().filter(absent).cloned().collect();
+    let checked = bounded(engines.iter().cloned()).into_iter();
+    let checked = checked.chain(within_domains(engines.iter().cloned()));
+    let checked = checked.chain(knowing_infinite(engines.iter().cloned()));
+    // Ours come last: they take the place of the engine's.
+    let ours = cleave_fragment::functions::callable().into_iter().chain(text_functions());
+    let scalar = engines.iter().cloned().chain(checked).chain(ours).collect();
+    let windows = engine.window_functions().values().cloned().chain(window_functions()).collect();
+    let physical_rules = with_hand_down_filters(engine.physical_optimizers());
+    let state = SessionStateBuilder::new_from_existing(engine)
+        .with_scalar_functions(scalar)
+        .with_aggregate_functions(functions)
+        .with_window_functions(windows)
+        .with_expr_planners(planners)
+        .with_type_planner(Arc::new(PostgresTypes))
+        .with_analyzer_rules(vec![
+            Arc::new(ResolveGroupingFunction::new()),
+            Arc::new(SetOperations),
+            Arc::new(TypedLiterals),
+            Arc::new(CopiedArguments),
+            Arc::new(VolatileOperands),
+            Arc::new(WindowFrames),
+            Arc::new(TypeCoercion::new()),
+            Arc::new(CheckedArithmetic),
+            Arc::new(BoundedFunctions),
+            Arc::new(Guards),
+            Arc::new(IntervalKeys),
+            Arc::new(UnnestSubqueries),
+        ])
+        .with_physical_optimizer_rules(physical_rules)
+        .with_optimizer_rule(Arc::new(CompareDays))
+        .with_optimizer_rule(Arc::new(ShareSums))
+        .with_optimizer_rule(Arc::new(PackGroupKeys))
+        .build();
+    planning::watched_rules(state)
+}
+
+fn config(partitions: usize) -> SessionConfig {
+    let mut config = SessionConfig::new()
+        .with_default_catalog_and_schema(CATALOG, SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_target_partitions(partitions);
+    let options = config.options_mut();
+    options.sql_parser.dialect = Dialect::PostgreSQL;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    options.sql_parser.parse_float_as_decimal = true;
+    options.execution.time_zone = Some("UTC".to_owned());
+    options.optimizer.repartition_joins = false;
+    // Its operator makes room for ten times the limit before it has seen a row, which no pool sees.
+    options.optimizer.enable_topk_aggregation = false;
+    bound_key_lists(options);
+    config
+}
+
+/// Rows of a batch: as the settings say, fewer where the memory of queries is small. A statement has about twenty
+/// batches on their way, and operators charge only those that they gather.
+fn batch_rows(settings: &Settings, runtime: &RuntimeEnv) -> usize {
+    let wanted = usize::try_from(settings.batch_size).unwrap_or(usize::MAX);
+    wanted.min((memory_max(runtime) / MEMORY_OF_ROW).max(BATCH_ROWS_MIN))
+}
+
+/// Partitions of the host's half: as the settings say, or one a core.
+pub fn host_partitions(settings: &Settings) -> usize {
+    match usize::try_from(settings.threads) {
+        Ok(threads) if threads > 0 => threads,
+        _ => get_available_parallelism(),
+    }
+}
+
+/// Lets whoever waits for this processor go first. Planning is milliseconds without waiting for anything, and a kernel
+/// may leave the processor to it for that long though a client's thread, which needs it for microseconds, was woken.
+pub(crate) fn give_way() {
+    std::thread::yield_now();
+}

@@ -1,0 +1,72 @@
+//! What queries need beside the storage engine: what is kept of their plans, their log, and what system tables show of
+//! sessions and vacuums.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crate::query_log::QueryLog;
+use crate::select::OptimisedPlans;
+use cleave_catalog::activity::vacuums::Vacuums;
+use cleave_catalog::backends::Backends;
+use cleave_engine::storage_engine::Engine;
+use cleave_sql::copy::InputMemory;
+
+/// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
+pub struct QueryEngine {
+    engine: Arc<Engine>,
+    query_log: Arc<QueryLog>,
+    /// What the optimizer's rules made of queries that come again.
+    pub(crate) optimised: OptimisedPlans,
+    backends: Arc<Backends>,
+    /// What vacuum has done.
+    pub vacuums: Vacuums,
+}
+
+impl QueryEngine {
+    /// Over `engine`, nothing known of any query yet.
+    pub fn new(engine: Arc<Engine>) -> Arc<Self> {
+        Arc::new(Self {
+            engine,
+            query_log: Arc::default(),
+            optimised: OptimisedPlans::default(),
+            backends: Arc::default(),
+            vacuums: Vacuums::default(),
+        })
+    }
+
+    /// What it plans over.
+    pub fn storage(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The last queries, what was predicted of them and what they cost.
+    pub fn query_log(&self) -> &Arc<QueryLog> {
+        &self.query_log
+    }
+
+    /// The sessions of its server, as others see them.
+    pub fn backends(&self) -> &Arc<Backends> {
+        &self.backends
+    }
+
+    /// What COPY and loads may hold of an input at once.
+    #[must_use]
+    pub fn input_memory(&self) -> InputMemory {
+        InputMemory::of(self.query_memory_max() as u64)
+    }
+}
+
+impl Deref for QueryEngine {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+}
+
+impl fmt::Debug for QueryEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueryEngine").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}

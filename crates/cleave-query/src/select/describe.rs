@@ -1,0 +1,173 @@
+//! What a query with parameters is before it is asked: the types of its parameters, the columns of its result.
+//!
+//! 1. Types that were declared, and those that the text says ([`written_types`]), are taken as they are.
+//! 2. For the others the engine binds the query with the parameters in it, and gives each the type of what it stands
+//!    beside: of several places, the first.
+//! 3. The query is bound again with a typed NULL for each; its analysed plan has the columns of the result.
+//!
+//! Nothing is planned: no statistics are read, no index is asked, no device is called.
+
+use std::sync::Arc;
+
+use cleave_store::{ColumnType, TableSchema};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::expr::Placeholder;
+use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::sql::sqlparser::ast;
+
+use super::placed::placed;
+use super::{Bound, ReadView, bind, small_query};
+use crate::planner::planning;
+use crate::query_engine::QueryEngine;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::sql_type;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
+
+/// A query as far as it is known without values.
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// Types of its parameters, `$1` first.
+    pub types: Vec<ColumnType>,
+    /// Columns of its result.
+    pub schema: SchemaRef,
+    /// What the query itself calls these columns.
+    pub sources: Vec<String>,
+    /// The tables that it reads, as they were.
+    pub tables: Vec<Arc<TableSchema>>,
+}
+
+/// Describes `query`, of whose parameters `types` are known.
+///
+/// # Errors
+/// Those of binding it; [`Error::Invalid`] for a parameter whose type nothing tells.
+pub async fn describe(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    view: Option<&ReadView>,
+    query: &ast::Query,
+    types: Vec<Option<ColumnType>>,
+) -> Result<Described> {
+    let read = (view, &GivenRows::default());
+    Box::pin(describe_over(database, settings, read, query, types)).await
+}
+
+/// As [`describe`], of a query that may name rows which are `given`.
+///
+/// # Errors
+/// Those of [`describe`].
+pub async fn describe_over(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    (view, given): (Option<&ReadView>, &GivenRows),
+    query: &ast::Query,
+    types: Vec<Option<ColumnType>>,
+) -> Result<Described> {
+    let planning = planning::Planning::new(settings, &database.query_runtime());
+    let state = view.map_or_else(|| database.live().state, |view| Arc::clone(&view.state));
+    let is_small = small_query::is_small(query, &state);
+    let (own, settings) = (Arc::clone(database), settings.clone());
+    let (view, given, query) = (view.cloned(), given.clone(), query.clone());
+    let described =
+        async move { describe_here(&own, &settings, (view.as_ref(), &given), &query, types).await };
+    Box::pin(planning.over(is_small, described)).await
+}
+
+/// As [`describe_over`], where it runs.
+async fn describe_here(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    (view, given): (Option<&ReadView>, &GivenRows),
+    query: &ast::Query,
+    mut types: Vec<Option<ColumnType>>,
+) -> Result<Described> {
+    written_types(query, &mut types)?;
+    if types.contains(&None) {
+        let put = |query: &mut ast::Query| put_types_into(query, &types);
+        let bound = bind(database, settings, view, query.clone(), given, put);
+        let (bound, _) = bound.await.map_err(|error| placed(error, query))?;
+        let parts = bound.parts.iter().map(|part| &part.plan);
+        parts.chain([&bound.logical]).try_for_each(|plan| infer(plan, &mut types))?;
+        // A column of its own is what it is given.
+        shown_places(&query.body, &mut |place| {
+            if let Some(unknown @ None) = types.get_mut(place) {
+                *unknown = Some(ColumnType::Text);
+            }
+        })?;
+    }
+    let put = |query: &mut ast::Query| put_types_into(query, &types);
+    let bound = bind(database, settings, view, query.clone(), given, put);
+    let (Bound { state, logical, tables, parts: _ }, names) =
+        bound.await.map_err(|error| placed(error, query))?;
+    let sources = super::views::source_names(&logical);
+    let analysed = state.analyzer().execute_and_check(logical, state.config_options(), |_, _| {});
+    let analysed = analysed.map_err(|error| placed(error.into(), query))?;
+    let schema = names.apply(analysed.schema().inner());
+    Ok(Described { types: all_known(&types)?, schema, sources, tables })
+}
+
+/// The types, all of which must be known.
+pub fn all_known(types: &[Option<ColumnType>]) -> Result<Vec<ColumnType>> {
+    let known = types.iter().enumerate().map(|(place, known)| {
+        known.ok_or_else(|| {
+            let number = place + 1;
+            Error::Invalid {
+                message: format!(
+                    "the type of parameter ${number} cannot be told; declare it, as in PREPARE name (integer, …) AS …, or \
+                     write ${number}::type"
+                ),
+                fault: Fault::ParameterType,
+                position: None,
+            }
+        })
+    });
+    known.collect()
+}
+
+/// Notes the types that the engine found.
+fn infer(plan: &LogicalPlan, types: &mut [Option<ColumnType>]) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|expression| {
+                if let Expr::Placeholder(Placeholder { id, field: Some(field) }) = expression
+                    && let Some(place) =
+                        id.strip_prefix('$').and_then(|id| id.parse::<usize>().ok())
+                    && let Some(unknown @ None) = types.get_mut(place.wrapping_sub(1))
+                {
+                    *unknown = sql_type(field.data_type()).map(parameter_type);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
+/// Tells the parameters that are whole columns of the result.
+fn shown_places(body: &ast::SetExpr, found: &mut dyn FnMut(usize)) -> Result<()> {
+    let mut one = |expression: &ast::Expr| place_of(expression).map(|place| place.map(&mut *found));
+    match body {
+        ast::SetExpr::Select(select) => {
+            for item in &select.projection {
+                if let ast::SelectItem::UnnamedExpr(expr)
+                | ast::SelectItem::ExprWithAlias { expr, .. } = item
+                {
+                    one(expr)?;
+                }
+            }
+            Ok(())
+        }
+        ast::SetExpr::Values(values) => {
+            let mut cells = values.rows.iter().flat_map(|row| row.iter());
+            cells.try_for_each(|cell| one(cell).map(drop))
+        }
+        ast::SetExpr::SetOperation { left, right, .. } => {
+            shown_places(left, found)?;
+            shown_places(right, found)
+        }
+        ast::SetExpr::Query(query) => shown_places(&query.body, found),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,455 @@
+//! What the planner asks of the host when it places cuts: devices, their builds, and what is held already.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES_MAX};
+use cleave_fragment::link::AttachMode;
+use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
+use cleave_plan::TableFacts;
+use cleave_plan::cardinality::estimate_rows;
+use cleave_plan::cost::slots::SLOT_BYTES_AUTO;
+use cleave_plan::cost::{AskedColumn, Conditions, CostStrategy, Limits, ScanWork, SlotSize};
+use cleave_plan::profile::{LinkProfile, Origin, Profile};
+use cleave_plan::split::{
+    CutContext, CutWeight, FragmentPlan, FragmentScan, ScanShare, When, row_bytes, type_bytes,
+};
+use cleave_store::ColumnRef;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+use super::planned_input::PlannedInput;
+use super::statement_context::{StatementContext, StatementInput};
+use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
+use crate::planner;
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::error::Error;
+use cleave_engine::device::Device;
+
+/// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
+/// many there are.
+const KEYS_KEEP: f64 = 0.25;
+/// A statement that reads at least so many bytes is worth the half second that measuring a device takes, once.
+const MEASURED_FROM_BYTES: u64 = 256 << 10;
+/// Where slots have no set size, the ring takes at most this part of what the device has for fragments.
+const RING_SHARE: u64 = 8;
+/// Groups that an aggregate with keys is taken to make, at most, where nothing tells how many there are.
+const GROUP_COUNT: f64 = 10_000.0;
+
+/// The host's answers for one statement.
+pub(super) struct HostCuts {
+    context: Arc<StatementContext>,
+    devices: BTreeMap<DeviceId, DeviceFacts>,
+    limits: Limits,
+    profile: Profile,
+    fragment_count: AtomicUsize,
+}
+
+/// What is known of a device before any fragment is sent to it.
+struct DeviceFacts {
+    device: Arc<Device>,
+    mode: AttachMode,
+    refusal: Option<String>,
+    cores: u32,
+    fragment_memory_bytes: u64,
+}
+
+impl HostCuts {
+    /// Asks every device that the statement reads who it is, and, if splits are to be priced, what it can do.
+    pub(super) async fn new(
+        context: Arc<StatementContext>,
+        prices_splits: bool,
+    ) -> Result<Self, Error> {
+        let mut devices = BTreeMap::new();
+        for input in context.inputs() {
+            for id in input.input.devices() {
+                if let Entry::Vacant(unknown) = devices.entry(id) {
+                    unknown.insert(DeviceFacts::of(context.database().attached(id)?).await?);
+                }
+            }
+        }
+        let far = devices.iter().find(|(_, facts)| facts.mode != AttachMode::Embedded);
+        let profile = match far {
+            Some((id, _)) if prices_splits => profile(&context, *id).await?,
+            // Nothing is measured for a split that is forced.
+            Some((id, _)) => {
+                let known = context.database().known_profile(*id).await?;
+                known.map_or_else(Profile::assumed, |known| Profile::clone(&known))
+            }
+            None => Profile { link: LinkProfile::embedded(), ..Profile::assumed() },
+        };
+        let limits = limits(&context, devices.values());
+        Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
+    }
+
+    /// Where the figures of the statement come from: measured only if those of both sides and of the link were.
+    pub(super) fn profile_origin(&self) -> Origin {
+        let Profile { host, device, link } = &self.profile;
+        let mut origins = vec![host.origin, device.origin];
+        if !link.is_embedded {
+            origins.push(link.origin);
+        }
+        origins.into_iter().find(|origin| *origin != Origin::Measured).unwrap_or(Origin::Measured)
+    }
+
+    /// The parts of the input of `scan`, each with the device that it lies on.
+    fn parts_of(&self, scan: &TableScanExec) -> Result<Vec<(&DeviceFacts, StatementInput)>> {
+        let whole = self.context.input(scan.scan().input)?;
+        let all_rows = whole.input.rows_left() as f64;
+        let share = |id: DeviceId| {
+            let input = whole.input.on_device(id);
+            let row_estimate = match input.rows_left() as f64 {
+                rows if rows < all_rows => whole.row_estimate * rows / all_rows,
+                _ => whole.row_estimate,
+            };
+            let facts = self.devices.get(&id)?;
+            Some((facts, StatementInput { input: Arc::new(input), row_estimate }))
+        };
+        Ok(whole.input.devices().into_iter().filter_map(share).collect())
+    }
+}
+
+impl DeviceFacts {
+    async fn of(device: Arc<Device>) -> Result<Self, Error> {
+        let identity = device.identity().await?;
+        let mode = device.link().await?.mode();
+        let ours = build_id();
+        let refusal = if !identity.capabilities.iter().any(|c| c == CAPABILITY_FRAGMENTS) {
+            Some(format!("device \"{}\" serves pages only", device.name()))
+        } else if identity.build != ours {
+            Some(format!(
+                "device \"{}\" is another build ({}) than this host ({ours}) and serves pages only",
+                device.name(),
+                identity.build
+            ))
+        } else {
+            None
+        };
+        let (cores, fragment_memory_bytes) = (identity.cores, identity.fragment_memory_bytes);
+        Ok(Self { device, mode, refusal, cores, fragment_memory_bytes })
+    }
+}
+
+impl CutContext for HostCuts {
+    fn pages_only(&self) -> Option<String> {
+        self.context.settings().pages_only().map(str::to_owned)
+    }
+
+    fn shares(&self, scan: &TableScanExec) -> Vec<ScanShare> {
+        let parts = match self.parts_of(scan) {
+            Ok(parts) => parts,
+            Err(error) => return vec![nowhere(error.to_string())],
+        };
+        let shares: Vec<ScanShare> = parts
+            .into_iter()
+            .map(|(facts, part)| ScanShare {
+                device: facts.device.name().to_owned(),
+                refusal: facts
+                    .refusal
+                    .clone()
+                    .or_else(|| too_long_for_a_slot(facts, scan, &part.input)),
+            })
+            .collect();
+        if shares.is_empty() { vec![nowhere("it has no device".to_owned())] } else { shares }
+    }
+
+    fn distinct_count(&self, scan: &TableScanExec, column: &str) -> Option<f64> {
+        self.context.distinct_count(&scan.scan().table, column)
+    }
+
+    fn asked(&self, scan: &TableScanExec, column: &str) -> AskedColumn {
+        self.context.asked(&scan.scan().table, column)
+    }
+
+    fn weights(&self, fragment: &FragmentPlan) -> Vec<CutWeight> {
+        let Some(scan) = fragment.scans.last() else { return Vec::new() };
+        let parts = self.parts_of(&scan.scan).unwrap_or_default();
+        parts.iter().map(|(facts, part)| self.weight(fragment, scan, facts, part)).collect()
+    }
+
+    fn key_filters(&self) -> When {
+        self.context.settings().key_filters
+    }
+
+    fn late_columns(&self) -> When {
+        self.context.settings().late_columns
+    }
+
+    fn scan_work(&self, scan: &TableScanExec) -> ScanWork {
+        let named = scan.scan();
+        let Ok(planned) = self.context.input(named.input) else { return ScanWork::default() };
+        let input = &planned.input;
+        let (chunk_bytes, held_bytes) = self.chunk_bytes(scan, input, planned.row_estimate);
+        let devices = input.devices();
+        let most = devices.iter().map(|id| input.on_device(*id).pages_left()).max().unwrap_or(0);
+        let share_beside = 1.0 - most as f64 / input.pages_left().max(1) as f64;
+        ScanWork {
+            table: named.table.clone(),
+            rows: input.rows_left() as f64 * input.share_read(),
+            rows_matched: planned.row_estimate,
+            rows_kept: planned.row_estimate,
+            filter_columns: named.filter.columns.len() as f64,
+            output_columns: named.output.columns.len() as f64,
+            pages: input.pages_left() as f64 * input.share_read(),
+            chunk_bytes,
+            held_bytes,
+            conditions: Conditions::default(),
+            looked_up: input.index.as_ref().map_or(0.0, |(index, _)| index.entry_count as f64),
+            devices_beside: devices.len().saturating_sub(1) as f64,
+            share_beside: if most > 0 { share_beside } else { 0.0 },
+        }
+    }
+
+    fn rows(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<f64> {
+        estimate_rows(plan, &self.context.estimates())
+    }
+
+    fn profile(&self) -> Profile {
+        self.profile.clone()
+    }
+
+    fn shares_host(&self) -> bool {
+        self.devices.values().all(|facts| facts.mode == AttachMode::Embedded)
+    }
+
+    fn cost_strategy(&self) -> CostStrategy {
+        self.context.settings().cost_strategy
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn fragment_exec(&self, fragment: FragmentPlan) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut parts: Vec<FragmentPart> = Vec::new();
+        for FragmentScan { scan, .. } in &fragment.scans {
+            let number = scan.scan().input;
+            for (facts, input) in self.parts_of(scan)? {
+                let known = parts.iter_mut().find(|part| Arc::ptr_eq(&part.device, &facts.device));
+                match known {
+                    Some(part) => part.inputs.push((number, input)),
+                    None => parts.push(FragmentPart {
+                        device: Arc::clone(&facts.device),
+                        inputs: vec![(number, input)],
+                        on_device: fragment.on_device.get(parts.len()).copied().unwrap_or(false),
+                    }),
+                }
+            }
+        }
+        let is_whole = parts.iter().all(|part| part.inputs.len() == fragment.scans.len());
+        if parts.is_empty() || !is_whole {
+            let message = "a fragment over tables that no one device holds".to_owned();
+            return Err(DataFusionError::Internal(message));
+        }
+        let number = self.fragment_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let context = Arc::clone(&self.context);
+        Ok(Arc::new(FragmentExec::new(number, fragment, parts, context)))
+    }
+}
+
+/// What both sides have for the statement: of several devices, what the least of them has.
+fn limits<'a>(
+    context: &StatementContext,
+    devices: impl Iterator<Item = &'a DeviceFacts> + Clone,
+) -> Limits {
+    let settings = context.settings();
+    let memory = devices.clone().map(|facts| facts.fragment_memory_bytes).min().unwrap_or(0);
+    let slot_size = match settings.slot_bytes {
+        Some(bytes) => SlotSize::Fixed(bytes),
+        None => {
+            let (least, most) = SLOT_BYTES_AUTO.into_inner();
+            let room = memory / RING_SHARE / u64::from(settings.slot_count.max(1));
+            let bytes_max = u32::try_from(room).unwrap_or(most).clamp(least, most);
+            SlotSize::Auto { bytes_max }
+        }
+    };
+    let slot_bytes_max = match slot_size {
+        SlotSize::Fixed(bytes) | SlotSize::Auto { bytes_max: bytes } => bytes,
+    };
+    let ring_bytes = u64::from(settings.slot_count) * u64::from(slot_bytes_max);
+    let room = memory.saturating_sub(ring_bytes);
+    Limits {
+        device_memory_bytes: settings.device_memory_bytes.min(room),
+        host_memory_bytes: context.database().query_memory_max() as u64,
+        device_load: 0.0,
+        slot_size,
+        slot_count: settings.slot_count,
+        device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
+        host_threads: u32::try_from(planner::host_partitions(settings)).unwrap_or(u32::MAX),
+        shares_work: settings.stealing != When::Never,
+        broadcast_bytes: settings.broadcast_bytes,
+    }
+}
+
+/// The figures of host, the device `id` and the link between them. They are measured where the statement reads enough
+/// for the choice to matter; else what is not known is assumed.
+async fn profile(context: &StatementContext, id: DeviceId) -> Result<Profile, Error> {
+    let database = context.database();
+    let bytes: u64 = context.inputs().iter().map(|input| input.input.bytes_left()).sum();
+    let known = if bytes >= MEASURED_FROM_BYTES {
+        Some(database.profile(id, false).await?)
+    } else {
+        database.known_profile(id).await?
+    };
+    Ok(known.map_or_else(Profile::assumed, |known| Profile::clone(&known)))
+}
+
+/// The share of a scan that cannot be cut.
+fn nowhere(reason: String) -> ScanShare {
+    ScanShare { device: String::new(), refusal: Some(reason) }
+}
+
+impl HostCuts {
+    /// Bytes of the chunks that `scan` reads of the pages of `input`, of whose rows its predicate leaves `rows_kept`,
+    /// and of these bytes, those in the buffer pool.
+    fn chunk_bytes(
+        &self,
+        scan: &TableScanExec,
+        input: &PlannedInput,
+        rows_kept: f64,
+    ) -> (f64, f64) {
+        let scan = scan.scan();
+        let filtered = &scan.filter.columns;
+        let is_late = |column: &&ColumnRef| !filtered.contains(column);
+        let late: Vec<ColumnRef> = scan.output.columns.iter().filter(is_late).copied().collect();
+        let pages_left = input.pages_left().max(1) as f64;
+        // What no condition looks at is read where a row is left.
+        let read_late = match scan.predicate {
+            Some(_) => 1.0 - (-rows_kept / (pages_left * input.share_read()).max(1.0)).exp(),
+            None => 1.0,
+        };
+        let filtered_bytes = self.column_bytes(input, filtered);
+        let late_bytes = self.column_bytes(input, &late);
+        let columns: Vec<ColumnRef> = filtered.iter().chain(&late).copied().collect();
+        let (mut chunk_bytes, mut held_bytes) = (0.0, 0.0);
+        let pool = self.context.database().buffer_pool();
+        for (device, entry) in input.entries() {
+            let of_page = |(by_row, by_byte): (f64, f64)| {
+                let page = &entry.page;
+                by_row * f64::from(page.row_count) + by_byte * page.extent.bytes() as f64
+            };
+            let bytes = of_page(filtered_bytes) + of_page(late_bytes) * read_late;
+            let bytes = bytes * input.share_read();
+            chunk_bytes += bytes;
+            if !columns.is_empty() {
+                let held = pool.held_count(device, &entry.page, &columns);
+                held_bytes += bytes * held as f64 / columns.len() as f64;
+            }
+        }
+        (chunk_bytes, held_bytes)
+    }
+
+    /// Bytes of the chunks of `columns`: for each row, of those whose pages ANALYZE has looked at, and of the others
+    /// the share of a page's bytes by their types.
+    fn column_bytes(&self, input: &PlannedInput, columns: &[ColumnRef]) -> (f64, f64) {
+        let table = &input.table;
+        let known = self.context.statistics(table);
+        let whole = row_bytes(&table.schema.arrow());
+        let (mut by_row, mut by_byte) = (0.0, 0.0);
+        for column in columns {
+            let ColumnRef::User(id) = column else { continue };
+            let statistics = known.as_ref().and_then(|known| known.columns.get(id));
+            match statistics.and_then(|column| column.stored) {
+                Some(stored) => by_row += stored.row_bytes,
+                None => {
+                    let column = table.schema.column_by_id(*id);
+                    let bytes = column.map_or(0.0, |c| type_bytes(&c.column_type.arrow()));
+                    by_byte += bytes / whole;
+                }
+            }
+        }
+        (by_row, by_byte)
+    }
+
+    /// Share of the rows of `scan` that `part` has.
+    fn share_of(&self, scan: &TableScanExec, part: &StatementInput) -> f64 {
+        let whole = self.context.input(scan.scan().input).map(|whole| whole.row_estimate);
+        match whole {
+            Ok(whole) if whole > 0.0 => (part.row_estimate / whole).min(1.0),
+            _ => 1.0,
+        }
+    }
+
+    /// What would cross the link of one device.
+    fn weight(
+        &self,
+        fragment: &FragmentPlan,
+        scan: &FragmentScan,
+        facts: &DeviceFacts,
+        part: &StatementInput,
+    ) -> CutWeight {
+        let (chunk_bytes, held_bytes) =
+            self.chunk_bytes(&scan.scan, &part.input, part.row_estimate);
+        let link_is_free = facts.mode == AttachMode::Embedded;
+        let rows = match fragment.row_estimate.filter(|_| !fragment.broadcasts.is_empty()) {
+            // Of what streams, each device joins its part.
+            Some(rows) => rows * self.share_of(&scan.scan, part),
+            None => result_rows(fragment, scan, part.row_estimate),
+        };
+        let sent_bytes: f64 = fragment.broadcasts.iter().filter_map(|b| b.byte_estimate).sum();
+        let result_bytes = rows * row_bytes(&fragment.plan.schema()) + sent_bytes;
+        CutWeight { result_bytes, chunk_bytes, held_bytes, link_is_free }
+    }
+}
+
+/// Why a row of `scan` may be larger than a slot, which a remote device would find out in mid-run. A row's
+/// long values lie on the overflow pages of its page.
+fn too_long_for_a_slot(
+    facts: &DeviceFacts,
+    scan: &TableScanExec,
+    input: &PlannedInput,
+) -> Option<String> {
+    let is_long = |data_type: &DataType| matches!(data_type, DataType::Utf8 | DataType::Binary);
+    let fields = scan.scan().output.schema.fields();
+    // In one process batches are handed over as they are.
+    if facts.mode == AttachMode::Embedded || !fields.iter().any(|f| is_long(f.data_type())) {
+        return None;
+    }
+    let overflow = input.entries().map(|(_, entry)| {
+        entry.overflow.iter().map(|page| page.extent.bytes() as u64).sum::<u64>()
+    });
+    let bytes = overflow.max().filter(|bytes| *bytes > ENCODED_SLOT_BYTES_MAX)?;
+    Some(format!(
+        "a page has long values of {bytes} bytes, and a row that crosses the link at most \
+         {ENCODED_SLOT_BYTES_MAX}"
+    ))
+}
+
+/// Rows that are expected to leave `fragment`.
+fn result_rows(fragment: &FragmentPlan, scan: &FragmentScan, scanned: f64) -> f64 {
+    let mut rows = scanned;
+    if !scan.dynamic_filters.is_empty() {
+        rows *= scan.filters_keep.unwrap_or(KEYS_KEEP);
+    }
+    let helped = fragment.plan.downcast_ref::<DenseAggregateExec>();
+    let top = helped.map_or(&fragment.plan, DenseAggregateExec::aggregate);
+    if let Some(aggregate) = top.downcast_ref::<AggregateExec>() {
+        rows = if aggregate.group_expr().is_empty() {
+            1.0
+        } else {
+            rows.min(group_count(aggregate).unwrap_or(GROUP_COUNT))
+        };
+    }
+    match fragment.fetch.or_else(|| fragment.plan.fetch()) {
+        Some(fetch) => rows.min(fetch as f64),
+        None => rows,
+    }
+}
+
+/// Groups that `aggregate` makes, where the distinct counts of all its keys are known.
+fn group_count(aggregate: &AggregateExec) -> Option<f64> {
+    let (context, all) = (StatisticsContext::new(), StatisticsArgs::new());
+    let input = context.compute(aggregate.input().as_ref(), &all).ok()?;
+    let counts = aggregate.group_expr().expr().iter().map(|(key, _)| {
+        let column = key.downcast_ref::<Column>()?;
+        let known = input.column_statistics.get(column.index())?.distinct_count.get_value()?;
+        Some(*known as f64 + 1.0)
+    });
+    counts.product()
+}

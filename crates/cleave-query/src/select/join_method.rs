@@ -1,0 +1,71 @@
+//! The setting `join_method`: a plan in, the same plan with its joins made as the setting wants out.
+//!
+//! | here | of hybridNDP's joins |
+//! |---|---|
+//! | `nested_loop` | NLJ: each pair is looked at; one side lies in memory, the other passes |
+//! | `hash` | BNLJ, which fills its buffer with a hash table, and GHJ: where the table outgrows its memory, it is divided |
+//! | `hash` with an index on the other side's key | BNLIJ: the scan there looks the keys up ([`index_offers`](super::index_offers)) |
+//!
+//! [`as_nested_loops`] acts on the logical plan, after joins are ordered: an equality becomes a condition as any other,
+//! so that the engine has nothing to hash. [`check_hashed`] looks at the physical plan. Both hold above and below cuts,
+//! which are placed later.
+//!
+//! `NOT IN` over a subquery keeps its hash join: what it says of NULLs, no pair tells.
+
+use std::sync::Arc;
+
+use cleave_fragment::TableScanExec;
+use datafusion::common::NullEquality;
+use datafusion::common::tree_node::Transformed;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Join, LogicalPlan, Operator, binary_expr};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+
+use cleave_catalog::error::{Error, Result};
+
+/// `plan` with the equalities of its joins as conditions on pairs.
+pub(super) fn as_nested_loops(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let changed = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::Join(join) if !join.on.is_empty() && !join.null_aware => {
+            let operator = match join.null_equality {
+                NullEquality::NullEqualsNothing => Operator::Eq,
+                NullEquality::NullEqualsNull => Operator::IsNotDistinctFrom,
+            };
+            let pairs = join.on.into_iter().map(|(left, right)| binary_expr(left, operator, right));
+            let filter = conjunction(pairs.chain(join.filter));
+            Ok(Transformed::yes(LogicalPlan::Join(Join { on: Vec::new(), filter, ..join })))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(changed.data)
+}
+
+/// Refuses a plan with a join that has nothing to hash.
+pub(super) fn check_hashed(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
+    if plan.is::<NestedLoopJoinExec>() || plan.is::<CrossJoinExec>() {
+        let sides: Vec<String> = plan.children().into_iter().map(tables).collect();
+        return Err(Error::Unsupported {
+            what: format!(
+                "join_method \"hash\" cannot run this statement: the join of {} has no equality, which",
+                sides.join(" with ")
+            ),
+            hint: Some("join_method \"auto\" looks at each pair there".to_owned()),
+            position: None,
+        });
+    }
+    plan.children().into_iter().try_for_each(check_hashed)
+}
+
+/// The tables that are read below `plan`.
+fn tables(plan: &Arc<dyn ExecutionPlan>) -> String {
+    fn collect(plan: &Arc<dyn ExecutionPlan>, names: &mut Vec<String>) {
+        if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
+            names.push(format!("\"{}\"", scan.scan().table));
+        }
+        plan.children().into_iter().for_each(|child| collect(child, names));
+    }
+    let mut names = Vec::new();
+    collect(plan, &mut names);
+    if names.is_empty() { "rows of no table".to_owned() } else { names.join(", ") }
+}

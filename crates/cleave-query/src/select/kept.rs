@@ -1,0 +1,379 @@
+//! Plans that are kept: a query over a few rows in memory, planned once and run for any rows and any values of its
+//! parameters.
+//!
+//! ```text
+//!  SELECT b FROM t WHERE a >= $1 ORDER BY b ─▶ plan over a slot with t's columns and one for each parameter ─▶ steps
+//!     rows of t in an index range, values ─▶ slot ─▶ steps ─▶ rows
+//! ```
+//!
+//! 1. [`keep`] binds, rewrites and plans the query by the rules of every other one; its tables are [slots](Slot), its
+//!    parameters columns of the first of them.
+//! 2. [`KeptPlan::run`] is given the rows: [`KeptPlan::input`] says which columns it reads. A plan of filters,
+//!    projections, sorts and aggregates without groups is [steps](Step), each one call; any other is executed as it is.
+//!
+//! Invariant: such a plan holds nothing of any state. What it says of rows is what a plan over the whole table says of
+//! them; which rows it is given is the [range's](crate::range_path) matter.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::compute::{
+    concat_batches, filter_record_batch, lexsort_to_indices, take_record_batch,
+};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
+    MemorySchemaProvider, SchemaProvider, Session, TableProvider,
+};
+use datafusion::common::internal_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::TableType;
+use datafusion::error::Result as EngineResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, SchedulingType, reset_plan_states,
+};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::memory::MemoryStream;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, collect,
+};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast::{self, VisitMut};
+
+use super::apply_schema;
+use super::compiled::{Columns, PARAMETER};
+use super::result_names::ResultNames;
+use super::table_provider::{CATALOG, SCHEMA};
+use crate::planner;
+use crate::query_engine::QueryEngine;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::lower_syntax;
+
+/// A plan over slots. See the module's description.
+pub struct KeptPlan {
+    /// Types of the parameters.
+    pub types: Vec<DataType>,
+    slots: Vec<Arc<Slot>>,
+    /// Places of the columns that it reads of the first table, and these columns.
+    input: (Vec<usize>, SchemaRef),
+    how: How,
+    schema: SchemaRef,
+}
+
+enum How {
+    Steps(Vec<Step>),
+    Plan { plan: tokio::sync::Mutex<Arc<dyn ExecutionPlan>>, task: Arc<TaskContext> },
+}
+
+/// One operator over all rows at once.
+enum Step {
+    Filter { predicate: Arc<dyn PhysicalExpr>, projection: Option<Vec<usize>> },
+    Project { expressions: Vec<Arc<dyn PhysicalExpr>>, schema: SchemaRef },
+    Sort(LexOrdering),
+    Aggregate { functions: Vec<Arc<AggregateFunctionExpr>>, schema: SchemaRef },
+}
+
+/// Where the rows of a table will be.
+struct Slot {
+    /// The table's columns, in the first one also the parameters.
+    schema: SchemaRef,
+    rows: Mutex<Option<RecordBatch>>,
+}
+
+/// Plans `query` over tables of these names and columns; None: nothing of it depends on one of them.
+///
+/// # Errors
+/// Those of a query.
+pub async fn keep(
+    (database, settings): (&QueryEngine, &Settings),
+    mut query: ast::Query,
+    tables: &[(&str, SchemaRef)],
+    types: Vec<DataType>,
+) -> Result<Option<KeptPlan>> {
+    if let ControlFlow::Break(error) = VisitMut::visit(&mut query, &mut Columns) {
+        return Err(*error);
+    }
+    let provider = MemorySchemaProvider::new();
+    let mut slots = Vec::with_capacity(tables.len());
+    for (number, (name, schema)) in tables.iter().enumerate() {
+        let own = schema.fields().iter().map(Arc::clone);
+        let parameters = types.iter().enumerate().filter(|_| number == 0).map(|(place, own)| {
+            Arc::new(Field::new(format!("{PARAMETER}{place}"), own.clone(), true))
+        });
+        let schema = Arc::new(Schema::new(own.chain(parameters).collect::<Vec<_>>()));
+        let slot = Arc::new(Slot { schema, rows: Mutex::default() });
+        provider.register_table((*name).to_owned(), Arc::new(SlotTable(Arc::clone(&slot))))?;
+        slots.push(slot);
+    }
+    let catalog = MemoryCatalogProvider::new();
+    catalog.register_schema(SCHEMA, Arc::new(provider))?;
+    let catalogs = MemoryCatalogProviderList::new();
+    catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
+    let mut state =
+        planner::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
+    // What one run learns must not hold for the next.
+    let options = state.config_mut().options_mut();
+    options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
+    let names = ResultNames::take_alone(&mut query)?;
+    lower_syntax(&mut query);
+    let statement = EngineStatement::Statement(Box::new(ast::Statement::Query(Box::new(query))));
+    let logical = state.statement_to_plan(statement).await?;
+    let plan = state.create_physical_plan(&logical).await?;
+    let mut scans = Vec::new();
+    collect_scans(&plan, &mut scans);
+    let mut inputs = Vec::with_capacity(slots.len());
+    for slot in &slots {
+        let mut own = scans.iter().filter(|scan| Arc::ptr_eq(&scan.slot, slot));
+        let (Some(scan), None) = (own.next(), own.next()) else { return Ok(None) };
+        inputs.push((scan.columns.clone(), Arc::new(slot.schema.project(&scan.columns)?)));
+    }
+    drop(scans);
+    let schema = names.apply(&plan.schema());
+    let how = match steps(&plan) {
+        Some(steps) => How::Steps(steps),
+        None => How::Plan { plan: tokio::sync::Mutex::new(plan), task: state.task_ctx() },
+    };
+    let Some(input) = inputs.into_iter().next() else { return Ok(None) };
+    Ok(Some(KeptPlan { types, slots, input, how, schema }))
+}
+
+impl KeptPlan {
+    /// Places of the columns of the first table that the plan reads, behind which are the parameters, and these
+    /// columns.
+    pub fn input(&self) -> (&[usize], &SchemaRef) {
+        let (places, schema) = &self.input;
+        (places, schema)
+    }
+
+    /// The columns of its rows.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// What the query says where its tables have these rows, each with the columns that are wanted.
+    ///
+    /// # Errors
+    /// Those of the query's expressions.
+    pub async fn run(&self, mut inputs: Vec<RecordBatch>) -> Result<RecordBatch> {
+        let rows = match &self.how {
+            How::Steps(steps) => {
+                let mut rows = inputs.swap_remove(0);
+                for step in steps {
+                    rows = step.apply(rows)?;
+                }
+                rows
+            }
+            How::Plan { plan, task } => {
+                let mut plan = plan.lock().await;
+                *plan = reset_plan_states(Arc::clone(&plan))?;
+                for (slot, rows) in self.slots.iter().zip(inputs) {
+                    *slot.rows.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
+                }
+                let batches = collect(Arc::clone(&plan), Arc::clone(task)).await?;
+                concat_batches(&plan.schema(), &batches)?
+            }
+        };
+        apply_schema(&rows, &self.schema)
+    }
+}
+
+impl fmt::Debug for KeptPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptPlan").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+fn collect_scans<'a>(plan: &'a Arc<dyn ExecutionPlan>, found: &mut Vec<&'a SlotExec>) {
+    found.extend(plan.downcast_ref::<SlotExec>());
+    for child in plan.children() {
+        collect_scans(child, found);
+    }
+}
+
+/// The steps of a plan that is one of them after the other, the first one first.
+fn steps(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Step>> {
+    if plan.downcast_ref::<SlotExec>().is_some() {
+        return Some(Vec::new());
+    }
+    let [input] = plan.children()[..] else { return None };
+    let mut before = steps(input)?;
+    let step = if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+        let projection = filter.projection().as_ref().map(|places| places.to_vec());
+        let predicate = Arc::clone(filter.predicate());
+        filter.fetch().is_none().then_some(Step::Filter { predicate, projection })?
+    } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let own = projection.expr().iter().map(|projected| Arc::clone(&projected.expr));
+        Step::Project { expressions: own.collect(), schema: plan.schema() }
+    } else if let Some(sort) = plan.downcast_ref::<SortExec>() {
+        sort.fetch().is_none().then(|| Step::Sort(sort.expr().clone()))?
+    } else if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let is_plain = matches!(aggregate.mode(), AggregateMode::Single)
+            && aggregate.group_expr().is_empty()
+            && aggregate.filter_expr().iter().all(Option::is_none)
+            && aggregate.aggr_expr().iter().all(|function| function.order_bys().is_empty());
+        let functions = aggregate.aggr_expr().to_vec();
+        is_plain.then(|| Step::Aggregate { functions, schema: plan.schema() })?
+    } else {
+        return None;
+    };
+    before.push(step);
+    Some(before)
+}
+
+impl Step {
+    fn apply(&self, rows: RecordBatch) -> Result<RecordBatch> {
+        let count = rows.num_rows();
+        match self {
+            Self::Filter { predicate, projection } => {
+                let kept = predicate.evaluate(&rows)?.into_array(count)?;
+                let Some(kept) = kept.as_boolean_opt() else {
+                    return Ok(internal_err!("a condition that is no boolean")?);
+                };
+                let rows = match projection {
+                    Some(places) => rows.project(places)?,
+                    None => rows,
+                };
+                if kept.null_count() == 0 && kept.true_count() == count {
+                    return Ok(rows);
+                }
+                Ok(filter_record_batch(&rows, kept)?)
+            }
+            Self::Project { expressions, schema } => {
+                let columns = evaluated(expressions, &rows)?;
+                with_count(schema, columns, count)
+            }
+            Self::Sort(ordering) => {
+                let columns = ordering.iter().map(|by| by.evaluate_to_sort_column(&rows));
+                let columns = columns.collect::<EngineResult<Vec<_>>>()?;
+                Ok(take_record_batch(&rows, &lexsort_to_indices(&columns, None)?)?)
+            }
+            Self::Aggregate { functions, schema } => {
+                let mut columns = Vec::with_capacity(functions.len());
+                for function in functions {
+                    let mut accumulator = function.create_accumulator()?;
+                    accumulator.update_batch(&evaluated(&function.expressions(), &rows)?)?;
+                    columns.push(accumulator.evaluate()?.to_array()?);
+                }
+                with_count(schema, columns, 1)
+            }
+        }
+    }
+}
+
+fn evaluated(expressions: &[Arc<dyn PhysicalExpr>], rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
+    let values = expressions
+        .iter()
+        .map(|expression| Ok(expression.evaluate(rows)?.into_array(rows.num_rows())?));
+    values.collect()
+}
+
+fn with_count(schema: &SchemaRef, columns: Vec<ArrayRef>, count: usize) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(count));
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// A slot as the engine's planner sees it.
+#[derive(Debug)]
+struct SlotTable(Arc<Slot>);
+
+#[async_trait]
+impl TableProvider for SlotTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.0.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _session: &dyn Session,
+        columns: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        let all = || (0..self.0.schema.fields().len()).collect();
+        let columns = columns.cloned().unwrap_or_else(all);
+        let schema = Arc::new(self.0.schema.project(&columns)?);
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            Partitioning::UnknownPartitioning(1),
+            EmissionType::Incremental,
+            Boundedness::Bounded,
+        );
+        // It gives one batch.
+        let properties = Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative));
+        Ok(Arc::new(SlotExec { slot: Arc::clone(&self.0), columns, properties }))
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+/// Gives the rows of a slot.
+#[derive(Debug)]
+struct SlotExec {
+    slot: Arc<Slot>,
+    /// Places of its columns in the slot.
+    columns: Vec<usize>,
+    properties: Arc<PlanProperties>,
+}
+
+impl DisplayAs for SlotExec {
+    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SlotExec")
+    }
+}
+
+impl ExecutionPlan for SlotExec {
+    fn name(&self) -> &'static str {
+        "SlotExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        Vec::new()
+    }
+
+    fn apply_expressions(
+        &self,
+        _visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
+    ) -> EngineResult<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        _children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+        Ok(self)
+    }
+
+    fn execute(
+        &self,
+        _partition: usize,
+        _task: Arc<TaskContext>,
+    ) -> EngineResult<SendableRecordBatchStream> {
+        let rows = self.slot.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(rows) = rows else { return internal_err!("a slot without rows") };
+        Ok(Box::pin(MemoryStream::try_new(vec![rows], self.schema(), None)?))
+    }
+}

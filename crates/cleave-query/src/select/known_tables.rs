@@ -1,0 +1,67 @@
+//! Columns of the tables that a statement may name, as they are looked up before it is bound.
+
+use datafusion::sql::sqlparser::ast;
+
+use super::statement_context::StatementContext;
+use super::{sequence_rows, table_provider};
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::view::{MadeOf, ViewState};
+use cleave_sql::dialect::query_names::KnownTables;
+use cleave_sql::statement::catalog_tables;
+use cleave_sql::statement::locking::target_of;
+use cleave_sql::statement::modify::{TARGET, VID};
+use cleave_sql::statement::names::fold;
+
+impl KnownTables for StatementContext {
+    fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
+        columns(table, |name| self.own_columns(name))
+    }
+}
+
+/// The tables that the query of a view names: those that it was made of, whatever has their names in the session.
+pub(super) struct TablesOfView<'a> {
+    pub(super) state: &'a CatalogState,
+    pub(super) view: &'a ViewState,
+}
+
+impl KnownTables for TablesOfView<'_> {
+    fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {
+        columns(table, |name| {
+            let schema = match self.state.made_of(self.view, name)? {
+                MadeOf::Table(table) => &table.schema,
+                MadeOf::View(view) => &view.schema,
+            };
+            Some(schema.columns.iter().map(|column| column.name.clone()).collect())
+        })
+    }
+}
+
+/// The names of the columns of `table`, of which `own` tells where it is in the schema of all tables.
+fn columns(
+    table: &ast::ObjectName,
+    own: impl FnOnce(&str) -> Option<Vec<String>>,
+) -> Option<Vec<String>> {
+    let parts: Option<Vec<String>> = table.0.iter().map(|part| part.as_ident().map(fold)).collect();
+    let mut parts = parts?.into_iter().rev();
+    let (name, schema) = (parts.next()?, parts.next());
+    match schema.as_deref() {
+        None | Some(table_provider::SCHEMA) => own(&name),
+        Some(schema) => catalog_tables::columns(schema, &name),
+    }
+}
+
+impl StatementContext {
+    fn own_columns(&self, name: &str) -> Option<Vec<String>> {
+        if let Some(rows) = self.given(name) {
+            return Some(rows.schema().fields().iter().map(|field| field.name().clone()).collect());
+        }
+        if self.state().sequences.contains_key(name) {
+            return Some(sequence_rows::COLUMNS.map(str::to_owned).into());
+        }
+        let view = self.state().view(name).map(|view| &view.schema);
+        let schema = view.or_else(|| self.table(name).map(|table| &table.schema))?;
+        let columns = schema.columns.iter().map(|column| column.name.clone());
+        let is_target = target_of(name).is_some() || (name == TARGET && self.target().is_some());
+        Some(columns.chain(is_target.then(|| VID.to_owned())).collect())
+    }
+}

@@ -1,0 +1,61 @@
+//! A column of a table that a query does not read, or calls otherwise: what the engine takes for a column that is not
+//! there.
+//!
+//! Source: PostgreSQL, `parser/parse_relation.c`, `errorMissingRTE`.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+
+use cleave_catalog::error::{Error, Fault, NameKind};
+use cleave_sql::statement::names::{NamedTables, fold};
+
+/// `error`, which binding `query` gave, or what it comes from: the table of a column that is not in it.
+pub(super) fn named_table(error: Error, query: &ast::Query) -> Error {
+    let mut tables = NamedTables::default();
+    let _: ControlFlow<()> = query.visit(&mut tables);
+    let table = match &error {
+        Error::UnknownName { kind: NameKind::Column, name, of: None, .. } => {
+            let Some((table, _)) = name.rsplit_once('.') else { return error };
+            table.rsplit('.').next().unwrap_or(table).to_owned()
+        }
+        // Beside GROUP BY the engine misses it among the groups.
+        Error::Query(_) if error.sqlstate() == "42803" => {
+            let Some(table) = ordered_by(query, &tables) else { return error };
+            table
+        }
+        _ => return error,
+    };
+    let table = table.as_str();
+    if tables.called.contains(table) {
+        return error;
+    }
+    let message = match tables.hidden.get(table) {
+        Some(alias) => format!(
+            "invalid reference to FROM-clause entry for table \"{table}\"; perhaps \"{alias}\" is meant"
+        ),
+        None => format!("missing FROM-clause entry for table \"{table}\""),
+    };
+    Error::Invalid { message, fault: Fault::MissingTable, position: error.position() }
+}
+
+/// A table that ORDER BY of `query` names a column of, and that none of `tables` is.
+fn ordered_by(query: &ast::Query, tables: &NamedTables) -> Option<String> {
+    struct Names<'a>(&'a NamedTables);
+    impl Visitor for Names<'_> {
+        type Break = String;
+
+        fn pre_visit_expr(&mut self, expression: &ast::Expr) -> ControlFlow<String> {
+            let ast::Expr::CompoundIdentifier(parts) = expression else {
+                return ControlFlow::Continue(());
+            };
+            let [.., table, _] = parts.as_slice() else { return ControlFlow::Continue(()) };
+            let table = fold(table);
+            match self.0.called.contains(&table) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(table),
+            }
+        }
+    }
+    query.order_by.as_ref()?.visit(&mut Names(tables)).break_value()
+}

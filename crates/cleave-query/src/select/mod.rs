@@ -1,0 +1,754 @@
+//! SELECT: a parsed query in, a stream of rows out, cut between host and devices on the way.
+//!
+//! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
+//! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
+//!    tablets and zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
+//! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
+//! 4. the engine makes a physical plan, the scans of which are offered indexes for the keys of joins
+//!    ([`index_offers`]); [`place_cuts`](cleave_plan::split::place_cuts) divides it; where the settings ask for it,
+//!    steps 3 and 4 are done for several orders, and the best is taken ([`order_and_split`]);
+//! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
+//!
+//! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is
+//! known before they have values; with values, it is planned as any other, for these.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use cleave_fragment::link::AttachMode;
+use cleave_fragment::{StopOnDrop, loops, stoppable_joins};
+use cleave_media::clock::{Stopwatch, process_cpu_time};
+use cleave_plan::profile::Origin;
+use cleave_plan::split::{CutDecision, PlacedCuts, Split};
+use cleave_store::TableSchema;
+use cleave_txn::Tracked;
+use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::Result as EngineResult;
+use datafusion::execution::session_state::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::common::spawn_buffered;
+use datafusion::physical_plan::joins::NestedLoopJoinExec;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+
+mod advisory_functions;
+mod backend_functions;
+mod compiled;
+mod describe;
+mod explain;
+mod host_cuts;
+mod index_choice;
+mod index_offers;
+mod join_method;
+mod kept;
+mod known_tables;
+mod missing_table;
+mod operator_in;
+mod optimised;
+mod order_and_split;
+mod over_rows;
+mod own_tables;
+mod pack_group_keys;
+pub mod pg_catalog;
+mod placed;
+mod planned_input;
+mod result_names;
+mod sequence_functions;
+mod sequence_rows;
+mod shared_rows;
+mod small_query;
+mod statement_context;
+mod statement_function;
+mod table_provider;
+mod tablet_choice;
+mod used_columns;
+mod views;
+mod with_parts;
+mod with_scan_exec;
+
+pub use describe::{Described, all_known, describe, describe_over};
+pub use explain::Measured;
+pub use explain::{explain, explain_look_up};
+pub use index_choice::IndexChoice;
+pub use order_and_split::{ComparedOrders, PricedOrder};
+pub use over_rows::{described_over_rows, over_rows, over_tables, target_catalog};
+pub use pack_group_keys::PackGroupKeys;
+pub use planned_input::PlannedInput;
+pub use statement_context::{StatementContext, StatementInput};
+
+use crate::cooperative::figures::QueryFigures;
+use crate::cooperative::fragment_exec::FragmentExec;
+use crate::planner;
+use crate::planner::planning;
+use crate::query_engine::QueryEngine;
+use crate::query_log::{OpenRecord, QueryEnd};
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::settings::Settings;
+use cleave_engine::buffer_pool::PoolStatus;
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::catalog_tables;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::names::in_quotes;
+use cleave_sql::statement::parameters::Parameters;
+use cleave_sql::statement::parse::parse_query;
+use cleave_sql::statement::shared_with::mark_shared;
+pub use compiled::{Compiled, compile, is_plain_value};
+pub use kept::{KeptPlan, keep};
+pub(crate) use optimised::OptimisedPlans;
+use order_and_split::{Divided, Planning};
+use placed::placed;
+pub use result_names::ResultNames;
+pub use sequence_functions::sequence_number;
+use shared_rows::SharedRows;
+pub use used_columns::{is_whole, uses_column};
+use with_parts::{BoundPart, OptimisedPart};
+
+/// Batches that a query makes ahead which does not run where its rows are waited for.
+const AHEAD: usize = 2;
+
+/// A query that is ready to run.
+#[derive(Debug)]
+pub struct PlannedQuery {
+    /// What it carries.
+    pub context: Arc<StatementContext>,
+    /// The host's plan, with its cuts.
+    pub cuts: PlacedCuts,
+    /// The split that was asked for.
+    pub split: Split,
+    /// The orders of joins that were compared.
+    pub orders: ComparedOrders,
+    /// Time that planning took.
+    pub planning: Duration,
+    /// Where the figures come from by which splits were priced.
+    pub profile: Origin,
+    names: ResultNames,
+    state: Arc<SessionState>,
+    /// The queries of WITH that run by themselves, in their order.
+    with: Vec<Arc<SharedRows>>,
+}
+
+/// A query that runs. Dropping it stops it on both sides.
+pub struct RunningQuery {
+    query: PlannedQuery,
+    stream: SendableRecordBatchStream,
+    _stop: StopOnDrop,
+    schema: SchemaRef,
+    meter: Meter,
+    row_count: u64,
+    /// What the query log is to have, until the query has ended.
+    record: Option<OpenRecord>,
+}
+
+/// A query and the values of its parameters.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// The query.
+    pub query: &'a ast::Query,
+    /// The values.
+    pub parameters: &'a Parameters,
+    /// What it reads; None: the database's present state.
+    pub view: Option<&'a ReadView>,
+}
+
+/// What a query reads.
+#[derive(Debug, Clone)]
+pub struct ReadView {
+    /// The tables.
+    pub state: Arc<CatalogState>,
+    /// What it calls [`TARGET`](cleave_sql::statement::modify::TARGET).
+    pub target: Option<Target>,
+    /// Where it notes what it reads, at level SERIALIZABLE.
+    pub reads: Option<Arc<Tracked>>,
+}
+
+/// The rows that a statement changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// The table.
+    pub table: String,
+    /// The place of the tablet.
+    pub tablet: usize,
+}
+
+impl<'a> From<&'a ast::Query> for Asked<'a> {
+    fn from(query: &'a ast::Query) -> Self {
+        static NONE: LazyLock<Parameters> = LazyLock::new(Parameters::default);
+        Self { query, parameters: &NONE, view: None }
+    }
+}
+
+/// Plans a query on the database's present state.
+pub async fn plan_query(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: impl Into<Asked<'_>>,
+) -> Result<PlannedQuery> {
+    plan(database, settings, asked.into(), false).await
+}
+
+/// As [`plan_query`], and prices every split also where one is forced.
+async fn plan_shown(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: Asked<'_>,
+) -> Result<PlannedQuery> {
+    plan(database, settings, asked, true).await
+}
+
+/// A query bound to the tables of one catalog state.
+struct Bound {
+    state: SessionState,
+    logical: LogicalPlan,
+    /// The tables that it names, without those of the schema `cleave`.
+    tables: Vec<Arc<TableSchema>>,
+    /// Queries of WITH that are to run by themselves.
+    parts: Vec<BoundPart>,
+}
+
+/// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its
+/// parameters.
+async fn bind(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    view: Option<&ReadView>,
+    query: ast::Query,
+    given: &GivenRows,
+    put: impl FnOnce(&mut ast::Query) -> Result<()>,
+) -> Result<(Bound, ResultNames)> {
+    let context = context(database, settings, view, given).await?;
+    let (query, names) = lowered(query, &context, put)?;
+    Ok((bound(context, query).await?, names))
+}
+
+/// What a statement carries that reads what `view` says, else the database's present state.
+async fn context(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    view: Option<&ReadView>,
+    given: &GivenRows,
+) -> Result<Arc<StatementContext>> {
+    let view = match view {
+        Some(view) => view.clone(),
+        None => ReadView {
+            state: database.snapshot(SnapshotKind::Flushed).await?,
+            target: None,
+            reads: None,
+        },
+    };
+    Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
+}
+
+/// `query`, which reads the tables of `context`, as the engine takes it, in which `put` has put values in the places of
+/// its parameters, and the names of its columns.
+fn lowered(
+    mut query: ast::Query,
+    context: &StatementContext,
+    put: impl FnOnce(&mut ast::Query) -> Result<()>,
+) -> Result<(ast::Query, ResultNames)> {
+    // First: a parameter names no column, whatever its value is written as.
+    let names = ResultNames::take(&mut query, context)?;
+    put(&mut query)?;
+    lower_syntax(&mut query);
+    mark_shared(&mut query)?;
+    Ok((query, names))
+}
+
+/// Binds `query`, as [`lowered`] gives it, to the tables of `context`.
+async fn bound(context: Arc<StatementContext>, query: ast::Query) -> Result<Bound> {
+    let state = state_for(&context, &query)?;
+    let statement = ast::Statement::Query(Box::new(query));
+    let statement = EngineStatement::Statement(Box::new(statement));
+    let tables = named_tables(&state, &context, &statement)?;
+    planner::give_way();
+    planning::check()?;
+    let logical = state.statement_to_plan(statement).await?;
+    planning::check_size(&logical)?;
+    let parts = context.bound_parts().take();
+    Ok(Bound { state, logical, tables, parts })
+}
+
+/// The engine's state for `query`, with the tables of `context` and the functions that are made for it.
+fn state_for(context: &Arc<StatementContext>, query: &ast::Query) -> EngineResult<SessionState> {
+    state_over(table_provider::StatementCatalog::new(Arc::clone(context)), context, query)
+}
+
+/// The same where names are those of `catalog`.
+fn state_over(
+    catalog: Arc<table_provider::StatementCatalog>,
+    context: &Arc<StatementContext>,
+    query: &ast::Query,
+) -> EngineResult<SessionState> {
+    let (settings, runtime) = (context.settings(), context.database().query_runtime());
+    let mut state = planner::statement_state(settings, partitions(settings), runtime, catalog);
+    let view = || pg_catalog::view(context);
+    pg_catalog::functions::register(&mut state, query, settings, view)?;
+    sequence_functions::register(&mut state, query, context)?;
+    advisory_functions::register(&mut state, query, context)?;
+    backend_functions::register(&mut state, query, context)?;
+    with_parts::register(&mut state, context)?;
+    Ok(state)
+}
+
+/// Partitions of the host's half. Below a cut at the root, partial aggregates and exchanges would be in vain.
+fn partitions(settings: &Settings) -> usize {
+    match settings.split_in_force() {
+        Split::Ndp => 1,
+        _ => planner::host_partitions(settings),
+    }
+}
+
+async fn plan(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: Asked<'_>,
+    price_all: bool,
+) -> Result<PlannedQuery> {
+    let stopwatch = Stopwatch::start();
+    database.activity().note(Act::Plan);
+    let context = context(database, settings, asked.view, &asked.parameters.rows).await?;
+    let is_small = small_query::is_small(asked.query, context.state());
+    let planning = planning::Planning::new(settings, &database.query_runtime());
+    let (query, parameters) = (asked.query.clone(), asked.parameters.clone());
+    let planned = planning.over(is_small, async move {
+        let put = |query: &mut ast::Query| parameters.put_into(query);
+        let (query, names) = lowered(query, &context, put)?;
+        planned(context, (query, names), price_all, &stopwatch).await
+    });
+    planned.await.map_err(|error| placed(error, asked.query))
+}
+
+/// Plans `query`, as [`lowered`] gives it.
+async fn planned(
+    context: Arc<StatementContext>,
+    (query, names): (ast::Query, ResultNames),
+    price_all: bool,
+    stopwatch: &Stopwatch,
+) -> Result<PlannedQuery> {
+    let (state, logical, parts) = optimised_plan(&context, query).await?;
+    if parts.is_empty() {
+        return divided(context, (state, names), logical, price_all, stopwatch).await;
+    }
+    let mut with: BTreeMap<usize, Arc<SharedRows>> = BTreeMap::new();
+    for OptimisedPart { number, name, columns, plan } in parts {
+        let own = context.of_part();
+        let plan = with_parts::over(plan, &own, &with)?;
+        let bare = (Arc::clone(&state), ResultNames::default());
+        let query = Box::pin(divided(own, bare, plan, price_all, stopwatch)).await?;
+        let rows = explain::row_estimate(&query);
+        context.expect_part(with_parts::part_name(number), rows);
+        with.insert(number, SharedRows::new(name, columns, rows, query));
+    }
+    let logical = with_parts::over(logical, &context, &with)?;
+    let mut planned = divided(context, (state, names), logical, price_all, stopwatch).await?;
+    planned.with = with.into_values().collect();
+    Ok(planned)
+}
+
+/// Orders the joins of a plan that is optimised, and places its cuts.
+async fn divided(
+    context: Arc<StatementContext>,
+    (state, names): (Arc<SessionState>, ResultNames),
+    logical: LogicalPlan,
+    price_all: bool,
+    stopwatch: &Stopwatch,
+) -> Result<PlannedQuery> {
+    let settings = context.settings();
+    let split = settings.split_in_force();
+    let statement = Planning { state: &state, settings, context: &context, split, price_all };
+    // What ORDER BY alone names is looked for last.
+    let Divided { cuts, profile, orders } = statement.divide(logical).await?;
+    let (planning, with) = (stopwatch.elapsed(), Vec::new());
+    Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state, with })
+}
+
+/// `query`, as [`lowered`] gives it, bound and optimised, or what is kept of that, and its parts.
+async fn optimised_plan(
+    context: &Arc<StatementContext>,
+    query: ast::Query,
+) -> Result<(Arc<SessionState>, LogicalPlan, Vec<OptimisedPart>)> {
+    let (kept, settings) = (&context.database().optimised, context.settings());
+    let key = context
+        .is_plain()
+        .then(|| optimised::Key::of(&query, partitions(settings), settings.batch_size));
+    if let Some(key) = &key
+        && let Some(found) = kept.get(key, &query, context)
+    {
+        context.database().activity().note(Act::KeptPlan);
+        return Ok(found);
+    }
+    let again = key.is_some().then(|| query.clone());
+    let bound = bound(Arc::clone(context), query).await?;
+    let optimised = bound.state.optimize(&bound.logical)?;
+    planning::check_size(&optimised)?;
+    planner::give_way();
+    let parts = with_parts::optimised_parts(&bound.state, &optimised, bound.parts.clone())?;
+    if let (Some(key), Some(query)) = (key, again) {
+        let all = bound.parts.iter().map(|part| &part.plan).chain([&bound.logical]);
+        let (all, made) = (all.collect::<Vec<_>>(), (&optimised, parts.as_slice()));
+        kept.keep(key, &query, &bound.tables, &bound.state, &all, made);
+    }
+    Ok((Arc::new(bound.state), optimised, parts))
+}
+
+/// Plans a query and starts it.
+pub async fn run_query(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: impl Into<Asked<'_>>,
+) -> Result<RunningQuery> {
+    plan_query(database, settings, asked).await?.run(false).await
+}
+
+/// As [`run_query`], of a query of which [`Measured`] is to tell.
+pub async fn run_measured(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: Asked<'_>,
+) -> Result<RunningQuery> {
+    plan_shown(database, settings, asked).await?.run(true).await
+}
+
+/// As [`run_query`], and enters the query, whatever becomes of it, in the query log as `text`.
+pub async fn run_logged(
+    database: &Arc<QueryEngine>,
+    settings: &Settings,
+    asked: Asked<'_>,
+    text: &str,
+) -> Result<RunningQuery> {
+    let mut record = database.query_log().begin(settings, text);
+    let run = async {
+        let planned = plan_query(database, settings, asked).await?;
+        if let Some(record) = &mut record {
+            record.planned(&planned);
+        }
+        planned.run(false).await
+    };
+    match run.await {
+        Ok(mut running) => {
+            running.record = record;
+            Ok(running)
+        }
+        Err(error) => {
+            if let Some(record) = record {
+                record.fail(error.sqlstate());
+            }
+            Err(error)
+        }
+    }
+}
+
+/// `SELECT columns FROM table`, or `SELECT function(columns) FROM table`.
+pub fn table_query(
+    table: &str,
+    columns: &[&str],
+    function: Option<&str>,
+) -> Result<Box<ast::Query>> {
+    let list = columns.iter().map(|column| in_quotes(column)).collect::<Vec<_>>().join(", ");
+    let list = function.map_or(list.clone(), |function| format!("{function}({list})"));
+    parse_query(format!("SELECT {list} FROM {}", in_quotes(table)))
+}
+
+/// `SELECT value`, of a value that needs no table.
+pub fn value_query(value: &ast::Expr) -> Result<Box<ast::Query>> {
+    let has_query: ControlFlow<()> = visit_query(value);
+    if has_query.is_break() {
+        return Err(Error::unsupported("a subquery among the values of EXECUTE"));
+    }
+    parse_query(format!("SELECT {value}"))
+}
+
+/// Stops at the first query within `value`.
+fn visit_query(value: &ast::Expr) -> ControlFlow<()> {
+    struct Queries;
+    impl ast::Visitor for Queries {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, _query: &ast::Query) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    ast::Visit::visit(value, &mut Queries)
+}
+
+/// The tables that `statement` names; of one that does not exist, the error names the nearest that does.
+fn named_tables(
+    state: &SessionState,
+    context: &StatementContext,
+    statement: &EngineStatement,
+) -> Result<Vec<Arc<TableSchema>>> {
+    let mut tables = Vec::new();
+    for reference in state.resolve_table_references(statement)? {
+        if state.table_functions().contains_key(reference.table()) {
+            continue;
+        }
+        if context.given(reference.table()).is_some() {
+            continue;
+        }
+        match reference.schema() {
+            None | Some(table_provider::SCHEMA) => {
+                views::note_tables(context, reference.table(), &mut tables)?;
+            }
+            Some(own_tables::SCHEMA) => own_tables::check_table(reference.table())?,
+            Some(
+                schema @ (catalog_tables::CATALOG_SCHEMA | catalog_tables::INFORMATION_SCHEMA),
+            ) => {
+                catalog_tables::check_table(schema, reference.table())?;
+            }
+            Some(schema) => {
+                let schemas = [
+                    table_provider::SCHEMA,
+                    own_tables::SCHEMA,
+                    catalog_tables::CATALOG_SCHEMA,
+                    catalog_tables::INFORMATION_SCHEMA,
+                ];
+                return Err(Error::unknown(NameKind::Schema, schema, schemas));
+            }
+        }
+    }
+    Ok(tables)
+}
+
+impl PlannedQuery {
+    /// The split of the plan, which is `host` where nothing of it is cut.
+    pub fn split_taken(&self) -> Split {
+        let chosen = self.cuts.priced.iter().find(|priced| priced.is_chosen);
+        let is_cut = |decision: &CutDecision| !decision.device_operators.is_empty();
+        if self.cuts.decisions.iter().any(is_cut) {
+            return chosen.map_or(self.split, |priced| priced.split);
+        }
+        let mut of_parts = self.with.iter().filter_map(|rows| rows.with_query(Self::split_taken));
+        of_parts.find(|split| *split != Split::Host).unwrap_or(Split::Host)
+    }
+
+    /// What its plans carry: that of the query, then those of its parts.
+    fn contexts(&self) -> Vec<Arc<StatementContext>> {
+        let parts = self.with.iter().map(|rows| Arc::clone(rows.context()));
+        std::iter::once(Arc::clone(&self.context)).chain(parts).collect()
+    }
+
+    /// Starts the query. With `measure_media` the devices are asked for their totals before and after.
+    pub async fn run(mut self, measure_media: bool) -> Result<RunningQuery> {
+        let meter = Meter::start(&self.contexts(), measure_media).await?;
+        let fragment_context = self.context.host_fragment_context()?;
+        let task = TaskContext::from(&*self.state);
+        let config = task.session_config().clone().with_extension(fragment_context);
+        let config = self.context.with_batches_of_long_values(config);
+        let task = Arc::new(task.with_session_config(config));
+        planner::give_way();
+        // After the cuts: what is planned, shown and encoded is without it.
+        self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop())?;
+        let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
+        if loops_here(&*self.cuts.plan) {
+            // Who waits for its rows must hear that it is to stop.
+            stream = spawn_buffered(stream, AHEAD);
+        }
+        let schema = self.names.apply(&stream.schema());
+        let stop = self.context.stop().into();
+        let (row_count, record) = (0, None);
+        Ok(RunningQuery { query: self, stream, _stop: stop, schema, meter, row_count, record })
+    }
+}
+
+impl RunningQuery {
+    /// Columns of the result.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The next rows, `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let batch = match self.stream.next().await {
+            Some(Ok(batch)) => batch,
+            Some(Err(error)) => {
+                let error = Error::from(error);
+                self.enter(QueryEnd::Failed(error.sqlstate().to_owned()));
+                return Err(error);
+            }
+            None => {
+                self.enter(QueryEnd::Done);
+                return Ok(None);
+            }
+        };
+        self.row_count += batch.num_rows() as u64;
+        apply_schema(&batch, &self.schema).map(Some)
+    }
+
+    /// All rows that are left, and what the query cost.
+    pub async fn collect(mut self) -> Result<(SchemaRef, Vec<RecordBatch>, QueryFigures)> {
+        let schema = self.schema();
+        let mut batches = Vec::new();
+        while let Some(batch) = self.next().await? {
+            batches.push(batch);
+        }
+        let figures = self.figures().await?;
+        Ok((schema, batches, figures))
+    }
+
+    /// What the query has cost until now.
+    pub async fn figures(&mut self) -> Result<QueryFigures> {
+        let figures = self.meter.read(&self.query, self.row_count);
+        let Some(before) = self.meter.media_bytes else { return Ok(figures) };
+        let media_bytes = media_bytes(&self.query.contexts()).await?.saturating_sub(before);
+        Ok(QueryFigures { media_bytes, ..figures })
+    }
+
+    /// Enters the query in the log, once.
+    fn enter(&mut self, end: QueryEnd) {
+        if let Some(record) = self.record.take() {
+            record.end(&self.meter.read(&self.query, self.row_count), end);
+        }
+    }
+
+    /// The plan that runs, its nodes with their metrics.
+    pub fn plan(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.query.cuts.plan
+    }
+
+    /// The query as it was planned.
+    pub fn planned(&self) -> &PlannedQuery {
+        &self.query
+    }
+}
+
+impl Drop for RunningQuery {
+    fn drop(&mut self) {
+        self.enter(QueryEnd::Dropped);
+    }
+}
+
+/// Whether a join of `plan`, or of what the host may run of its fragments, looks at all pairs of rows.
+fn loops_here(plan: &dyn ExecutionPlan) -> bool {
+    let in_fragment =
+        plan.downcast_ref::<FragmentExec>().is_some_and(|cut| loops(&**cut.device_plan()));
+    in_fragment
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.children().into_iter().any(|input| loops_here(&**input))
+}
+
+/// `batch` with the names of `schema`.
+fn apply_schema(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let columns = batch.columns().to_vec();
+    Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
+}
+
+/// Totals when a query began.
+struct Meter {
+    stopwatch: Stopwatch,
+    process_cpu: Duration,
+    traffic_received: u64,
+    traffic_sent: u64,
+    pool: PoolStatus,
+    media_bytes: Option<u64>,
+}
+
+impl Meter {
+    async fn start(contexts: &[Arc<StatementContext>], measure_media: bool) -> Result<Self> {
+        let media_bytes = if measure_media { Some(media_bytes(contexts).await?) } else { None };
+        let (traffic_received, traffic_sent) = traffic(contexts);
+        Ok(Self {
+            stopwatch: Stopwatch::start(),
+            process_cpu: process_cpu_time(),
+            traffic_received,
+            traffic_sent,
+            pool: contexts
+                .first()
+                .map(|context| context.database().buffer_pool().status())
+                .unwrap_or_default(),
+            media_bytes,
+        })
+    }
+
+    /// What can be told without asking a device.
+    fn read(&self, query: &PlannedQuery, rows: u64) -> QueryFigures {
+        let elapsed = self.stopwatch.elapsed();
+        let process_cpu = process_cpu_time().saturating_sub(self.process_cpu);
+        let (context, contexts) = (&query.context, query.contexts());
+        let (received, sent) = traffic(&contexts);
+        let of_all = contexts.iter().flat_map(|context| context.figures().fragments());
+        let fragments: Vec<_> = of_all.collect();
+        let reports = || fragments.iter().filter_map(|fragment| fragment.report.as_ref());
+        let device_cpu: Duration = reports().map(|report| report.cpu).sum();
+        let embedded_cpu: Duration = fragments
+            .iter()
+            .filter(|fragment| is_embedded(context, &fragment.device))
+            .filter_map(|fragment| fragment.report.as_ref())
+            .map(|report| report.cpu)
+            .sum();
+        let slot_bytes: u64 = reports().map(|report| report.slot_bytes).sum();
+        let fragment_media: u64 = reports().map(|report| report.media_bytes).sum();
+        let pool = context.database().buffer_pool().status().since(&self.pool);
+        QueryFigures {
+            elapsed,
+            planning: query.planning,
+            rows,
+            media_bytes: fragment_media,
+            has_link: has_link(&contexts),
+            link_bytes_received: received.saturating_sub(self.traffic_received),
+            link_bytes_sent: sent.saturating_sub(self.traffic_sent),
+            host_bytes: slot_bytes + pool.loaded_bytes,
+            pool,
+            host_cpu: process_cpu.saturating_sub(embedded_cpu),
+            device_cpu,
+            host_waited: fragments.iter().map(|fragment| fragment.waited).sum(),
+            device_stalled: reports().map(|report| report.stall).sum(),
+            fragments,
+        }
+    }
+}
+
+fn is_embedded(context: &StatementContext, device: &str) -> bool {
+    context
+        .state()
+        .device_named(device)
+        .is_some_and(|entry| entry.kind == cleave_catalog::catalog::DeviceKind::Embedded)
+}
+
+fn statement_devices(
+    contexts: &[Arc<StatementContext>],
+) -> Result<Vec<Arc<cleave_engine::device::Device>>> {
+    let Some(context) = contexts.first() else { return Ok(Vec::new()) };
+    let inputs = contexts.iter().flat_map(|context| context.inputs());
+    let ids: std::collections::BTreeSet<_> =
+        inputs.flat_map(|input| input.input.devices()).collect();
+    ids.into_iter().map(|id| context.database().attached(id)).collect()
+}
+
+/// Whether a device of the statement is behind a link, and not in this process.
+fn has_link(contexts: &[Arc<StatementContext>]) -> bool {
+    let devices = statement_devices(contexts).unwrap_or_default();
+    devices.iter().any(|device| device.mode() != AttachMode::Embedded)
+}
+
+/// Bytes that came and went so far over the links of the statements' devices.
+fn traffic(contexts: &[Arc<StatementContext>]) -> (u64, u64) {
+    let mut totals = (0, 0);
+    // A state never names a device that is not attached.
+    for device in statement_devices(contexts).unwrap_or_default() {
+        let traffic = device.traffic();
+        totals.0 += traffic.received_bytes;
+        totals.1 += traffic.sent_bytes;
+    }
+    totals
+}
+
+async fn media_bytes(contexts: &[Arc<StatementContext>]) -> Result<u64> {
+    let mut total = 0;
+    for device in statement_devices(contexts)? {
+        let reply =
+            device.call("tell its status", cleave_fragment::command::Request::Status).await?;
+        if let cleave_fragment::command::Reply::Status(status) = reply {
+            total += status.media_bytes_read;
+        }
+    }
+    Ok(total)
+}

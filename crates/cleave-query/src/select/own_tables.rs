@@ -1,0 +1,59 @@
+//! The schema `cleave`: what the database tells of itself, as tables that the engine reads from memory.
+//!
+//! Such a table is no scan of ours: it lies on no device, and what reads it stays on the host.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::catalog::{SchemaProvider, TableProvider};
+use datafusion::datasource::MemTable;
+use datafusion::error::Result;
+
+use super::statement_context::StatementContext;
+use crate::query_log;
+use cleave_catalog::activity;
+use cleave_catalog::error;
+use cleave_catalog::error::{Error, NameKind};
+
+/// Name of the schema.
+pub(super) const SCHEMA: &str = "cleave";
+/// Names of its tables.
+const TABLES: [&str; 2] = [activity::TABLE, query_log::TABLE];
+
+/// The schema as one statement sees it.
+#[derive(Debug)]
+pub(super) struct OwnTables {
+    context: Arc<StatementContext>,
+}
+
+impl OwnTables {
+    pub(super) fn new(context: Arc<StatementContext>) -> Arc<Self> {
+        Arc::new(Self { context })
+    }
+}
+
+/// Names a table that the schema does not have, with the nearest that it has.
+pub(super) fn check_table(name: &str) -> error::Result<()> {
+    if TABLES.contains(&name) { Ok(()) } else { Err(Error::unknown(NameKind::Table, name, TABLES)) }
+}
+
+#[async_trait]
+impl SchemaProvider for OwnTables {
+    fn table_names(&self) -> Vec<String> {
+        TABLES.map(str::to_owned).into()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        let database = self.context.database();
+        let rows = match name {
+            activity::TABLE => database.activity().batch()?,
+            query_log::TABLE => database.query_log().batch()?,
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(MemTable::try_new(rows.schema(), vec![vec![rows]])?)))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        TABLES.contains(&name)
+    }
+}

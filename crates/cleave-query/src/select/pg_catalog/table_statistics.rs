@@ -1,0 +1,30 @@
+//! What PostgreSQL tells of the use of tables, as far as it is known here: rows, ended rows, and vacuums. Rows are
+//! counted for those alone who may read them.
+
+use super::view::{View, table_oid};
+use cleave_catalog::activity::vacuums::Vacuums;
+use cleave_catalog::catalog::rights::Privilege;
+use cleave_sql::statement::catalog_tables::Row;
+
+/// Rows of `pg_stat_user_tables` and its kin.
+pub(super) fn rows(view: &View, vacuums: &Vacuums) -> Vec<Row> {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let row = |table: &cleave_catalog::catalog::TableState| -> Row {
+        let ended: u64 = table.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
+        let may_count = view.may(table.schema.table_id, Privilege::Select);
+        let count = |count: u64| may_count.then(|| number(count));
+        let done = vacuums.of(table.schema.table_id);
+        vec![
+            ("relid", table_oid(&table.schema).into()),
+            ("schemaname", "public".into()),
+            ("relname", table.schema.name.as_str().into()),
+            ("n_live_tup", count(table.row_count()).into()),
+            ("n_dead_tup", count(ended).into()),
+            ("last_vacuum", done.by_statement.1.into()),
+            ("last_autovacuum", done.by_itself.1.into()),
+            ("vacuum_count", number(done.by_statement.0).into()),
+            ("autovacuum_count", number(done.by_itself.0).into()),
+        ]
+    };
+    view.tables().map(|table| row(table)).collect()
+}

@@ -1,0 +1,450 @@
+//! The morsels of one scan: a table and its predicate in, the pages that may have matches out.
+//!
+//! Pages whose zones rule out every row are left out before anything is read or sent. Where an index was asked, all
+//! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan
+//! asks the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants;
+//! and by an index that was offered ([`OfferedIndex`]), which the scan may ask by these keys.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+
+use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift};
+use cleave_store::{
+    ColumnRef, EndedRows, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry,
+    zone_arrays,
+};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
+use datafusion::common::pruning::PruningStatistics;
+use datafusion::common::{Column, ScalarValue};
+use datafusion::error::Result;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
+
+use super::index_choice::IndexChoice;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::index::newest;
+
+/// Bytes of small pages that are worth one morsel.
+const MORSEL_BYTES: usize = 1 << 20;
+
+/// The input of one scan of one statement.
+#[derive(Debug, Clone)]
+pub struct PlannedInput {
+    /// The table as the statement sees it.
+    pub table: Arc<TableState>,
+    /// The pages left, by tablet, in VID order.
+    pages: Vec<InputPage>,
+    /// Pages of the table.
+    pub page_count: usize,
+    /// The index that left these pages, if one did, and how many there were before.
+    pub index: Option<(IndexChoice, usize)>,
+    /// What that index leaves of them when they are read.
+    narrowing: Option<Arc<PlannedNarrowing>>,
+    /// Indexes that the scan may ask by the keys of joins above it, where no other one was chosen.
+    offered: Vec<OfferedIndex>,
+    /// Of how many tablets, where the division says that matches lie in no others.
+    pub tablet_count: Option<usize>,
+}
+
+/// What an index says of the rows on the pages left.
+#[derive(Debug, Default)]
+struct PlannedNarrowing {
+    ranges: Vec<KeyRange>,
+    /// Tablets, by place, with what is known of them.
+    tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
+}
+
+/// An index whose first column gets its keys from a join above the scan.
+#[derive(Debug, Clone)]
+pub struct OfferedIndex {
+    /// The index.
+    pub definition: Arc<IndexDefinition>,
+    /// Rows that a value of its first column is expected to have; 0: nothing tells.
+    pub rows_per_key: u64,
+    /// It is asked wherever it can be, as the settings want it.
+    pub always: bool,
+}
+
+/// One page of the input.
+#[derive(Debug, Clone, Copy)]
+struct InputPage {
+    tablet: usize,
+    segment: usize,
+    page: usize,
+}
+
+impl PlannedInput {
+    /// All pages of `table`.
+    pub fn new(table: Arc<TableState>) -> Self {
+        let mut pages = Vec::new();
+        for (tablet_index, tablet) in table.tablets.iter().enumerate() {
+            for (segment_index, segment) in tablet.heap.iter().enumerate() {
+                pages.extend((0..segment.pages.len()).map(|page| InputPage {
+                    tablet: tablet_index,
+                    segment: segment_index,
+                    page,
+                }));
+            }
+        }
+        Self {
+            page_count: pages.len(),
+            table,
+            pages,
+            index: None,
+            narrowing: None,
+            offered: Vec::new(),
+            tablet_count: None,
+        }
+    }
+
+    /// The devices on which the pages left lie; where none is left, the one that was nearest to have some.
+    pub fn devices(&self) -> BTreeSet<DeviceId> {
+        let mut devices: BTreeSet<DeviceId> = self.entries().map(|(device, _)| device).collect();
+        if devices.is_empty() {
+            devices.extend(self.table.tablets.first().map(|tablet| tablet.device));
+        }
+        devices
+    }
+
+    /// Places of the tablets that have pages left.
+    pub fn tablets(&self) -> BTreeSet<usize> {
+        self.pages.iter().map(|page| page.tablet).collect()
+    }
+
+    /// Bytes of long values that a row has, in the page where that is most.
+    pub fn long_bytes(&self) -> u64 {
+        let bytes = |entry: &cleave_store::PageEntry| {
+            let bytes: u64 = entry.overflow.iter().map(|page| page.extent.bytes() as u64).sum();
+            bytes / u64::from(entry.page.row_count.max(1))
+        };
+        self.entries().map(|(_, entry)| bytes(entry)).max().unwrap_or_default()
+    }
+
+    /// The input with only the pages of these tablets, by place.
+    pub fn in_tablets(self, wanted: &BTreeSet<usize>) -> Self {
+        let pages = self.pages.iter().filter(|page| wanted.contains(&page.tablet));
+        Self { pages: pages.copied().collect(), tablet_count: Some(wanted.len()), ..self }
+    }
+
+    /// The part of the input that lies on `device`.
+    pub fn on_device(&self, device: DeviceId) -> Self {
+        let lies_there = |place: usize| {
+            self.table.tablets.get(place).is_some_and(|tablet| tablet.device == device)
+        };
+        let pages = self.pages.iter().filter(|page| lies_there(page.tablet)).copied().collect();
+        let own = self.table.tablets.iter().filter(|tablet| tablet.device == device);
+        let page_count = own.flat_map(|tablet| &tablet.heap).map(|heap| heap.pages.len()).sum();
+        Self { pages, page_count, ..self.clone() }
+    }
+
+    /// The input without the pages that cannot have a row for which `predicate`, over the columns of
+    /// `filter`, is true. A predicate that zones say nothing about leaves all.
+    pub fn pruned(&self, filter: &Projection, predicate: &Arc<dyn PhysicalExpr>) -> Result<Self> {
+        if self.pages.is_empty() {
+            return Ok(self.clone());
+        }
+        let schema = Arc::clone(&filter.schema);
+        let pruning = PruningPredicateBuilder::new().with_file_schema(schema);
+        let Some(pruning) = pruning.build(Arc::clone(predicate)) else {
+            return Ok(self.clone());
+        };
+        let keep = pruning.prune(&PageZones { input: self, filter })?;
+        let pages =
+            self.pages.iter().zip(keep).filter_map(|(page, keep)| keep.then_some(*page)).collect();
+        Ok(Self { pages, ..self.clone() })
+    }
+
+    /// The input with only those pages that have one of `rows`, which `choice` found: the place of a tablet in the
+    /// table, and the VID.
+    pub fn restricted(self, rows: &[(usize, u64)], choice: IndexChoice) -> Self {
+        let mut wanted = BTreeSet::new();
+        for (tablet, vid) in rows {
+            let found = self.table.tablets.get(*tablet).and_then(|tablet| newest(tablet, *vid));
+            if let Some((segment, page, _)) = found {
+                wanted.insert((*tablet, segment.segment, page));
+            }
+        }
+        let before = self.pages.len();
+        let is_wanted = |page: &InputPage| {
+            self.entry(*page).is_some_and(|(segment, entry)| {
+                segment.segment.is_passed()
+                    || wanted.contains(&(page.tablet, segment.segment, entry.page.page))
+            })
+        };
+        let pages = self.pages.iter().filter(|page| is_wanted(page)).copied().collect();
+        let mut narrowing = PlannedNarrowing::default();
+        for place in 0..self.table.tablets.len() {
+            let of_tablet = rows.iter().filter(|(tablet, _)| *tablet == place);
+            narrowing.tablets.push((place, Vec::new(), of_tablet.map(|(_, vid)| *vid).collect()));
+        }
+        let narrowing = Some(Arc::new(narrowing));
+        Self { pages, index: Some((choice, before)), narrowing, ..self }
+    }
+
+    /// The input, whose scan reads `tablets`, the pages of an index in each (by place) and the rows that were found
+    /// already, and looks only at rows in `ranges`.
+    pub fn narrowed(
+        self,
+        ranges: Vec<KeyRange>,
+        tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
+        choice: IndexChoice,
+    ) -> Self {
+        let before = self.pages.len();
+        let narrowing = Some(Arc::new(PlannedNarrowing { ranges, tablets }));
+        Self { index: Some((choice, before)), narrowing, ..self }
+    }
+
+    /// Lets the scan ask `index` by the keys of joins above it, unless conditions have chosen an index.
+    pub fn offer(&mut self, index: OfferedIndex) {
+        if self.index.is_none() {
+            self.offered.push(index);
+        }
+    }
+
+    /// The indexes that the scan may ask by the keys of joins above it.
+    pub fn offered(&self) -> &[OfferedIndex] {
+        &self.offered
+    }
+
+    /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local
+    /// media.
+    pub fn narrowings(&self, number: u32, is_near: bool) -> Vec<Narrowing> {
+        let Some(planned) = &self.narrowing else {
+            return self.offered.iter().map(|index| self.by_keys(number, index, is_near)).collect();
+        };
+        let left = self.tablets();
+        let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
+            let tablet = self.table.tablets.get(*place)?;
+            Some(NarrowedPart {
+                segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
+                runs: runs.clone(),
+                rows: rows.clone(),
+                ..NarrowedPart::default()
+            })
+        };
+        // Of tablets without pages here, whose index may lie on another device, nothing is asked.
+        let tablets = planned.tablets.iter().filter(|(place, ..)| left.contains(place));
+        let parts = tablets.filter_map(part).collect();
+        vec![Narrowing { input: number, ranges: planned.ranges.clone(), keys: None, parts }]
+    }
+
+    fn by_keys(&self, input: u32, index: &OfferedIndex, is_near: bool) -> Narrowing {
+        let OfferedIndex { definition, rows_per_key, always } = index;
+        let part = |place: usize| {
+            let tablet = self.table.tablets.get(place)?;
+            let index = tablet.index(definition.id)?;
+            let hot = tablet.indexed_heap().filter(|segment| segment.class == PageClass::HOT);
+            Some(NarrowedPart {
+                segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
+                runs: index.all_pages(),
+                rows: Vec::new(),
+                hot: hot.map(|segment| segment.segment).collect(),
+                vid_covered: index.vid_covered,
+            })
+        };
+        let parts: Vec<NarrowedPart> = self.tablets().into_iter().filter_map(part).collect();
+        let runs = parts.iter().flat_map(|part| &part.runs);
+        let page_count = runs.map(|run| run.pages.len() as u64).sum();
+        let keys = definition.columns.first().map(|column| ScanKeys {
+            index: definition.name.clone(),
+            column: column.column,
+            descending: column.descending,
+            nulls_first: column.nulls_first,
+            rows_per_key: *rows_per_key,
+            page_count,
+            thrift: match (always, is_near) {
+                (true, _) => Thrift::None,
+                (false, true) => Thrift::Work,
+                (false, false) => Thrift::Reads,
+            },
+        });
+        Narrowing { input, ranges: Vec::new(), keys, parts }
+    }
+
+    /// The segments of an index that the scan reads, with the device of each.
+    pub fn index_segments(&self) -> impl Iterator<Item = (DeviceId, SegmentId)> {
+        let left = self.tablets();
+        let tablets = self.narrowing.iter().flat_map(|narrowing| &narrowing.tablets);
+        let of_ranges = tablets.filter({
+            let left = left.clone();
+            move |(place, ..)| left.contains(place)
+        });
+        let of_ranges = of_ranges.flat_map(|(place, runs, _)| {
+            let device = self.table.tablets.get(*place).map(|tablet| tablet.device);
+            runs.iter().filter_map(move |run| Some((device?, run.segment.segment)))
+        });
+        let of_keys = left.into_iter().filter_map(|place| self.table.tablets.get(place));
+        let of_keys = of_keys.flat_map(|tablet| {
+            let indexes = self.offered.iter().filter_map(|o| tablet.index(o.definition.id));
+            let runs = indexes.flat_map(|index| index.runs());
+            runs.map(|run| (tablet.device, run.segment))
+        });
+        of_ranges.chain(of_keys)
+    }
+
+    /// Of the pages left, the part that is read if no more rows match than an index may have found.
+    pub fn share_read(&self) -> f64 {
+        match &self.index {
+            Some((choice, _)) => {
+                (choice.entry_count as f64 / self.pages.len().max(1) as f64).min(1.0)
+            }
+            None => 1.0,
+        }
+    }
+
+    /// No more rows than this match.
+    pub fn row_count_max(&self) -> u64 {
+        match &self.index {
+            Some((choice, _)) => {
+                let found = (choice.entry_count as u64).saturating_add(self.rows_passed());
+                self.rows_left().min(found)
+            }
+            None => self.rows_left(),
+        }
+    }
+
+    /// Pages left.
+    pub fn pages_left(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Rows on the pages left.
+    pub fn rows_left(&self) -> u64 {
+        self.entries().map(|(_, entry)| u64::from(entry.page.row_count)).sum()
+    }
+
+    /// Rows on those of the pages left that no index leaves out, as they are passed along.
+    pub fn rows_passed(&self) -> u64 {
+        let passed = self.pages.iter().filter_map(|page| self.entry(*page));
+        let passed = passed.filter(|(segment, _)| segment.segment.is_passed());
+        passed.map(|(_, entry)| u64::from(entry.page.row_count)).sum()
+    }
+
+    /// Bytes of the pages left, all columns.
+    pub fn bytes_left(&self) -> u64 {
+        self.entries().map(|(_, entry)| entry.page.extent.bytes() as u64).sum()
+    }
+
+    /// The pages left, with the device that each lies on.
+    pub fn entries(&self) -> impl Iterator<Item = (DeviceId, &cleave_store::PageEntry)> {
+        self.pages.iter().filter_map(|page| {
+            let tablet = self.table.tablets.get(page.tablet)?;
+            Some((tablet.device, tablet.heap.get(page.segment)?.pages.get(page.page)?))
+        })
+    }
+
+    /// The pages left as morsels: one bulk page each, small ones gathered. Those of several devices take turns, so that
+    /// a reader of all of them keeps every device busy.
+    pub fn morsels(&self) -> Vec<Morsel> {
+        let mut by_device: BTreeMap<DeviceId, VecDeque<Morsel>> = BTreeMap::new();
+        let mut gathered_bytes = 0;
+        for page in &self.pages {
+            let Some((segment, entry)) = self.entry(*page) else { continue };
+            let Some(tablet) = self.table.tablets.get(page.tablet) else { continue };
+            let morsels = by_device.entry(tablet.device).or_default();
+            // Long values are read with their page, and may be many times as large.
+            let overflow = entry.overflow.iter().map(|page| page.extent.bytes());
+            let bytes = entry.page.extent.bytes() + overflow.sum::<usize>();
+            let place = MorselPage {
+                page: entry.page,
+                vid_first: entry.vid_first,
+                gaps: entry.gaps.clone(),
+                overflow: entry.overflow.clone(),
+                ended: ended_on(tablet, entry),
+            };
+            match morsels.back_mut() {
+                Some(morsel)
+                    if morsel.segment.segment == segment.segment
+                        && gathered_bytes + bytes <= MORSEL_BYTES =>
+                {
+                    morsel.pages.push(place);
+                    gathered_bytes += bytes;
+                }
+                _ => {
+                    let segment = segment.segment_ref();
+                    morsels.push_back(Morsel { number: 0, segment, pages: vec![place] });
+                    gathered_bytes = bytes;
+                }
+            }
+        }
+        let mut morsels = Vec::new();
+        while !by_device.is_empty() {
+            by_device.retain(|_, of_device| {
+                morsels.extend(of_device.pop_front());
+                !of_device.is_empty()
+            });
+        }
+        for (number, morsel) in (0..).zip(&mut morsels) {
+            morsel.number = number;
+        }
+        morsels
+    }
+
+    /// The segments of the pages left, with the device of each.
+    pub fn segments(&self) -> impl Iterator<Item = (DeviceId, &Arc<SegmentDirectory>)> {
+        self.table.heap_segments()
+    }
+
+    fn entry(&self, page: InputPage) -> Option<(&Arc<SegmentDirectory>, &cleave_store::PageEntry)> {
+        let segment = self.table.tablets.get(page.tablet)?.heap.get(page.segment)?;
+        Some((segment, segment.pages.get(page.page)?))
+    }
+}
+
+/// Slots of the rows of a page that have ended.
+fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> EndedRows {
+    tablet.version_map.ended_rows(entry.vid_stretches())
+}
+
+/// Zone maps as the engine's pruning asks for them: one container a page.
+struct PageZones<'a> {
+    input: &'a PlannedInput,
+    filter: &'a Projection,
+}
+
+impl PageZones<'_> {
+    fn arrays(&self, column: &Column) -> Option<cleave_store::ZoneArrays> {
+        let index = self.filter.schema.index_of(&column.name).ok()?;
+        let ColumnRef::User(id) = self.filter.columns.get(index)? else { return None };
+        let pages: Vec<(u32, &[ZoneEntry])> = self
+            .input
+            .entries()
+            .map(|(_, entry)| (entry.page.row_count, entry.zones.as_slice()))
+            .collect();
+        let data_type = self.filter.schema.field(index).data_type();
+        let absent = self.filter.absent.zone(*id, data_type);
+        Some(zone_arrays(pages, *id, data_type, absent.as_ref()))
+    }
+}
+
+impl PruningStatistics for PageZones<'_> {
+    fn min_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.arrays(column).map(|zones| zones.mins)
+    }
+
+    fn max_values(&self, column: &Column) -> Option<ArrayRef> {
+        self.arrays(column).map(|zones| zones.maxs)
+    }
+
+    fn num_containers(&self) -> usize {
+        self.input.pages.len()
+    }
+
+    fn null_counts(&self, column: &Column) -> Option<ArrayRef> {
+        self.arrays(column).map(|zones| Arc::new(zones.null_counts) as ArrayRef)
+    }
+
+    fn row_counts(&self) -> Option<ArrayRef> {
+        let rows: UInt64Array =
+            self.input.entries().map(|(_, entry)| Some(u64::from(entry.page.row_count))).collect();
+        Some(Arc::new(rows))
+    }
+
+    fn contained(&self, _column: &Column, _values: &HashSet<ScalarValue>) -> Option<BooleanArray> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

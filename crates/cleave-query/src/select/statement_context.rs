@@ -1,0 +1,529 @@
+//! What one SELECT carries from planning to its last row: the catalog state it began with, its scans'
+//! inputs, its settings, and what was measured.
+//!
+//! Holding the state is the claim on the pages that the statement reads (rule 30).
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cleave_fragment::command::message::{PassedPage, Payload};
+use cleave_fragment::link::AttachMode;
+use cleave_fragment::{
+    BroadcastInputs, FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource,
+    Narrowing, ReadAheadPages, RowPlaces, Stop, narrowed_inputs,
+};
+use cleave_plan::cardinality::LeafKey;
+use cleave_plan::cost::AskedColumn;
+use cleave_plan::{
+    ColumnFacts, JoinedSamples, PlanEstimates, SampledRows, TableFacts, TableStatistics,
+};
+use cleave_store::{AbsentValues, Column, PageSource};
+use datafusion::arrow::array::{Array, RecordBatch};
+use datafusion::common::ScalarValue;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::Expr;
+use datafusion::prelude::SessionConfig;
+
+use super::planned_input::{OfferedIndex, PlannedInput};
+use super::with_parts::BoundParts;
+use super::{ReadView, Target, index_choice};
+use crate::cooperative::figures::FigureLog;
+use crate::query_engine::QueryEngine;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::settings::{Settings, Stack, When};
+use cleave_engine::host_pages::RoutedPages;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::locking::target_of;
+use cleave_sql::statement::modify::TARGET;
+
+/// Most bytes of long values that a batch has.
+const LONG_BYTES_OF_BATCH: u64 = 32 << 20;
+/// Morsels that a scan on the host reads ahead, so that the link is busy while it decodes.
+const READ_AHEAD: usize = 4;
+/// The same where a device may have what is not yet taken.
+const READ_AHEAD_SHARED: usize = 2;
+
+/// One statement, while it is planned and runs.
+pub struct StatementContext {
+    given: GivenRows,
+    database: Arc<QueryEngine>,
+    view: ReadView,
+    settings: Settings,
+    inputs: Mutex<Vec<StatementInput>>,
+    figures: Arc<FigureLog>,
+    /// What was looked up of columns, by table and column.
+    column_facts: Mutex<BTreeMap<(u32, u32), ColumnFacts>>,
+    /// The rows that ANALYZE kept, by table.
+    samples: Mutex<BTreeMap<u32, Option<Arc<SampledRows>>>>,
+    estimates: Mutex<PlanEstimates>,
+    /// What zone maps and indexes have left of tables.
+    left: Mutex<Vec<LeftPages>>,
+    stop: Stop,
+    /// Queries of WITH that it runs by themselves, until they are planned.
+    bound_parts: Arc<BoundParts>,
+    /// Rows that are expected of them, by what the tables are called that stand for them.
+    part_rows: Mutex<BTreeMap<String, f64>>,
+}
+
+/// The pages that conditions leave of a table.
+struct LeftPages {
+    table_id: u32,
+    filters: Vec<Expr>,
+    input: PlannedInput,
+}
+
+/// The inputs of one plan's scans, and what is expected of that plan.
+pub(super) struct HeldInputs {
+    inputs: Vec<StatementInput>,
+    estimates: PlanEstimates,
+}
+
+/// A scan's input and how many rows the planner expects of it.
+#[derive(Debug, Clone)]
+pub struct StatementInput {
+    /// The pages.
+    pub input: Arc<PlannedInput>,
+    /// Rows expected after the scan's predicate.
+    pub row_estimate: f64,
+}
+
+impl StatementContext {
+    /// A statement that reads `view`.
+    pub fn new(database: Arc<QueryEngine>, view: ReadView, settings: Settings) -> Arc<Self> {
+        Self::over_given(database, view, settings, GivenRows::default())
+    }
+
+    /// As [`StatementContext::new`], with what subqueries gave that have run before.
+    pub(super) fn over_given(
+        database: Arc<QueryEngine>,
+        view: ReadView,
+        settings: Settings,
+        given: GivenRows,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            given,
+            database,
+            view,
+            settings,
+            inputs: Mutex::default(),
+            figures: Arc::default(),
+            column_facts: Mutex::default(),
+            samples: Mutex::default(),
+            estimates: Mutex::default(),
+            left: Mutex::default(),
+            stop: Stop::default(),
+            bound_parts: Arc::default(),
+            part_rows: Mutex::default(),
+        })
+    }
+
+    /// Another plan of the same statement, which reads the same: that of a query of WITH. It ends with the statement.
+    pub(super) fn of_part(&self) -> Arc<Self> {
+        Arc::new(Self {
+            given: self.given.clone(),
+            database: Arc::clone(&self.database),
+            view: self.view.clone(),
+            settings: self.settings.clone(),
+            inputs: Mutex::default(),
+            figures: Arc::default(),
+            column_facts: Mutex::default(),
+            samples: Mutex::default(),
+            estimates: Mutex::default(),
+            left: Mutex::default(),
+            stop: self.stop.clone(),
+            bound_parts: Arc::default(),
+            part_rows: Mutex::new(self.part_rows().clone()),
+        })
+    }
+
+    /// Where queries of WITH are bound that it runs by themselves.
+    pub(super) fn bound_parts(&self) -> &Arc<BoundParts> {
+        &self.bound_parts
+    }
+
+    /// Notes how many rows are expected of the query of WITH that the table `name` stands for.
+    pub(super) fn expect_part(&self, name: String, row_count: f64) {
+        self.part_rows().insert(name, row_count);
+    }
+
+    fn part_rows(&self) -> MutexGuard<'_, BTreeMap<String, f64>> {
+        self.part_rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Raised when nobody wants its rows any more.
+    pub fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// What ANALYZE found of `table`.
+    pub(super) fn statistics(&self, table: &TableState) -> Option<Arc<TableStatistics>> {
+        let statistics = self.database.statistics().get(table.schema.table_id);
+        statistics.filter(|statistics| self.settings.use_statistics && statistics.row_count > 0)
+    }
+
+    /// Different values in `column` of `table`, where something tells.
+    pub(super) fn distinct_values(&self, table: &TableState, column: &Column) -> Option<f64> {
+        let row_count = table.row_count() as f64;
+        // A unique key of one column has as many values as the table has rows, but for its NULLs.
+        let is_key = |index: &Arc<IndexDefinition>| {
+            index.unique && matches!(index.columns.as_slice(), [only] if only.column == column.id)
+        };
+        if column.not_null && table.indexes.iter().any(is_key) {
+            return Some(row_count);
+        }
+        let statistics = self.statistics(table)?;
+        Some(statistics.columns.get(&column.id)?.distinct_count_at(row_count).max(1.0))
+    }
+
+    /// What a condition on `column` of `table` takes.
+    pub(super) fn asked(&self, table: &str, column: &str) -> AskedColumn {
+        let known = || {
+            let table = self.state().table(table)?;
+            let column = table.schema.column(column)?;
+            let is_text = column.column_type.arrow().primitive_width().is_none();
+            let statistics = self.statistics(table)?;
+            let statistics = statistics.columns.get(&column.id)?;
+            let text_bytes = if is_text { statistics.average_width } else { 0.0 };
+            Some(AskedColumn { share: statistics.asked_share(), text_bytes })
+        };
+        known().unwrap_or_default()
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Arc<QueryEngine> {
+        &self.database
+    }
+
+    /// The catalog as the statement sees it.
+    pub fn state(&self) -> &Arc<CatalogState> {
+        &self.view.state
+    }
+
+    /// Whether it reads tables by their own names alone.
+    pub(super) fn is_plain(&self) -> bool {
+        self.view.target.is_none() && self.given.is_empty()
+    }
+
+    /// What the statement calls [`TARGET`].
+    pub(super) fn target(&self) -> Option<&Target> {
+        self.view.target.as_ref()
+    }
+
+    /// The rows that the statement calls `name`, which a subquery gave.
+    pub(super) fn given(&self, name: &str) -> Option<&Arc<RecordBatch>> {
+        self.given.get(name)
+    }
+
+    /// Notes that rows of `table` are read that satisfy `filters`, be they there or not (rule 28).
+    ///
+    /// # Errors
+    /// [`ConflictKind::Dependencies`](cleave_catalog::error::ConflictKind::Dependencies).
+    pub(super) fn note_read(
+        &self,
+        table: &TableState,
+        filters: &[Expr],
+    ) -> cleave_catalog::error::Result<()> {
+        let Some(reads) = &self.view.reads else { return Ok(()) };
+        let object = u64::from(table.schema.table_id);
+        match index_choice::spans(table, filters) {
+            Some(spans) => reads.reads_keys(object, &spans)?,
+            None => reads.reads_all(object)?,
+        }
+        Ok(())
+    }
+
+    /// The table that the statement calls `name`, if it can be used.
+    pub(super) fn table(&self, name: &str) -> Option<&Arc<TableState>> {
+        self.view.state.table(self.real_name(name))
+    }
+
+    /// As [`Self::table`].
+    ///
+    /// # Errors
+    /// As [`CatalogState::find_table`].
+    pub(super) fn find_table(&self, name: &str) -> cleave_catalog::error::Result<&Arc<TableState>> {
+        self.view.state.find_table(self.real_name(name))
+    }
+
+    fn real_name<'a>(&'a self, name: &'a str) -> &'a str {
+        match self.target() {
+            Some(target) if name == TARGET => &target.table,
+            _ => target_of(name).map_or(name, |(table, _)| table),
+        }
+    }
+
+    /// The session's settings when the statement began.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where its fragments leave what they measured.
+    pub fn figures(&self) -> &Arc<FigureLog> {
+        &self.figures
+    }
+
+    /// What is expected of leaves, joins and scans, as far as it is known by now.
+    pub fn estimates(&self) -> PlanEstimates {
+        self.estimates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Rows that are expected of a leaf, where that was asked before.
+    pub(super) fn expected_of(&self, leaf: &LeafKey) -> Option<f64> {
+        self.estimates.lock().unwrap_or_else(PoisonError::into_inner).leaf(leaf)
+    }
+
+    /// Adds to what is expected.
+    pub(super) fn expect(&self, add: impl FnOnce(&mut PlanEstimates)) {
+        add(&mut self.estimates.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Registers the input of one more scan and returns its number.
+    pub fn add_input(&self, input: PlannedInput, row_estimate: f64) -> u32 {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = u32::try_from(inputs.len()).unwrap_or(u32::MAX);
+        inputs.push(StatementInput { input: Arc::new(input), row_estimate });
+        number
+    }
+
+    /// Takes the inputs and what is expected out, so that another plan of the statement can have its own.
+    pub(super) fn take_inputs(&self) -> HeldInputs {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        HeldInputs { inputs: std::mem::take(&mut *inputs), estimates: self.estimates() }
+    }
+
+    /// Puts back what was taken, in the place of what came after.
+    pub(super) fn put_inputs(&self, held: HeldInputs) {
+        *self.inputs.lock().unwrap_or_else(PoisonError::into_inner) = held.inputs;
+        *self.estimates.lock().unwrap_or_else(PoisonError::into_inner) = held.estimates;
+    }
+
+    /// The pages that these conditions leave of `table`, where another plan of the statement has asked.
+    pub(super) fn left_before(&self, table: &TableState, filters: &[Expr]) -> Option<PlannedInput> {
+        let known = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |left: &&LeftPages| {
+            left.table_id == table.schema.table_id && left.filters.as_slice() == filters
+        };
+        known.iter().find(is_same).map(|left| left.input.clone())
+    }
+
+    /// Keeps the pages that these conditions leave, where the statement may have several plans.
+    pub(super) fn keep_left(&self, filters: &[Expr], input: &PlannedInput) {
+        if self.settings.join_order_with_split == When::Never {
+            return;
+        }
+        let (table_id, filters) = (input.table.schema.table_id, filters.to_vec());
+        let left = LeftPages { table_id, filters, input: input.clone() };
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+    }
+
+    /// Offers the scan of input `number` an index, by which joins above may narrow it.
+    pub(super) fn offer_index(&self, number: u32, index: OfferedIndex) {
+        let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = usize::try_from(number).unwrap_or(usize::MAX);
+        if let Some(input) = inputs.get_mut(place) {
+            Arc::make_mut(&mut input.input).offer(index);
+        }
+    }
+
+    /// Whether no page of `input` crosses a link on its way to the host.
+    fn reads_locally(&self, input: &PlannedInput) -> bool {
+        input.devices().into_iter().all(|id| {
+            let device = self.database.attached(id);
+            device.is_ok_and(|device| device.mode() == AttachMode::Embedded)
+        })
+    }
+
+    /// The input `number`.
+    pub fn input(&self, number: u32) -> Result<StatementInput> {
+        let inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
+        usize::try_from(number).ok().and_then(|index| inputs.get(index)).cloned().ok_or_else(|| {
+            DataFusionError::Internal(format!("the statement has no morsel input {number}"))
+        })
+    }
+
+    /// The pages of `inputs` that lie on no media, for a fragment that reads them.
+    pub fn passed_pages<'a>(
+        &self,
+        inputs: impl Iterator<Item = &'a PlannedInput>,
+    ) -> Vec<PassedPage> {
+        let passed = &self.view.state.passed;
+        let entries = inputs.flat_map(PlannedInput::entries);
+        let pages = entries.flat_map(|(_, entry)| entry.page_refs());
+        let found = pages.filter_map(|page| Some((page.extent.start, passed.get(page)?)));
+        // A table may be scanned twice.
+        let by_start: BTreeMap<_, _> = found.collect();
+        let pages = by_start.into_iter();
+        pages
+            .map(|(start, bytes)| PassedPage { start, payload: Payload::new(bytes.clone()) })
+            .collect()
+    }
+
+    /// All inputs so far, by number.
+    pub fn inputs(&self) -> Vec<StatementInput> {
+        self.inputs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `config` with fewer rows a batch where rows of its inputs have long values: operators put batches together by
+    /// rows, and one text column of a batch has 2 GiB at most.
+    pub(super) fn with_batches_of_long_values(&self, config: SessionConfig) -> SessionConfig {
+        let bytes = self.inputs().iter().map(|input| input.input.long_bytes()).max().unwrap_or(0);
+        let most = LONG_BYTES_OF_BATCH.checked_div(bytes).unwrap_or(u64::MAX).max(1);
+        let row_count = config.batch_size().min(usize::try_from(most).unwrap_or(usize::MAX));
+        config.with_batch_size(row_count)
+    }
+
+    /// What the scans that run on the host need: every input, pages by way of the link.
+    pub fn host_fragment_context(&self) -> Result<Arc<FragmentContext>> {
+        let inputs: Vec<(u32, StatementInput)> = (0..).zip(self.inputs()).collect();
+        self.fragment_context_of(&inputs, None, BroadcastInputs::new())
+    }
+
+    /// As [`Self::host_fragment_context`], for some inputs by their numbers. Of an input that is `shared` with a
+    /// device, morsels come from that source, and nothing tells which come next. `broadcasts` are there already.
+    pub fn fragment_context_of(
+        &self,
+        inputs: &[(u32, StatementInput)],
+        shared: Option<(u32, Arc<dyn MorselSource>)>,
+        broadcasts: BroadcastInputs,
+    ) -> Result<Arc<FragmentContext>> {
+        let own = |number: &u32| shared.as_ref().is_none_or(|(shared, _)| shared != number);
+        let own_inputs = || inputs.iter().filter(|(number, _)| own(number));
+        let morsels: BTreeMap<u32, Vec<Morsel>> =
+            own_inputs().map(|(number, input)| (*number, input.input.morsels())).collect();
+        let narrowings = own_inputs().flat_map(|(number, input)| {
+            let is_near = self.reads_locally(&input.input);
+            input.input.narrowings(*number, is_near)
+        });
+        let narrowings: Vec<Narrowing> = narrowings.collect();
+        let lists = morsels.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
+        let narrowings = narrowed_inputs(&narrowings, lists.clone())?;
+        let segments = inputs.iter().flat_map(|(_, input)| {
+            let heap = input.input.segments().map(|(device, segment)| (device, segment.segment));
+            heap.chain(input.input.index_segments())
+        });
+        let segments = segments.filter(|(_, segment)| !segment.is_passed());
+        let routed = RoutedPages::new(&self.database, self.settings.stack, segments)?;
+        let mut pages: Arc<dyn PageSource> = self.view.state.passed.over(Arc::new(routed));
+        // Stack `blk` reads blocks ahead, as an operating system does.
+        if self.settings.stack != Stack::Blk {
+            let order = lists
+                .map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone), None));
+            let runtime = self.database.query_runtime();
+            pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
+        }
+        let source = |morsels: Vec<Morsel>| MorselList::new(morsels) as Arc<dyn MorselSource>;
+        let read_ahead = if shared.is_some() { READ_AHEAD_SHARED } else { READ_AHEAD };
+        let lists = morsels.into_iter().map(|(number, list)| (number, source(list)));
+        Ok(Arc::new(FragmentContext {
+            pages,
+            snapshot: self.view.state.snapshot(),
+            inputs: lists.chain(shared).collect(),
+            narrowings,
+            indexes: BTreeMap::new(),
+            broadcasts,
+            sink: None,
+            spill: None,
+            places: RowPlaces::default(),
+            read_ahead,
+            counters: Arc::new(FragmentCounters::default()),
+        }))
+    }
+}
+
+impl fmt::Debug for StatementContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StatementContext")
+            .field("generation", &self.view.state.generation)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TableFacts for StatementContext {
+    fn row_count(&self, table: &str) -> Option<f64> {
+        let of_part = || self.part_rows().get(table).copied();
+        self.table(table).map(|table| table.row_count() as f64).or_else(of_part)
+    }
+
+    fn distinct_count(&self, table: &str, column: &str) -> Option<f64> {
+        let table = self.table(table)?;
+        self.distinct_values(table, table.schema.column(column)?)
+    }
+
+    /// What zone maps say of all pages together, and what ANALYZE found.
+    fn column(&self, table: &str, column: &str) -> ColumnFacts {
+        let facts = || {
+            let table = self.table(table)?;
+            let column = table.schema.column(column)?;
+            let key = (table.schema.table_id, column.id);
+            let mut known = self.column_facts.lock().unwrap_or_else(PoisonError::into_inner);
+            let facts = known.entry(key).or_insert_with(|| {
+                let statistics = self.statistics(table);
+                let statistics = statistics.as_ref().and_then(|all| all.columns.get(&column.id));
+                let statistics = statistics.map(|known| Arc::new(known.clone()));
+                ColumnFacts { statistics, ..column_facts(table, column) }
+            });
+            Some(facts.clone())
+        };
+        facts().unwrap_or_default()
+    }
+
+    fn joined_samples(&self) -> Option<&JoinedSamples> {
+        Some(self.database.statistics().joined())
+    }
+
+    fn sample(&self, table: &str) -> Option<Arc<SampledRows>> {
+        let table = self.table(table)?;
+        let schema = &table.schema;
+        let mut known = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let sample = known.entry(schema.table_id).or_insert_with(|| {
+            let statistics = self.statistics(table)?;
+            let name = |id| schema.column_by_id(id).map(|column| column.name.clone());
+            statistics.sample.as_ref()?.named(table.row_count(), name).map(Arc::new)
+        });
+        sample.clone()
+    }
+}
+
+fn column_facts(table: &TableState, column: &Column) -> ColumnFacts {
+    let data_type = column.column_type.arrow();
+    let (mut mins, mut maxs) = (Vec::new(), Vec::new());
+    let (mut nulls, mut rows) = (0_u64, 0_u64);
+    let absent = AbsentValues::of_table(&table.schema).zone(column.id, &data_type);
+    for (_, segment) in table.heap_segments() {
+        let zones = segment.zone_arrays(column.id, &data_type, absent.as_ref());
+        let known = |place: &usize| zones.null_counts.is_valid(*place);
+        for place in (0..segment.pages.len()).filter(known) {
+            let (page_nulls, page_rows) =
+                (zones.null_counts.value(place), zones.row_counts.value(place));
+            nulls += page_nulls;
+            rows += page_rows;
+            // A page of NULLs only has no bounds, and needs none.
+            if page_nulls < page_rows {
+                mins.push(ScalarValue::try_from_array(&zones.mins, place).ok());
+                maxs.push(ScalarValue::try_from_array(&zones.maxs, place).ok());
+            }
+        }
+    }
+    ColumnFacts {
+        null_fraction: (rows > 0).then(|| nulls as f64 / rows as f64),
+        min: end(mins, Ordering::Less),
+        max: end(maxs, Ordering::Greater),
+        statistics: None,
+    }
+}
+
+/// The least or the greatest of bounds; None where one of them is not known.
+fn end(bounds: Vec<Option<ScalarValue>>, wanted: Ordering) -> Option<ScalarValue> {
+    let mut end: Option<ScalarValue> = None;
+    for bound in bounds {
+        let bound = bound.filter(|bound| !bound.is_null())?;
+        if end.as_ref().is_none_or(|end| bound.partial_cmp(end) == Some(wanted)) {
+            end = Some(bound);
+        }
+    }
+    end
+}

@@ -1,0 +1,369 @@
+//! Cleave's tables as the engine's planner sees them: names, columns, and scans that name a morsel input.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cleave_fragment::TableScanExec;
+use cleave_fragment::operators::table_scan_exec::TableScan;
+use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
+use cleave_store::{AbsentValues, ColumnRef, Projection, TableSchema};
+use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::catalog::{
+    CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider,
+};
+use datafusion::common::stats::Precision;
+use datafusion::common::{DFSchema, Statistics};
+use datafusion::datasource::MemTable;
+use datafusion::error::Result;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::ExecutionPlan;
+
+use super::own_tables::{self, OwnTables};
+use super::pg_catalog::CatalogTables;
+use super::planned_input::PlannedInput;
+use super::statement_context::StatementContext;
+use super::{index_choice, sequence_rows, tablet_choice, views};
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::view::{MadeOf, ViewState};
+pub(super) use cleave_catalog::identifiers::CATALOG;
+use cleave_sql::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use cleave_sql::statement::locking::target_of;
+use cleave_sql::statement::modify::{TARGET, VID};
+pub(super) use cleave_sql::statement::names::SCHEMA;
+
+/// One table of one statement's catalog state.
+pub(super) struct CleaveTable {
+    table: Arc<TableState>,
+    /// Its columns; of a target, VIDs behind them.
+    arrow: SchemaRef,
+    /// The place of the only tablet whose rows are meant.
+    tablet: Option<usize>,
+    context: Arc<StatementContext>,
+}
+
+impl CleaveTable {
+    /// `table` within the statement of `context`.
+    pub(super) fn new(table: Arc<TableState>, context: Arc<StatementContext>) -> Self {
+        Self { arrow: table.schema.arrow(), table, tablet: None, context }
+    }
+
+    /// The rows of `table` in the tablet at `tablet`, with their VIDs.
+    fn target(table: Arc<TableState>, tablet: usize, context: Arc<StatementContext>) -> Self {
+        let columns = table.schema.arrow();
+        let vid = Arc::new(Field::new(VID, DataType::UInt64, false));
+        let fields: Vec<FieldRef> = columns.fields().iter().cloned().chain([vid]).collect();
+        Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
+    }
+
+    /// The same within the statement of `context`, which reads the same state.
+    pub(super) fn within(&self, context: &Arc<StatementContext>) -> Self {
+        let (arrow, table) = (Arc::clone(&self.arrow), Arc::clone(&self.table));
+        Self { arrow, table, tablet: self.tablet, context: Arc::clone(context) }
+    }
+
+    /// Its name, where all of its rows are meant, and its own columns alone.
+    pub(super) fn plain_name(&self) -> Option<&str> {
+        self.tablet.is_none().then_some(self.table.schema.name.as_str())
+    }
+
+    /// The table.
+    pub(super) fn table_state(&self) -> &TableState {
+        &self.table
+    }
+
+    /// What the engine's planner may know of the rows of a scan, of which there are about `row_estimate`.
+    fn statistics(&self, output: &Projection, row_estimate: f64) -> Statistics {
+        let mut statistics = Statistics::new_unknown(&output.schema);
+        statistics.num_rows = Precision::Inexact(rows_as_count(row_estimate));
+        let columns = output.columns.iter().zip(&mut statistics.column_statistics);
+        for (column, statistics) in columns {
+            let ColumnRef::User(id) = column else { continue };
+            let Some(column) = self.table.schema.column_by_id(*id) else { continue };
+            if let Some(distinct) = self.context.distinct_values(&self.table, column) {
+                let distinct = distinct.min(row_estimate).max(1.0);
+                statistics.distinct_count = Precision::Inexact(rows_as_count(distinct));
+            }
+            let known = self.context.statistics(&self.table);
+            if let Some(known) = known.as_ref().and_then(|known| known.columns.get(id)) {
+                let nulls = rows_as_count(known.null_fraction * row_estimate);
+                statistics.null_count = Precision::Inexact(nulls);
+            }
+        }
+        statistics
+    }
+
+    /// The pages that `filters` leave, which are `predicate` over the columns of `filter`.
+    async fn left_by(
+        &self,
+        filters: &[Expr],
+        filter: &Projection,
+        predicate: &Arc<dyn PhysicalExpr>,
+    ) -> Result<PlannedInput> {
+        // What is kept is of all tablets.
+        let is_kept = self.tablet.is_none();
+        if let Some(left) = self.context.left_before(&self.table, filters).filter(|_| is_kept) {
+            return Ok(left);
+        }
+        let input = tablet_choice::choose(filters, self.all_pages())?.pruned(filter, predicate)?;
+        let input = Box::pin(index_choice::choose(&self.context, filters, input)).await?;
+        if is_kept {
+            self.context.keep_left(filters, &input);
+        }
+        Ok(input)
+    }
+
+    /// The pages of the table, or of the tablet that is wanted.
+    fn all_pages(&self) -> PlannedInput {
+        let input = PlannedInput::new(Arc::clone(&self.table));
+        match self.tablet.filter(|_| self.table.tablets.len() > 1) {
+            Some(tablet) => input.in_tablets(&BTreeSet::from([tablet])),
+            None => input,
+        }
+    }
+
+    fn projection(&self, indices: impl IntoIterator<Item = usize>) -> Result<Projection> {
+        projection(&self.table.schema, &self.arrow, indices)
+    }
+}
+
+/// The columns at `indices` of a table, with their ids.
+fn projection(
+    schema: &TableSchema,
+    arrow: &SchemaRef,
+    indices: impl IntoIterator<Item = usize>,
+) -> Result<Projection> {
+    let indices: Vec<usize> = indices.into_iter().collect();
+    let column = |index: &usize| match schema.columns.get(*index) {
+        Some(column) => ColumnRef::User(column.id),
+        None => ColumnRef::Vid,
+    };
+    let columns = indices.iter().map(column).collect();
+    let (schema, absent) = (Arc::new(arrow.project(&indices)?), AbsentValues::of_table(schema));
+    Ok(Projection { schema, columns, absent })
+}
+
+impl fmt::Debug for CleaveTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CleaveTable({})", self.table.schema.name)
+    }
+}
+
+#[async_trait]
+impl TableProvider for CleaveTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.arrow)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    /// Everything that gives the same answer each time is the scan's: it runs wherever the scan does.
+    fn supports_filters_pushdown(
+        &self,
+        filters: &[&Expr],
+    ) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(filters
+            .iter()
+            .map(|filter| {
+                if filter.is_volatile() || has_subquery(filter) {
+                    TableProviderFilterPushDown::Unsupported
+                } else {
+                    TableProviderFilterPushDown::Exact
+                }
+            })
+            .collect())
+    }
+
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        columns: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize> = (0..self.arrow.fields().len()).collect();
+        self.context.note_read(&self.table, filters)?;
+        let output = self.projection(columns.unwrap_or(&all).iter().copied())?;
+        let filter_columns: BTreeSet<usize> = filters
+            .iter()
+            .flat_map(Expr::column_refs)
+            .filter_map(|column| self.arrow.index_of(&column.name).ok())
+            .collect();
+        let filter = self.projection(filter_columns)?;
+        let predicate = conjunction(filters.iter().cloned())
+            .map(|predicate| {
+                let schema = DFSchema::try_from(Arc::clone(&filter.schema))?;
+                session.create_physical_expr(predicate, &schema)
+            })
+            .transpose()?;
+        let input = match &predicate {
+            Some(predicate) => self.left_by(filters, &filter, predicate).await?,
+            None => self.all_pages(),
+        };
+        let key = LeafKey::new(&self.table.schema.name, filters);
+        let known = self.context.expected_of(&key);
+        let estimate = known.unwrap_or_else(|| {
+            let base = self.table.row_count() as f64;
+            base * selectivity_of_all(filters, &self.table.schema.name, base, &*self.context)
+        });
+        let estimate = estimate.min(input.row_count_max() as f64).max(1.0);
+        let input = self.context.add_input(input, estimate);
+        self.context.expect(|estimates| estimates.expect_scan(input, key, estimate));
+        let scan = TableScan {
+            table: self.table.schema.name.clone(),
+            table_id: self.table.schema.table_id,
+            output,
+            filter,
+            predicate,
+            input,
+            fetch: limit,
+            refers: false,
+        };
+        let statistics = self.statistics(&scan.output, estimate);
+        let copies = session.config().target_partitions();
+        Ok(Arc::new(TableScanExec::new(scan, copies).with_statistics(statistics)))
+    }
+}
+
+fn has_subquery(expr: &Expr) -> bool {
+    use datafusion::common::tree_node::TreeNode;
+    expr.exists(|node| Ok(is_subquery(node))).unwrap_or(true)
+}
+
+/// Whether `node` by itself is a query within an expression, or a column of the query around it.
+pub(super) fn is_subquery(node: &Expr) -> bool {
+    matches!(
+        node,
+        Expr::ScalarSubquery(_)
+            | Expr::InSubquery(_)
+            | Expr::Exists(_)
+            | Expr::SetComparison(_)
+            | Expr::OuterReferenceColumn(..)
+    )
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate, saturating"
+)]
+pub(super) fn rows_as_count(rows: f64) -> usize {
+    rows.max(0.0) as usize
+}
+
+/// The catalog of one statement: the tables of the state it began with.
+#[derive(Debug)]
+pub(super) struct StatementCatalog {
+    context: Arc<StatementContext>,
+    /// The view whose query is bound, if one's is.
+    view: Option<Arc<ViewState>>,
+}
+
+impl StatementCatalog {
+    pub(super) fn new(context: Arc<StatementContext>) -> Arc<Self> {
+        Arc::new(Self { context, view: None })
+    }
+
+    /// The same for the query of a view, which names what the view was made of.
+    pub(super) fn of_view(context: Arc<StatementContext>, view: Arc<ViewState>) -> Arc<Self> {
+        Arc::new(Self { context, view: Some(view) })
+    }
+
+    fn again(&self) -> Arc<Self> {
+        Arc::new(Self { context: Arc::clone(&self.context), view: self.view.clone() })
+    }
+}
+
+impl CatalogProviderList for StatementCatalog {
+    fn register_catalog(
+        &self,
+        _name: String,
+        _catalog: Arc<dyn CatalogProvider>,
+    ) -> Option<Arc<dyn CatalogProvider>> {
+        None
+    }
+
+    fn catalog_names(&self) -> Vec<String> {
+        vec![CATALOG.to_owned()]
+    }
+
+    fn catalog(&self, name: &str) -> Option<Arc<dyn CatalogProvider>> {
+        (name == CATALOG).then(|| self.again() as Arc<dyn CatalogProvider>)
+    }
+}
+
+impl CatalogProvider for StatementCatalog {
+    fn schema_names(&self) -> Vec<String> {
+        [SCHEMA, own_tables::SCHEMA, CATALOG_SCHEMA, INFORMATION_SCHEMA].map(str::to_owned).into()
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        let context = Arc::clone(&self.context);
+        match name {
+            SCHEMA => Some(self.again()),
+            own_tables::SCHEMA => Some(OwnTables::new(context)),
+            CATALOG_SCHEMA => Some(CatalogTables::new(CATALOG_SCHEMA, context)),
+            INFORMATION_SCHEMA => Some(CatalogTables::new(INFORMATION_SCHEMA, context)),
+            _ => None,
+        }
+    }
+}
+
+#[async_trait]
+impl SchemaProvider for StatementCatalog {
+    fn table_names(&self) -> Vec<String> {
+        let state = self.context.state();
+        let views = state.views().map(|view| view.schema.name.as_str());
+        state.table_names().chain(views).map(str::to_owned).collect()
+    }
+
+    async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if let Some(view) = &self.view {
+            return match self.context.state().made_of(view, name) {
+                Some(MadeOf::View(below)) => views::table(&self.context, below).await.map(Some),
+                Some(MadeOf::Table(table)) => {
+                    let table = CleaveTable::new(Arc::clone(table), Arc::clone(&self.context));
+                    Ok(Some(Arc::new(table)))
+                }
+                None => Ok(None),
+            };
+        }
+        if let Some(rows) = self.context.given(name) {
+            let table = MemTable::try_new(rows.schema(), vec![vec![(**rows).clone()]])?;
+            return Ok(Some(Arc::new(table)));
+        }
+        let context = || Arc::clone(&self.context);
+        let target = self.context.target().filter(|_| name == TARGET);
+        let place = target.map(|target| target.tablet);
+        let place = place.or_else(|| target_of(name).map(|(_, place)| place));
+        if let Some(view) = self.context.state().view(name) {
+            return views::table(&self.context, view).await.map(Some);
+        }
+        if self.context.table(name).is_none() {
+            return sequence_rows::table(&self.context, name);
+        }
+        Ok(self.context.table(name).map(|table| {
+            let table = Arc::clone(table);
+            let table = match place {
+                Some(place) => CleaveTable::target(table, place, context()),
+                None => CleaveTable::new(table, context()),
+            };
+            Arc::new(table) as Arc<dyn TableProvider>
+        }))
+    }
+
+    fn table_exist(&self, name: &str) -> bool {
+        if let Some(view) = &self.view {
+            return self.context.state().made_of(view, name).is_some();
+        }
+        self.context.given(name).is_some()
+            || self.context.table(name).is_some()
+            || self.context.state().view(name).is_some()
+            || self.context.state().sequences.contains_key(name)
+    }
+}

@@ -1,0 +1,143 @@
+//! Views in queries: a view's text in, its plan in the place of its name out.
+//!
+//! The plan is made when a query that names the view is bound, on the tables of that query's own state, and stands
+//! where a scan would: it is optimised and cut with the rest. Its columns are found by the names that the view's query
+//! had for them when it was made, so a `*` in it goes on to mean the columns of then.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cleave_store::TableSchema;
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Column, DataFusionError, TableReference, internal_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::sqlparser::ast;
+
+use super::known_tables::TablesOfView;
+use super::result_names::ResultNames;
+use super::state_over;
+use super::statement_context::StatementContext;
+use super::table_provider::StatementCatalog;
+use crate::planner::planning;
+use cleave_catalog::catalog::view::ViewState;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::catalog_syntax;
+use cleave_sql::statement::parse::parse_query;
+use cleave_sql::statement::shared_with::mark_shared;
+
+/// What `plan` calls its columns.
+pub(super) fn source_names(plan: &LogicalPlan) -> Vec<String> {
+    let columns = plan.schema().iter();
+    columns.map(|(table, field)| source_name(table, field.name())).collect()
+}
+
+fn source_name(table: Option<&TableReference>, column: &str) -> String {
+    table.map_or_else(|| column.to_owned(), |table| format!("{table}.{column}"))
+}
+
+/// Adds the table or view `name` to `tables`, and all that a view is made of.
+///
+/// # Errors
+/// As [`CatalogState::find_table`](cleave_catalog::catalog::CatalogState::find_table).
+pub(super) fn note_tables(
+    context: &StatementContext,
+    name: &str,
+    tables: &mut Vec<Arc<TableSchema>>,
+) -> cleave_catalog::error::Result<()> {
+    let state = context.state();
+    if state.sequences.contains_key(name) {
+        return Ok(());
+    }
+    let Some(view) = state.view(name) else {
+        tables.push(Arc::clone(&context.find_table(name)?.schema));
+        return Ok(());
+    };
+    tables.push(Arc::clone(&view.schema));
+    tables.extend(state.schemas_of(view));
+    Ok(())
+}
+
+/// `view` as the engine's planner takes it. Its query names what the view was made of, whatever has these names in the
+/// session: a temporary table or view would otherwise be read with the rights of the view's owner.
+///
+/// # Errors
+/// Those of binding its query.
+pub(super) async fn table(
+    context: &Arc<StatementContext>,
+    view: &Arc<ViewState>,
+) -> Result<Arc<dyn TableProvider>> {
+    let external = |error: cleave_catalog::error::Error| DataFusionError::External(Box::new(error));
+    let mut query = parse_query(view.query.clone()).map_err(external)?;
+    catalog_syntax::lower(&mut query);
+    let known = TablesOfView { state: context.state(), view };
+    drop(ResultNames::take(&mut query, &known).map_err(external)?);
+    lower_syntax(&mut query);
+    mark_shared(&mut query).map_err(external)?;
+    let catalog = StatementCatalog::of_view(Arc::clone(context), Arc::clone(view));
+    let state = state_over(catalog, context, &query)?;
+    let statement = ast::Statement::Query(query);
+    let plan = state.statement_to_plan(EngineStatement::Statement(Box::new(statement))).await?;
+    let mut columns = Vec::with_capacity(view.sources.len());
+    let is_whole = plan.schema().fields().len() == view.sources.len();
+    for (place, (source, column)) in view.sources.iter().zip(&view.schema.columns).enumerate() {
+        let mut all = plan.schema().iter();
+        let found = all.find(|(table, field)| source_name(*table, field.name()) == *source);
+        // A version before this one gave columns without an alias other names.
+        let found = found.or_else(|| plan.schema().iter().nth(place).filter(|_| is_whole));
+        let Some((table, field)) = found else {
+            return Err(DataFusionError::Plan(format!(
+                "view \"{}\" has no column {source} any more; make it anew",
+                view.schema.name
+            )));
+        };
+        let expression = Expr::Column(Column::new(table.cloned(), field.name()));
+        columns.push(expression.alias(&column.name));
+    }
+    let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;
+    // A view of views has the operators of all of them.
+    planning::check_size(&plan)?;
+    let schema = Arc::clone(plan.schema().inner());
+    let operator_count = planning::operator_count(&plan);
+    Ok(Arc::new(ViewPlan { plan, schema, operator_count }))
+}
+
+/// What a query that names a view takes in its place.
+#[derive(Debug)]
+struct ViewPlan {
+    plan: LogicalPlan,
+    schema: SchemaRef,
+    operator_count: usize,
+}
+
+#[async_trait]
+impl TableProvider for ViewPlan {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    /// Once for each time that the view is named. None: the statement has too many operators by now, which is said when
+    /// it is bound.
+    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
+        planning::has_room_for(self.operator_count).then_some(Cow::Borrowed(&self.plan))
+    }
+
+    async fn scan(
+        &self,
+        _session: &dyn Session,
+        _columns: Option<&Vec<usize>>,
+        _filters: &[Expr],
+        _limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        planning::check()?;
+        internal_err!("a view that no plan was put in the place of")
+    }
+}

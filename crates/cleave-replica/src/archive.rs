@@ -1,0 +1,167 @@
+//! The archive of the log: finished files of it, copied into a folder, from which a backup is brought forward to a
+//! later moment.
+//!
+//! ```text
+//!  <archive_directory>/<identity of the log, 32 digits>/<place>.log
+//! ```
+//!
+//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the root; [`start`] hands it to the log, at every
+//!    opening too.
+//! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the
+//!    file stays, and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
+//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log.
+//!    All else, a definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows, or
+//!    one that it is missing ([`note`]). And every record of a commit says which commit before it was the last that is
+//!    in no log: who reads the records in order sees what is missing, also where a crash came before the note.
+//!
+//! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
+//! Source: issue 5, part 4; decision 0062.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cleave_txn::wal::segment::{list_segments, segment_path};
+use cleave_txn::{LogError, Lsn, Record, Wal};
+use prost::Message;
+
+use crate::backup::change;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::storage_error::Identity;
+use cleave_engine::delta::Live;
+use cleave_engine::log::{Committed, directory_of};
+use cleave_engine::storage_engine::Engine;
+use cleave_engine::storage_engine::catalog_edit::Logged;
+use cleave_engine::write::begun::Begun;
+use cleave_engine::write::insert::TableChange;
+use cleave_engine::write::vid_set::VidSet;
+
+/// Bytes of rows and VIDs up to which those of a commit that replaces the root are copied into the log.
+const COPY_BYTES_MAX: usize = 64 << 20;
+
+/// What could not be archived.
+#[derive(Debug, Default)]
+pub struct Archive {
+    /// Why the log could not be the last time.
+    failure: Mutex<Option<String>>,
+    /// The last commit that is not in the archive, and why.
+    uncopied: Mutex<Option<String>>,
+}
+
+impl Archive {
+    /// Notes how it went.
+    pub fn note(&self, failure: Option<&LogError>) {
+        let failure = failure.map(ToString::to_string);
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn uncopied(&self) -> Option<String> {
+        self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when
+    /// all is on the devices. One that cannot be copied goes on, and is missing in the archive.
+    pub(crate) async fn copy_whole(
+        &self,
+        engine: &Arc<Engine>,
+        base: &CatalogState,
+        next: &CatalogState,
+    ) -> Logged {
+        let Some(folder) = engine.log().and_then(|log| folder(log, base)) else {
+            return Logged::Nowhere;
+        };
+        match Box::pin(change::copy(engine, base, next, &folder)).await {
+            Ok(note) => Logged::Copied(note.encode_to_vec()),
+            Err(error) => {
+                let failure = format!("commit {} is not in the archive: {error}", next.commit);
+                *self.uncopied.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+                Logged::Nowhere
+            }
+        }
+    }
+
+    /// How the archive stands, in words.
+    pub fn status(&self, engine: &Engine) -> String {
+        let state = engine.catalog();
+        let Some((log, folder)) = engine.log().and_then(|log| Some((log, folder(log, &state)?)))
+        else {
+            return "off".to_owned();
+        };
+        let own = directory_of(engine.directory());
+        let starts = list_segments(&own).unwrap_or_default();
+        // The last one is not finished.
+        let finished = starts.split_last().map_or(&[][..], |(_, finished)| finished);
+        let waiting = finished.iter().filter(|start| !segment_path(&folder, **start).exists());
+        let bytes = waiting.filter_map(|start| {
+            std::fs::metadata(segment_path(&own, *start)).ok().map(|metadata| metadata.len())
+        });
+        let (count, bytes) =
+            bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
+        // What was archived before this opening is not looked for.
+        let archived = match log.archived_end() {
+            Lsn(0) => "nothing was copied since the database was opened to".to_owned(),
+            end => format!("log up to {end} is in"),
+        };
+        let mut status = format!(
+            "{archived} {}; {count} finished files of {bytes} bytes wait for the next checkpoint",
+            folder.display()
+        );
+        if let Some(uncopied) = self.uncopied() {
+            status = format!("{status}; {uncopied}; a backup that is made now has it");
+        }
+        if let Some(failure) = self.failure() {
+            status = format!("FAILED: {failure}; {status}");
+        }
+        status
+    }
+}
+
+/// A copy of `changes` to what is committed, which replace the root, for the log, if it is wanted there.
+///
+/// # Errors
+/// Rows that cannot be encoded.
+pub fn copy(live: &Live, changes: &[&TableChange]) -> cleave_catalog::error::Result<Logged> {
+    let rows = changes.iter().flat_map(|change| change.rows.values());
+    let bytes: usize = rows.map(Begun::byte_count).sum();
+    let ended = changes.iter().flat_map(|change| change.ended.values()).map(VidSet::len);
+    let bytes = bytes.saturating_add(ended.sum::<usize>().saturating_mul(size_of::<u64>()));
+    if live.state.upkeep.archive_directory.is_none() || bytes > COPY_BYTES_MAX {
+        return Ok(Logged::Nowhere);
+    }
+    Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
+}
+
+/// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other
+/// may be appended. Where there is no space for it the next commit says that something is missing.
+pub fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
+    let append = |payload: &[u8]| log.append(Record::Note { payload }).map(drop);
+    let is_missing = match logged {
+        _ if state.upkeep.archive_directory.is_none() => return,
+        Logged::Unchanged => return,
+        Logged::Copied(copy) => append(copy).is_err(),
+        Logged::Nowhere => true,
+    };
+    if is_missing {
+        drop(append(&Committed::missing(&state.upkeep).encode_to_vec()));
+    }
+    // Nobody waits for it otherwise. Where it is lost, the next opening says that the commit is missing.
+    drop(log.flush());
+}
+
+/// Lets `log` archive what it gives up, as `state` says; at an opening.
+pub fn start(log: &Wal, state: &CatalogState) {
+    log.set_archive(folder(log, state));
+    if state.upkeep.unlogged_commit > 0 {
+        // A crash may have come before the note of that commit.
+        note(log, state, &Logged::Nowhere);
+    }
+}
+
+/// Where `log` is archived.
+pub fn folder(log: &Wal, state: &CatalogState) -> Option<PathBuf> {
+    let directory = state.upkeep.archive_directory.as_ref()?;
+    Some(directory.join(Identity(log.identity()).to_string()))
+}

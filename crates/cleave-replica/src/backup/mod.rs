@@ -1,0 +1,100 @@
+//! Backups: an open database in, a folder out that has all of one commit; and that folder in, a database out.
+//!
+//! ```text
+//!  TARGET/manifest        what all else is: lengths and checksums; written last, so a folder without it is no backup yet
+//!  TARGET/catalog/root    a root whose segments lie, one after the other, on a single device, and with their directories in it
+//!  TARGET/pages           the pages of all devices, block by block, in that order
+//!  TARGET/statistics/<id> what ANALYZE found; can be lost
+//!  TARGET/users           who may connect to the server
+//! ```
+//!
+//! 1. `take`: holds the newest state, so that no page of it is used again,
+//!    copies and verifies what it names, and writes the manifest. Writers go on. No log is copied: what is in no root
+//!    yet is in the state's pages.
+//! 2. [`check_backup`]: whether a backup is as it was written.
+//! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with
+//!    what an [archive](crate::archive) of the log has behind it.
+//!
+//! A commit that is in the log neither row by row nor at all is [copied](change) into the archive in the same form.
+//!
+//! Invariants: the source is only read; nothing that was there before a backup or a restore is written over; what was
+//! interrupted says so, and can be begun again in the same place. Source: issue 5, part 4; rule 30; decision 0062.
+
+pub mod change;
+mod manifest;
+mod pages;
+mod replay;
+mod restore;
+mod take;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use cleave_media::files;
+
+pub use manifest::{BackupSummary, check_backup};
+pub use replay::{PointInTime, Reached, Until};
+pub use restore::{MARK, check_restored, embedded_entry, finish};
+pub use restore::{restore, restore_until};
+pub use take::take;
+
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
+
+const MANIFEST: &str = "manifest";
+const CATALOG: &str = "catalog";
+const PAGES: &str = "pages";
+/// The folder of statistics in a backup.
+pub(crate) const STATISTICS: &str = "statistics";
+pub(crate) const USERS: &str = "users";
+
+/// Makes `directory` a place to write to that nobody else reads, or takes one in which there are only files called
+/// `ours`.
+///
+/// # Errors
+/// [`StorageError::BackupPlace`] for one that holds anything else; [`Error::Io`].
+pub(crate) fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Result<()> {
+    let refused = |reason: String| {
+        Err(StorageError::BackupPlace { path: directory.to_owned(), reason }.into())
+    };
+    match fs::read_dir(directory) {
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry.map_err(|error| Error::io("read", directory, error))?;
+                let name = entry.file_name();
+                if !name.to_str().is_some_and(&ours) {
+                    return refused(format!(
+                        "it holds \"{}\"; name a folder that is empty or not there yet",
+                        name.display()
+                    ));
+                }
+            }
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            cleave_catalog::catalog::root::create_directory(directory)?;
+        }
+        Err(error) if error.kind() == ErrorKind::NotADirectory => {
+            return refused("it is no folder".to_owned());
+        }
+        Err(error) => return Err(Error::io("read", directory, error)),
+    }
+    only_for_owner(directory, 0o700)
+}
+
+/// Takes the rights of others from what has all rows, or passwords' verifiers, in it.
+pub(crate) fn only_for_owner(path: &Path, mode: u32) -> Result<()> {
+    let set = fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    set.map_err(|error| Error::io("set the permissions of", path, error))
+}
+
+/// Makes a folder in another one.
+fn make_folder(path: &Path) -> Result<()> {
+    files::create_directories(path).map_err(|error| Error::io("create", path, error))
+}
+
+/// Makes what was written below `path` durable by its names.
+pub(crate) fn sync_folder(path: &Path) -> Result<()> {
+    files::sync_directory(path).map_err(|error| Error::io("sync", path, error))
+}

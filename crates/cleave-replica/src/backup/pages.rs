@@ -1,0 +1,152 @@
+//! The pages of a backup: segments in, one file out in which they lie one after the other, and their directories as
+//! they are there.
+//!
+//! Several pages are read at once, past all caches, and every one is verified before it is written: a backup has no
+//! page that was damaged before it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use cleave_media::files::{self, FileWriter};
+use cleave_media::{BLOCK_SIZE, BlockAddress};
+use cleave_store::{
+    PageKind, PageRead, PageRef, SegmentDirectory, SegmentRef, StoreError,
+    page::overflow::overflow_payload, parse_header,
+};
+use datafusion::common::runtime::SpawnedTask;
+use futures::{StreamExt, stream};
+
+use super::manifest::PIECE_BYTES;
+use super::{PAGES, sync_folder};
+use crate::check::blocks;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::tasks::{blocking, joined};
+use cleave_engine::device::Device;
+
+/// Pages that are read at once.
+const PAGES_AT_ONCE: usize = 8;
+
+/// The file of the pages, as it grows.
+#[derive(Debug)]
+pub(super) struct PageFile {
+    folder: Arc<Path>,
+    writer: Arc<dyn FileWriter>,
+    pending: BytesMut,
+    bytes_written: u64,
+    block_count: u64,
+    pieces: Vec<u32>,
+}
+
+impl PageFile {
+    /// An empty one in `folder`.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn create(folder: &Path) -> Result<Self> {
+        let path = folder.join(PAGES);
+        let writer = files::create(&path).map_err(|error| Error::io("create", &path, error))?;
+        Ok(Self {
+            folder: Arc::from(folder),
+            writer: Arc::from(writer),
+            pending: BytesMut::new(),
+            bytes_written: 0,
+            block_count: 0,
+            pieces: Vec::new(),
+        })
+    }
+
+    /// Copies the pages of `segment` from `device`; its directory as the backup has it.
+    ///
+    /// # Errors
+    /// Those of the device; [`StoreError::Corrupt`] for a page that does not hold; [`Error::Io`].
+    pub(super) async fn copy(
+        &mut self,
+        device: &Arc<Device>,
+        mut segment: SegmentDirectory,
+    ) -> Result<SegmentDirectory> {
+        let reference = segment.segment_ref();
+        let pages: Vec<PageRef> = segment.page_refs().copied().collect();
+        let reads = stream::iter(pages).map(|page| {
+            let device = Arc::clone(device);
+            async move {
+                let read = SpawnedTask::spawn(async move { read(&device, reference, page).await });
+                joined(read.join().await)?
+            }
+        });
+        let mut reads = std::pin::pin!(reads.buffered(PAGES_AT_ONCE));
+        for entry in &mut segment.pages {
+            for page in std::iter::once(&mut entry.page).chain(&mut entry.overflow) {
+                // As many as there are pages.
+                let Some(bytes) = reads.next().await else { break };
+                page.extent.start = self.append(&bytes?).await?;
+            }
+        }
+        Ok(segment)
+    }
+
+    async fn append(&mut self, bytes: &Bytes) -> Result<BlockAddress> {
+        let start = BlockAddress(self.block_count);
+        self.block_count += (bytes.len() / BLOCK_SIZE) as u64;
+        self.pending.extend_from_slice(bytes);
+        while self.pending.len() >= PIECE_BYTES {
+            let piece = self.pending.split_to(PIECE_BYTES).freeze();
+            self.write(piece).await?;
+        }
+        Ok(start)
+    }
+
+    async fn write(&mut self, piece: Bytes) -> Result<()> {
+        let (writer, place) = (Arc::clone(&self.writer), self.bytes_written);
+        self.bytes_written += piece.len() as u64;
+        let write = move || {
+            let checksum = crc32c::crc32c(&piece);
+            writer.write_at(place, &piece).map(|()| checksum)
+        };
+        let written = joined(blocking(write).await)?;
+        self.pieces.push(written.map_err(|error| self.error("write", error))?);
+        Ok(())
+    }
+
+    /// Makes the file durable: its blocks, and the checksums of its pieces.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) async fn finish(mut self) -> Result<(u64, Vec<u32>)> {
+        let rest = std::mem::take(&mut self.pending).freeze();
+        if !rest.is_empty() {
+            self.write(rest).await?;
+        }
+        let writer = Arc::clone(&self.writer);
+        let synced = joined(blocking(move || writer.sync()).await)?;
+        synced.map_err(|error| self.error("sync", error))?;
+        sync_folder(&self.folder)?;
+        Ok((self.block_count, self.pieces))
+    }
+
+    fn error(&self, action: &'static str, error: std::io::Error) -> Error {
+        Error::io(action, &self.folder.join(PAGES), error)
+    }
+}
+
+/// Reads one page, and verifies all of it.
+async fn read(device: &Device, segment: SegmentRef, page: PageRef) -> Result<Bytes> {
+    let bytes = blocks(device, page.extent).await?;
+    verify(&bytes, segment, page)?;
+    Ok(bytes)
+}
+
+fn verify(bytes: &Bytes, segment: SegmentRef, page: PageRef) -> Result<(), StoreError> {
+    let header = parse_header(bytes, &page, &segment)?;
+    if header.kind == PageKind::Overflow {
+        return overflow_payload(&segment, &page, bytes).map(drop);
+    }
+    let read = PageRead { segment, page, columns: Vec::new() };
+    for entry in header.chunks.iter().filter(|entry| entry.length > 0) {
+        let from = usize::try_from(entry.offset).unwrap_or(usize::MAX);
+        let length = usize::try_from(entry.length).unwrap_or(usize::MAX);
+        let chunk = bytes.get(from..from.saturating_add(length));
+        header.verify_chunk(&read, entry.column, chunk)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! A restored database and an archived log in, the database at a later moment out.
+//!
+//! Records are made again as recovery makes them, up to the first commit behind the moment that is wanted. Invariant:
+//! nothing is passed over. Each record says which commit before it was the last that is in no log; where that one is
+//! not in the database by then, what comes behind it cannot be had from this backup, and the error says from when on a
+//! backup would have it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_txn::{LogReader, Lsn, Record};
+use prost::Message;
+
+use super::change;
+use super::manifest::Manifest;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_catalog::storage_error::{Identity, StorageError};
+use cleave_catalog::value::parse;
+use cleave_catalog::value::text::moment;
+use cleave_engine::log::Committed;
+use cleave_engine::log::redo::{Gathered, Redo};
+use cleave_engine::storage_engine::Engine;
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+use cleave_engine::storage_engine::commit::Changes;
+use cleave_engine::write::insert::apply;
+
+/// States after which a root is written meanwhile: what they leave is not used again before.
+const SETTLED_AT_ONCE: u64 = 100;
+
+/// How far a backup is brought forward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// All that was committed at or before a moment, in microseconds since 1970.
+    Time(i64),
+    /// All up to this commit.
+    Commit(u64),
+    /// All that the archive has.
+    End,
+}
+
+/// Where a backup is brought forward from, and how far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PointInTime {
+    /// The folder that `archive_directory` named.
+    pub archive: PathBuf,
+    /// How far.
+    pub until: Until,
+}
+
+/// Where it ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// The last commit that is in the database, by the number that it had.
+    pub commit: u64,
+    /// When it was made, as SQL writes it.
+    pub at: String,
+    /// Commits that were made again.
+    pub count: u64,
+    /// The archived log ends there: nothing behind the moment that was wanted was found.
+    pub is_end: bool,
+}
+
+impl Until {
+    /// The moment that `text` says, as a `timestamp with time zone`; UTC where it names no zone.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn time(text: &str) -> Result<Self, String> {
+        let wrong = "expected a time, as in '2026-11-21 20:00:00+00'";
+        parse::timestamp_tz(text).map(Self::Time).map_err(|_| wrong.to_owned())
+    }
+
+    fn is_before(self, committed: &Committed) -> bool {
+        match self {
+            Self::Time(time) => committed.time_us > time,
+            Self::Commit(commit) => committed.commit > commit,
+            Self::End => false,
+        }
+    }
+
+    /// # Errors
+    /// [`StorageError::PointInTime`] for a moment before the backup.
+    pub(super) fn check(self, manifest: &Manifest) -> Result<()> {
+        let is_before = match self {
+            Self::Time(time) => time < manifest.made_at_us,
+            Self::Commit(commit) => commit < manifest.commit,
+            Self::End => false,
+        };
+        if !is_before {
+            return Ok(());
+        }
+        let (commit, made_at) = (manifest.commit, moment(manifest.made_at_us));
+        Err(unreachable(format!(
+            "the backup has commit {commit} of {made_at} already; use an older backup"
+        )))
+    }
+}
+
+/// Makes again, in `database`, what the log that `wanted` names has behind the backup.
+///
+/// # Errors
+/// [`StorageError::PointInTime`] for what no log has; [`StorageError::Log`]; those of the device.
+pub(super) async fn replay(
+    database: &Arc<Engine>,
+    manifest: &Manifest,
+    wanted: &PointInTime,
+) -> Result<Reached> {
+    let identity: [u8; 16] = manifest.log.as_slice().try_into().unwrap_or_default();
+    let folder = wanted.archive.join(Identity(identity).to_string());
+    if !folder.is_dir() {
+        let archive = wanted.archive.display();
+        return Err(unreachable(format!("{archive} has no log of the backup's database")));
+    }
+    number_above(database, highest_segment(&folder, manifest)?).await?;
+    let mut reader = LogReader::open(&folder, Lsn(manifest.log_position))?;
+    let mut redo = Redo::new(database, &folder);
+    let settings = Arc::new(Settings::default());
+    let mut reached = Reached {
+        commit: manifest.commit,
+        at: moment(manifest.made_at_us),
+        count: 0,
+        is_end: false,
+    };
+    loop {
+        let Some(logged) = reader.next_record()? else {
+            reached.is_end = true;
+            break;
+        };
+        let (payload, is_note) = match logged.record {
+            Record::Commit { payload, .. } => (payload, false),
+            Record::Note { payload } => (payload, true),
+            Record::Checkpoint { .. } => continue,
+        };
+        let committed = redo.decode(&payload, logged.at)?;
+        if wanted.until.is_before(&committed) {
+            break;
+        }
+        if !is_note && committed.is_of_sequences() {
+            redo.push(committed, logged.at).await?;
+            continue;
+        }
+        let known = database.catalog().upkeep.unlogged_commit;
+        if is_note && committed.commit <= known {
+            continue;
+        }
+        if committed.is_missing || committed.unlogged != known {
+            return Err(missing(&committed, &reached));
+        }
+        let (number, at) = (committed.commit, moment(committed.time_us));
+        if is_note || committed.replaced.is_some() {
+            redo.finish().await?;
+        }
+        if let Some(replaced) = &committed.replaced {
+            change::apply(database, &folder, number, replaced).await?;
+        } else if is_note {
+            // All before it is in pages then.
+            let mut edit = CatalogEdit::begin(database).await?;
+            edit.next.commit = number.max(edit.next.commit);
+            edit.next.upkeep.unlogged_commit = number;
+            let mut gathered = Gathered::behind(database.live());
+            let pushed = gathered.push(committed).and_then(|()| gathered.changes());
+            for change in pushed.map_err(|reason| redo.damaged(logged.at, &reason))? {
+                edit = apply(edit, &settings, &change).await?;
+            }
+            database.commit(Changes::logged(edit)).await?;
+        } else {
+            redo.push(committed, logged.at).await?;
+        }
+        if database.logged_count() >= SETTLED_AT_ONCE {
+            redo.finish().await?;
+            database.checkpoint().await?;
+        }
+        (reached.commit, reached.at) = (number, at);
+        reached.count += 1;
+    }
+    redo.finish().await?;
+    let mut edit = CatalogEdit::begin(database).await?;
+    // Numbers go on behind those of the log.
+    edit.next.commit = reached.commit.max(edit.next.commit);
+    database.commit(Changes::checkpoint(edit)).await?;
+    Ok(reached)
+}
+
+/// The segment id that is the next one of all that the log in `folder` names behind the backup; 0: it names none.
+fn highest_segment(folder: &Path, manifest: &Manifest) -> Result<u32> {
+    let mut reader = LogReader::open(folder, Lsn(manifest.log_position))?;
+    let mut highest = 0;
+    while let Some(logged) = reader.next_record()? {
+        let Record::Note { payload } = logged.record else { continue };
+        // What is no message is told by whoever makes it again.
+        let replaced = Committed::decode(payload.as_slice()).ok().and_then(|note| note.replaced);
+        highest = highest.max(replaced.map_or(0, |replaced| replaced.next_segment));
+    }
+    Ok(highest)
+}
+
+/// Gives no segment of `database` an id below `next`.
+async fn number_above(database: &Arc<Engine>, next: u32) -> Result<()> {
+    let mut edit = CatalogEdit::begin(database).await?;
+    edit.next.next_segment = edit.next.next_segment.max(next);
+    edit.next.commit = database.catalog().commit;
+    database.commit(Changes::logged(edit)).await.map(drop)
+}
+
+/// What to do where the log lacks a commit.
+fn missing(committed: &Committed, reached: &Reached) -> cleave_catalog::error::Error {
+    let Reached { commit, at, .. } = reached;
+    let (unlogged, when) = match committed.is_missing {
+        true => (committed.commit, format!("of {}", moment(committed.time_us))),
+        false => (committed.unlogged, format!("from before {}", moment(committed.time_us))),
+    };
+    unreachable(format!(
+        "commit {unlogged} {when} is not in the archive (a bulk load, a definition of a table or index, or one that was \
+         large, which could not be copied there); use a backup that was made after it, or restore up to commit {commit} of {at}"
+    ))
+}
+
+fn unreachable(reason: String) -> cleave_catalog::error::Error {
+    StorageError::PointInTime { reason }.into()
+}

@@ -1,0 +1,213 @@
+//! A backup in, a new database out.
+//!
+//! 1. The folder is marked as one that is being restored: until the mark is gone, nothing opens it.
+//! 2. The pages are written to the new database's own device, at the places that the backup's catalog names.
+//! 3. The root comes last, then the mark is removed.
+//!
+//! The database has an identity of its own: the original may go on beside it, and devices that are the original's
+//! refuse it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cleave_fragment::link::AttachMode;
+use cleave_media::{BLOCK_SIZE, files};
+use cleave_store::SegmentDirectory;
+
+use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
+use super::replay::{PointInTime, Reached, replay};
+use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
+use crate::replication::Replication;
+use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, root};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
+use cleave_catalog::tasks::{blocking, joined};
+use cleave_engine::device;
+use cleave_engine::device::{Claim, Device, EmbeddedFactory};
+use cleave_engine::log;
+use cleave_engine::storage_engine;
+use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine, OpenOptions, catalog_edit};
+
+/// The file that marks a database which is not whole yet.
+pub const MARK: &str = "restoring";
+
+/// Makes a database in `directory`, which is not there, or empty, or has what an interrupted restore left, of the
+/// backup in `backup`. All its tables lie on its own device.
+///
+/// # Errors
+/// [`StorageError::DamagedBackup`], before anything is written where it shows before; [`StorageError::BackupPlace`];
+/// those of the device, 53100 where it is too small; [`Error::Io`]. What was written then cannot be opened, and
+/// another attempt begins anew.
+pub async fn restore(
+    backup: &Path,
+    directory: &Path,
+    options: &OpenOptions,
+) -> Result<BackupSummary> {
+    let manifest = Arc::new(Manifest::read(backup)?);
+    place(backup, &manifest, directory, options).await?;
+    finish(directory)?;
+    Ok(manifest.summary())
+}
+
+/// As [`restore`], and then makes again what an archived log has behind the backup.
+///
+/// # Errors
+/// As [`restore`]; [`StorageError::PointInTime`]; [`StorageError::Log`] for a log that lacks files or is damaged.
+pub async fn restore_until(
+    backup: &Path,
+    directory: &Path,
+    options: &OpenOptions,
+    wanted: &PointInTime,
+) -> Result<Reached> {
+    let manifest = Arc::new(Manifest::read(backup)?);
+    wanted.until.check(&manifest)?;
+    place(backup, &manifest, directory, options).await?;
+    let keeper = Arc::new(Replication::default());
+    let database = Engine::open(directory, options.clone(), keeper).await?;
+    let reached = replay(&database, &manifest, wanted).await?;
+    drop(database);
+    finish(directory)?;
+    Ok(reached)
+}
+
+/// Makes the database, which is marked still.
+async fn place(
+    backup: &Path,
+    manifest: &Arc<Manifest>,
+    directory: &Path,
+    options: &OpenOptions,
+) -> Result<()> {
+    let mut state = manifest.state(backup)?;
+    let ours = |name: &str| {
+        let kept = [MARK, "lock", "log", "root", "root.new", "segments", STATISTICS, USERS];
+        let is_media = name.starts_with(&format!("device-{}.media", DeviceId::EMBEDDED));
+        is_media || kept.contains(&name)
+    };
+    let path = directory.to_owned();
+    if root::exists(directory) && !directory.join(MARK).exists() {
+        let reason = "it holds a database, which is not written over".to_owned();
+        return Err(StorageError::BackupPlace { path, reason }.into());
+    }
+    prepare_place(directory, ours)?;
+    let lock = storage_engine::lock(directory).await?;
+    let mark = directory.join(MARK);
+    files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
+    sync_folder(directory)?;
+
+    root::create_directories(directory)?;
+    let embedded = Arc::clone(&options.embedded);
+    let entry = embedded_entry(directory, &embedded).await?;
+    state.database =
+        DatabaseId(cleave_media::random_bytes().map_err(|error| {
+            Error::io("draw", Path::new("an id"), std::io::Error::other(error))
+        })?);
+    (state.epoch, state.generation) = (1, 1);
+    state.devices = BTreeMap::from([(DeviceId::EMBEDDED, entry.clone())]);
+    {
+        let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
+        let opening = Some(storage_engine::draw_opening()?);
+        let device = storage_engine::attach(&nothing, opening, entry, directory, &embedded)?;
+        write_pages(backup, manifest, Arc::new(device)).await?;
+    }
+    let sealed: Vec<Arc<SegmentDirectory>> =
+        catalog_edit::segments(&state).filter(|segment| segment.sealed).map(Arc::clone).collect();
+    for segment in sealed {
+        let file = root::write_segment(directory, &segment)?;
+        state.files.insert(segment.segment, file);
+    }
+    root::sync_segments(directory)?;
+    copy_files(backup, directory, manifest)?;
+    state.log_position = log::create(directory)?.resume_from().0;
+    storage_engine::write_root(directory, &state)?;
+    drop(lock);
+    Ok(())
+}
+
+/// Lets the database be opened.
+pub fn finish(directory: &Path) -> Result<()> {
+    let mark = directory.join(MARK);
+    files::remove(&mark).map_err(|error| Error::io("remove", &mark, error))?;
+    sync_folder(directory)
+}
+
+/// Refuses a database that a restore has not made whole.
+///
+/// # Errors
+/// [`StorageError::NotADatabase`].
+pub fn check_restored(directory: &Path) -> Result<()> {
+    if !directory.join(MARK).exists() {
+        return Ok(());
+    }
+    let path = directory.to_owned();
+    let reason = "a restore into it was not completed, or a takeover; run `cleave restore`, or `cleave takeover`, again".to_owned();
+    Err(StorageError::NotADatabase { path, reason }.into())
+}
+
+/// The database's own device, over media that is made if it is not there.
+pub async fn embedded_entry(directory: &Path, embedded: &EmbeddedFactory) -> Result<DeviceEntry> {
+    let mut entry = DeviceEntry {
+        id: DeviceId::EMBEDDED,
+        name: EMBEDDED_DEVICE_NAME.to_owned(),
+        identity: [0; 16],
+        kind: DeviceKind::Embedded,
+    };
+    let (_, identity) = device::identify(&entry, directory, embedded).await?;
+    entry.identity = identity.device;
+    Ok(entry)
+}
+
+/// Writes all pages, each piece verified before, to the same blocks of an empty device.
+async fn write_pages(backup: &Path, manifest: &Arc<Manifest>, device: Arc<Device>) -> Result<()> {
+    debug_assert_eq!(device.mode(), AttachMode::Embedded, "the only device of a new database");
+    let claim = Arc::new(Claim::new(device));
+    let pieces = Arc::new(Pieces::open(backup)?);
+    let mut last = None;
+    for index in 0..manifest.pieces.len() {
+        let read = {
+            let (backup, manifest, pieces) =
+                (backup.to_owned(), Arc::clone(manifest), Arc::clone(&pieces));
+            move || pieces.read(&backup, &manifest, index)
+        };
+        let bytes = Bytes::from(joined(blocking(read).await)??);
+        let block_count = u32::try_from(bytes.len() / BLOCK_SIZE).unwrap_or(PIECE_BLOCKS);
+        let extent = claim.acquire(block_count).await?;
+        if extent.start.0 != index as u64 * u64::from(PIECE_BLOCKS) {
+            return Err(damaged(backup, "its pages cannot be placed as they were"));
+        }
+        let writing = claim.begin_write(extent.start, bytes);
+        // One is written while the next is read.
+        if let Some(before) = last.replace(writing) {
+            before.ended().await?;
+        }
+    }
+    if let Some(last) = last {
+        last.ended().await?;
+    }
+    claim.sync_written().await?;
+    claim.commit();
+    Ok(())
+}
+
+/// Copies what a database has beside its root and its pages.
+fn copy_files(backup: &Path, directory: &Path, manifest: &Manifest) -> Result<()> {
+    let is_copied = |name: &&str| {
+        *name == USERS
+            || name
+                .strip_prefix(STATISTICS)
+                .is_some_and(|id| id.strip_prefix('/').is_some_and(|id| id.parse::<u32>().is_ok()))
+    };
+    for name in manifest.files.iter().map(|file| &*file.name).filter(is_copied) {
+        let Some(bytes) = manifest.read_file(backup, name)? else { continue };
+        let path = directory.join(name);
+        if name != USERS {
+            make_folder(&directory.join(STATISTICS))?;
+        }
+        files::write_durably(&path, &bytes).map_err(|error| Error::io("write", &path, error))?;
+        if name == USERS {
+            only_for_owner(&path, 0o600)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Space on the devices: who owns which blocks, and whether free ones are free.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cleave_media::Extent;
+use cleave_store::SegmentId;
+
+use super::{CheckReport, Fault, Place};
+use cleave_catalog::catalog::{CatalogState, DeviceId};
+use cleave_engine::device::{Device, SpaceStatus};
+use cleave_engine::storage_engine::Engine;
+
+/// A page's blocks, and whose they are.
+struct Owned<'a> {
+    extent: Extent,
+    table: &'a str,
+    segment: SegmentId,
+    page: u32,
+}
+
+/// The present state, and how much of each device was in use at that moment.
+pub(super) struct Moment {
+    /// Held to the end of a check: what it names is not used again before (rule 30).
+    pub(super) state: Arc<CatalogState>,
+    spaces: Vec<(DeviceId, SpaceStatus)>,
+}
+
+/// Takes the state between two statements that write.
+pub(super) async fn moment(database: &Engine) -> Moment {
+    let _turn = database.writer_lock().await;
+    let space = |device: &Arc<Device>| (device.id(), device.space());
+    Moment { state: database.catalog(), spaces: database.devices().iter().map(space).collect() }
+}
+
+/// Compares what the state names with the media and with the map of free space; returns the devices that do not
+/// answer.
+pub(super) async fn check(
+    database: &Engine,
+    moment: &Moment,
+    report: &mut CheckReport,
+) -> BTreeSet<DeviceId> {
+    let mut unreachable = BTreeSet::new();
+    let Moment { state, spaces } = moment;
+    for device in database.devices() {
+        let mut owned = owned(state, device.id());
+        owned.sort_by_key(|owned| owned.extent);
+        report.counts.blocks +=
+            owned.iter().map(|owned| u64::from(owned.extent.block_count)).sum::<u64>();
+        let place = |owned: &Owned<'_>| Place {
+            table: Some(owned.table.to_owned()),
+            segment: Some(owned.segment),
+            page: Some(owned.page),
+            device: Some(device.name().to_owned()),
+            address: Some(owned.extent.start),
+            ..Place::default()
+        };
+        let mut highest: Option<&Owned<'_>> = None;
+        let mut overlaps = false;
+        for page in &owned {
+            if let Some(other) = highest.filter(|other| other.extent.overlaps(page.extent)) {
+                overlaps = true;
+                let (table, segment, number) = (other.table, other.segment, other.page);
+                let fault = format!(
+                    "its {} are also those of page {number} of {segment} of table \"{table}\"",
+                    page.extent
+                );
+                report.findings.add(place(page), Fault::Space(fault));
+            }
+            if highest.is_none_or(|other| other.extent.end() < page.extent.end()) {
+                highest = Some(page);
+            }
+        }
+        if owned.is_empty() {
+            continue;
+        }
+        let named: u64 = owned.iter().map(|owned| u64::from(owned.extent.block_count)).sum();
+        let space = spaces.iter().find(|(id, _)| *id == device.id()).map(|(_, space)| *space);
+        if let Some(space) = space.filter(|_| !overlaps && database.may_write())
+            && space.used_blocks < named
+        {
+            let fault = format!(
+                "{named} blocks belong to pages, and only {} are known to be taken: the others may be overwritten",
+                space.used_blocks
+            );
+            let place = Place { device: Some(device.name().to_owned()), ..Place::default() };
+            report.findings.add(place, Fault::Space(fault));
+        }
+        match device.block_count().await {
+            Ok(block_count) => {
+                for page in owned.iter().filter(|page| page.extent.end().0 > block_count) {
+                    let fault = format!(
+                        "its {} lie beyond the media, which has {block_count} blocks",
+                        page.extent
+                    );
+                    report.findings.add(place(page), Fault::Space(fault));
+                }
+            }
+            Err(error) => {
+                let place = Place { device: Some(device.name().to_owned()), ..Place::default() };
+                report.findings.add(place, Fault::Unreachable(error.to_string()));
+                unreachable.insert(device.id());
+            }
+        }
+    }
+    unreachable
+}
+
+fn owned(state: &CatalogState, device: DeviceId) -> Vec<Owned<'_>> {
+    let mut owned = Vec::new();
+    for table in state.tables() {
+        for tablet in table.tablets.iter().filter(|tablet| tablet.device == device) {
+            for segment in tablet.segments() {
+                owned.extend(segment.page_refs().map(|page| Owned {
+                    extent: page.extent,
+                    table: &table.schema.name,
+                    segment: segment.segment,
+                    page: page.page,
+                }));
+            }
+        }
+    }
+    owned
+}

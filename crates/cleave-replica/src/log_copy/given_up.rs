@@ -1,0 +1,139 @@
+//! Word of a copy that was given up, on the devices that are there: the copy itself may be away, and know nothing of
+//! it.
+//!
+//! 1. Who gives a copy up asks first who is there ([`answering`]): a host of which a device says that another one has
+//!    taken the database over gives nothing up, or it would acknowledge again what nobody has.
+//! 2. [`tell`] writes it before the root says that the copy is wanted no more: a [`Head`] that names the copy and the
+//!    epoch, where a search looks for copies, with no stamps behind it. In the root it is a [`LogCopy`] that has ended,
+//!    so that its space is its own. Devices that answer later are told then, as long as the copy is not erased
+//!    ([`end_given_up`](super::Copies::end_given_up)).
+//! 3. A takeover from that copy asks the other devices that its root names ([`is_told`]). A stamp of a later epoch is
+//!    newer than the word: somebody took over from the copy in spite of it, or its database was opened anew with it.
+//! 4. Once the copy is erased, so is the word.
+//!
+//! Invariant: a device that does not answer, or has no room, is not told yet, and the copy is given up all the same.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cleave_fragment::waiting;
+use futures::future::join_all;
+
+use super::layout::{ANCHOR_BLOCKS, Head, Stamp};
+use super::{OPENING_WAIT, aligned, drawn_id, found};
+use cleave_catalog::catalog::log_copies::LogCopy;
+use cleave_catalog::catalog::{CatalogState, DeviceId};
+use cleave_catalog::error::{Error, Result};
+use cleave_engine::device::{DISK_FULL, Device};
+use cleave_engine::storage_engine::Engine;
+use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+
+/// The devices elsewhere that answer now.
+///
+/// # Errors
+/// [`StorageError::Copied`](cleave_catalog::storage_error::StorageError::Copied) and
+/// [`StorageError::Superseded`](cleave_catalog::storage_error::StorageError::Superseded): another host has taken the database over.
+pub(super) async fn answering(database: &Arc<Engine>) -> Result<Vec<Arc<Device>>> {
+    let elsewhere = database.devices().into_iter().filter(|device| !is_own(device));
+    let asked = elsewhere.map(|device| async move {
+        let answer = async {
+            match device.incarnation().await {
+                // A link that is lost shows at its next use.
+                Err(_) => device.incarnation().await,
+                answer => answer,
+            }
+        };
+        (waiting::timeout(OPENING_WAIT, Box::pin(answer)).await, Arc::clone(&device))
+    });
+    let mut answering = Vec::new();
+    for (answer, device) in join_all(asked).await {
+        match answer {
+            Some(Ok(_)) => answering.push(device),
+            Some(Err(Error::Storage(error))) if error.is_of_another_host() => {
+                return Err(Error::Storage(error));
+            }
+            Some(Err(_)) | None => {}
+        }
+    }
+    Ok(answering)
+}
+
+/// The copies of `state` that were given up, and are still to be erased.
+pub(super) fn unerased(state: &CatalogState) -> impl Iterator<Item = &LogCopy> {
+    let ended = state.upkeep.log_copies.iter().filter(|copy| copy.is_ended);
+    ended.filter(|copy| copy.gives_up.is_none())
+}
+
+/// Those of `devices` that were not told, as `state` says, that `copy` is given up; not its own, where it is erased.
+pub(super) fn untold<'a>(
+    state: &'a CatalogState,
+    copy: &'a LogCopy,
+    devices: &'a [Arc<Device>],
+) -> impl Iterator<Item = &'a Arc<Device>> {
+    let knows = |device: &Device| {
+        let mut words = state.upkeep.log_copies.iter();
+        words.any(|word| word.device == device.id().0 && word.gives_up == Some(copy.id))
+    };
+    devices.iter().filter(move |device| device.id().0 != copy.device && !knows(device))
+}
+
+/// Tells those of `devices` that were not told yet, and that `edit` still has, that it gives up `copy`; whether
+/// any was.
+///
+/// # Errors
+/// Those of a device that has answered.
+pub(super) async fn tell(
+    edit: &mut CatalogEdit,
+    copy: &LogCopy,
+    devices: &[Arc<Device>],
+) -> Result<bool> {
+    let untold: Vec<_> = untold(&edit.next, copy, devices).cloned().collect();
+    let mut is_told = false;
+    for device in untold {
+        if !edit.next.devices.contains_key(&device.id()) {
+            continue;
+        }
+        let claim = edit.claim(&device);
+        let arena = match aligned(&claim, ANCHOR_BLOCKS).await {
+            Err(error) if error.sqlstate() == DISK_FULL => continue,
+            taken => taken?,
+        };
+        let id = drawn_id()?;
+        let head = Head {
+            database: edit.next.database.0.to_vec(),
+            id: id.to_vec(),
+            given_up: copy.id.to_vec(),
+            epoch: edit.next.epoch,
+        };
+        // Durable before the root is, as all that an edit writes.
+        claim.write(arena.start, Bytes::from(head.seal())).await?;
+        edit.next.upkeep.log_copies.push(LogCopy {
+            device: device.id().0,
+            id,
+            arenas: vec![arena],
+            is_ended: true,
+            gives_up: Some(copy.id),
+        });
+        is_told = true;
+    }
+    Ok(is_told)
+}
+
+fn is_own(device: &Device) -> bool {
+    device.id() == DeviceId::EMBEDDED
+}
+
+/// Whether `device`, of so many blocks, was told that the copy was given up whose newest stamp is `stamp`.
+///
+/// # Errors
+/// Those of the device.
+pub(super) async fn is_told(
+    device: &Device,
+    database: [u8; 16],
+    block_count: u64,
+    stamp: &Stamp,
+) -> Result<bool> {
+    let heads = found::heads(device, database, block_count).await?;
+    let is_of = |head: &Head| head.given_up == stamp.id && head.epoch >= stamp.epoch;
+    Ok(heads.iter().any(|(_, head)| is_of(head)))
+}

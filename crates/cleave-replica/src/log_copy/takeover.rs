@@ -1,0 +1,668 @@
+//! Takeover: a device that keeps a copy of the log in, a database in a new folder out.
+//!
+//! 1. The copy is looked for and read, which changes nothing: where it is torn, damaged, stale or another's, all stays
+//!    as it is. So are the other devices that its root names: where one of them shows that the database went on without
+//!    this copy, the host that has them keeps them. Who was asked, and who was silent, is told with what was taken over
+//!    ([`Witnesses`]).
+//! 2. The device is claimed in a higher epoch. From here on the host that had it can acknowledge nothing.
+//! 3. The copy is read again, since that host may have gone on until then; so are the devices claimed that its root
+//!    names.
+//! 4. Files, root and log are written into the folder, which is marked until it is whole; then it is opened as after a
+//!    crash.
+//!
+//! Tables of the lost host's own device are lost with it, unless its media can be served again: the root names it as a
+//! device that is away ([`LOST_DEVICE`]), so those tables are [held](cleave_catalog::catalog::held), or named by the error of
+//! whoever reads them, and all others work.
+//!
+//! Invariant: nothing is written into a folder that holds anything else; what was interrupted can be begun again there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
+use cleave_fragment::waiting;
+use cleave_media::files;
+use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, segment_path};
+use cleave_txn::{LogReader, Lsn, Record};
+use prost::Message;
+
+use super::found::{self, Found};
+use super::given_up;
+use super::layout::{Stamp, whole};
+use super::{OPENING_WAIT, ROOT, SEGMENTS};
+use crate::backup::{
+    MARK, STATISTICS, USERS, embedded_entry, finish, only_for_owner, prepare_place, sync_folder,
+};
+use crate::replication::Replication;
+use cleave_catalog::catalog::root;
+use cleave_catalog::catalog::root::ROOT_FORMAT;
+use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
+use cleave_catalog::value::text::moment;
+use cleave_engine::device;
+use cleave_engine::device::Device;
+use cleave_engine::log::{Committed, directory_of};
+use cleave_engine::storage_engine;
+use cleave_engine::storage_engine::OpenOptions;
+
+/// What the lost host's own device is called from then on, where tables lie on it.
+pub const LOST_DEVICE: &str = "lost";
+
+/// From where a database is taken over.
+#[derive(Debug, Clone)]
+pub struct TakeOver {
+    /// The way to a device that keeps a copy of its log.
+    pub way: DeviceKind,
+    /// Whether a copy will do that may lack commits: the database was opened after it was written last.
+    pub accepts_stale: bool,
+}
+
+/// How long another device is looked through for a newer copy.
+const LOOKING_WAIT: Duration = Duration::from_secs(30);
+
+/// What was taken over.
+#[derive(Debug, Clone)]
+pub struct TakenOver {
+    /// When the copy was written last.
+    pub at: String,
+    /// The last commit.
+    pub commit: u64,
+    /// The epoch from which the database goes on.
+    pub epoch: u64,
+    /// Tables of the lost host's own device.
+    pub lost: Vec<String>,
+    /// Where the media of that device is to be served for these to come back.
+    pub lost_socket: PathBuf,
+    /// Devices that do not answer, by name.
+    pub away: Vec<String>,
+    /// Who could say whether the copy was given up; None: nobody was asked, since also a stale one would do.
+    pub witnesses: Option<Witnesses>,
+}
+
+/// The other devices that the root of a copy names. One that was there when the copy was given up, or came back later
+/// while the host ran, knows of that.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Witnesses {
+    /// Names of those that know nothing against it.
+    pub asked: Vec<String>,
+    /// Names of those that gave no answer.
+    pub silent: Vec<String>,
+}
+
+/// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old
+/// host. See the module's description.
+///
+/// # Errors
+/// [`StorageError::LogCopy`] where the device has no copy that will do; [`StorageError::BackupPlace`]; those of the
+/// device; [`Error::Io`].
+pub async fn take_over(
+    directory: &Path,
+    from: &TakeOver,
+    options: &OpenOptions,
+) -> Result<TakenOver> {
+    let taking = Taking::begin(directory, from, options).await?;
+    taking.claim().await?;
+    let found = taking.search().await?;
+    let root = taking.root(&found).await?;
+    let taken = taking.write(&found, root).await?;
+    finish(directory)?;
+    // The folder's lock.
+    drop(taking);
+    let (database, _) = Replication::open(directory, options.clone()).await?;
+    let (commit, epoch) = {
+        let live = database.live();
+        (live.state.commit + live.number, live.state.epoch)
+    };
+    let away = database.devices().into_iter().filter(|device| !device.is_connected());
+    let away = away.map(|device| device.name().to_owned());
+    let away = away.filter(|name| taken.lost.is_empty() || name != LOST_DEVICE).collect();
+    Ok(TakenOver { commit, epoch, away, ..taken })
+}
+
+/// A takeover under way.
+struct Taking<'a> {
+    directory: &'a Path,
+    from: &'a TakeOver,
+    options: &'a OpenOptions,
+    /// The device that has the copy, as the database calls it.
+    entry: DeviceEntry,
+    identity: Identity,
+    owner: Ownership,
+    /// Whom it has when this claims it.
+    claimed: Ownership,
+    looking: Device,
+    witnesses: Option<Witnesses>,
+    _lock: std::fs::File,
+}
+
+impl<'a> Taking<'a> {
+    async fn begin(
+        directory: &'a Path,
+        from: &'a TakeOver,
+        options: &'a OpenOptions,
+    ) -> Result<Self> {
+        let mut entry = DeviceEntry {
+            id: DeviceId(u32::MAX),
+            name: "with the copy".to_owned(),
+            identity: [0; 16],
+            kind: from.way.clone(),
+        };
+        let (_, identity) = device::identify(&entry, directory, &options.embedded).await?;
+        entry.identity = identity.device;
+        let Some(owner) = identity.owner else {
+            return refused(&entry, "it is no database's, and has no copy of a log");
+        };
+        let looking = looking(&entry, owner.database, directory, options)?;
+        let found = found::search(&looking, owner.database, identity.block_count).await?;
+        let root = root_of(&looking, &found).await?;
+        let named = root.devices.iter().find(|device| device.identity == entry.identity);
+        let Some(named) = named else {
+            return refused(&entry, "the root that the copy has does not name the device");
+        };
+        (entry.id, entry.name) = (DeviceId(named.id), named.name.clone());
+        if root::exists(directory) && !directory.join(MARK).exists() {
+            let is_same = root::read_sound(directory)
+                .is_ok_and(|(state, _)| state.database.0.as_slice() == owner.database);
+            let reason = match is_same {
+                true => {
+                    "it holds a database, which is not written over, and which is this one; if a takeover into it was interrupted, that \
+                     was at its very end, and it is to be opened"
+                }
+                false => "it holds a database, which is not written over",
+            };
+            let (path, reason) = (directory.to_owned(), reason.to_owned());
+            return Err(StorageError::BackupPlace { path, reason }.into());
+        }
+        prepare_place(directory, is_ours)?;
+        let lock = storage_engine::lock(directory).await?;
+        let mark = directory.join(MARK);
+        files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
+        sync_folder(directory)?;
+        let epoch = owner.epoch.max(found.stamp.epoch).max(root.epoch).saturating_add(1);
+        let claimed =
+            Ownership { database: owner.database, epoch, opening: storage_engine::draw_opening()? };
+        let looking = self::looking(&entry, owner.database, directory, options)?;
+        let mut taking = Self {
+            directory,
+            from,
+            options,
+            entry,
+            identity,
+            owner,
+            claimed,
+            looking,
+            witnesses: None,
+            _lock: lock,
+        };
+        Box::pin(taking.judge(found, root)).await?;
+        Ok(taking)
+    }
+
+    /// Refuses the copy `found` with this `root` where it is damaged, and, unless a stale one will do, where the
+    /// database went on without it.
+    async fn judge(&mut self, mut found: Found, mut root: proto::Root) -> Result<()> {
+        let last = loop {
+            match self.check(&found, &root).await {
+                Ok(last) => break last,
+                Err(error) => {
+                    let newer = self.search().await?;
+                    if newer.stamp.sequence == found.stamp.sequence {
+                        return Err(error);
+                    }
+                    // The host that has it went on meanwhile, over what it needs no more.
+                    root = root_of(&self.looking, &newer).await?;
+                    found = newer;
+                }
+            }
+        };
+        if !self.from.accepts_stale {
+            let outlived = match self.is_used_since(&found)? {
+                true => Err(format!(
+                    "the database was opened since, in epoch {}: what was committed then may not be in it; use the folder of that host \
+                     if there is one, or else say --stale",
+                    self.owner.epoch
+                )),
+                false => Box::pin(self.ask_others(&found, &root)).await?,
+            };
+            match outlived {
+                Ok(witnesses) => self.witnesses = Some(witnesses),
+                Err(reason) => {
+                    let reach = reach(&found.stamp, last);
+                    return refused(&self.entry, &format!("{reach}, and {reason}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the device of the copy `found` was claimed behind it by an opening that this takeover is not.
+    fn is_used_since(&self, found: &Found) -> Result<bool> {
+        let is_newer = self.owner.epoch > found.stamp.epoch;
+        Ok(is_newer && !device::knows_opening(self.directory, self.entry.id, self.owner.opening)?)
+    }
+
+    /// Reads all that a host needs of the copy `found` with this `root`, before it is taken from the host that has it:
+    /// the last commit, and when it was made, if the log says so. The log is in the folder then, as where a takeover is
+    /// interrupted.
+    ///
+    /// # Errors
+    /// What is damaged; those of the device; [`Error::Io`].
+    async fn check(&self, found: &Found, root: &proto::Root) -> Result<(u64, Option<i64>)> {
+        for (name, _) in found.files.iter().filter(|(name, _)| is_wanted(name)) {
+            self.file(found, name).await?;
+        }
+        self.write_log(found).await?;
+        let unread = |error| self.fault(&format!("its copy of the log is damaged: {error}"));
+        let place = Lsn(found.stamp.log_start);
+        let mut reader = LogReader::open(&directory_of(self.directory), place).map_err(unread)?;
+        let mut last = (root.commit, None);
+        while let Some(record) = reader.next_record().map_err(unread)? {
+            if let Record::Commit { payload, .. } = record.record
+                && let Ok(committed) = Committed::decode(payload.as_slice())
+                && committed.commit > last.0
+            {
+                last = (committed.commit, Some(committed.time_us));
+            }
+        }
+        Ok(last)
+    }
+
+    /// The bytes of the file `name`; None: it can be lost, and is.
+    ///
+    /// # Errors
+    /// What is damaged; those of the device.
+    async fn file(&self, found: &Found, name: &str) -> Result<Option<Vec<u8>>> {
+        let bytes = match found.files.get(name) {
+            Some(place) => found::file(&self.looking, place).await?,
+            None => None,
+        };
+        if bytes.is_none() && !name.starts_with(STATISTICS) {
+            return Err(self.fault(&format!("its copy of \"{name}\" is damaged")));
+        }
+        Ok(bytes)
+    }
+
+    /// Asks the other devices that `root` names whether the database went on without the copy `found`: why it is so, or
+    /// who was asked. One that does not answer says nothing: the copy may be all that is left.
+    async fn ask_others(
+        &self,
+        found: &Found,
+        root: &proto::Root,
+    ) -> Result<std::result::Result<Witnesses, String>> {
+        let mut witnesses = Witnesses::default();
+        for device in root.devices.iter().filter(|device| device.id != self.entry.id.0) {
+            let Some(entry) = root::device_entry(device) else { continue };
+            if matches!(entry.kind, DeviceKind::Embedded) {
+                continue;
+            }
+            let other = looking(&entry, self.owner.database, self.directory, self.options)?;
+            let identity = waiting::timeout(OPENING_WAIT, Box::pin(other.identity())).await;
+            let Some(Ok(identity)) = identity else {
+                // Of a host before, where nobody serves what is left of it.
+                if entry.name != LOST_DEVICE {
+                    witnesses.silent.push(entry.name);
+                }
+                continue;
+            };
+            // What is another database's by now, or nobody's, has nothing of this one.
+            let Some(owner) = identity.owner else { continue };
+            let against = self.against(found, (&entry, &other), (owner, identity.block_count));
+            match waiting::timeout(LOOKING_WAIT, Box::pin(against)).await {
+                Some(Ok(Some(reason))) => return Ok(Err(reason)),
+                Some(Ok(None)) => witnesses.asked.push(entry.name),
+                Some(Err(_)) | None => witnesses.silent.push(entry.name),
+            }
+        }
+        Ok(Ok(witnesses))
+    }
+
+    /// What `other`, of so many blocks and `owner`'s, says against the copy `found`; None: nothing.
+    ///
+    /// # Errors
+    /// Those of the device.
+    async fn against(
+        &self,
+        found: &Found,
+        (entry, other): (&DeviceEntry, &Device),
+        (owner, block_count): (Ownership, u64),
+    ) -> Result<Option<String>> {
+        let named = format!("device \"{}\" at {}", entry.name, entry.address());
+        if let Some(newer) = self.newer_copy(found, other, block_count).await? {
+            return Ok(Some(format!(
+                "{named} has one that was written without it at {} in epoch {}: what was committed then may not be in this one; take \
+                 over from that device, or else say --stale",
+                moment(newer.stamp.time_us),
+                newer.stamp.epoch
+            )));
+        }
+        if given_up::is_told(other, self.owner.database, block_count, &found.stamp).await? {
+            return Ok(Some(format!(
+                "was given up, as {named} was told: what was committed then is not in the copy; use the folder of that host if \
+                 there is one, or else say --stale"
+            )));
+        }
+        let is_used = owner.epoch > found.stamp.epoch
+            && !device::knows_opening(self.directory, entry.id, owner.opening)?;
+        Ok(is_used.then(|| {
+            format!(
+                "the database was opened since, without this device: {named} is used in epoch {}; what was committed then may not \
+                 be in the copy; use the folder of that host if there is one, or else say --stale",
+                owner.epoch
+            )
+        }))
+    }
+
+    /// The copy on `other`, of so many blocks, if it is newer than `found` and may have what that lacks and somebody
+    /// was told of.
+    ///
+    /// # Errors
+    /// Those of the device.
+    async fn newer_copy(
+        &self,
+        found: &Found,
+        other: &Device,
+        block_count: u64,
+    ) -> Result<Option<Found>> {
+        let age = |stamp: &Stamp| (stamp.epoch, stamp.generation, stamp.log_end);
+        let newest = found::newest(other, self.owner.database, block_count).await?;
+        let Some(newest) = newest.filter(|newest| age(&newest.stamp) > age(&found.stamp)) else {
+            return Ok(None);
+        };
+        // Of one opening, which asked for both to the end: nobody was told of anything that either of them lacks.
+        let upkeep = root_of(other, &newest).await?.upkeep.unwrap_or_default();
+        let mut copies = upkeep.log_copies.iter();
+        let is_asked = copies.any(|copy| copy.id == found.stamp.id && !copy.is_ended);
+        let is_beside = is_asked && newest.stamp.opening == found.stamp.opening;
+        Ok((!is_beside).then_some(newest))
+    }
+
+    /// Makes the device this host's, so that the one before can acknowledge nothing any more.
+    async fn claim(&self) -> Result<()> {
+        self.claim_device(&self.entry, self.owner.opening).await
+    }
+
+    async fn claim_device(&self, entry: &DeviceEntry, after: u64) -> Result<()> {
+        device::note_opening(self.directory, entry.id, after)?;
+        let embedded = std::sync::Arc::clone(&self.options.embedded);
+        let device = Device::new(entry.clone(), self.claimed, Vec::new(), self.directory, embedded);
+        let device = device.map_err(|error| damaged(self.directory, error.to_string()))?;
+        device.link().await.map(drop)
+    }
+
+    /// The copy as it is now.
+    async fn search(&self) -> Result<Found> {
+        let block_count = self.looking.block_count().await?.max(self.identity.block_count);
+        found::search(&self.looking, self.owner.database, block_count).await
+    }
+
+    /// The root of the copy, as it is to be in the new folder, with all devices that answer claimed.
+    async fn root(&self, found: &Found) -> Result<proto::Root> {
+        let mut root = root_of(&self.looking, found).await?;
+        root.epoch = root.epoch.max(self.claimed.epoch);
+        let way = proto_way(&self.from.way);
+        for device in &mut root.devices {
+            if device.id == self.entry.id.0 {
+                (device.remote, device.local) = way.clone();
+            }
+        }
+        let mut epoch = root.epoch;
+        for device in root.devices.iter().filter(|device| device.id != self.entry.id.0) {
+            let Some(entry) = root::device_entry(device) else { continue };
+            if matches!(entry.kind, DeviceKind::Embedded) {
+                continue;
+            }
+            self.restore_openings(found, entry.id).await?;
+            let claiming = async {
+                let (_, identity) =
+                    device::identify(&entry, self.directory, &self.options.embedded).await?;
+                let is_ours = identity.device == entry.identity;
+                let owner =
+                    identity.owner.filter(|owner| is_ours && owner.database == self.owner.database);
+                let Some(owner) = owner else { return Ok::<_, Error>(0) };
+                // If it was claimed later than the one with the copy, the opening that follows claims it.
+                drop(self.claim_device(&entry, owner.opening).await);
+                Ok(owner.epoch)
+            };
+            // What does not answer is claimed when it is needed.
+            let claimed = waiting::timeout(OPENING_WAIT, Box::pin(claiming)).await;
+            epoch = epoch.max(claimed.and_then(Result::ok).unwrap_or_default());
+        }
+        root.epoch = epoch;
+        if let Some(upkeep) = &mut root.upkeep {
+            upkeep.taken_over_epoch = epoch;
+        }
+        Ok(root)
+    }
+
+    /// Notes the openings that device `id` may have been claimed in.
+    async fn restore_openings(&self, found: &Found, id: DeviceId) -> Result<()> {
+        let name = format!("device-{id}.openings");
+        if let Some(place) = found.files.get(&name)
+            && let Some(bytes) = found::file(&self.looking, place).await?
+            && !self.directory.join(&name).exists()
+        {
+            let path = self.directory.join(&name);
+            files::write_durably(&path, &bytes)
+                .map_err(|error| Error::io("write", &path, error))?;
+        }
+        device::note_opening(self.directory, id, found.stamp.opening)
+    }
+
+    /// Writes all into the folder.
+    async fn write(&self, found: &Found, mut root: proto::Root) -> Result<TakenOver> {
+        let directory = self.directory;
+        root::create_directories(directory)?;
+        let lost_socket = std::path::absolute(directory.join("lost.sock"))
+            .map_err(|error| Error::io("find", directory, error))?;
+        let embedded = embedded_entry(directory, &self.options.embedded).await?;
+        let lost = give_up_own_device(&mut root, &embedded, &lost_socket);
+        // The archive's log ends with the old host's.
+        if let Some(upkeep) = &mut root.upkeep {
+            upkeep.archive_directory = None;
+            // Its own device is another one.
+            upkeep.kept.retain(|kept| kept.device != DeviceId::EMBEDDED.0);
+        }
+        for (name, _) in found.files.iter().filter(|(name, _)| is_wanted(name)) {
+            let Some(bytes) = self.file(found, name).await? else { continue };
+            let path = directory.join(name);
+            if name.starts_with(STATISTICS) {
+                let folder = directory.join(STATISTICS);
+                files::create_directories(&folder)
+                    .map_err(|error| Error::io("create", &folder, error))?;
+            }
+            files::write_durably(&path, &bytes)
+                .map_err(|error| Error::io("write", &path, error))?;
+            if name == USERS {
+                only_for_owner(&path, 0o600)?;
+            }
+        }
+        root::sync_segments(directory)?;
+        self.write_log(found).await?;
+        root::replace_message(directory, &root)?;
+        Ok(TakenOver {
+            at: moment(found.stamp.time_us),
+            commit: 0,
+            epoch: 0,
+            lost,
+            lost_socket,
+            away: Vec::new(),
+            witnesses: self.witnesses.clone(),
+        })
+    }
+
+    /// Writes the log into the folder.
+    async fn write_log(&self, found: &Found) -> Result<()> {
+        let log = found::log(&self.looking, &found.stamp).await?;
+        write_log(self.directory, &found.stamp, &log).map_err(|reason| self.fault(&reason))?
+    }
+
+    fn fault(&self, reason: &str) -> Error {
+        super::fault(&self.looking, reason)
+    }
+}
+
+/// The device as somebody has it who looks at what `database` has there.
+fn looking(
+    entry: &DeviceEntry,
+    database: [u8; 16],
+    directory: &Path,
+    options: &OpenOptions,
+) -> Result<Device> {
+    let looking = Ownership { database, epoch: LOOKING_EPOCH, opening: 0 };
+    let embedded = std::sync::Arc::clone(&options.embedded);
+    Device::new(entry.clone(), looking, Vec::new(), directory, embedded)
+        .map_err(|error| damaged(directory, error.to_string()))
+}
+
+fn refused<T>(entry: &DeviceEntry, reason: &str) -> Result<T> {
+    let (device, address) = (entry.name.clone(), entry.address());
+    Err(StorageError::LogCopy { device, address, reason: reason.to_owned() }.into())
+}
+
+fn damaged(directory: &Path, reason: String) -> Error {
+    StorageError::Damaged { path: directory.to_owned(), reason }.into()
+}
+
+/// The root that a copy has.
+async fn root_of(device: &Device, found: &Found) -> Result<proto::Root> {
+    let place = found.files.get(ROOT);
+    let bytes = match place {
+        Some(place) => found::file(device, place).await?,
+        None => None,
+    };
+    let fault = |reason: &str| super::fault(device, reason);
+    let bytes = bytes.ok_or_else(|| fault("its copy of the root is damaged"))?;
+    let (_, message) = ROOT_FORMAT
+        .open(&bytes)
+        .map_err(|error| fault(&format!("its copy of the root cannot be read: {error}")))?;
+    proto::Root::decode(message)
+        .map_err(|error| fault(&format!("its copy of the root cannot be read: {error}")))
+}
+
+/// Gives the tables of the own device, which is lost, to one that is away; their names. The database gets the own
+/// device `embedded`.
+fn give_up_own_device(
+    root: &mut proto::Root,
+    embedded: &DeviceEntry,
+    lost_socket: &Path,
+) -> Vec<String> {
+    let own = DeviceId::EMBEDDED.0;
+    let lost_id = root.next_device;
+    let mut lost = BTreeSet::new();
+    for table in &mut root.tables {
+        let here = table.tablets.iter_mut().filter(|tablet| tablet.device == own);
+        for tablet in here {
+            tablet.device = lost_id;
+            let schema = cleave_store::TableSchema::decode(&table.schema);
+            lost.insert(schema.map_or_else(|_| "?".to_owned(), |schema| schema.name));
+        }
+    }
+    let names: BTreeSet<String> = root.devices.iter().map(|device| device.name.clone()).collect();
+    let mut gone = None;
+    for device in root.devices.iter_mut().filter(|device| device.id == own) {
+        let identity = std::mem::replace(&mut device.identity, embedded.identity.to_vec());
+        gone = Some(identity);
+    }
+    if let Some(identity) = gone.filter(|_| !lost.is_empty()) {
+        let mut name = LOST_DEVICE.to_owned();
+        while names.contains(&name) {
+            name.push('_');
+        }
+        let socket = lost_socket.to_string_lossy().into_owned();
+        root.devices.push(proto::Device {
+            id: lost_id,
+            name,
+            identity,
+            remote: None,
+            local: Some(proto::Local { socket, rate_cap: None }),
+        });
+        root.next_device += 1;
+    }
+    lost.into_iter().collect()
+}
+
+fn proto_way(way: &DeviceKind) -> (Option<proto::Remote>, Option<proto::Local>) {
+    let entry =
+        DeviceEntry { id: DeviceId(0), name: String::new(), identity: [0; 16], kind: way.clone() };
+    let message = root::device_message(&entry);
+    (message.remote, message.local)
+}
+
+/// Writes the files of the log that `stamp` has, of which `log` begins with the block of its first place. The first one
+/// begins just before that place: what was before it is in the root.
+fn write_log(
+    directory: &Path,
+    stamp: &Stamp,
+    log: &[u8],
+) -> std::result::Result<Result<()>, String> {
+    let first = SegmentHeader::decode(&stamp.segment_header, Lsn(stamp.segment_start))
+        .map_err(|_| "its copy of the log has no header".to_owned())?;
+    let begins = whole(stamp.log_start);
+    let bytes = |from: u64, to: u64| {
+        let place =
+            |place: u64| usize::try_from(place.saturating_sub(begins)).unwrap_or(usize::MAX);
+        log.get(place(from)..place(to)).unwrap_or_default()
+    };
+    let header = SEGMENT_HEADER_BYTES as u64;
+    let start = stamp.log_start.saturating_sub(header);
+    if start < stamp.segment_start || stamp.log_start > first.end().0 {
+        return Err("its copy of the log does not begin where its root says".to_owned());
+    }
+    let mut segments: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let capacity = u32::try_from(first.end().0 - start).unwrap_or(first.capacity);
+    let own = SegmentHeader { capacity, start: Lsn(start), continues_from: Lsn(start), ..first };
+    let mut content = own.encode();
+    content.extend_from_slice(bytes(stamp.log_start, first.end().0.min(stamp.log_end)));
+    segments.insert(start, content);
+    let mut next = first.end();
+    while next.0 < stamp.log_end {
+        let found = bytes(next.0, (next.0 + header).min(stamp.log_end));
+        let Ok(header) = SegmentHeader::decode(found, next) else { break };
+        let end = header.end();
+        segments.insert(next.0, bytes(next.0, end.0.min(stamp.log_end)).to_vec());
+        next = end;
+    }
+    Ok(write_segments(&directory_of(directory), segments))
+}
+
+fn write_segments(folder: &Path, segments: BTreeMap<u64, Vec<u8>>) -> Result<()> {
+    files::create_directories(folder).map_err(|error| Error::io("create", folder, error))?;
+    for start in cleave_txn::wal::segment::list_segments(folder)? {
+        let path = segment_path(folder, start);
+        files::remove(&path).map_err(|error| Error::io("remove", &path, error))?;
+    }
+    for (start, bytes) in segments {
+        let path = segment_path(folder, Lsn(start));
+        files::write_durably(&path, &bytes).map_err(|error| Error::io("write", &path, error))?;
+    }
+    sync_folder(folder)
+}
+
+/// Whether a new folder gets the file of this name that a copy has.
+fn is_wanted(name: &str) -> bool {
+    let is_of = |folder: &str| {
+        let number = name.strip_prefix(folder).and_then(|name| name.strip_prefix('/'));
+        number.is_some_and(|number| number.parse::<u32>().is_ok())
+    };
+    name == USERS || is_of(SEGMENTS) || is_of(STATISTICS)
+}
+
+/// How far the copy with this stamp goes, whose `last` commit that is, in words, for those who are to decide whether it
+/// will do.
+fn reach(stamp: &Stamp, last: (u64, Option<i64>)) -> String {
+    let (commit, time_us) = last;
+    let of = time_us.map(|time_us| format!(" of {}", moment(time_us))).unwrap_or_default();
+    format!(
+        "its copy of the log was written last at {} in epoch {}, goes up to commit {commit}{of}",
+        moment(stamp.time_us),
+        stamp.epoch
+    )
+}
+
+/// Whether a takeover that was interrupted leaves a file of this name.
+fn is_ours(name: &str) -> bool {
+    let kept = [MARK, "lock", "log", "root", "root.new", SEGMENTS, STATISTICS, USERS];
+    name.starts_with("device-") || kept.contains(&name)
+}

@@ -1,0 +1,349 @@
+//! Tables through Parquet and back; files that do not fit, or are none.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
+    RecordBatch, StringArray, TimestampMillisecondArray,
+};
+use arrow::datatypes::SchemaRef;
+use cleave_store::TableSchema;
+
+use super::{ParquetReader, ParquetWriter};
+use crate::copy::columns::InputColumns;
+use crate::copy::csv_reader::CsvReader;
+use crate::copy::memory::InputMemory;
+use crate::copy::options::{CsvOptions, ParquetCompression};
+use crate::statement::{Statement, parse_script};
+use cleave_catalog::error::{Error, Result};
+
+fn created(sql: &str) -> TableSchema {
+    match parse_script(sql).unwrap().remove(0).statement {
+        Statement::CreateTable(create) => create.schema,
+        other => panic!("{other:?}"),
+    }
+}
+
+struct Scratch {
+    _directory: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn scratch() -> Scratch {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("f.parquet");
+    Scratch { _directory: directory, path }
+}
+
+fn write(
+    scratch: &Scratch,
+    schema: &SchemaRef,
+    batches: &[RecordBatch],
+    compression: ParquetCompression,
+) {
+    let file = File::create(&scratch.path).unwrap();
+    let mut writer = ParquetWriter::new(file, "f.parquet", schema, compression).unwrap();
+    for batch in batches {
+        writer.write(batch).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Writes columns as another program might, and reads them as `table`.
+fn through(
+    columns: Vec<(&str, ArrayRef)>,
+    table: &str,
+    listed: &[&str],
+) -> Result<Vec<RecordBatch>> {
+    let scratch = scratch();
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, values)| (name, values, true)),
+    )
+    .unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Snappy);
+    let listed: Vec<String> = listed.iter().map(|name| (*name).to_owned()).collect();
+    ParquetReader::open(&scratch.path, &created(table), &listed, 0, InputMemory::default())?
+        .collect()
+}
+
+fn texts(values: &[&str]) -> ArrayRef {
+    Arc::new(StringArray::from(values.to_vec()))
+}
+
+fn longs(values: &[i64]) -> ArrayRef {
+    Arc::new(Int64Array::from(values.to_vec()))
+}
+
+#[test]
+fn every_type_comes_back() {
+    let table = created(
+        "CREATE TABLE t (a smallint, b int NOT NULL, c bigint, d real, e double precision, f numeric(6,2), g boolean, \
+         h text, i varchar(3), j char(3), k date, l time, m timestamp, n timestamptz, o interval, p bytea, q uuid)",
+    );
+    let input = "-1,2,3,1.5,1e100,12.345,yes,x,abc,a  ,2024-02-29,23:59:59.5,2024-02-29 01:02:03,\
+                 2024-02-29 01:02:03+01,1 mon 1 day 02:00:00,\\xff,a0eebc999c0b4ef8bb6d6bb9bd380a11\n,7,,,,,,,,,,,,,,,\n";
+    let columns = InputColumns::new(&table, &[], 0).unwrap();
+    let batch = CsvReader::new(input.as_bytes(), "f", columns, CsvOptions::csv())
+        .unwrap()
+        .next_batch()
+        .unwrap()
+        .unwrap();
+    for compression in [
+        ParquetCompression::Uncompressed,
+        ParquetCompression::Snappy,
+        ParquetCompression::Zstd,
+        ParquetCompression::Lz4,
+    ] {
+        let scratch = scratch();
+        write(&scratch, &table.arrow(), std::slice::from_ref(&batch), compression);
+        let mut reader =
+            ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
+        assert_eq!(reader.row_count(), 2);
+        assert_eq!(reader.next_batch().unwrap().unwrap(), batch, "{compression:?}");
+        assert!(reader.next_batch().unwrap().is_none());
+    }
+}
+
+#[test]
+fn columns_are_matched_by_name_and_cast_where_nothing_is_lost() {
+    let stamps: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![1_500]));
+    let wide: ArrayRef = Arc::new(LargeStringArray::from(vec!["x  "]));
+    let batches = through(
+        vec![("Name", wide), ("id", longs(&[7])), ("at", stamps), ("extra", longs(&[1]))],
+        "CREATE TABLE t (id int PRIMARY KEY, name char(2), at timestamp, note text DEFAULT 'none')",
+        &["name", "id", "at"],
+    )
+    .unwrap();
+    let text = |index: usize| {
+        cleave_catalog::value::value_text(batches[0].column(index), 0).unwrap().unwrap()
+    };
+    assert_eq!([text(0), text(1), text(2), text(3)], ["7", "x", "1970-01-01 00:00:01.5", "none"]);
+}
+
+#[test]
+fn files_that_do_not_fit() {
+    /// The file's columns, the table's definition, COPY's list, SQLSTATE and part of the message.
+    type Case<'a> = (Vec<(&'a str, ArrayRef)>, &'a str, &'a [&'a str], &'a str, &'a str);
+    let cases: Vec<Case<'_>> = vec![
+        (
+            vec![("nmae", texts(&["x"]))],
+            "name text",
+            &[],
+            "22P04",
+            "column \"nmae\" is none of table \"t\"; did you mean \"name\"?",
+        ),
+        (
+            vec![("nmae", texts(&["x"]))],
+            "name text",
+            &["name"],
+            "22P04",
+            "it has no column \"name\"; did you mean \"nmae\"?",
+        ),
+        (
+            vec![("name", longs(&[1]))],
+            "name text",
+            &[],
+            "22P04",
+            "column \"name\" holds Int64, which is no text",
+        ),
+        (vec![("a", texts(&["1"]))], "a int", &[], "22P04", "holds Utf8, which is no integer"),
+        (
+            vec![("a", longs(&[5_000_000_000]))],
+            "a int",
+            &[],
+            "22003",
+            "column \"a\": \"5000000000\" is out of range for type integer",
+        ),
+        (
+            vec![("a", Arc::new(Float64Array::from(vec![1e300])))],
+            "a real",
+            &[],
+            "22003",
+            "\"1e+300\" is out of range for type real",
+        ),
+        (
+            vec![("a", Arc::new(Float64Array::from(vec![1e30])))],
+            "a numeric(5,2)",
+            &[],
+            "22003",
+            "out of range for type numeric(5,2)",
+        ),
+        (
+            vec![("a", texts(&["abc"]))],
+            "a varchar(2)",
+            &[],
+            "22001",
+            "\"abc\" is too long for type character varying(2)",
+        ),
+        (
+            vec![("a", texts(&["1 fortnight"]))],
+            "a interval",
+            &[],
+            "22007",
+            "is no value of type interval",
+        ),
+        (
+            vec![("a", Arc::new(StringArray::from(vec![None::<&str>])))],
+            "a text NOT NULL",
+            &[],
+            "23502",
+            "null value in column \"a\"",
+        ),
+        (
+            vec![("a", texts(&["x"]))],
+            "a text, b int NOT NULL",
+            &[],
+            "23502",
+            "null value in column \"b\"",
+        ),
+        (
+            vec![("a", texts(&["x"]))],
+            "a text",
+            &["c"],
+            "42703",
+            "column \"c\" does not exist in table \"t\"",
+        ),
+    ];
+    for (columns, definition, listed, sqlstate, part) in cases {
+        let table = format!("CREATE TABLE t ({definition})");
+        let error = through(columns, &table, listed).unwrap_err();
+        assert_eq!(error.sqlstate(), sqlstate, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn files_that_are_no_parquet() {
+    let table = created("CREATE TABLE t (a bigint)");
+    let scratch = scratch();
+    let open = || ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default());
+    assert_eq!(open().unwrap_err().sqlstate(), "58P01");
+    for bytes in [&b""[..], b"a,b\n1,2\n", b"PAR1xxxxxxxxxxxxPAR1"] {
+        std::fs::write(&scratch.path, bytes).unwrap();
+        let error = open().unwrap_err();
+        assert!(matches!(error, Error::InputSchema { .. }), "{error}");
+        assert!(error.to_string().contains("no Parquet, or damaged"), "{error}");
+    }
+    let batch =
+        RecordBatch::try_from_iter([("a", longs(&(0..10_000).collect::<Vec<_>>()))]).unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
+    let bytes = std::fs::read(&scratch.path).unwrap();
+    std::fs::write(&scratch.path, &bytes[..bytes.len() / 2]).unwrap();
+    assert!(open().unwrap_err().to_string().contains("damaged"));
+}
+
+#[test]
+fn long_files_come_in_bounded_batches() {
+    let table = created("CREATE TABLE t (a bigint)");
+    let scratch = scratch();
+    let values: Vec<i64> = (0..100_000).collect();
+    let batch = RecordBatch::try_new(table.arrow(), vec![longs(&values)]).unwrap();
+    write(&scratch, &table.arrow(), &[batch], ParquetCompression::Zstd);
+    let reader =
+        ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
+    let batches: Vec<_> = reader.collect::<Result<_>>().unwrap();
+    assert!(batches.iter().all(|batch| batch.num_rows() <= 65_536));
+    let back: Vec<i64> = batches
+        .iter()
+        .flat_map(|batch| {
+            batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().values().to_vec()
+        })
+        .collect();
+    assert_eq!(back, values);
+}
+
+#[test]
+fn wide_values_that_dictionaries_stand_for_come_in_bounded_batches() {
+    let table = created("CREATE TABLE t (a text, n int)");
+    let scratch = scratch();
+    // 2.7 GB of text in a file of some hundred kilobytes, behind short values.
+    const ROW_COUNT: usize = 70_000;
+    let long = |letter: &str| letter.repeat(40_000);
+    let words = StringArray::from(vec!["short".to_owned(), long("a"), long("b")]);
+    let word_of = |row: usize| if row < 2_000 { 0 } else { 1 + row % 2 };
+    let keys = (0..ROW_COUNT).map(|row| i32::try_from(word_of(row)).unwrap());
+    let keys = Int32Array::from_iter_values(keys);
+    let numbers = Int32Array::from_iter_values((0..70_000).collect::<Vec<i32>>());
+    let coded: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
+    let batch =
+        RecordBatch::try_from_iter([("a", coded), ("n", Arc::new(numbers) as ArrayRef)]).unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
+    assert!(std::fs::metadata(&scratch.path).unwrap().len() < 1 << 20);
+    let mut row = 0;
+    for batch in ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap()
+    {
+        let batch = batch.unwrap();
+        assert!(batch.get_array_memory_size() < 32 << 20, "{}", batch.get_array_memory_size());
+        let texts = batch.column(0).as_string::<i32>();
+        let numbers = batch.column(1).as_primitive::<arrow::datatypes::Int32Type>();
+        for (text, number) in texts.iter().zip(numbers.values()) {
+            assert_eq!(usize::try_from(*number).unwrap(), row);
+            let expected = [("short", 5), ("a", 40_000), ("b", 40_000)][word_of(row)];
+            let text = text.unwrap();
+            assert_eq!((&text[..expected.0.len()], text.len()), expected);
+            row += 1;
+        }
+    }
+    assert_eq!(row, ROW_COUNT);
+}
+
+#[test]
+#[ignore = "takes 3 GB of memory"]
+fn text_that_outgrows_an_array_is_read_on_in_smaller_batches() {
+    let table = created("CREATE TABLE t (a text, n int)");
+    let scratch = scratch();
+    let keys = Int32Array::from_iter_values((0..66_000).map(|row| row % 2));
+    let words = StringArray::from(vec!["a".repeat(40_000), "b".repeat(40_000)]);
+    let coded: ArrayRef = Arc::new(DictionaryArray::new(keys, Arc::new(words)));
+    let numbers: ArrayRef = Arc::new(Int32Array::from_iter_values(0..66_000));
+    let batch = RecordBatch::try_from_iter([("a", coded), ("n", numbers)]).unwrap();
+    write(&scratch, &batch.schema(), &[batch], ParquetCompression::Uncompressed);
+    let mut reader =
+        ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default()).unwrap();
+    // As if its writer had said nothing, and the first rows had been short.
+    (reader.batch_rows, reader.batch_rows_max) = (65_536, 65_536);
+    reader.begin().unwrap();
+    let mut row = 0;
+    for batch in reader {
+        let batch = batch.unwrap();
+        let numbers = batch.column(1).as_primitive::<arrow::datatypes::Int32Type>();
+        for (text, number) in batch.column(0).as_string::<i32>().iter().zip(numbers.values()) {
+            assert_eq!((*number, text.unwrap().len()), (row, 40_000));
+            row += 1;
+        }
+    }
+    assert_eq!(row, 66_000);
+}
+
+proptest::proptest! {
+    /// A damaged file is an error or, where the damage hits only values, other values; never a panic.
+    #[test]
+    fn a_damaged_byte_is_survived(place in 0.0_f64..1.0, flip in 1_u8.., compressed: bool) {
+        let table = created("CREATE TABLE t (a bigint, b text)");
+        let numbers: Vec<i64> = (0..500).map(|number| number % 37).collect();
+        let words: Vec<String> = numbers.iter().map(|number| format!("word {number}")).collect();
+        let columns: Vec<ArrayRef> = vec![longs(&numbers), Arc::new(StringArray::from(words))];
+        let batch = RecordBatch::try_new(table.arrow(), columns).unwrap();
+        let scratch = scratch();
+        let compression =
+            if compressed { ParquetCompression::Zstd } else { ParquetCompression::Uncompressed };
+        write(&scratch, &table.arrow(), &[batch], compression);
+        let mut bytes = std::fs::read(&scratch.path).unwrap();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a place within a small file"
+        )]
+        let index = ((bytes.len() - 1) as f64 * place) as usize;
+        bytes[index] ^= flip;
+        std::fs::write(&scratch.path, &bytes).unwrap();
+        let read = ParquetReader::open(&scratch.path, &table, &[], 0, InputMemory::default())
+            .and_then(|reader| reader.collect::<Result<Vec<_>>>());
+        if let Err(error) = read {
+            proptest::prop_assert!(!error.to_string().is_empty());
+        }
+    }
+}

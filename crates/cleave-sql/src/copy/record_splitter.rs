@@ -1,0 +1,255 @@
+//! A stream of bytes in, [`Chunk`]s of whole records out.
+//!
+//! A record ends at a line break outside of quotes (in the text format: one without a backslash before it). To
+//! find it is the only step of reading that must go through the bytes in order, so it does nothing else: it
+//! looks for quotes, escapes and line breaks with `memchr`, and leaves fields and values to whoever gets the
+//! chunk, on any thread.
+//!
+//! Memory: one chunk, at most [`InputMemory::chunk_bytes`] and one record beyond it; a record is at most
+//! [`InputMemory::record_bytes`], so a quote that is left open ends in an error and not in the whole file in memory.
+//!
+//! Deliberately absent: line breaks of a lone carriage return; a carriage return before a line feed belongs to
+//! the break. `\.` ends the text format's data, as in PostgreSQL, and means nothing in CSV.
+
+use std::io::Read;
+use std::path::Path;
+
+use memchr::{memchr, memchr2};
+
+use crate::copy::memory::InputMemory;
+use crate::copy::options::{CsvOptions, Header};
+use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
+
+/// Most records of one chunk, and so rows of one batch.
+pub const CHUNK_RECORDS_MAX: usize = 65_536;
+const READ_BYTES: u64 = 1 << 20;
+
+/// Whole records, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// The records with their line breaks.
+    pub bytes: Vec<u8>,
+    /// Where each record ends, after its line break.
+    pub ends: Vec<usize>,
+    /// Line from 1 of the first record in its file.
+    pub line_first: u64,
+    /// The first record names the columns.
+    pub has_header: bool,
+}
+
+/// Cuts a stream into chunks.
+#[derive(Debug)]
+pub struct RecordSplitter<R> {
+    input: R,
+    file: String,
+    /// None in the text format.
+    quote: Option<u8>,
+    escape: u8,
+    /// Bytes read and not yet given away.
+    buffer: Vec<u8>,
+    ends: Vec<usize>,
+    /// Bytes of the buffer that are looked through.
+    scanned: usize,
+    in_quotes: bool,
+    at_end: bool,
+    line: u64,
+    has_header: bool,
+    at_start: bool,
+    limits: Limits,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    chunk_records: usize,
+    chunk_bytes: usize,
+    record_bytes: usize,
+    read_bytes: u64,
+}
+
+impl<R: Read> RecordSplitter<R> {
+    /// `file` is how messages name the input.
+    pub fn new(input: R, file: &str, options: &CsvOptions, memory: InputMemory) -> Self {
+        let limits = Limits {
+            chunk_records: CHUNK_RECORDS_MAX,
+            chunk_bytes: memory.chunk_bytes,
+            record_bytes: memory.record_bytes,
+            read_bytes: READ_BYTES,
+        };
+        Self::with_limits(input, file, options, limits)
+    }
+
+    fn with_limits(input: R, file: &str, options: &CsvOptions, limits: Limits) -> Self {
+        Self {
+            input,
+            file: file.to_owned(),
+            quote: options.csv.then_some(options.quote),
+            escape: options.escape,
+            buffer: Vec::new(),
+            ends: Vec::new(),
+            scanned: 0,
+            in_quotes: false,
+            at_end: false,
+            line: 1,
+            has_header: options.header != Header::None,
+            at_start: true,
+            limits,
+        }
+    }
+
+    /// The next records; None at the end.
+    ///
+    /// # Errors
+    /// [`Error::Io`], and [`Error::Input`] for a quote left open or a record too long.
+    pub fn next_chunk(&mut self) -> Result<Option<Chunk>> {
+        loop {
+            if self.scan() || (self.at_end && !self.ends.is_empty()) {
+                return Ok(Some(self.take_chunk()));
+            }
+            if self.at_end {
+                return match self.buffer.is_empty() {
+                    true => Ok(None),
+                    // What is left is no record: a quote hides its end.
+                    false => Err(self.fault(InputFault::OpenQuote)),
+                };
+            }
+            if self.buffer.len() - self.ends.last().copied().unwrap_or(0) > self.limits.record_bytes
+            {
+                if !self.ends.is_empty() {
+                    return Ok(Some(self.take_chunk()));
+                }
+                return Err(
+                    self.fault(InputFault::RecordTooLong { limit: self.limits.record_bytes })
+                );
+            }
+            self.read()?;
+        }
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let mut limited = (&mut self.input).take(self.limits.read_bytes);
+        let count = limited
+            .read_to_end(&mut self.buffer)
+            .map_err(|source| Error::io("read", Path::new(&self.file), source))?;
+        if self.at_start {
+            self.at_start = false;
+            // A mark of byte order is no part of the first value.
+            if self.buffer.starts_with(b"\xef\xbb\xbf") {
+                self.buffer.drain(..3);
+            }
+        }
+        self.at_end = count == 0;
+        Ok(())
+    }
+
+    /// Looks for ends of records; true once the chunk is full.
+    fn scan(&mut self) -> bool {
+        loop {
+            let full = self.ends.len() >= self.limits.chunk_records
+                || self.ends.last().is_some_and(|end| *end >= self.limits.chunk_bytes);
+            if full {
+                return true;
+            }
+            let Some(rest) = self.buffer.get(self.scanned..).filter(|rest| !rest.is_empty()) else {
+                break;
+            };
+            let found = match (self.quote, self.in_quotes) {
+                (Some(quote), false) => memchr2(quote, b'\n', rest),
+                (Some(quote), true) if quote == self.escape => memchr(quote, rest),
+                (Some(quote), true) => memchr2(quote, self.escape, rest),
+                (None, _) => memchr2(self.escape, b'\n', rest),
+            };
+            let Some(offset) = found else {
+                self.scanned = self.buffer.len();
+                break;
+            };
+            let byte = rest[offset];
+            let next = rest.get(offset + 1).copied();
+            let position = self.scanned + offset;
+            self.scanned = position + 1;
+            if byte == b'\n' && !self.in_quotes {
+                self.end_record(position + 1);
+            } else if Some(byte) == self.quote {
+                // A doubled quote ends the quotes and begins them again.
+                self.in_quotes = !self.in_quotes;
+            } else {
+                // An escape: it takes the next byte with it.
+                match next {
+                    None if !self.at_end => {
+                        self.scanned = position;
+                        return false;
+                    }
+                    Some(next)
+                        if self.quote.is_none()
+                            || Some(next) == self.quote
+                            || next == self.escape =>
+                    {
+                        self.scanned += 1;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if self.at_end
+            && !self.in_quotes
+            && self.ends.last().copied().unwrap_or(0) < self.buffer.len()
+        {
+            self.end_record(self.buffer.len());
+        }
+        false
+    }
+
+    fn end_record(&mut self, end: usize) {
+        let start = self.ends.last().copied().unwrap_or(0);
+        let record = self.buffer.get(start..end).unwrap_or_default();
+        if self.quote.is_none() && matches!(record, b"\\.\n" | b"\\.\r\n" | b"\\.") {
+            self.buffer.truncate(start);
+            self.scanned = start;
+            // Nothing more is read.
+            self.at_end = true;
+            return;
+        }
+        self.ends.push(end);
+    }
+
+    fn take_chunk(&mut self) -> Chunk {
+        let end = self.ends.last().copied().unwrap_or(0);
+        let mut rest = Vec::with_capacity(self.buffer.len().max(end) - end + 1);
+        rest.extend_from_slice(self.buffer.get(end..).unwrap_or_default());
+        let mut bytes = std::mem::replace(&mut self.buffer, rest);
+        bytes.truncate(end);
+        self.scanned = self.scanned.saturating_sub(end);
+        let line_first = self.line;
+        self.line += count_lines(&bytes);
+        let has_header = std::mem::take(&mut self.has_header);
+        Chunk { bytes, ends: std::mem::take(&mut self.ends), line_first, has_header }
+    }
+
+    fn fault(&self, fault: InputFault) -> Error {
+        let place =
+            InputPlace { file: self.file.clone(), line: self.line, column: None, value: None };
+        Error::Input { place: Box::new(place), fault: Box::new(fault) }
+    }
+}
+
+impl Chunk {
+    /// Each record with its line break, and where it starts.
+    pub fn records(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts
+            .zip(&self.ends)
+            .map(|(start, end)| (start, self.bytes.get(start..*end).unwrap_or_default()))
+    }
+
+    /// The line of the file on which a record starts.
+    #[must_use]
+    pub fn line_at(&self, start: usize) -> u64 {
+        self.line_first + count_lines(self.bytes.get(..start).unwrap_or_default())
+    }
+}
+
+fn count_lines(bytes: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', bytes).fold(0, |count, _| count + 1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! Calls and operators that the engine has by another name, or not at all: said by those that it has.
+//!
+//! ```text
+//!  mod(a, b)                              ─▶ a % b
+//!  every(x)                               ─▶ bool_and(x)
+//!  age(x)                                 ─▶ age(current_date, x)
+//!  mode() WITHIN GROUP (ORDER BY x)       ─▶ most_frequent(array_agg(x ORDER BY x))
+//!  ARRAY(SELECT x … ORDER BY y)           ─▶ list_or_empty((SELECT array_agg(v ORDER BY o) FROM (SELECT x AS v, y AS o …)))
+//!  array_agg(DISTINCT x)                  ─▶ array_agg(DISTINCT x ORDER BY x)
+//!  x SIMILAR TO 'a%'                      ─▶ x ~ '(?s)^(?:a.*)$'
+//!  x AT TIME ZONE z                       ─▶ at_time_zone(x, z)
+//!  x ^@ y                                 ─▶ starts_with(x, y)
+//!  lag(x, n)                              ─▶ lag_by_row(x, n)
+//! ```
+
+use cleave_fragment::functions::{isoyear_of, milliseconds_of, seconds_of, year_of};
+use datafusion::arrow::datatypes::IntervalMonthDayNano;
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, DataType, Expr, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, Ident, SelectItem, SetExpr, UnaryOperator,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::parser::Parser;
+
+use super::functions::{
+    AT_TIME_ZONE, DISCRETE_PERCENTILE, LAG_BY_ROW, LEAD_BY_ROW, LIST_OR_EMPTY, MOST_FREQUENT,
+    UUID_OF,
+};
+use super::functions_in_from::cast;
+use super::overlaps::overlapping;
+use super::row_comparison::{binary, nested};
+use super::similar_pattern::similar_pattern;
+use crate::statement::catalog_syntax::call;
+use crate::statement::names::fold;
+use cleave_catalog::value::{interval, list};
+
+/// Says so in the place of `expression`, if it is such a one.
+pub(super) fn lower_call(expression: &mut Expr) {
+    let lowered = match expression {
+        Expr::Function(function) => lower_function(function),
+        Expr::UnaryOp { op, expr } => lower_operator(op, expr),
+        Expr::BinaryOp { left, op: BinaryOperator::PGOverlap, right } => {
+            Some(call("array_has_any", vec![(**left).clone(), (**right).clone()]))
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Overlaps, right } => overlapping(left, right),
+        Expr::BinaryOp { left, op: BinaryOperator::PGStartsWith, right } => {
+            Some(call("starts_with", vec![(**left).clone(), (**right).clone()]))
+        }
+        Expr::Extract { field, expr, .. } => part_of_time(&field.to_string(), expr),
+        Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+            similar_pattern(pattern, escape_char.as_ref()).map(|pattern| {
+                let op = match negated {
+                    true => BinaryOperator::PGRegexNotMatch,
+                    false => BinaryOperator::PGRegexMatch,
+                };
+                let pattern = Expr::value(ast::Value::SingleQuotedString(pattern));
+                nested(binary((**expr).clone(), op, pattern))
+            })
+        }
+        Expr::AtTimeZone { timestamp, time_zone } => {
+            Some(call(AT_TIME_ZONE, vec![(**timestamp).clone(), (**time_zone).clone()]))
+        }
+        Expr::Cast { expr, data_type: DataType::Array(item), .. } => list_of_text(expr, item),
+        Expr::Interval(interval) => spelt_out(interval).map(|value| {
+            Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() })
+        }),
+        // There is no other order of texts.
+        Expr::Collate { expr, collation } if is_byte_order(collation) => Some((**expr).clone()),
+        _ => None,
+    };
+    if let Some(lowered) = lowered {
+        *expression = lowered;
+    }
+}
+
+/// `'{1,2}'::integer[]`, a list by its items.
+fn list_of_text(text: &Expr, item: &ast::ArrayElemTypeDef) -> Option<Expr> {
+    let Expr::Value(text) = text else { return None };
+    let ast::Value::SingleQuotedString(text) = &text.value else { return None };
+    let ast::ArrayElemTypeDef::SquareBracket(item, _) = item else { return None };
+    // What cannot be read is an error where it is cast.
+    let items = list::items(text).ok().filter(|items| !items.is_empty())?;
+    let items = items.into_iter().map(|text| {
+        let value = text.map_or(ast::Value::Null, ast::Value::SingleQuotedString);
+        cast(Expr::value(value), (**item).clone())
+    });
+    Some(Expr::Array(ast::Array { elem: items.collect(), named: true }))
+}
+
+/// An interval with a minus before it, which the engine puts before its first unit alone.
+fn negated(interval: &Expr) -> Option<Expr> {
+    let interval = match interval {
+        Expr::Nested(inner) => return negated(inner),
+        Expr::Interval(interval) if interval.leading_field.is_none() => interval,
+        _ => return None,
+    };
+    let parts = parts_of(interval)?;
+    let value = in_units(IntervalMonthDayNano {
+        months: parts.months.checked_neg()?,
+        days: parts.days.checked_neg()?,
+        nanoseconds: parts.nanoseconds.checked_neg()?,
+    });
+    Some(Expr::Interval(ast::Interval { value: Box::new(value), ..interval.clone() }))
+}
+
+/// The text of an interval in units that the engine reads, which does not know all of PostgreSQL's.
+fn spelt_out(written: &ast::Interval) -> Option<Expr> {
+    match written.leading_field {
+        None => parts_of(written).map(in_units),
+        Some(_) => None,
+    }
+}
+
+fn parts_of(written: &ast::Interval) -> Option<IntervalMonthDayNano> {
+    let Expr::Value(text) = written.value.as_ref() else { return None };
+    let ast::Value::SingleQuotedString(text) = &text.value else { return None };
+    interval::parse(text).ok()
+}
+
+/// In units that both read; intervals are written in microseconds at the finest.
+fn in_units(parts: IntervalMonthDayNano) -> Expr {
+    let IntervalMonthDayNano { months, days, nanoseconds } = parts;
+    let text = format!("{months} months {days} days {} microseconds", nanoseconds / 1000);
+    Expr::value(ast::Value::SingleQuotedString(text))
+}
+
+fn is_byte_order(collation: &ast::ObjectName) -> bool {
+    let name = collation.0.last().and_then(ast::ObjectNamePart::as_ident).map(fold);
+    name.is_some_and(|name| ["C", "POSIX", "ucs_basic"].contains(&name.as_str()))
+}
+
+fn lower_operator(operator: &UnaryOperator, operand: &Expr) -> Option<Expr> {
+    let function = match operator {
+        UnaryOperator::Minus => return negated(operand),
+        UnaryOperator::BitwiseNot => {
+            let minus_one = Expr::value(ast::Value::Number("-1".to_owned(), false));
+            return Some(nested(binary(minus_one, BinaryOperator::Minus, operand.clone())));
+        }
+        UnaryOperator::PGSquareRoot => "sqrt",
+        UnaryOperator::PGCubeRoot => "cbrt",
+        UnaryOperator::PGAbs => "abs",
+        _ => return None,
+    };
+    Some(call(function, vec![operand.clone()]))
+}
+
+/// `extract` of what the engine has not, or gives without a fraction.
+fn part_of_time(name: &str, from: &Expr) -> Option<Expr> {
+    let function = match name.to_ascii_lowercase().as_str() {
+        "second" | "seconds" => seconds_of(),
+        "millisecond" | "milliseconds" => milliseconds_of(),
+        "century" | "centuries" => return Some(years_rounded(from, 100)),
+        "decade" | "decades" => {
+            let year = call("date_part", vec![word("year"), from.clone()]);
+            let tenth =
+                binary(cast(year, DataType::DoublePrecision), BinaryOperator::Divide, number(10));
+            return Some(cast(call("floor", vec![tenth]), DataType::Integer(None)));
+        }
+        "millennium" | "millennia" | "millenniums" => return Some(years_rounded(from, 1000)),
+        _ => return None,
+    };
+    Some(call(function.name(), vec![from.clone()]))
+}
+
+/// `date_part` of what is infinite of an infinite time, which is no integer.
+fn double_part(name: &str, from: &Expr) -> Option<Expr> {
+    let year = || call(year_of().name(), vec![from.clone()]);
+    let share = |years: u32| binary(year(), BinaryOperator::Divide, number(years));
+    Some(match name.to_ascii_lowercase().as_str() {
+        "year" | "years" => year(),
+        "isoyear" => call(isoyear_of().name(), vec![from.clone()]),
+        "century" | "centuries" => call("ceil", vec![share(100)]),
+        "decade" | "decades" => call("floor", vec![share(10)]),
+        "millennium" | "millennia" | "millenniums" => call("ceil", vec![share(1000)]),
+        _ => return None,
+    })
+}
+
+/// Which of so many years each it is, the first of them the one that ends with them.
+fn years_rounded(from: &Expr, years: u32) -> Expr {
+    let year = call("date_part", vec![word("year"), from.clone()]);
+    let parts =
+        binary(cast(year, DataType::DoublePrecision), BinaryOperator::Divide, number(years));
+    cast(call("ceil", vec![parts]), DataType::Integer(None))
+}
+
+fn word(text: &str) -> Expr {
+    Expr::value(ast::Value::SingleQuotedString(text.to_owned()))
+}
+
+fn number(number: u32) -> Expr {
+    Expr::value(ast::Value::Number(number.to_string(), false))
+}
+
+fn lower_function(function: &mut ast::Function) -> Option<Expr> {
+    let [ast::ObjectNamePart::Identifier(name)] = function.name.0.as_mut_slice() else {
+        return None;
+    };
+    let own = name.value.to_ascii_lowercase();
+    let given = |function: &ast::Function| -> Option<Vec<Expr>> {
+        let FunctionArguments::List(list) = &function.args else { return None };
+        let args = list.args.iter().map(|arg| match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => Some(arg.clone()),
+            _ => None,
+        });
+        args.collect()
+    };
+    match own.as_str() {
+        "lag" if is_by_row(&function.args) => LAG_BY_ROW.clone_into(&mut name.value),
+        "lead" if is_by_row(&function.args) => LEAD_BY_ROW.clone_into(&mut name.value),
+        "every" => "bool_and".clone_into(&mut name.value),
+        "variance" => "var_samp".clone_into(&mut name.value),
+        "transaction_timestamp" => "now".clone_into(&mut name.value),
+        "gen_random_uuid" => return Some(call(UUID_OF, vec![call("uuid", Vec::new())])),
+        "localtimestamp" => {
+            let zone = ast::TimezoneInfo::None;
+            return Some(cast(call("now", Vec::new()), DataType::Timestamp(None, zone)));
+        }
+        "mod" => {
+            let [left, right] = <[Expr; 2]>::try_from(given(function)?).ok()?;
+            let rest = |part: Expr| Box::new(Expr::Nested(Box::new(part)));
+            let (left, right) = (rest(left), rest(right));
+            let rest = Expr::BinaryOp { left, op: BinaryOperator::Modulo, right };
+            return Some(Expr::Nested(Box::new(rest)));
+        }
+        "age" => {
+            let [since] = <[Expr; 1]>::try_from(given(function)?).ok()?;
+            let today = cast(call("now", Vec::new()), DataType::Date);
+            return Some(call("age", vec![today, since]));
+        }
+        "date" => {
+            let [time] = <[Expr; 1]>::try_from(given(function)?).ok()?;
+            return Some(cast(time, DataType::Date));
+        }
+        "date_part" => {
+            let [field, from] = <[Expr; 2]>::try_from(given(function)?).ok()?;
+            let Expr::Value(field) = field else { return None };
+            let ast::Value::SingleQuotedString(field) = field.value else { return None };
+            if let Some(part) = double_part(&field, &from) {
+                return Some(part);
+            }
+            let part = part_of_time(&field, &from)?;
+            return Some(cast(part, DataType::DoublePrecision));
+        }
+        "mode" if !function.within_group.is_empty() => {
+            return sorted_list(function).map(|list| call(MOST_FREQUENT, vec![list]));
+        }
+        "percentile_disc" if !function.within_group.is_empty() => {
+            let [fraction] = <[Expr; 1]>::try_from(given(function)?).ok()?;
+            let list = sorted_list(function)?;
+            return Some(call(DISCRETE_PERCENTILE, vec![list, fraction]));
+        }
+        "array_agg" | "string_agg" if function.over.is_none() => sort_distinct(function),
+        "array_remove" => "array_remove_all".clone_into(&mut name.value),
+        "array" => {
+            let FunctionArguments::Subquery(query) = &function.args else { return None };
+            return list_of_rows(query).map(|list| call(LIST_OR_EMPTY, vec![list]));
+        }
+        _ => {}
+    }
+    None
+}
+
+/// Whether `lag` or `lead` has more than literals behind its value, which the engine does not take.
+fn is_by_row(args: &FunctionArguments) -> bool {
+    let is_literal = |arg: &FunctionArg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::UnaryOp { expr, .. })) => {
+            matches!(**expr, Expr::Value(_))
+        }
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => matches!(arg, Expr::Value(_)),
+        _ => true,
+    };
+    match args {
+        FunctionArguments::List(list) => !list.args.iter().skip(1).all(is_literal),
+        _ => false,
+    }
+}
+
+/// What WITHIN GROUP sorts, as a list.
+fn sorted_list(function: &ast::Function) -> Option<Expr> {
+    let [by] = function.within_group.as_slice() else { return None };
+    let mut list = call("array_agg", vec![by.expr.clone()]);
+    if let Expr::Function(aggregate) = &mut list {
+        aggregate.filter.clone_from(&function.filter);
+        aggregate.over.clone_from(&function.over);
+        if let FunctionArguments::List(arguments) = &mut aggregate.args {
+            arguments.clauses.push(FunctionArgumentClause::OrderBy(function.within_group.clone()));
+        }
+    }
+    Some(list)
+}
+
+/// PostgreSQL finds equal values by sorting them.
+fn sort_distinct(function: &mut ast::Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let is_sorted =
+        list.clauses.iter().any(|clause| matches!(clause, FunctionArgumentClause::OrderBy(_)));
+    let is_distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
+    if let (true, false, Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first)))) =
+        (is_distinct, is_sorted, list.args.first())
+    {
+        let by = ascending(first.clone());
+        list.clauses.push(FunctionArgumentClause::OrderBy(vec![by]));
+    }
+}
+
+fn ascending(expr: Expr) -> ast::OrderByExpr {
+    let options = ast::OrderByOptions { asc: None, nulls_first: None };
+    ast::OrderByExpr { expr, options, with_fill: None }
+}
+
+/// `(SELECT array_agg(v ORDER BY o, …) FROM (query) AS m (v, o, …))`: what `query` sorts by become columns of its own.
+fn list_of_rows(query: &ast::Query) -> Option<Expr> {
+    let mut rows = query.clone();
+    let item = || Expr::Identifier(Ident::new("__item"));
+    let mut names = vec!["__item".to_owned()];
+    let mut order = Vec::new();
+    if let Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(keys), .. }) = &query.order_by {
+        let SetExpr::Select(select) = &mut *rows.body else { return None };
+        let [value] = select.projection.as_slice() else { return None };
+        let (value, alias) = match value {
+            SelectItem::UnnamedExpr(value) => (value.clone(), None),
+            SelectItem::ExprWithAlias { expr, alias } => (expr.clone(), Some(fold(alias))),
+            _ => return None,
+        };
+        for key in keys {
+            let is_value = match &key.expr {
+                Expr::Value(number) => matches!(&number.value, ast::Value::Number(..)),
+                Expr::Identifier(name) if alias.as_ref() == Some(&fold(name)) => true,
+                other => *other == value,
+            };
+            let expr = if is_value {
+                item()
+            } else {
+                let name = format!("__key_{}", names.len());
+                let alias = Ident::new(&name);
+                select.projection.push(SelectItem::ExprWithAlias { expr: key.expr.clone(), alias });
+                let key = Expr::Identifier(Ident::new(&name));
+                names.push(name);
+                key
+            };
+            order.push(ast::OrderByExpr { expr, ..key.clone() });
+        }
+        // A limit needs the order where it is; else it says nothing there.
+        if query.limit_clause.is_none() && query.fetch.is_none() && select.distinct.is_none() {
+            rows.order_by = None;
+        }
+    }
+    let mut list = call("array_agg", vec![item()]);
+    if let Expr::Function(aggregate) = &mut list
+        && let FunctionArguments::List(arguments) = &mut aggregate.args
+        && !order.is_empty()
+    {
+        arguments.clauses.push(FunctionArgumentClause::OrderBy(order));
+    }
+    let text = format!("SELECT 1 FROM (SELECT 1) AS __items ({})", names.join(", "));
+    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&text).ok()?;
+    let mut whole = parser.parse_query().ok()?;
+    let SetExpr::Select(select) = &mut *whole.body else { return None };
+    select.projection = vec![SelectItem::UnnamedExpr(list)];
+    match &mut select.from.first_mut()?.relation {
+        ast::TableFactor::Derived { subquery, .. } => **subquery = rows,
+        _ => return None,
+    }
+    Some(Expr::Subquery(whole))
+}

@@ -1,0 +1,219 @@
+//! Which columns FROM offers, in PostgreSQL's order.
+
+use datafusion::sql::sqlparser::ast::{
+    self, Expr, Ident, SelectItem, SetExpr, TableAlias, TableFactor,
+};
+
+use super::{Column, Role, Walk};
+use crate::statement::names::fold;
+use crate::statement::parse::parse_query;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::identifiers::shown_name;
+
+/// Functions of FROM that give one column, which is called as they are.
+const OF_ONE_COLUMN: [&str; 4] =
+    ["generate_series", "unnest", "regexp_split_to_table", "string_to_table"];
+
+/// A column that FROM offers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Offered {
+    /// Its name.
+    pub(super) name: String,
+    /// What gives it.
+    pub(super) expr: Expr,
+}
+
+/// A table of FROM by what it is called.
+#[derive(Debug, Clone)]
+pub(super) struct Leaf {
+    pub(super) called: String,
+    /// None: they cannot be told.
+    pub(super) offered: Option<Vec<Offered>>,
+}
+
+/// A table of FROM, or several that are joined.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FromItem {
+    /// What `*` stands for; None: that cannot be told.
+    pub(super) offered: Option<Vec<Offered>>,
+    /// The tables.
+    pub(super) leaves: Vec<Leaf>,
+    /// Columns that joins merge, and that the engine does not know by their names alone.
+    pub(super) merged: Vec<Offered>,
+    /// The names of columns that the engine itself merges.
+    pub(super) using: Vec<String>,
+    /// Whether the engine has its columns in another order.
+    pub(super) is_reordered: bool,
+}
+
+impl Offered {
+    /// As a column of what lists it by `*`.
+    pub(super) fn as_column(&self) -> Column {
+        let engine = match &self.expr {
+            Expr::CompoundIdentifier(parts) => parts.last().map(|name| name.value.clone()),
+            _ => None,
+        };
+        Column { engine: engine.unwrap_or_else(|| self.name.clone()), name: self.name.clone() }
+    }
+
+    /// As what a list has in the place of `*`.
+    pub(super) fn as_item(&self) -> SelectItem {
+        let expr = self.expr.clone();
+        match &self.expr {
+            Expr::CompoundIdentifier(parts)
+                if parts.last().is_some_and(|part| part.value == self.name) =>
+            {
+                SelectItem::UnnamedExpr(expr)
+            }
+            _ => SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', &self.name) },
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Names the columns of the queries in FROM, and takes USING apart where the engine could not.
+    pub(super) fn from(&mut self, from: &mut [ast::TableWithJoins]) -> Result<Vec<FromItem>> {
+        from.iter_mut().map(|joined| self.joined(joined)).collect()
+    }
+
+    fn joined(&mut self, joined: &mut ast::TableWithJoins) -> Result<FromItem> {
+        let mut left = self.factor(&mut joined.relation)?;
+        for join in &mut joined.joins {
+            let right = self.factor(&mut join.relation)?;
+            left = self.join(left, &mut join.join_operator, right)?;
+        }
+        Ok(left)
+    }
+
+    fn factor(&mut self, factor: &mut TableFactor) -> Result<FromItem> {
+        if let TableFactor::NestedJoin { table_with_joins, alias } = factor {
+            if alias.is_none() {
+                return self.joined(table_with_joins);
+            }
+            // Its columns are those of one table then.
+            if let Some(derived) = derived(table_with_joins, alias.as_ref()) {
+                *factor = derived;
+            }
+        }
+        match factor {
+            TableFactor::Table { name, alias, args: None, .. } => self.table(name, alias),
+            TableFactor::Table { name, alias, .. } | TableFactor::Function { name, alias, .. } => {
+                let function = name.0.last().and_then(|name| name.as_ident()).map(fold);
+                Ok(function.map_or_else(FromItem::default, |name| of_function(&name, alias)))
+            }
+            TableFactor::UNNEST { alias, array_exprs, with_offset: false, .. }
+                if array_exprs.len() == 1 =>
+            {
+                Ok(of_function("unnest", alias))
+            }
+            TableFactor::Derived { subquery, alias, .. } => {
+                let columns = self.query(subquery, Role::Table)?;
+                let Some(alias) = alias else { return Ok(FromItem::default()) };
+                let columns = listed(alias, columns)?;
+                Ok(leaf(&fold(&alias.name), columns))
+            }
+            _ => Ok(FromItem::default()),
+        }
+    }
+
+    fn table(
+        &self,
+        name: &mut ast::ObjectName,
+        alias: &mut Option<TableAlias>,
+    ) -> Result<FromItem> {
+        let Some(own) = name.0.last().and_then(|name| name.as_ident()).cloned() else {
+            return Ok(FromItem::default());
+        };
+        let cte = match name.0.as_slice() {
+            [_] => self.ctes.iter().rev().find(|cte| cte.name == fold(&own)),
+            _ => None,
+        };
+        let columns = match cte {
+            Some(cte) => {
+                if cte.engine != cte.name {
+                    let engine = Ident { span: own.span, ..Ident::with_quote('"', &cte.engine) };
+                    *name = ast::ObjectName::from(vec![engine]);
+                    alias.get_or_insert_with(|| called(own.clone()));
+                }
+                cte.columns.clone()
+            }
+            None => {
+                let columns = self.tables.columns(name);
+                columns.map(|names| names.into_iter().map(Column::plain).collect())
+            }
+        };
+        match alias {
+            Some(alias) => {
+                let columns = listed(alias, columns)?;
+                Ok(leaf(&fold(&alias.name), columns))
+            }
+            None => Ok(leaf(&fold(&own), columns)),
+        }
+    }
+}
+
+/// The columns of what `alias` names, of which its list may name fewer than there are: the others keep their names.
+pub(super) fn listed(
+    alias: &mut TableAlias,
+    columns: Option<Vec<Column>>,
+) -> Result<Option<Vec<Column>>> {
+    if alias.columns.is_empty() {
+        return Ok(columns);
+    }
+    let count = alias.columns.len();
+    if let Some(known) = columns.as_ref().map(Vec::len).filter(|known| *known < count) {
+        return Err(Error::Invalid {
+            message: format!(
+                "table \"{}\" has {known} columns available but {count} columns specified",
+                fold(&alias.name)
+            ),
+            fault: Fault::ColumnAliases,
+            position: None,
+        });
+    }
+    let behind = columns.as_deref().and_then(|columns| columns.get(count..)).unwrap_or_default();
+    let named = alias.columns.iter().map(|column| Column::plain(fold(&column.name)));
+    let all: Vec<Column> = named.chain(behind.iter().cloned()).collect();
+    for column in behind {
+        let name = Ident::with_quote('"', &column.engine);
+        alias.columns.push(ast::TableAliasColumnDef { name, data_type: None });
+    }
+    Ok(Some(all))
+}
+
+/// A table that is called so.
+fn leaf(table: &str, columns: Option<Vec<Column>>) -> FromItem {
+    let offered = columns.map(|columns| {
+        let offered = columns.into_iter().map(|column| {
+            let parts = [table, column.engine.as_str()].map(|part| Ident::with_quote('"', part));
+            let name = shown_name(&column.name).to_owned();
+            Offered { name, expr: Expr::CompoundIdentifier(parts.into()) }
+        });
+        offered.collect::<Vec<_>>()
+    });
+    let leaves = vec![Leaf { called: table.to_owned(), offered: offered.clone() }];
+    FromItem { offered, leaves, ..FromItem::default() }
+}
+
+fn of_function(name: &str, alias: &Option<TableAlias>) -> FromItem {
+    let table = alias.as_ref().map_or_else(|| name.to_owned(), |alias| fold(&alias.name));
+    let columns = match alias.as_ref().map(|alias| alias.columns.as_slice()) {
+        Some(columns @ [_, ..]) => columns.iter().map(|column| fold(&column.name)).collect(),
+        _ if OF_ONE_COLUMN.contains(&name) => vec![table.clone()],
+        _ => return leaf(&table, None),
+    };
+    leaf(&table, Some(columns.into_iter().map(Column::plain).collect()))
+}
+
+fn called(name: Ident) -> TableAlias {
+    TableAlias { explicit: true, name, columns: Vec::new(), at: None }
+}
+
+/// `(SELECT * FROM joined) AS alias`.
+fn derived(joined: &ast::TableWithJoins, alias: Option<&TableAlias>) -> Option<TableFactor> {
+    let mut query = parse_query("SELECT * FROM t".to_owned()).ok()?;
+    let SetExpr::Select(select) = query.body.as_mut() else { return None };
+    select.from = vec![joined.clone()];
+    let alias = alias.cloned();
+    Some(TableFactor::Derived { lateral: false, subquery: query, alias, sample: None })
+}

@@ -1,0 +1,379 @@
+//! Literals in quotes, read as the type that they stand beside.
+//!
+//! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times by way
+//! of nanoseconds, which end in 2262.
+
+use cleave_fragment::functions::round_to_even;
+use cleave_store::ColumnType;
+use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::error::{DataFusionError, Result};
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, JoinConstraint, LogicalPlan, Operator, cast, lit,
+};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
+
+use super::functions::text_of;
+use super::operand_types::{check_compared, check_comparison, matched, matched_union};
+use super::rewrite::rewrite_expressions;
+use cleave_catalog::error::Error;
+use cleave_catalog::value::ColumnBuilder;
+
+/// Digits behind the point that a column has that is made of quotients: those of most that are below one.
+const STORED_SCALE: i8 = 20;
+
+/// Gives literals in quotes their type.
+#[derive(Debug)]
+pub struct TypedLiterals;
+
+impl AnalyzerRule for TypedLiterals {
+    fn name(&self) -> &'static str {
+        "typed_literals"
+    }
+
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
+        Ok(plan.transform_up_with_subqueries(analyze_node)?.data)
+    }
+}
+
+fn analyze_node(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    // A union has the types of its first branch until they are settled.
+    let plan = match plan {
+        LogicalPlan::Union(union) => TypeCoercionRewriter::coerce_union(matched_union(union)?)?,
+        LogicalPlan::Join(join) => {
+            for (left, right) in &join.on {
+                match join.join_constraint {
+                    JoinConstraint::On => {
+                        check_compared(Operator::Eq, left, right, &join.schema)?;
+                    }
+                    JoinConstraint::Using => {
+                        let (mut left, mut right) = (left.clone(), right.clone());
+                        matched("JOIN/USING", vec![&mut left, &mut right], &join.schema)?;
+                    }
+                }
+            }
+            LogicalPlan::Join(join)
+        }
+        plan => plan,
+    };
+    rewrite_expressions(plan, &typed)
+}
+
+fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::InList(mut list) => {
+            let Ok(own) = list.expr.get_type(schema) else {
+                return Ok(Transformed::no(Expr::InList(list)));
+            };
+            for item in &mut list.list {
+                check_compared(Operator::Eq, &list.expr, item, schema)?;
+                replace(item, &own, schema)?;
+            }
+            Ok(Transformed::yes(Expr::InList(list)))
+        }
+        Expr::Between(mut between) => {
+            let Ok(own) = between.expr.get_type(schema) else {
+                return Ok(Transformed::no(Expr::Between(between)));
+            };
+            check_compared(Operator::GtEq, &between.expr, &between.low, schema)?;
+            check_compared(Operator::LtEq, &between.expr, &between.high, schema)?;
+            replace(&mut between.low, &own, schema)?;
+            replace(&mut between.high, &own, schema)?;
+            Ok(Transformed::yes(Expr::Between(between)))
+        }
+        Expr::Case(mut case) => {
+            if let Some(Ok(own)) = case.expr.as_ref().map(|expr| expr.get_type(schema)) {
+                for (when, _) in &mut case.when_then_expr {
+                    if let Some(expr) = &case.expr {
+                        check_compared(Operator::Eq, expr, when, schema)?;
+                    }
+                    replace(when, &own, schema)?;
+                }
+            }
+            let results = case.when_then_expr.iter_mut().map(|(_, then)| then);
+            let results = case.else_expr.iter_mut().chain(results).map(Box::as_mut);
+            matched("CASE", results.collect(), schema)?;
+            Ok(Transformed::yes(Expr::Case(case)))
+        }
+        Expr::BinaryExpr(mut binary) if compares(binary.op) || calculates(binary.op) => {
+            let types = (binary.left.get_type(schema), binary.right.get_type(schema));
+            if let (Ok(left), Ok(right)) = types {
+                if compares(binary.op) {
+                    let (one, other) =
+                        ((binary.left.as_ref(), &left), (binary.right.as_ref(), &right));
+                    check_comparison(binary.op, one, other)?;
+                    replace(&mut binary.left, &right, schema)?;
+                    replace(&mut binary.right, &left, schema)?;
+                } else {
+                    *binary.left = aligned(*binary.left, &left, &right);
+                    *binary.right = aligned(*binary.right, &right, &left);
+                }
+            }
+            Ok(Transformed::yes(Expr::BinaryExpr(binary)))
+        }
+        Expr::Cast(cast) => Ok(match cast_literal(&cast.expr, cast.field.data_type())? {
+            Some(literal) => Transformed::yes(literal),
+            None if is_text(cast.field.data_type())
+                && cast
+                    .expr
+                    .get_type(schema)
+                    .is_ok_and(|own| is_written(&own) || is_bytes(&own)) =>
+            {
+                Transformed::yes(text_of().call(vec![*cast.expr]))
+            }
+            None => rounded(cast, schema),
+        }),
+        Expr::InSubquery(within) => {
+            let rows = within.subquery.subquery.schema();
+            if let (Ok(own), [field]) = (within.expr.get_type(schema), rows.fields().as_ref()) {
+                let rows = Expr::Column(Column::from_name(field.name()));
+                let (one, other) = ((within.expr.as_ref(), &own), (&rows, field.data_type()));
+                check_comparison(Operator::Eq, one, other)?;
+            }
+            Ok(Transformed::no(Expr::InSubquery(within)))
+        }
+        Expr::ScalarFunction(mut function)
+            if ["coalesce", "greatest", "least"].contains(&function.name()) =>
+        {
+            let name = function.name().to_uppercase();
+            matched(&name, function.args.iter_mut().collect(), schema)?;
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
+        Expr::ScalarFunction(mut function) if function.name() == "nullif" => {
+            if let [one, other] = function.args.as_mut_slice() {
+                check_compared(Operator::Eq, one, other, schema)?;
+                if let Ok(own) = one.get_type(schema) {
+                    replace(other, &own, schema)?;
+                }
+            }
+            Ok(Transformed::yes(Expr::ScalarFunction(function)))
+        }
+        Expr::ScalarFunction(function)
+            if ["ceil", "floor", "trunc", "round"].contains(&function.name()) =>
+        {
+            Ok(Transformed::yes(whole(function, schema)))
+        }
+        expr => Ok(Transformed::no(expr)),
+    }
+}
+
+/// `ceil`, `floor`, `trunc` and `round`: of numerics, they have no digits that are zero in any case; a double rounds to
+/// even.
+fn whole(mut function: ScalarFunction, schema: &DFSchema) -> Expr {
+    let [value, digits @ ..] = function.args.as_mut_slice() else {
+        return Expr::ScalarFunction(function);
+    };
+    let (precision, scale) = match value.get_type(schema) {
+        Ok(DataType::Decimal128(precision, scale @ 1..)) => (precision, scale),
+        Ok(DataType::Decimal256(..)) if function.func.name() == "trunc" => {
+            let taken = std::mem::replace(value, lit(ScalarValue::Null));
+            *value = cast(taken, DataType::Decimal128(38, STORED_SCALE));
+            (38, STORED_SCALE)
+        }
+        Ok(DataType::Decimal256(_, 1..)) if ["ceil", "floor"].contains(&function.func.name()) => {
+            return cast(Expr::ScalarFunction(function), DataType::Decimal128(38, 0));
+        }
+        Ok(DataType::Float64 | DataType::Float32)
+            if function.func.name() == "round" && digits.is_empty() =>
+        {
+            let value = std::mem::replace(value, lit(ScalarValue::Null));
+            return round_to_even().call(vec![cast(value, DataType::Float64)]);
+        }
+        _ => return Expr::ScalarFunction(function),
+    };
+    let kept = match (function.func.name(), digits) {
+        ("round", _) => return Expr::ScalarFunction(function),
+        (_, []) => 0,
+        (_, [Expr::Literal(digits, _)]) => match digits.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(Some(digits @ 0..))) => {
+                i8::try_from(digits).map_or(scale, |digits| digits.min(scale))
+            }
+            _ => return Expr::ScalarFunction(function),
+        },
+        _ => return Expr::ScalarFunction(function),
+    };
+    // The next whole number may have a digit more.
+    let wider = (precision + 1).min(38);
+    *value =
+        cast(std::mem::replace(value, lit(ScalarValue::Null)), DataType::Decimal128(wider, scale));
+    let left = wider.saturating_sub((scale - kept).unsigned_abs()).max(1);
+    cast(Expr::ScalarFunction(function), DataType::Decimal128(left, kept))
+}
+
+/// Types of text.
+pub(super) fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Types whose text the engine writes otherwise.
+pub(super) fn is_written(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Timestamp(..)
+            | DataType::Date32
+            | DataType::Time64(_)
+            | DataType::Interval(_)
+            | DataType::Duration(_)
+            | DataType::Float32
+            | DataType::Float64
+            | DataType::Decimal256(..)
+            | DataType::List(_)
+            | DataType::FixedSizeBinary(16)
+    )
+}
+
+/// Bytes, which the engine also takes for text where a function wants that.
+fn is_bytes(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
+}
+
+/// A cast to an integer rounds: numerics away from zero, floats to even.
+fn rounded(to_integer: Cast, schema: &DFSchema) -> Transformed<Expr> {
+    let target = to_integer.field.data_type();
+    let inner = match (target, to_integer.expr.get_type(schema)) {
+        (
+            DataType::Int16 | DataType::Int32 | DataType::Int64,
+            Ok(DataType::Decimal128(_, 1..) | DataType::Decimal256(_, 1..)),
+        ) => cast(*to_integer.expr, DataType::Decimal128(38, 0)),
+        (
+            DataType::Int16 | DataType::Int32 | DataType::Int64,
+            Ok(DataType::Float32 | DataType::Float64),
+        ) => round_to_even().call(vec![cast(*to_integer.expr, DataType::Float64)]),
+        _ => return Transformed::no(Expr::Cast(to_integer)),
+    };
+    Transformed::yes(Expr::Cast(Cast { expr: Box::new(inner), field: to_integer.field }))
+}
+
+fn calculates(operator: Operator) -> bool {
+    use Operator as Op;
+    matches!(operator, Op::Plus | Op::Minus | Op::Multiply | Op::Divide | Op::Modulo)
+}
+
+pub(super) fn compares(operator: Operator) -> bool {
+    use Operator as Op;
+    matches!(
+        operator,
+        Op::Eq
+            | Op::NotEq
+            | Op::Lt
+            | Op::LtEq
+            | Op::Gt
+            | Op::GtEq
+            | Op::IsDistinctFrom
+            | Op::IsNotDistinctFrom
+    )
+}
+
+/// Makes `expr` what it means beside an expression of type `other`.
+fn replace(expr: &mut Expr, other: &DataType, schema: &DFSchema) -> Result<()> {
+    if let Some(typed) = typed_literal(expr, other)? {
+        *expr = typed;
+    } else if let Ok(own) = expr.get_type(schema) {
+        let taken = std::mem::replace(expr, lit(ScalarValue::Null));
+        *expr = aligned(taken, &own, other);
+    }
+    Ok(())
+}
+
+/// `expr` of type `own` as the other side needs it: in microseconds, as nanoseconds reach from 1677 to 2262 only;
+/// a numeric beside a float as a float, as most floats are no numeric.
+fn aligned(expr: Expr, own: &DataType, other: &DataType) -> Expr {
+    use TimeUnit::{Microsecond, Nanosecond};
+    match (own, other) {
+        (DataType::Timestamp(Nanosecond, zone), DataType::Timestamp(Microsecond, _))
+        | (DataType::Date32, DataType::Timestamp(Microsecond, zone)) => {
+            cast(expr, DataType::Timestamp(Microsecond, zone.clone()))
+        }
+        (
+            DataType::Decimal128(..) | DataType::Decimal256(..),
+            DataType::Float32 | DataType::Float64,
+        ) => cast(expr, DataType::Float64),
+        _ => expr,
+    }
+}
+
+/// `literal`, if it is one in quotes, as it compares with a value of type `other`; `None` where it stays what it
+/// is.
+pub(super) fn typed_literal(literal: &Expr, other: &DataType) -> Result<Option<Expr>> {
+    let Some(text) = quoted(literal) else { return Ok(None) };
+    match column_type_of(other) {
+        // The literal keeps its digits: 1.234 does not equal 1.23.
+        Some(ColumnType::Numeric { scale, .. }) => {
+            let scale = digits_behind_point(text).max(scale);
+            parsed(literal, text, ColumnType::Numeric { precision: 38, scale }).map(Some)
+        }
+        Some(column_type) => parsed(literal, text, column_type).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// `literal`, if it is one in quotes, cast to `target`.
+fn cast_literal(literal: &Expr, target: &DataType) -> Result<Option<Expr>> {
+    match (quoted(literal), column_type_of(target)) {
+        (Some(text), Some(column_type)) => parsed(literal, text, column_type).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn quoted(literal: &Expr) -> Option<&str> {
+    match literal {
+        Expr::Literal(
+            ScalarValue::Utf8(text) | ScalarValue::Utf8View(text) | ScalarValue::LargeUtf8(text),
+            _,
+        ) => text.as_deref(),
+        _ => None,
+    }
+}
+
+fn parsed(literal: &Expr, text: &str, column_type: ColumnType) -> Result<Expr> {
+    let mut builder = ColumnBuilder::new(&column_type, 1);
+    builder.append_text(text).map_err(|error| DataFusionError::from(Error::literal(error)))?;
+    let value = ScalarValue::try_from_array(&builder.finish(), 0)?;
+    let metadata = match literal {
+        Expr::Literal(_, metadata) => metadata.clone(),
+        _ => None,
+    };
+    Ok(Expr::Literal(value, metadata))
+}
+
+/// Digits behind the point of a number as it is written, 38 at most.
+pub fn digits_behind_point(text: &str) -> i8 {
+    let (mantissa, exponent) = text.trim().split_once(['e', 'E']).unwrap_or((text.trim(), "0"));
+    let digits = mantissa.split_once('.').map_or(0, |(_, digits)| digits.len());
+    let digits = i64::try_from(digits).unwrap_or(i64::MAX);
+    let behind = digits.saturating_sub(exponent.parse::<i64>().unwrap_or_default());
+    i8::try_from(behind.clamp(0, 38)).unwrap_or_default()
+}
+
+/// The SQL type that an expression of type `arrow` has; `None` for text and what is no SQL type.
+pub(crate) fn column_type_of(arrow: &DataType) -> Option<ColumnType> {
+    Some(match arrow {
+        DataType::Int16 => ColumnType::SmallInt,
+        DataType::Int32 => ColumnType::Int,
+        DataType::Int64 => ColumnType::BigInt,
+        DataType::Float32 => ColumnType::Real,
+        DataType::Float64 => ColumnType::Double,
+        DataType::Decimal128(precision, scale) => {
+            ColumnType::Numeric { precision: *precision, scale: *scale }
+        }
+        // As it would be stored.
+        DataType::Decimal256(_, scale) => {
+            ColumnType::Numeric { precision: 38, scale: (*scale).min(STORED_SCALE) }
+        }
+        DataType::Boolean => ColumnType::Boolean,
+        DataType::Date32 => ColumnType::Date,
+        DataType::Time64(TimeUnit::Microsecond) => ColumnType::Time,
+        DataType::Timestamp(TimeUnit::Microsecond, None) => ColumnType::Timestamp,
+        DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if zone.as_ref() == "UTC" => {
+            ColumnType::TimestampTz
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => ColumnType::Interval,
+        DataType::Binary => ColumnType::Bytea,
+        DataType::FixedSizeBinary(16) => ColumnType::Uuid,
+        _ => return None,
+    })
+}

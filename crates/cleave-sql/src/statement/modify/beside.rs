@@ -1,0 +1,317 @@
+//! RETURNING of columns that stand beside those of the table that changes: columns of FROM and of USING.
+//!
+//! ```text
+//!  UPDATE t SET b = u.n FROM u WHERE t.a = u.a RETURNING t.b, u.n + 1, u.*           t (a, b), u (a, n)
+//!    ─▶ SELECT t.VID, t.a, u.n, u.n AS beside0, NULL AS beside1, u.* FROM target AS t, u WHERE t.a = u.a    (the rows that change)
+//!       SELECT t.b, beside0 + 1, "beside1 0" AS a, "beside1 1" AS n FROM rows AS t                          (what is listed of them)
+//! ```
+//!
+//! 1. [`Beside::of`] finds what RETURNING names that is no column of the table, and [`Beside::items`] has the query for
+//!    the rows list it behind their columns, so that it is what the row's first match says.
+//! 2. [`Beside::returned`] is the query over these rows, and the rows with all of these columns.
+//!
+//! A name without a table is the changed row's where its table has such a column; the query for the rows lists it all
+//! the same, so that one which another table has too is refused as ambiguous.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Field, FieldRef, Schema};
+use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, VisitMut, VisitorMut};
+
+use super::{Modify, over_target};
+use crate::dialect::query_names::item_name;
+use crate::statement::names::{called_in, fold};
+use crate::statement::parse::refuse_in_query;
+use cleave_catalog::error::{Error, Result};
+
+/// How the names begin of what is listed beside the table's columns.
+const BESIDE: &str = "\u{1}beside";
+
+/// What RETURNING names beside the columns of its table.
+#[derive(Debug, Default)]
+pub struct Beside {
+    slots: Vec<Slot>,
+}
+
+/// One thing that it names.
+#[derive(Debug, Clone, PartialEq)]
+enum Slot {
+    /// A column.
+    Column(Box<Expr>),
+    /// All columns of a table.
+    All(ast::ObjectName),
+}
+
+/// A column among those that the query for the rows lists: its place there, what it is called, and the name of its own.
+struct Listed {
+    place: usize,
+    name: String,
+    own: ast::Ident,
+}
+
+impl Beside {
+    /// What RETURNING of `modify` names beside the columns of `schema`.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for `*` over tables that are joined by columns of one name.
+    pub fn of(modify: &Modify, schema: &TableSchema) -> Result<Self> {
+        let mut beside = Self::default();
+        if modify.from.is_empty() || modify.returning.is_empty() {
+            return Ok(beside);
+        }
+        for item in modify.returning.clone() {
+            beside.rewritten(modify, schema, item)?;
+        }
+        Ok(beside)
+    }
+
+    /// What the query for the rows lists behind their columns.
+    pub fn items(&self) -> Vec<SelectItem> {
+        let mut items = Vec::with_capacity(self.slots.len());
+        for (number, slot) in self.slots.iter().enumerate() {
+            let (expr, all) = match slot {
+                Slot::Column(column) => (Expr::clone(column), None),
+                // It says where the columns of the table begin.
+                Slot::All(table) => (Expr::value(ast::Value::Null), Some(table)),
+            };
+            items.push(SelectItem::ExprWithAlias { expr, alias: slot_name(number) });
+            items.extend(all.map(|table| {
+                let kind = ast::SelectItemQualifiedWildcardKind::ObjectName(table.clone());
+                SelectItem::QualifiedWildcard(kind, ast::WildcardAdditionalOptions::default())
+            }));
+        }
+        items
+    }
+
+    /// The query for what RETURNING lists, and the rows that it is over: `rows` of the table, with `beside`, what
+    /// stands beside each.
+    ///
+    /// # Errors
+    /// What a query cannot have.
+    pub fn returned(
+        modify: &Modify,
+        schema: &TableSchema,
+        rows: &RecordBatch,
+        beside: &RecordBatch,
+    ) -> Result<(Box<ast::Query>, RecordBatch)> {
+        let mut all = Self::of(modify, schema)?;
+        let listed = all.listed(beside.schema_ref());
+        let mut items = Vec::new();
+        for item in modify.returning.clone() {
+            for item in all.rewritten(modify, schema, item)? {
+                match item {
+                    Rewritten::Item(item) => items.push(*item),
+                    Rewritten::All(number) => {
+                        let columns = listed.get(number).map(Vec::as_slice).unwrap_or_default();
+                        items.extend(columns.iter().map(|column| SelectItem::ExprWithAlias {
+                            expr: Expr::Identifier(column.own.clone()),
+                            alias: ast::Ident::with_quote('"', &column.name),
+                        }));
+                    }
+                }
+            }
+        }
+        let query = over_target(&modify.target_name(), items, Vec::new(), None)?;
+        refuse_in_query(&query)?;
+        let mut fields: Vec<FieldRef> = rows.schema_ref().fields().iter().cloned().collect();
+        let mut columns: Vec<ArrayRef> = rows.columns().to_vec();
+        for column in listed.iter().flatten() {
+            let array = beside.column(column.place);
+            fields.push(Arc::new(Field::new(&column.own.value, array.data_type().clone(), true)));
+            columns.push(Arc::clone(array));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let schema = Arc::new(Schema::new(fields));
+        Ok((query, RecordBatch::try_new_with_options(schema, columns, &options)?))
+    }
+
+    /// For each thing that is named, its columns among those of `listed`.
+    fn listed(&self, listed: &Schema) -> Vec<Vec<Listed>> {
+        let mut slots: Vec<Vec<Listed>> = self.slots.iter().map(|_| Vec::new()).collect();
+        let mut fields = listed.fields().iter().enumerate().peekable();
+        for (number, slot) in self.slots.iter().enumerate() {
+            let Some((place, _)) = fields.next() else { break };
+            let Some(columns) = slots.get_mut(number) else { break };
+            if let Slot::Column(_) = slot {
+                columns.push(Listed { place, name: String::new(), own: slot_name(number) });
+                continue;
+            }
+            while let Some((place, field)) =
+                fields.next_if(|(_, field)| !field.name().starts_with(BESIDE))
+            {
+                let own = format!("{BESIDE}{number} {}", columns.len());
+                let own = ast::Ident::with_quote('"', own);
+                columns.push(Listed { place, name: field.name().clone(), own });
+            }
+        }
+        slots
+    }
+
+    /// An item of RETURNING, as it is said of rows that have what stands beside them among their columns.
+    fn rewritten(
+        &mut self,
+        modify: &Modify,
+        schema: &TableSchema,
+        mut item: SelectItem,
+    ) -> Result<Vec<Rewritten>> {
+        let target = modify.target_name();
+        let own = || {
+            schema.columns.iter().map(|column| {
+                let parts = [target.clone(), ast::Ident::with_quote('"', &column.name)];
+                let column = Expr::CompoundIdentifier(parts.to_vec());
+                Rewritten::Item(Box::new(SelectItem::UnnamedExpr(column)))
+            })
+        };
+        match &item {
+            SelectItem::Wildcard(_) => {
+                let mut tables = Vec::new();
+                modify.from.iter().try_for_each(|joined| names_of(joined, &mut tables))?;
+                let mut all: Vec<Rewritten> = own().collect();
+                all.extend(tables.into_iter().map(|table| Rewritten::All(self.all_of(table))));
+                return Ok(all);
+            }
+            SelectItem::QualifiedWildcard(
+                ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                _,
+            ) => {
+                let is_target = matches!(name.0.as_slice(),
+                    [ast::ObjectNamePart::Identifier(name)] if fold(name) == fold(&target));
+                return Ok(match is_target {
+                    true => own().collect(),
+                    false => vec![Rewritten::All(self.all_of(name.clone()))],
+                });
+            }
+            _ => {}
+        }
+        let name = item_name(&item);
+        let (target, inner) = (fold(&target), Vec::new());
+        let mut columns = Columns { beside: self, schema, target, inner };
+        let _: ControlFlow<()> = VisitMut::visit(&mut item, &mut columns);
+        let item = match (item, name) {
+            (SelectItem::UnnamedExpr(expr), Some(name)) => {
+                SelectItem::ExprWithAlias { expr, alias: ast::Ident::with_quote('"', name) }
+            }
+            (item, _) => item,
+        };
+        Ok(vec![Rewritten::Item(Box::new(item))])
+    }
+
+    fn all_of(&mut self, table: ast::ObjectName) -> usize {
+        self.number_of(Slot::All(table))
+    }
+
+    fn number_of(&mut self, slot: Slot) -> usize {
+        let known = self.slots.iter().position(|known| *known == slot);
+        known.unwrap_or_else(|| {
+            self.slots.push(slot);
+            self.slots.len() - 1
+        })
+    }
+}
+
+/// What becomes of an item of RETURNING.
+enum Rewritten {
+    Item(Box<SelectItem>),
+    /// All columns of the thing with this number.
+    All(usize),
+}
+
+fn slot_name(number: usize) -> ast::Ident {
+    ast::Ident::with_quote('"', format!("{BESIDE}{number}"))
+}
+
+/// Puts names of their own in the places of columns that are not the table's. In a subquery a name without a table is
+/// one of its own, or the changed row's.
+struct Columns<'a> {
+    beside: &'a mut Beside,
+    schema: &'a TableSchema,
+    target: String,
+    /// What the subqueries around call their tables.
+    inner: Vec<BTreeSet<String>>,
+}
+
+impl VisitorMut for Columns<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> ControlFlow<()> {
+        self.inner.push(called_in(query));
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut ast::Query) -> ControlFlow<()> {
+        self.inner.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        let is_inner = |table: &str| self.inner.iter().any(|called| called.contains(table));
+        let is_own = match &*expression {
+            Expr::Identifier(_) if !self.inner.is_empty() => return ControlFlow::Continue(()),
+            Expr::Identifier(name) => self.schema.column(&fold(name)).is_some(),
+            Expr::CompoundIdentifier(parts) => match parts.as_slice() {
+                [table, _] if fold(table) == self.target || is_inner(&fold(table)) => {
+                    return ControlFlow::Continue(());
+                }
+                _ => false,
+            },
+            _ => return ControlFlow::Continue(()),
+        };
+        let number = self.beside.number_of(Slot::Column(Box::new(expression.clone())));
+        if !is_own {
+            *expression = Expr::Identifier(slot_name(number));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// What a statement calls the tables of `joined`, in their order.
+fn names_of(joined: &ast::TableWithJoins, names: &mut Vec<ast::ObjectName>) -> Result<()> {
+    name_of(&joined.relation, names)?;
+    for join in &joined.joins {
+        use ast::JoinOperator as Op;
+        let (Op::Join(constraint)
+        | Op::Inner(constraint)
+        | Op::Left(constraint)
+        | Op::LeftOuter(constraint)
+        | Op::CrossJoin(constraint)) = &join.join_operator
+        else {
+            name_of(&join.relation, names)?;
+            continue;
+        };
+        if matches!(constraint, ast::JoinConstraint::Using(_) | ast::JoinConstraint::Natural) {
+            return Err(Error::Unsupported {
+                what: "RETURNING * beside JOIN with USING or NATURAL".to_owned(),
+                hint: Some("list the columns".to_owned()),
+                position: None,
+            });
+        }
+        name_of(&join.relation, names)?;
+    }
+    Ok(())
+}
+
+fn name_of(factor: &ast::TableFactor, names: &mut Vec<ast::ObjectName>) -> Result<()> {
+    use ast::TableFactor as Factor;
+    let alias = match factor {
+        Factor::Table { alias: Some(alias), .. }
+        | Factor::Derived { alias: Some(alias), .. }
+        | Factor::TableFunction { alias: Some(alias), .. }
+        | Factor::Function { alias: Some(alias), .. }
+        | Factor::UNNEST { alias: Some(alias), .. }
+        | Factor::NestedJoin { alias: Some(alias), .. } => &alias.name,
+        Factor::Table { name, .. } => match name.0.last() {
+            Some(ast::ObjectNamePart::Identifier(name)) => name,
+            _ => return Err(Error::unsupported("RETURNING * beside such a table")),
+        },
+        Factor::NestedJoin { table_with_joins, alias: None } => {
+            return names_of(table_with_joins, names);
+        }
+        _ => return Err(Error::unsupported("RETURNING * beside a table without a name")),
+    };
+    names.push(ast::ObjectName::from(vec![alias.clone()]));
+    Ok(())
+}

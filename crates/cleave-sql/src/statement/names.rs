@@ -1,0 +1,107 @@
+//! Names in SQL: identifiers of the parser in, names as the catalog stores them out.
+//!
+//! Unquoted identifiers are folded to lower case, quoted ones stay as they are. Only ASCII letters fold, as in
+//! PostgreSQL with UTF-8 and in the engine. There is one schema, `public`, for all that
+//! can be defined or written; a name may say so.
+//! Source: PostgreSQL's manual, "Identifiers and Key Words".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
+use datafusion::sql::sqlparser::tokenizer::Location;
+
+use cleave_catalog::error::{Error, NameKind, Position, Result};
+pub use cleave_catalog::identifiers::in_quotes;
+pub use cleave_catalog::identifiers::{CATALOG, SCHEMA, quoted};
+
+/// The name that an identifier stands for.
+#[must_use]
+pub fn fold(identifier: &ast::Ident) -> String {
+    match identifier.quote_style {
+        None => identifier.value.to_ascii_lowercase(),
+        Some(_) => identifier.value.clone(),
+    }
+}
+
+/// The name and the alias of what FROM lists; None: it is called nothing.
+pub(crate) fn name_and_alias(
+    factor: &ast::TableFactor,
+) -> Option<(Option<&ast::ObjectName>, Option<&ast::TableAlias>)> {
+    use ast::TableFactor as Factor;
+    match factor {
+        Factor::Table { name, alias, .. } => Some((Some(name), alias.as_ref())),
+        Factor::Derived { alias, .. }
+        | Factor::TableFunction { alias, .. }
+        | Factor::Function { alias, .. }
+        | Factor::UNNEST { alias, .. }
+        | Factor::NestedJoin { alias, .. } => Some((None, alias.as_ref())),
+        _ => None,
+    }
+}
+
+/// What `part` of a statement calls its tables, and those of queries within it.
+pub(crate) fn called_in(part: &impl Visit) -> BTreeSet<String> {
+    let mut tables = NamedTables::default();
+    let _: ControlFlow<()> = part.visit(&mut tables);
+    tables.called
+}
+
+/// The tables of a query and of those within it.
+#[derive(Default)]
+pub struct NamedTables {
+    /// What they are called.
+    pub called: BTreeSet<String>,
+    /// Names of those that are called otherwise, and how.
+    pub hidden: BTreeMap<String, String>,
+}
+
+impl Visitor for NamedTables {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &ast::TableFactor) -> ControlFlow<()> {
+        let Some((name, alias)) = name_and_alias(factor) else { return ControlFlow::Continue(()) };
+        let name = name.and_then(|name| name.0.last()?.as_ident());
+        match (name.map(fold), alias.map(|alias| fold(&alias.name))) {
+            (Some(name), Some(alias)) => {
+                self.hidden.insert(name, alias.clone());
+                self.called.insert(alias);
+            }
+            (name, alias) => self.called.extend(name.or(alias)),
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The table that a possibly qualified name stands for.
+///
+/// # Errors
+/// [`Error::UnknownName`] for a schema other than `public`, [`Error::Unsupported`] for another database before it.
+pub fn table_name(name: &ast::ObjectName) -> Result<String> {
+    let mut parts = Vec::with_capacity(name.0.len());
+    for part in &name.0 {
+        let ast::ObjectNamePart::Identifier(identifier) = part else {
+            return Err(Error::unsupported(format!("a function as a name ({name})")));
+        };
+        parts.push(identifier);
+    }
+    let position = parts.first().and_then(|first| position_of(first.span.start));
+    match parts.as_slice() {
+        [table] => Ok(fold(table)),
+        [schema, table] if fold(schema) == SCHEMA => Ok(fold(table)),
+        // As the engine calls it in full.
+        [database, schema, table] if fold(database) == CATALOG && fold(schema) == SCHEMA => {
+            Ok(fold(table))
+        }
+        [schema, _] => Err(Error::unknown(NameKind::Schema, &fold(schema), [SCHEMA]).at(position)),
+        _ => Err(Error::unsupported(format!("a table of another database ({name})")).at(position)),
+    }
+}
+
+/// The parser's location as a position; None where the parser gave none.
+#[must_use]
+pub fn position_of(location: Location) -> Option<Position> {
+    let line = u32::try_from(location.line).unwrap_or(u32::MAX);
+    let column = u32::try_from(location.column).unwrap_or(u32::MAX);
+    (line > 0).then_some(Position { line, column })
+}

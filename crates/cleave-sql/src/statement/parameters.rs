@@ -1,0 +1,496 @@
+//! Parameters of statements: `$1`, `$2`, … in a syntax tree in, the same tree with typed values in their places out.
+//!
+//! 1. [`count`] says how many there are; [`written_types`] what the text itself says of their types: `$1::date` is a
+//!    date, and LIMIT takes a bigint.
+//! 2. [`Parameter::read`] reads a value as a client sends it, by PostgreSQL's input rules.
+//! 3. [`Parameters::put_into`] puts values into a query, [`StatementText`] into its text.
+//!
+//! A value stands in the tree as a literal in quotes with a cast, so it means what the same words mean in a statement
+//! without parameters, and every rule of the planner sees a constant. Of a `numeric`, the digits that were given count,
+//! as of a number that is written in a statement.
+//!
+//! A parameter that `= ANY` or `<> ALL` compares with is a list ([`any_list`]).
+//!
+//! Source: PostgreSQL's manual, "PREPARE" and "Positional Parameters".
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use cleave_store::ColumnType;
+use datafusion::arrow::array::{ArrayRef, BooleanArray};
+use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::sql::sqlparser::ast::{
+    self, DataType, Expr, TimezoneInfo, Visit, VisitMut, Visitor, VisitorMut,
+};
+use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+use crate::dialect::digits_behind_point;
+use crate::statement::locked_parts::GivenRows;
+use crate::statement::parse::Cursor;
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::value::{ColumnBuilder, ValueError, value_text};
+
+mod any_list;
+
+use any_list::AnyList;
+pub use any_list::{any_of, list_places};
+
+/// Most parameters of a statement, as in PostgreSQL's protocol.
+pub const PARAMETER_COUNT_MAX: usize = 65_535;
+
+/// The value of a parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameter {
+    column_type: ColumnType,
+    /// As results show it; None: NULL.
+    text: Option<String>,
+    /// Those of a list; `text` is all of them then.
+    items: Option<Vec<Option<String>>>,
+}
+
+/// The values of a statement's parameters, `$1` first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Parameters {
+    values: Vec<Parameter>,
+    /// What subqueries of the statement gave that ran before it.
+    pub rows: GivenRows,
+}
+
+/// The type that a parameter has whose declared or inferred type is `column_type`: lengths and digits are not a
+/// parameter's.
+#[must_use]
+pub fn parameter_type(column_type: ColumnType) -> ColumnType {
+    match column_type {
+        ColumnType::Varchar(_) | ColumnType::Char(_) => ColumnType::Text,
+        ColumnType::Numeric { .. } => ColumnType::NUMERIC,
+        other => other,
+    }
+}
+
+/// What the type of a parameter is called.
+#[must_use]
+pub fn type_name(column_type: ColumnType) -> String {
+    match column_type {
+        ColumnType::Numeric { .. } => "numeric".to_owned(),
+        other => other.sql_name(),
+    }
+}
+
+impl Parameter {
+    /// A value of `column_type`, one that [`parameter_type`] gives, from its text; None: NULL.
+    ///
+    /// # Errors
+    /// [`ValueError`] where it is no value of the type.
+    pub fn read(column_type: ColumnType, text: Option<&str>) -> Result<Self, ValueError> {
+        let text = text.map(|text| canonical(column_type, text)).transpose()?;
+        Ok(Self { column_type, text, items: None })
+    }
+
+    /// A NULL of this type.
+    #[must_use]
+    pub fn null(column_type: ColumnType) -> Self {
+        Self { column_type, text: None, items: None }
+    }
+
+    /// Its type.
+    #[must_use]
+    pub fn column_type(&self) -> ColumnType {
+        self.column_type
+    }
+
+    /// Its text; None: NULL.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// It as an array of one value.
+    pub fn array(&self) -> Result<ArrayRef, ValueError> {
+        let mut builder = ColumnBuilder::new(&self.fitting_type(), 1);
+        match &self.text {
+            Some(text) => builder.append_text(text)?,
+            None => builder.append_null(),
+        }
+        Ok(builder.finish())
+    }
+
+    /// The type of that array.
+    pub fn array_type(&self) -> ArrowType {
+        self.fitting_type().arrow()
+    }
+
+    /// The type, with as many digits as the value has.
+    fn fitting_type(&self) -> ColumnType {
+        match (self.column_type, &self.text) {
+            (ColumnType::NUMERIC, Some(text)) => numeric_of(text),
+            (other, _) => other,
+        }
+    }
+
+    /// The only value of `column`, which is of `column_type`, with its digits.
+    pub fn of_value(column_type: ColumnType, column: &ArrayRef) -> Result<Self> {
+        Ok(Self { column_type, text: value_text(column, 0)?, items: None })
+    }
+
+    /// A boolean.
+    pub fn of_boolean(value: bool) -> Result<Self> {
+        let column: ArrayRef = Arc::new(BooleanArray::from(vec![value]));
+        Self::of_value(ColumnType::Boolean, &column)
+    }
+
+    /// It as it is written in a statement, where it is no list.
+    pub fn literal(&self) -> Expr {
+        let value = match &self.text {
+            Some(text) => ast::Value::SingleQuotedString(text.clone()),
+            None => ast::Value::Null,
+        };
+        Expr::Cast {
+            kind: ast::CastKind::Cast,
+            expr: Box::new(Expr::value(value)),
+            data_type: syntax_of(self.fitting_type()),
+            array: false,
+            format: None,
+        }
+    }
+
+    /// The same for people: a count as its digits.
+    fn written(&self) -> String {
+        use ColumnType as Type;
+        match (self.column_type, &self.text) {
+            // A minus before it could make a comment of both.
+            (column_type, Some(text)) if self.items.is_some() => {
+                let text = Expr::value(ast::Value::SingleQuotedString(text.clone()));
+                format!("{text}::{}[]", syntax_of(column_type))
+            }
+            (Type::SmallInt | Type::Int | Type::BigInt, Some(text)) if !text.starts_with('-') => {
+                text.clone()
+            }
+            _ => self.literal().to_string(),
+        }
+    }
+}
+
+/// `text` as results show the value that it is.
+fn canonical(column_type: ColumnType, text: &str) -> Result<String, ValueError> {
+    if is_canonical_whole(column_type, text) {
+        return Ok(text.to_owned());
+    }
+    let read_as = match column_type {
+        ColumnType::Numeric { .. } => numeric_of(text),
+        other => other,
+    };
+    let mut builder = ColumnBuilder::new(&read_as, 1);
+    builder.append_text(text)?;
+    // What the builder took has a text.
+    let shown = value_text(&builder.finish(), 0).ok().flatten();
+    Ok(shown.unwrap_or_else(|| text.to_owned()))
+}
+
+/// Whether `text` is a whole number of this type as results show it.
+fn is_canonical_whole(column_type: ColumnType, text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let is_plain = !digits.starts_with(['0', '+']) || text == "0";
+    is_plain
+        && match column_type {
+            ColumnType::SmallInt => text.parse::<i16>().is_ok(),
+            ColumnType::Int => text.parse::<i32>().is_ok(),
+            ColumnType::BigInt => text.parse::<i64>().is_ok(),
+            _ => false,
+        }
+}
+
+/// The numeric with the digits behind the point that `text` has.
+fn numeric_of(text: &str) -> ColumnType {
+    ColumnType::Numeric { precision: 38, scale: digits_behind_point(text) }
+}
+
+fn syntax_of(column_type: ColumnType) -> DataType {
+    match column_type {
+        ColumnType::SmallInt => DataType::SmallInt(None),
+        ColumnType::Int => DataType::Int(None),
+        ColumnType::BigInt => DataType::BigInt(None),
+        ColumnType::Real => DataType::Real,
+        ColumnType::Double => DataType::DoublePrecision,
+        ColumnType::Numeric { precision, scale } => DataType::Numeric(
+            ast::ExactNumberInfo::PrecisionAndScale(u64::from(precision), i64::from(scale)),
+        ),
+        ColumnType::Boolean => DataType::Boolean,
+        ColumnType::Text | ColumnType::Varchar(_) | ColumnType::Char(_) => DataType::Text,
+        ColumnType::Date => DataType::Date,
+        ColumnType::Time => DataType::Time(None, TimezoneInfo::None),
+        ColumnType::Timestamp => DataType::Timestamp(None, TimezoneInfo::None),
+        ColumnType::TimestampTz => DataType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        ColumnType::Interval => DataType::Interval { fields: None, precision: None },
+        ColumnType::Bytea => DataType::Bytea,
+        ColumnType::Uuid => DataType::Uuid,
+    }
+}
+
+impl Parameters {
+    /// These values, `$1` first.
+    #[must_use]
+    pub fn new(values: Vec<Parameter>) -> Self {
+        Self { values, rows: GivenRows::default() }
+    }
+
+    /// The values.
+    #[must_use]
+    pub fn values(&self) -> &[Parameter] {
+        &self.values
+    }
+
+    /// The value of the parameter at `place`, from 0.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`]: the statement has no such parameter.
+    pub fn get(&self, place: usize) -> Result<&Parameter> {
+        self.values.get(place).ok_or_else(|| no_parameter(place))
+    }
+
+    /// Puts the values into `query`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] for a parameter that has none.
+    pub fn put_into(&self, query: &mut ast::Query) -> Result<()> {
+        put_into(query, &|place| self.get(place).map(Some))
+    }
+}
+
+/// Puts NULLs of the types that are known into `query`; the other parameters stay.
+pub fn put_types_into(query: &mut ast::Query, types: &[Option<ColumnType>]) -> Result<()> {
+    let nulls: Vec<Option<Parameter>> =
+        types.iter().map(|known| known.map(Parameter::null)).collect();
+    put_into(query, &|place| {
+        let known = nulls.get(place).ok_or_else(|| no_parameter(place))?;
+        Ok(known.as_ref())
+    })
+}
+
+fn no_parameter(place: usize) -> Error {
+    Error::unknown(NameKind::Parameter, &format!("${}", place + 1), [])
+}
+
+/// The place, from 0, of the parameter that `expression` is; None: it is none.
+///
+/// # Errors
+/// [`Error::Syntax`] for what is written as one and has no number, [`Error::Invalid`] for one too many.
+pub fn place_of(expression: &Expr) -> Result<Option<usize>> {
+    let Expr::Value(value) = expression else { return Ok(None) };
+    match &value.value {
+        ast::Value::Placeholder(text) => place_of_text(text).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn place_of_text(text: &str) -> Result<usize> {
+    let digits = text.strip_prefix('$').filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+    match digits.map(str::parse::<usize>) {
+        Some(Ok(number @ 1..=PARAMETER_COUNT_MAX)) => Ok(number - 1),
+        Some(Ok(0)) | None => Err(Error::Syntax {
+            message: "a parameter is written as $1, $2, …".to_owned(),
+            near: Some(text.to_owned()),
+            position: None,
+        }),
+        Some(_) => Err(Error::Invalid {
+            message: format!("a statement has at most {PARAMETER_COUNT_MAX} parameters"),
+            fault: Fault::TooLong,
+            position: None,
+        }),
+    }
+}
+
+type Flow = ControlFlow<Box<Error>>;
+
+fn ended(flow: Flow) -> Result<()> {
+    match flow {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+fn flow(outcome: Result<()>) -> Flow {
+    match outcome {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => ControlFlow::Break(Box::new(error)),
+    }
+}
+
+fn put_into<'a>(
+    query: &mut ast::Query,
+    value: &dyn Fn(usize) -> Result<Option<&'a Parameter>>,
+) -> Result<()> {
+    ended(VisitMut::visit(query, &mut Put { value }))
+}
+
+struct Put<'a, 'b> {
+    value: &'b dyn Fn(usize) -> Result<Option<&'a Parameter>>,
+}
+
+impl Put<'_, '_> {
+    fn replace(&self, expression: &mut Expr, is_count: bool) -> Result<()> {
+        if let Some(list) = AnyList::of(expression)? {
+            let value = (self.value)(list.place)?;
+            *expression = list.with(value);
+            return Ok(());
+        }
+        let Some(place) = place_of(expression)? else { return Ok(()) };
+        let Some(parameter) = (self.value)(place)? else { return Ok(()) };
+        if parameter.items.is_some() {
+            let what = format!("parameter ${}, a list, outside of = ANY and <> ALL", place + 1);
+            return Err(Error::unsupported(what));
+        }
+        *expression = match (is_count, parameter.text()) {
+            // The engine wants a plain number there.
+            (true, Some(text)) => Expr::value(ast::Value::Number(text.to_owned(), false)),
+            (true, None) => Expr::value(ast::Value::Null),
+            (false, _) => parameter.literal(),
+        };
+        Ok(())
+    }
+}
+
+impl VisitorMut for Put<'_, '_> {
+    type Break = Box<Error>;
+
+    fn pre_visit_query(&mut self, query: &mut ast::Query) -> Flow {
+        let mut counts = row_counts(&mut query.limit_clause);
+        flow(counts.iter_mut().try_for_each(|count| self.replace(count, true)))
+    }
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> Flow {
+        flow(self.replace(expression, false))
+    }
+}
+
+/// What LIMIT and OFFSET are given.
+fn row_counts(clause: &mut Option<ast::LimitClause>) -> Vec<&mut Expr> {
+    match clause {
+        Some(ast::LimitClause::LimitOffset { limit, offset, .. }) => {
+            limit.iter_mut().chain(offset.iter_mut().map(|offset| &mut offset.value)).collect()
+        }
+        Some(ast::LimitClause::OffsetCommaLimit { offset, limit }) => vec![offset, limit],
+        None => Vec::new(),
+    }
+}
+
+/// How many parameters `query` has: the greatest number that one has.
+///
+/// # Errors
+/// Those of a parameter that is written wrongly.
+pub fn count(query: &ast::Query) -> Result<usize> {
+    Ok(places(query)?.last().map_or(0, |last| last + 1))
+}
+
+/// The places, from 0, of the parameters that `query` has.
+///
+/// # Errors
+/// As [`count`].
+pub fn places(query: &ast::Query) -> Result<BTreeSet<usize>> {
+    struct Places(BTreeSet<usize>);
+    impl Visitor for Places {
+        type Break = Box<Error>;
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
+            flow(place_of(expression).map(|place| self.0.extend(place)))
+        }
+    }
+    let mut places = Places(BTreeSet::new());
+    ended(query.visit(&mut places))?;
+    Ok(places.0)
+}
+
+/// Notes in `types` what the text of `query` says of parameters whose types are not known yet.
+///
+/// # Errors
+/// Those of a parameter that is written wrongly, and of a type that is none.
+pub fn written_types(query: &ast::Query, types: &mut [Option<ColumnType>]) -> Result<()> {
+    struct Written<'a>(&'a mut [Option<ColumnType>]);
+    impl Written<'_> {
+        fn note(
+            &mut self,
+            expression: &Expr,
+            column_type: impl FnOnce() -> Result<ColumnType>,
+        ) -> Result<()> {
+            let Some(place) = place_of(expression)? else { return Ok(()) };
+            if let Some(unknown @ None) = self.0.get_mut(place) {
+                *unknown = Some(parameter_type(column_type()?));
+            }
+            Ok(())
+        }
+    }
+    impl Visitor for Written<'_> {
+        type Break = Box<Error>;
+
+        fn pre_visit_query(&mut self, query: &ast::Query) -> Flow {
+            let mut clause = query.limit_clause.clone();
+            let mut counts = row_counts(&mut clause);
+            let bigint = || Ok(ColumnType::BigInt);
+            flow(counts.iter_mut().try_for_each(|count| self.note(count, bigint)))
+        }
+
+        fn pre_visit_expr(&mut self, expression: &Expr) -> Flow {
+            if let Ok(Some(list)) = AnyList::of(expression)
+                && let Some(item_type) = list.item_type
+            {
+                let name = format!("${}", list.place + 1);
+                let parameter = Expr::value(ast::Value::Placeholder(name));
+                let item_type = || crate::statement::ddl::column_type(item_type);
+                return flow(self.note(&parameter, item_type));
+            }
+            let Expr::Cast { expr, data_type, .. } = expression else {
+                return ControlFlow::Continue(());
+            };
+            flow(self.note(expr, || crate::statement::ddl::column_type(data_type)))
+        }
+    }
+    ended(query.visit(&mut Written(types)))
+}
+
+/// A statement's text, cut at its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatementText {
+    /// Each piece with the parameter that follows it.
+    pieces: Vec<(String, usize)>,
+    last: String,
+}
+
+impl StatementText {
+    /// The pieces of `text`, which the parser has read.
+    pub fn of(text: &str) -> Self {
+        let dialect = PostgreSqlDialect {};
+        let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().unwrap_or_default();
+        let (mut pieces, mut begin) = (Vec::new(), 0);
+        let mut cursor = Cursor::new(text);
+        for token in tokens {
+            let Token::Placeholder(name) = &token.token else { continue };
+            let Ok(place) = place_of_text(name) else { continue };
+            let end = cursor.offset_of(token.span.start);
+            pieces.push((text.get(begin..end).unwrap_or_default().to_owned(), place));
+            begin = end + name.len();
+        }
+        Self { pieces, last: text.get(begin..).unwrap_or_default().to_owned() }
+    }
+
+    /// Bytes of the text.
+    pub fn byte_count(&self) -> usize {
+        self.last.len() + self.pieces.iter().map(|(piece, _)| piece.len()).sum::<usize>()
+    }
+
+    /// The text of a statement that does the same with constants.
+    pub fn with(&self, parameters: &Parameters) -> String {
+        let mut text = String::new();
+        for (piece, place) in &self.pieces {
+            text.push_str(piece);
+            match parameters.get(*place) {
+                Ok(parameter) => text.push_str(&parameter.written()),
+                Err(_) => text.push_str(&format!("${}", place + 1)),
+            }
+        }
+        text + &self.last
+    }
+}
+
+#[cfg(test)]
+mod tests;

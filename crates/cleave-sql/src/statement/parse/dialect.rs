@@ -1,0 +1,214 @@
+//! PostgreSQL's dialect, read in bounded time.
+//!
+//! The parser crate tries a reading and, where it fails, goes back and tries the next. One within the other, `n` such
+//! places are read 2ⁿ times: with the crate's own dialect of PostgreSQL `abs(abs(…))`, 40 levels deep, does not end,
+//! because each argument is first read as the name of a named argument. [`BoundedPostgres`] is that dialect with two
+//! differences:
+//!
+//! 1. **What the first token decides is decided by it.** An argument is a named one if an operator follows its first
+//!    word; CASE, CAST and NOT begin what they begin and nothing else, also where the rest is wrong.
+//! 2. **The readings are counted.** What is left (`IN ((SELECT …), 2)`, calls with wrong arguments) is not worth a
+//!    parser of its own: a text that needs far more readings than it has tokens is refused.
+//!
+//! A join in parentheses that begins with a subquery is no rare thing, so [`joined_subqueries`] says beforehand that it
+//! is one.
+//!
+//! Source: sqlparser 0.62, `dialect/postgresql.rs` and each `maybe_parse` of `parser/mod.rs`.
+
+use std::any::TypeId;
+use std::cell::Cell;
+
+use datafusion::sql::sqlparser::ast::{CastKind, Expr, VisitMut};
+use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+
+use super::nesting::PARSED_LEVELS_MAX;
+use super::{exclude, joined_subqueries, only, operators, windows};
+use cleave_catalog::error::{Error, Fault};
+
+/// Expressions and lists that any text may begin.
+const READINGS_MIN: usize = 20_000;
+/// Expressions and lists that a text may begin for each of its bytes.
+const READINGS_PER_BYTE: usize = 4;
+
+/// What `read` makes of `text`, which stood in a statement before and needs no more than the crate's own reading.
+///
+/// # Errors
+/// The crate's.
+pub fn read_text<T: VisitMut>(
+    text: &str,
+    read: impl FnOnce(&mut Parser) -> Result<T, ParserError>,
+) -> Result<T, ParserError> {
+    let dialect = BoundedPostgres::of(text);
+    let mut tokens = Tokenizer::new(&dialect, text).tokenize_with_location()?;
+    exclude::take_exclude(&mut tokens);
+    let has_windows = tokens.iter().any(windows::is_concerned);
+    let tokens = operators::lower_before_any(only::drop_only(tokens));
+    let (tokens, has_joined) = joined_subqueries::mark_joined(tokens);
+    let mut parser = Parser::new(&dialect)
+        .with_recursion_limit(PARSED_LEVELS_MAX)
+        .with_tokens_with_locations(tokens);
+    let part = read(&mut parser);
+    if dialect.is_spent() {
+        return Err(ParserError::RecursionLimitExceeded);
+    }
+    let mut part = part?;
+    if has_joined {
+        joined_subqueries::lower_joined(&mut part);
+    }
+    if has_windows {
+        let written = windows::write_out(&mut part);
+        written.map_err(|error| ParserError::ParserError(error.to_string()))?;
+    }
+    Ok(part)
+}
+
+/// PostgreSQL's dialect for one text.
+#[derive(Debug)]
+pub(crate) struct BoundedPostgres {
+    readings_left: Cell<usize>,
+}
+
+impl BoundedPostgres {
+    /// For `text`.
+    pub(crate) fn of(text: &str) -> Self {
+        let readings = text.len().saturating_mul(READINGS_PER_BYTE).saturating_add(READINGS_MIN);
+        Self { readings_left: Cell::new(readings) }
+    }
+
+    fn count_one(&self) {
+        self.readings_left.set(self.readings_left.get().saturating_sub(1));
+    }
+
+    /// Counts one reading. With none left the text ends here: whichever way is tried next, it is at its end too.
+    fn count(&self, parser: &mut Parser) {
+        if self.is_spent() {
+            return;
+        }
+        self.count_one();
+        if self.is_spent() {
+            let place = parser.get_current_index() + 1;
+            *parser = Parser::new(&POSTGRES);
+            // The parser may go back from where it is.
+            (0..place).for_each(|_| parser.advance_token());
+        }
+    }
+
+    /// Whether the parser gave up for the readings that it took.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.readings_left.get() == 0
+    }
+}
+
+/// A text that [is spent](BoundedPostgres::is_spent).
+pub(super) fn too_many_readings() -> Error {
+    Error::Invalid {
+        message:
+            "the statement nests too deep in calls or lists that can be read in more than one way"
+                .to_owned(),
+        fault: Fault::TooComplex,
+        position: None,
+    }
+}
+
+static POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
+
+/// What [`PostgreSqlDialect`] says itself; all else is the trait's own answer for both.
+macro_rules! as_postgres {
+    ($($question:ident($($argument:ident: $kind:ty),*) -> $answer:ty;)*) => {
+        $(fn $question(&self, $($argument: $kind),*) -> $answer {
+            POSTGRES.$question($($argument),*)
+        })*
+    };
+}
+
+impl Dialect for BoundedPostgres {
+    /// The crate asks for this by type in many places.
+    fn dialect(&self) -> TypeId {
+        TypeId::of::<PostgreSqlDialect>()
+    }
+
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        self.count(parser);
+        if self.is_spent() {
+            // The one error that ends a reading and most readings around it.
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        }
+        let Token::Word(word) = &parser.peek_token_ref().token else { return None };
+        let keyword = word.keyword;
+        let is_called = || parser.peek_nth_token_ref(1).token == Token::LParen;
+        match keyword {
+            Keyword::CASE | Keyword::NOT => {}
+            Keyword::CAST if is_called() => {}
+            _ => return None,
+        }
+        parser.advance_token();
+        Some(match keyword {
+            Keyword::CASE => parser.parse_case_expr(),
+            Keyword::NOT => parser.parse_not(),
+            _ => parser.parse_cast_expr(CastKind::Cast),
+        })
+    }
+
+    /// Asked behind each `*`, for which no expression is read.
+    fn is_select_item_alias(&self, explicit: bool, kw: &Keyword, parser: &mut Parser) -> bool {
+        self.count(parser);
+        POSTGRES.is_select_item_alias(explicit, kw, parser)
+    }
+
+    /// `SELECT FROM t` has neither; with this it has an expression, where the count is at its end.
+    fn supports_empty_projections(&self) -> bool {
+        self.count_one();
+        !self.is_spent()
+    }
+
+    /// Otherwise each argument is read as an expression that may turn out to be a name, and then again. A name is a
+    /// word or a string, so `json_object('label': value)` is read all the same.
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
+    }
+
+    as_postgres! {
+        identifier_quote_style(identifier: &str) -> Option<char>;
+        is_delimited_identifier_start(character: char) -> bool;
+        is_identifier_start(character: char) -> bool;
+        is_identifier_part(character: char) -> bool;
+        supports_unicode_string_literal() -> bool;
+        is_reserved_for_identifier(keyword: Keyword) -> bool;
+        is_custom_operator_part(character: char) -> bool;
+        get_next_precedence(parser: &Parser) -> Option<Result<u8, ParserError>>;
+        supports_filter_during_aggregation() -> bool;
+        supports_group_by_expr() -> bool;
+        prec_value(precedence: Precedence) -> u8;
+        allow_extract_custom() -> bool;
+        allow_extract_single_quotes() -> bool;
+        supports_create_index_with_clause() -> bool;
+        supports_explain_with_utility_options() -> bool;
+        supports_listen_notify() -> bool;
+        supports_factorial_operator() -> bool;
+        supports_bitwise_shift_operators() -> bool;
+        supports_comment_on() -> bool;
+        supports_load_extension() -> bool;
+        supports_named_fn_args_with_colon_operator() -> bool;
+        supports_nested_comments() -> bool;
+        supports_string_escape_constant() -> bool;
+        supports_numeric_literal_underscores() -> bool;
+        supports_array_typedef_with_brackets() -> bool;
+        supports_geometric_types() -> bool;
+        supports_set_names() -> bool;
+        supports_alter_column_type_using() -> bool;
+        supports_notnull_operator() -> bool;
+        supports_interval_options() -> bool;
+        supports_insert_table_alias() -> bool;
+        supports_create_table_like_parenthesized() -> bool;
+        supports_select_wildcard_with_alias() -> bool;
+        supports_comma_separated_trim() -> bool;
+        supports_xml_expressions() -> bool;
+        supports_comment_optimizer_hint() -> bool;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! DISCARD, and statements that poolers of connections send and that have nothing to do here.
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use super::{Reader, Statement};
+use cleave_catalog::error::Result;
+
+/// What a session shall forget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discard {
+    /// All that a client has made of it.
+    All,
+    /// Plans that are kept, which hold nothing of any state here, and so stay.
+    Plans,
+    /// The numbers that it has taken last.
+    Sequences,
+    /// Its temporary tables, views and sequences.
+    Temporary,
+}
+
+impl Reader<'_> {
+    /// DISCARD, which poolers of connections send.
+    pub(super) fn discard(&mut self) -> Result<Statement> {
+        self.parser.advance_token();
+        let words = [
+            ("all", Discard::All),
+            ("plans", Discard::Plans),
+            ("sequences", Discard::Sequences),
+            ("temp", Discard::Temporary),
+            ("temporary", Discard::Temporary),
+        ];
+        let said = words.into_iter().find(|(word, _)| self.take(word));
+        let said = said.ok_or_else(|| self.expected("ALL, PLANS, SEQUENCES or TEMP"))?;
+        Ok(Statement::Discard(said.1))
+    }
+
+    /// A statement of one name or star that has nothing to do here.
+    pub(super) fn nothing(&mut self, tag: &'static str) -> Result<Statement> {
+        self.parser.advance_token();
+        if !self.parser.consume_token(&Token::Mul) {
+            self.setting_name()?;
+        }
+        Ok(Statement::Nothing { tag })
+    }
+}

@@ -1,0 +1,32 @@
+//! An expression or a query by itself: the text that the catalog keeps of a default, a check or a view in, its tree out.
+//! So are queries read that Cleave writes itself.
+
+use datafusion::sql::sqlparser::ast;
+
+use super::dialect::read_text;
+use super::nesting::flatten;
+use cleave_catalog::error::{Error, Result};
+
+/// Reads one.
+///
+/// # Errors
+/// [`Error::Syntax`].
+pub fn parse_expression(text: &str) -> Result<ast::Expr> {
+    let mut read = read_text(text, |parser| parser.parse_expr()).map_err(|error| {
+        Error::Syntax { message: error.to_string(), near: Some(text.to_owned()), position: None }
+    })?;
+    flatten(&mut read)?;
+    Ok(read)
+}
+
+/// Reads a query.
+///
+/// # Errors
+/// [`Error::Syntax`].
+pub fn parse_query(text: String) -> Result<Box<ast::Query>> {
+    let mut read = read_text(&text, |parser| parser.parse_query()).map_err(|error| {
+        Error::Syntax { message: error.to_string(), near: Some(text), position: None }
+    })?;
+    flatten(&mut read)?;
+    Ok(read)
+}

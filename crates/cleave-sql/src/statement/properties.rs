@@ -1,0 +1,424 @@
+//! The properties of each kind of statement: one table, which a session, the check of rights and a server ask before
+//! they run a statement, and when they say what it did.
+//!
+//! | column | what it says | who asks |
+//! |---|---|---|
+//! | [`name`](Properties::name) | what errors call the statement | the check of its place |
+//! | [`tag`](Properties::tag) | its command tag | what runs it, and servers |
+//! | [`place`](Properties::place) | where it may stand in a transaction | sessions and servers |
+//! | [`rights`](Properties::rights) | which rights it needs | `session::rights` |
+//! | [`without_role`](Properties::without_role) | it runs also where its role was dropped | `session::rights` |
+//! | [`writes`](Properties::writes) | the table that it locks in ROW EXCLUSIVE | `session::changing_with` |
+//! | [`takes_parameters`](Properties::takes_parameters) | it may be prepared | PREPARE and servers |
+//! | [`columns`](Properties::columns) | how its columns are told before it runs | `session::started` |
+//! | [`returns_changes`](Properties::returns_changes) | it returns rows that it changed | `session::returning` |
+//! | [`runs`](Properties::runs) | the prepared statement that it runs | `session::returning` |
+//!
+//! A new kind of statement is one row more in [`Statement::properties`], where the compiler asks for it, and a handler
+//! in the session. A row is what `row` makes of the tag, and what is different for its kind: without a word on rights
+//! it is asked about by what it names, and is a superuser's until `session::rights::check` knows what that is.
+//!
+//! Not here, because it depends on more than the statement: what a read-only transaction refuses (whatever changes rows
+//! or definitions asks as it begins to), and which other locks are taken (`session::held` lists them).
+//!
+//! Source: PostgreSQL's manual, "SQL Commands" and "Message Formats", CommandComplete.
+
+use datafusion::sql::sqlparser::ast;
+
+use crate::statement::copy::Copy;
+use crate::statement::parse::{Define, Discard, Execute, Fetch, Statement, SystemStatement};
+use crate::statement::roles::RoleStatement;
+use crate::statement::sequence::SequenceStatement;
+use cleave_catalog::error::Position;
+
+/// A row of the table. See the module's description.
+#[derive(Debug, Clone)]
+pub struct Properties<'a> {
+    /// What errors call it.
+    pub name: &'static str,
+    /// Its command tag.
+    pub tag: Tag,
+    /// Where it may stand in a transaction.
+    pub place: Place,
+    /// Which rights it needs.
+    pub rights: Rights<'a>,
+    /// It also runs where the role that the session acts as was dropped: it ends a transaction, or says as whom the
+    /// session acts, or how.
+    pub without_role: bool,
+    /// The table that it changes rows of by itself, which it locks in ROW EXCLUSIVE.
+    pub writes: Option<Target<'a>>,
+    /// It may have parameters, and so be prepared.
+    pub takes_parameters: bool,
+    /// How the columns of its rows are told before it runs.
+    pub columns: Columns<'a>,
+    /// It returns rows that it has changed: outside of a block it has one of its own, which is undone where it fails.
+    pub returns_changes: bool,
+    /// The prepared statement that it runs.
+    pub runs: Option<&'a Execute>,
+}
+
+/// A command tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tag {
+    /// Of a statement that does something; what runs it may add how often.
+    Done(&'static str),
+    /// Of one whose rows are counted: `SELECT 3`.
+    Counted(&'static str),
+    /// Of one that gives rows, which are not counted: `SHOW`.
+    Bare(&'static str),
+}
+
+/// Where a statement may stand in a transaction. What comes together in one message counts as a block where nothing
+/// else is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In a block that has not failed, or outside of one.
+    Anywhere,
+    /// It begins a block.
+    Begins,
+    /// It ends a block, also one that has failed. It has any time: whether a commit is there must not be left open.
+    Ends,
+    /// It goes back to a savepoint, also in a block that has failed; in one that BEGIN has begun.
+    Restores,
+    /// In a block.
+    InBlock,
+    /// In a block that BEGIN has begun.
+    InOpenBlock,
+    /// It commits by itself: outside of a block, or first in a message, and not where one may only read.
+    Outside,
+    /// The same of one that changes nothing.
+    OutsideReading,
+}
+
+/// Which rights a statement needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rights<'a> {
+    /// It touches nothing that has rights, or asks itself.
+    Itself,
+    /// Those on what it names, which are found in its text.
+    Named,
+    /// Who runs it owns these tables, views or sequences.
+    OwnerOf(&'a [String]),
+    /// Who runs it owns the tables of these indexes.
+    OwnerOfIndexes(&'a [String]),
+    /// CREATE in the schema.
+    Create,
+    /// TEMPORARY in the database.
+    CreateTemporary,
+    /// It is a superuser's: what is, and what others can do.
+    Superuser(&'static str, Option<&'static str>),
+}
+
+/// A table that a statement changes rows of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// Its name.
+    pub table: &'a str,
+    /// Where that stands.
+    pub position: Option<Position>,
+}
+
+/// How the columns of a statement's rows are told before it runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Columns<'a> {
+    /// It has none, or they are not known before.
+    Untold,
+    /// They are those of this query.
+    OfQuery(&'a ast::Query),
+    /// They are those of the prepared statement.
+    OfPrepared(&'a Execute),
+    /// They are those of the cursor.
+    OfCursor(&'a Fetch),
+    /// It runs to tell them, without ANALYZE: nothing comes of that.
+    AsItRuns,
+}
+
+impl Tag {
+    /// Its words, without a count.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Done(words) | Self::Counted(words) | Self::Bare(words) => words,
+        }
+    }
+
+    /// The tag behind so many rows.
+    #[must_use]
+    pub fn after_rows(self, row_count: usize) -> String {
+        match self {
+            Self::Counted(words) => format!("{words} {row_count}"),
+            Self::Bare(words) => words.to_owned(),
+            // Rows that tell what it did, as those of VACUUM VERBOSE.
+            Self::Done(_) => format!("SELECT {row_count}"),
+        }
+    }
+}
+
+impl Place {
+    /// Whether it may stand in a block that has failed.
+    #[must_use]
+    pub fn is_in_failed_block(self) -> bool {
+        matches!(self, Self::Ends | Self::Restores)
+    }
+
+    /// Whether it begins or ends a block.
+    #[must_use]
+    pub fn is_border(self) -> bool {
+        matches!(self, Self::Begins | Self::Ends)
+    }
+}
+
+/// A row with the command tag `tag`: for all else, what most kinds of statements have.
+const fn row(tag: Tag) -> Properties<'static> {
+    Properties {
+        name: match tag {
+            Tag::Done(words) | Tag::Counted(words) | Tag::Bare(words) => words,
+        },
+        tag,
+        place: Place::Anywhere,
+        rights: Rights::Named,
+        without_role: false,
+        writes: None,
+        takes_parameters: false,
+        columns: Columns::Untold,
+        returns_changes: false,
+        runs: None,
+    }
+}
+
+/// A row of a statement about the session or its transaction, which touches nothing that has rights.
+const fn own(tag: &'static str) -> Properties<'static> {
+    Properties { rights: Rights::Itself, ..row(Tag::Done(tag)) }
+}
+
+/// The same of one that also runs where the role was dropped.
+const fn about_session(tag: &'static str) -> Properties<'static> {
+    Properties { without_role: true, ..own(tag) }
+}
+
+/// A row of SHOW.
+const fn show() -> Properties<'static> {
+    Properties { columns: Columns::AsItRuns, rights: Rights::Itself, ..row(Tag::Bare("SHOW")) }
+}
+
+/// A row of a definition that needs these rights.
+const fn definition<'a>(tag: &'static str, rights: Rights<'a>) -> Properties<'a> {
+    Properties { rights, ..row(Tag::Done(tag)) }
+}
+
+/// A row of what only a superuser runs, outside of a block.
+const fn system(tag: &'static str, what: &'static str) -> Properties<'static> {
+    let rights = Rights::Superuser(what, None);
+    Properties { place: Place::Outside, rights, ..row(Tag::Done(tag)) }
+}
+
+impl Statement {
+    /// Its row of the table.
+    #[must_use]
+    pub fn properties(&self) -> Properties<'_> {
+        match self {
+            Self::Query(query) => Properties {
+                takes_parameters: true,
+                columns: Columns::OfQuery(query),
+                ..row(Tag::Counted("SELECT"))
+            },
+            Self::Locking(locking) => Properties {
+                takes_parameters: true,
+                columns: Columns::OfQuery(&locking.query),
+                ..row(Tag::Counted("SELECT"))
+            },
+            Self::LockedParts(parts) => {
+                let plain = parts.plain.properties();
+                let writes = parts.statement.properties().writes;
+                Properties { takes_parameters: true, rights: Rights::Named, writes, ..plain }
+            }
+            Self::ChangingWith(with) => {
+                let main = with.main.statement.properties();
+                let (name, tag) = (main.name, main.tag);
+                Properties { name, takes_parameters: true, returns_changes: true, ..row(tag) }
+            }
+            Self::Insert(insert) => Properties {
+                name: "INSERT",
+                takes_parameters: true,
+                writes: Some(Target { table: &insert.table, position: insert.position }),
+                returns_changes: !insert.returning.is_empty(),
+                ..row(Tag::Counted("INSERT 0"))
+            },
+            Self::Modify(modify) => Properties {
+                takes_parameters: true,
+                writes: Some(Target { table: &modify.table, position: modify.position }),
+                returns_changes: !modify.returning.is_empty(),
+                ..row(Tag::Counted(modify.name()))
+            },
+            Self::Copy(copy) => Properties {
+                writes: match copy.as_ref() {
+                    Copy::From { table, .. } => Some(Target { table, position: None }),
+                    Copy::To { .. } => None,
+                },
+                ..row(Tag::Done("COPY"))
+            },
+            Self::Explain { analyze, statement, .. } => {
+                let explained = statement.properties();
+                Properties {
+                    columns: Columns::AsItRuns,
+                    returns_changes: *analyze && explained.returns_changes,
+                    runs: explained.runs.filter(|_| *analyze),
+                    ..row(Tag::Bare("EXPLAIN"))
+                }
+            }
+
+            Self::Prepare(_) => own("PREPARE"),
+            Self::Execute(execute) => Properties {
+                columns: Columns::OfPrepared(execute),
+                runs: Some(execute),
+                ..row(Tag::Counted("SELECT"))
+            },
+            Self::Deallocate { name: Some(_) } => own("DEALLOCATE"),
+            Self::Deallocate { name: None } => own("DEALLOCATE ALL"),
+            Self::Declare(declare) => Properties {
+                place: if declare.is_held { Place::Anywhere } else { Place::InBlock },
+                takes_parameters: true,
+                ..row(Tag::Done("DECLARE CURSOR"))
+            },
+            Self::Fetch(fetch) => Properties {
+                columns: match fetch.is_move {
+                    false => Columns::OfCursor(fetch),
+                    true => Columns::Untold,
+                },
+                rights: Rights::Itself,
+                ..row(Tag::Counted("FETCH"))
+            },
+            Self::CloseCursor { name: Some(_) } => own("CLOSE CURSOR"),
+            Self::CloseCursor { name: None } => own("CLOSE CURSOR ALL"),
+
+            Self::CreateTable(create) => {
+                definition("CREATE TABLE", created(create.temporary.is_some()))
+            }
+            Self::DropTable { names, .. } => definition("DROP TABLE", Rights::OwnerOf(names)),
+            Self::CreateIndex(create) => {
+                definition("CREATE INDEX", Rights::OwnerOf(std::slice::from_ref(&create.table)))
+            }
+            Self::DropIndex { names, .. } => {
+                definition("DROP INDEX", Rights::OwnerOfIndexes(names))
+            }
+            Self::Sequence(statement) => match statement.as_ref() {
+                SequenceStatement::Create { .. } => definition("CREATE SEQUENCE", Rights::Named),
+                SequenceStatement::Alter { .. } => definition("ALTER SEQUENCE", Rights::Named),
+                SequenceStatement::Drop { names, .. } => {
+                    definition("DROP SEQUENCE", Rights::OwnerOf(names))
+                }
+            },
+            Self::Define(define) => match define.as_ref() {
+                Define::Truncate(_) => definition("TRUNCATE TABLE", Rights::Named),
+                Define::CreateTableAs(_) => definition("CREATE TABLE AS", Rights::Named),
+                Define::CreateView(create) if create.is_temporary => {
+                    definition("CREATE VIEW", created(true))
+                }
+                Define::CreateView(_) => definition("CREATE VIEW", Rights::Named),
+                Define::DropView { names, .. } => definition("DROP VIEW", Rights::OwnerOf(names)),
+                Define::AlterTable(alter) => {
+                    definition("ALTER TABLE", Rights::OwnerOf(std::slice::from_ref(&alter.table)))
+                }
+                Define::RenameIndex { from, .. } => {
+                    definition("ALTER INDEX", Rights::OwnerOfIndexes(std::slice::from_ref(from)))
+                }
+            },
+            Self::Comment(_) => definition("COMMENT", Rights::Itself),
+            Self::Role(statement) => of_roles(statement),
+            Self::LockTable(_) => {
+                Properties { place: Place::InBlock, ..row(Tag::Done("LOCK TABLE")) }
+            }
+
+            Self::Show { .. } | Self::ShowAll | Self::ShowTables => show(),
+            Self::ShowStatistics { table } => Properties {
+                rights: of_one("SHOW STATISTICS of all tables", "name one", table.is_some()),
+                ..show()
+            },
+            Self::Analyze(analyze) => Properties {
+                rights: of_one(UPKEEP, UPKEEP_HINT, !analyze.tables.is_empty()),
+                ..row(Tag::Bare("ANALYZE"))
+            },
+            Self::Vacuum(vacuum) => Properties {
+                place: Place::Outside,
+                rights: of_one(UPKEEP, UPKEEP_HINT, !vacuum.analyze.tables.is_empty()),
+                ..row(Tag::Done("VACUUM"))
+            },
+            Self::Checkpoint => system("CHECKPOINT", "CHECKPOINT"),
+            Self::System(SystemStatement::Alter { .. }) => {
+                system("ALTER SYSTEM", "ALTER SYSTEM and BACKUP")
+            }
+            Self::System(SystemStatement::Backup { .. }) => Properties {
+                place: Place::OutsideReading,
+                ..system("BACKUP", "ALTER SYSTEM and BACKUP")
+            },
+
+            Self::Set { value: Some(_), .. } => about_session("SET"),
+            Self::Set { value: None, .. } | Self::ResetAll => about_session("RESET"),
+            Self::Discard(what) => about_session(match what {
+                Discard::All => "DISCARD ALL",
+                Discard::Plans => "DISCARD PLANS",
+                Discard::Sequences => "DISCARD SEQUENCES",
+                Discard::Temporary => "DISCARD TEMP",
+            }),
+            Self::Nothing { tag } => own(tag),
+
+            Self::Begin(_) => Properties { place: Place::Begins, ..own("BEGIN") },
+            Self::SetTransaction(_) | Self::SetCharacteristics(_) => own("SET"),
+            Self::SetConstraints(_) => own("SET CONSTRAINTS"),
+            Self::Commit => Properties { place: Place::Ends, ..about_session("COMMIT") },
+            Self::Rollback => Properties { place: Place::Ends, ..about_session("ROLLBACK") },
+            Self::Savepoint { .. } => Properties { place: Place::InOpenBlock, ..own("SAVEPOINT") },
+            Self::RollbackTo { .. } => Properties {
+                name: "ROLLBACK TO SAVEPOINT",
+                place: Place::Restores,
+                ..about_session("ROLLBACK")
+            },
+            Self::Release { .. } => Properties {
+                name: "RELEASE SAVEPOINT",
+                place: Place::InOpenBlock,
+                ..about_session("RELEASE")
+            },
+        }
+    }
+}
+
+const UPKEEP: &str = "VACUUM and ANALYZE of all tables";
+const UPKEEP_HINT: &str = "name those that are yours";
+
+/// The rights of a statement about tables that it names, or else about all of them.
+const fn of_one(what: &'static str, hint: &'static str, names_some: bool) -> Rights<'static> {
+    match names_some {
+        true => Rights::Named,
+        false => Rights::Superuser(what, Some(hint)),
+    }
+}
+
+/// The right to make something new.
+const fn created(is_temporary: bool) -> Rights<'static> {
+    if is_temporary { Rights::CreateTemporary } else { Rights::Create }
+}
+
+/// The rows of statements about roles, rights and owners, which ask themselves.
+fn of_roles(statement: &RoleStatement) -> Properties<'static> {
+    match statement {
+        RoleStatement::SetRole { resets, .. } | RoleStatement::SetSession { resets, .. } => {
+            about_session(if *resets { "RESET" } else { "SET" })
+        }
+        RoleStatement::Create { .. } => own("CREATE ROLE"),
+        RoleStatement::Alter { .. } | RoleStatement::Rename { .. } => own("ALTER ROLE"),
+        RoleStatement::Drop { .. } => own("DROP ROLE"),
+        RoleStatement::Membership { revokes: false, .. } => own("GRANT ROLE"),
+        RoleStatement::Membership { revokes: true, .. } => own("REVOKE ROLE"),
+        RoleStatement::Grant(grant) => own(if grant.revokes { "REVOKE" } else { "GRANT" }),
+        RoleStatement::Later { .. } => own("ALTER DEFAULT PRIVILEGES"),
+        RoleStatement::Owner { kind: "TABLE", .. } => own("ALTER TABLE"),
+        RoleStatement::Owner { kind: "VIEW", .. } => own("ALTER VIEW"),
+        RoleStatement::Owner { kind: "SCHEMA", .. } => own("ALTER SCHEMA"),
+        RoleStatement::Owner { .. } => own("ALTER SEQUENCE"),
+        RoleStatement::Reassign { .. } => own("REASSIGN OWNED"),
+        RoleStatement::DropOwned { .. } => own("DROP OWNED"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

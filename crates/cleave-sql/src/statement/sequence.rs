@@ -1,0 +1,205 @@
+//! CREATE, ALTER and DROP SEQUENCE: what was written in, the sequence that it means out.
+
+use std::sync::Arc;
+
+use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast;
+
+use cleave_catalog::catalog::sequence::{Sequence, limits};
+use cleave_catalog::error::{Error, Fault, Position, Result};
+
+/// A statement on sequences.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SequenceStatement {
+    /// CREATE SEQUENCE.
+    Create {
+        /// Something of the name that exists is no error, and stays.
+        if_not_exists: bool,
+        /// Its name.
+        name: String,
+        /// What it is to be.
+        options: SequenceOptions,
+    },
+    /// ALTER SEQUENCE.
+    Alter {
+        /// One that does not exist is no error.
+        if_exists: bool,
+        /// The sequence.
+        name: String,
+        /// What is to change.
+        options: SequenceOptions,
+    },
+    /// DROP SEQUENCE.
+    Drop {
+        /// One that does not exist is no error.
+        if_exists: bool,
+        /// The sequences.
+        names: Vec<String>,
+    },
+}
+
+/// What a statement says of a sequence; None: nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SequenceOptions {
+    /// AS.
+    pub data_type: Option<ColumnType>,
+    /// INCREMENT BY.
+    pub increment: Option<i64>,
+    /// MINVALUE; Some(None): NO MINVALUE.
+    pub min: Option<Option<i64>>,
+    /// MAXVALUE; Some(None): NO MAXVALUE.
+    pub max: Option<Option<i64>>,
+    /// START WITH.
+    pub start: Option<i64>,
+    /// RESTART; Some(None): where it began.
+    pub restart: Option<Option<i64>>,
+    /// CACHE.
+    pub cache: Option<i64>,
+    /// CYCLE, NO CYCLE.
+    pub cycle: Option<bool>,
+    /// OWNED BY table and column; Some(None): NONE.
+    pub owner: Option<Option<(String, String)>>,
+    /// Where the statement stands.
+    pub position: Option<Position>,
+}
+
+impl SequenceOptions {
+    /// A new sequence.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for limits that contradict each other.
+    pub fn created(&self, id: u32, name: String) -> Result<Sequence> {
+        let data_type = self.data_type.unwrap_or(ColumnType::BigInt);
+        let increment = self.increment.unwrap_or(1);
+        let none = Sequence {
+            id,
+            name,
+            data_type,
+            increment,
+            min: 0,
+            max: 0,
+            start: 0,
+            cache: 1,
+            cycle: false,
+            owner: None,
+            last: 0,
+            is_called: false,
+            shared: Arc::default(),
+        };
+        let all =
+            Self { min: Some(self.min.flatten()), max: Some(self.max.flatten()), ..self.clone() };
+        let mut made = all.changed(&none)?;
+        made.start = match (self.start, increment > 0) {
+            (Some(start), _) => start,
+            (None, true) => made.min,
+            (None, false) => made.max,
+        };
+        made.last = made.start;
+        self.checked(made)
+    }
+
+    /// `before` as ALTER has it; where it goes on is not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::created`].
+    pub fn altered(&self, before: &Sequence) -> Result<Sequence> {
+        let mut made = self.changed(before)?;
+        made.start = self.start.unwrap_or(before.start);
+        self.checked(made)
+    }
+
+    fn changed(&self, before: &Sequence) -> Result<Sequence> {
+        let data_type = self.data_type.unwrap_or(before.data_type);
+        let increment = self.increment.unwrap_or(before.increment);
+        if increment == 0 {
+            return Err(self.refused("INCREMENT must not be zero".to_owned()));
+        }
+        let (least, greatest) = limits(data_type);
+        let rises = increment > 0;
+        let min = match self.min {
+            Some(Some(min)) => min,
+            Some(None) if rises => 1,
+            Some(None) => least,
+            None => before.min.max(least),
+        };
+        let max = match self.max {
+            Some(Some(max)) => max,
+            Some(None) if rises => greatest,
+            Some(None) => -1,
+            None => before.max.min(greatest),
+        };
+        for (word, limit) in [("MINVALUE", min), ("MAXVALUE", max)] {
+            if !(least..=greatest).contains(&limit) {
+                let text = data_type.sql_name();
+                return Err(self.refused(format!(
+                    "{word} ({limit}) is out of range for sequence data type {text}"
+                )));
+            }
+        }
+        if min >= max {
+            return Err(
+                self.refused(format!("MINVALUE ({min}) must be less than MAXVALUE ({max})"))
+            );
+        }
+        let cache = self.cache.unwrap_or(before.cache);
+        if cache < 1 {
+            return Err(self.refused(format!("CACHE ({cache}) must be greater than zero")));
+        }
+        let cycle = self.cycle.unwrap_or(before.cycle);
+        Ok(Sequence { data_type, increment, min, max, cache, cycle, ..before.clone() })
+    }
+
+    fn checked(&self, made: Sequence) -> Result<Sequence> {
+        let Sequence { start, min, max, .. } = made;
+        if start < min {
+            let message = format!("START value ({start}) cannot be less than MINVALUE ({min})");
+            return Err(self.refused(message));
+        }
+        if start > max {
+            let message = format!("START value ({start}) cannot be greater than MAXVALUE ({max})");
+            return Err(self.refused(message));
+        }
+        Ok(made)
+    }
+
+    /// An error of these options.
+    #[must_use]
+    pub fn refused(&self, message: String) -> Error {
+        Error::Invalid { message, fault: Fault::Parameter, position: self.position }
+    }
+
+    /// What GENERATED … AS IDENTITY (options) says.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a number that is none of 64 bits.
+    pub fn of_identity(options: &[ast::SequenceOptions]) -> Result<Self> {
+        let mut read = Self::default();
+        for option in options {
+            match option {
+                ast::SequenceOptions::IncrementBy(value, _) => {
+                    read.increment = Some(number(value)?);
+                }
+                ast::SequenceOptions::MinValue(value) => {
+                    read.min = Some(value.as_ref().map(number).transpose()?);
+                }
+                ast::SequenceOptions::MaxValue(value) => {
+                    read.max = Some(value.as_ref().map(number).transpose()?);
+                }
+                ast::SequenceOptions::StartWith(value, _) => read.start = Some(number(value)?),
+                ast::SequenceOptions::Cache(value) => read.cache = Some(number(value)?),
+                // The crate says true where the text says NO CYCLE.
+                ast::SequenceOptions::Cycle(is_not) => read.cycle = Some(!is_not),
+            }
+        }
+        Ok(read)
+    }
+}
+
+fn number(expression: &ast::Expr) -> Result<i64> {
+    let text = expression.to_string();
+    text.parse().map_err(|_| Error::Invalid {
+        message: format!("{text} is no value of type bigint"),
+        fault: Fault::Parameter,
+        position: None,
+    })
+}
