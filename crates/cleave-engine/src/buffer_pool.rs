@@ -21,12 +21,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use cleave_catalog::catalog::DeviceId;
 use cleave_media::BlockAddress;
 use cleave_store::{ColumnRef, OpenedPage, PageHeader, PageRef};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host_pages::WholePage;
-use cleave_catalog::catalog::DeviceId;
 
 pub use flights::{Fetch, Flight, Flights};
 

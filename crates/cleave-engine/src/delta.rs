@@ -26,6 +26,8 @@ use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arrow::array::{BinaryArray, RecordBatch};
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
+use cleave_catalog::error::Result;
 use cleave_media::BLOCK_SIZE;
 use cleave_store::{PageClass, TableSchema, Walk};
 
@@ -35,8 +37,6 @@ use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
 use crate::write::vid_set::VidSet;
-use cleave_catalog::catalog::{CatalogState, DeviceId, TableState, TabletState};
-use cleave_catalog::error::Result;
 
 /// Rows that begin or end up to which a delta grows before the next commit settles it.
 const CHANGE_COUNT_MAX: usize = 8192;

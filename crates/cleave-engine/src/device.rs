@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceErrorCause, Identity, LOOKING_EPOCH, Ownership, Payload,
     ReadItem, ReadPayload, Reply, Request, WriteItem,
@@ -33,9 +36,6 @@ use cleave_plan::profile::Profile;
 
 use crate::host_pages::item_bytes;
 use crate::storage_engine::retry_while_in_use;
-use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
 
 mod answers;
 mod claim;

@@ -34,12 +34,13 @@ pub use partial::WholePage;
 pub use pooled::PooledPages;
 pub use routed::RoutedPages;
 
-use crate::buffer_pool::{BufferPool, Part, PartKey};
-use crate::device::Device;
-use blocks::Ahead;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Stack;
 use cleave_catalog::storage_error::into_store_error;
+
+use crate::buffer_pool::{BufferPool, Part, PartKey};
+use crate::device::Device;
+use blocks::Ahead;
 use linked::LinkedPages;
 
 /// The host's [`PageSource`] over one device. See the module's description.

@@ -26,6 +26,9 @@ mod rows;
 
 use std::path::{Path, PathBuf};
 
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::upkeep::Upkeep;
+use cleave_catalog::error::Result;
 use cleave_media::{Clock, SystemClock};
 use cleave_txn::{LogError, LogOptions, LogReader, Lsn, Wal};
 use prost::Message;
@@ -34,9 +37,6 @@ use crate::delta::Live;
 use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
-use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::catalog::upkeep::Upkeep;
-use cleave_catalog::error::Result;
 
 /// Settled deltas after which a commit replaces the root: each leaves pages that cannot be used again before.
 const SETTLED_COUNT_MAX: u64 = 1000;

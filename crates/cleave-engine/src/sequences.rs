@@ -18,13 +18,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::sequence::{NumberSource, Sequence, step};
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_txn::Record;
 
 use crate::log;
 use crate::storage_engine::Engine;
-use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::catalog::sequence::{NumberSource, Sequence, step};
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// Numbers that a record reserves beyond those that are asked for.
 const AHEAD: u32 = 32;

@@ -35,6 +35,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use cleave_catalog::activity::Activity;
+use cleave_catalog::catalog::held::Held;
+use cleave_catalog::catalog::log_copies::LogCopy;
+use cleave_catalog::catalog::reserved_ids::ReservedIds;
+use cleave_catalog::catalog::root;
+use cleave_catalog::catalog::root::{ReplaceError, TableFault};
+use cleave_catalog::catalog::upkeep::Upkeep;
+use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::query_memory::query_runtime;
+use cleave_catalog::settings::Stack;
+use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{LOOKING_EPOCH, Ownership};
 use cleave_fragment::link::Link;
 use cleave_fragment::profile::SideProfile;
@@ -55,18 +67,6 @@ use crate::log;
 use crate::sequences::Sequences;
 use crate::statistics::{self, StatisticsStore};
 use crate::versions::Versions;
-use cleave_catalog::activity::Activity;
-use cleave_catalog::catalog::held::Held;
-use cleave_catalog::catalog::log_copies::LogCopy;
-use cleave_catalog::catalog::reserved_ids::ReservedIds;
-use cleave_catalog::catalog::root;
-use cleave_catalog::catalog::root::{ReplaceError, TableFault};
-use cleave_catalog::catalog::upkeep::Upkeep;
-use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
-use cleave_catalog::error::{Error, NameKind, Result};
-use cleave_catalog::query_memory::query_runtime;
-use cleave_catalog::settings::Stack;
-use cleave_catalog::storage_error::StorageError;
 
 mod place;
 

@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_media::{Clock, SystemClock};
-
-use crate::storage_engine::Engine;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::value::parse;
 use cleave_catalog::value::text::moment;
+use cleave_media::{Clock, SystemClock};
+
+use crate::storage_engine::Engine;
 
 /// Ticks in the time that is kept.
 const TICKS: i64 = 1000;

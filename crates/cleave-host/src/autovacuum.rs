@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use crate::database::Database;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::autovacuum::Autovacuum;
 use cleave_catalog::error::Error;
+
+use crate::database::Database;
 
 impl Database {
     /// When tables are vacuumed by themselves.

@@ -13,17 +13,18 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::session::Session;
 use cleave_catalog::error::Result;
-pub use cleave_engine::storage_engine::{
-    BUFFER_POOL_BYTES_DEFAULT, EMBEDDED_DEVICE_NAME, OpenOptions, QUERY_MEMORY_BYTES_DEFAULT,
-};
 use cleave_query::query_engine::QueryEngine;
 use cleave_replica::backup;
 use cleave_replica::backup::BackupSummary;
 use cleave_replica::check;
 use cleave_replica::check::{CheckOptions, CheckReport};
 use cleave_replica::replication::Replication;
+
+use crate::session::Session;
+pub use cleave_engine::storage_engine::{
+    BUFFER_POOL_BYTES_DEFAULT, EMBEDDED_DEVICE_NAME, OpenOptions, QUERY_MEMORY_BYTES_DEFAULT,
+};
 
 /// An open database. Dropping the last handle (sessions hold one too) closes it.
 pub struct Database {

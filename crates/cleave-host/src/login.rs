@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cleave_catalog::error::Result;
+use cleave_catalog::password::Verifier;
 use cleave_media::{Clock, SystemClock};
 
 use crate::database::Database;
-use cleave_catalog::error::Result;
 pub use cleave_catalog::login_secret::LoginSecret;
-use cleave_catalog::password::Verifier;
 
 /// What the catalog says of a role that someone wants to connect as.
 #[derive(Debug, Clone)]

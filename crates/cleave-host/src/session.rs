@@ -73,19 +73,6 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use cleave_fragment::waiting;
-use cleave_store::TableSchema;
-use cleave_txn::Tracked;
-use cleave_txn::locks::LockMark;
-use futures::stream::BoxStream;
-
-use block::Block;
-pub use copy::ClientStreams;
-pub use prepared::Described;
-pub use started::{ResultRows, Started};
-
-use crate::database::Database;
-use changing_with::Parts;
 use cleave_catalog::activity::Act;
 use cleave_catalog::advisory_locks::AdvisoryLocks;
 use cleave_catalog::catalog::CatalogState;
@@ -101,6 +88,7 @@ use cleave_engine::device::DISK_FULL;
 use cleave_engine::storage_engine::patience::with_patience;
 use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
+use cleave_fragment::waiting;
 use cleave_query::point_path;
 use cleave_query::point_path::{PointQueries, PointQuery, Sight};
 use cleave_sql::statement::conform::Conform;
@@ -108,6 +96,18 @@ use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::moment::{Moment, Taker};
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::{Parameters, ParsedStatement, Statement, parse_script};
+use cleave_store::TableSchema;
+use cleave_txn::Tracked;
+use cleave_txn::locks::LockMark;
+use futures::stream::BoxStream;
+
+use block::Block;
+pub use copy::ClientStreams;
+pub use prepared::Described;
+pub use started::{ResultRows, Started};
+
+use crate::database::Database;
+use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;

@@ -10,6 +10,11 @@ use std::sync::Arc;
 
 use arrow::array::AsArray;
 use arrow::datatypes::DataType;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::settings::{Settings, Stack};
+use cleave_engine::host_pages::RoutedPages;
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_fragment::functions::table_sketch::TableSketch;
 use cleave_fragment::waiting;
 use cleave_plan::statistics::{ColumnCounts, KeySample};
@@ -19,11 +24,6 @@ use datafusion::sql::sqlparser::ast;
 
 use crate::query_engine::QueryEngine;
 use crate::select;
-use cleave_catalog::catalog::{CatalogState, TableState};
-use cleave_catalog::error::{Error, NameKind, Result};
-use cleave_catalog::settings::{Settings, Stack};
-use cleave_engine::host_pages::RoutedPages;
-use cleave_engine::storage_engine::snapshot::SnapshotKind;
 
 /// Most pages of a table whose headers are looked at.
 const HEADERS_MAX: usize = 32;

@@ -11,6 +11,16 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::compiled_checks::CompiledChecks;
+use cleave_catalog::catalog::rules::Check;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::settings::Settings;
+use cleave_engine::storage_engine::Engine;
+use cleave_engine::write::load::RowChecks;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::modify::over_target;
+use cleave_sql::statement::parse::{parse_expression, refuse_in_query};
 use cleave_store::TableSchema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -22,16 +32,6 @@ use datafusion::sql::sqlparser::ast;
 use crate::planner;
 use crate::query_engine::QueryEngine;
 use crate::select::target_catalog;
-use cleave_catalog::catalog::TableState;
-use cleave_catalog::catalog::compiled_checks::CompiledChecks;
-use cleave_catalog::catalog::rules::Check;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::settings::Settings;
-use cleave_engine::storage_engine::Engine;
-use cleave_engine::write::load::RowChecks;
-use cleave_sql::dialect::lower_syntax;
-use cleave_sql::statement::modify::over_target;
-use cleave_sql::statement::parse::{parse_expression, refuse_in_query};
 
 /// Checks rows that are to begin in `table`.
 ///

@@ -11,10 +11,19 @@ mod share_sums;
 
 use std::sync::{Arc, OnceLock};
 
+use cleave_catalog::identifiers::{CATALOG, SCHEMA};
+use cleave_catalog::query_memory::memory_max;
+use cleave_catalog::settings::Settings;
 use cleave_fragment::codec::ABSENT_FUNCTIONS;
 use cleave_fragment::fragment::bound_key_lists;
 use cleave_fragment::functions::bounded::bounded;
 use cleave_fragment::functions::{knowing_infinite, within_domains};
+use cleave_sql::dialect::{
+    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
+    PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
+    statement_timestamp, text_functions, window_functions,
+};
+use cleave_sql::unnest_subqueries::UnnestSubqueries;
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::catalog::CatalogProviderList;
 use datafusion::common::utils::get_available_parallelism;
@@ -29,16 +38,7 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 use datafusion::prelude::SessionConfig;
 
 use crate::select::PackGroupKeys;
-use cleave_catalog::identifiers::{CATALOG, SCHEMA};
-use cleave_catalog::query_memory::memory_max;
-use cleave_catalog::settings::Settings;
-use cleave_sql::dialect::{
-    BoundedFunctions, CheckedArithmetic, CopiedArguments, Guards, IntervalKeys, PostgresOperators,
-    PostgresTypes, SetOperations, TypedLiterals, VolatileOperands, WindowFrames,
-    statement_timestamp, text_functions, window_functions,
-};
 
-use cleave_sql::unnest_subqueries::UnnestSubqueries;
 use compare_days::CompareDays;
 use hand_down_filters::with_hand_down_filters;
 use share_sums::ShareSums;

@@ -29,14 +29,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
-use cleave_store::{ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId};
-use cleave_txn::KeySpan;
-use datafusion::sql::sqlparser::ast;
-use futures::future::try_join_all;
-use futures::stream::FuturesUnordered;
-use futures::{FutureExt, StreamExt};
-
-use crate::query_engine::QueryEngine;
 use cleave_catalog::catalog::{CatalogState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::index::{TabletIndex, newest, rows_of_page};
@@ -45,6 +37,14 @@ use cleave_engine::delta::Live;
 use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::key_predicate::{Given, OneTable};
 use cleave_sql::statement::parameters::Parameters;
+use cleave_store::{ColumnType, KeyRange, PageRead, PageSource, SegmentDirectory, SegmentId};
+use cleave_txn::KeySpan;
+use datafusion::sql::sqlparser::ast;
+use futures::future::try_join_all;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+
+use crate::query_engine::QueryEngine;
 use spelling::Spelling;
 use template::{PointTemplate, Remembered};
 

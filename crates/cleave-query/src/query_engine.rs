@@ -5,12 +5,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::query_log::QueryLog;
-use crate::select::OptimisedPlans;
 use cleave_catalog::activity::vacuums::Vacuums;
 use cleave_catalog::backends::Backends;
 use cleave_engine::storage_engine::Engine;
 use cleave_sql::copy::InputMemory;
+
+use crate::query_log::QueryLog;
+use crate::select::OptimisedPlans;
 
 /// Plans and runs queries over one open database. It is a storage [`Engine`] with more, and has its methods.
 pub struct QueryEngine {

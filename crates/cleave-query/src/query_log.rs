@@ -17,13 +17,13 @@ use arrow::array::{
     ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
 use cleave_media::{Clock, SystemClock};
 use cleave_plan::split::{PricedSplit, Split};
 
 use crate::cooperative::figures::QueryFigures;
 use crate::select::PlannedQuery;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::Settings;
 
 /// Name of the table.
 pub const TABLE: &str = "query_log";

@@ -20,11 +20,6 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cleave_txn::wal::segment::{list_segments, segment_path};
-use cleave_txn::{LogError, Lsn, Record, Wal};
-use prost::Message;
-
-use crate::backup::change;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::storage_error::Identity;
 use cleave_engine::delta::Live;
@@ -34,6 +29,11 @@ use cleave_engine::storage_engine::catalog_edit::Logged;
 use cleave_engine::write::begun::Begun;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
+use cleave_txn::wal::segment::{list_segments, segment_path};
+use cleave_txn::{LogError, Lsn, Record, Wal};
+use prost::Message;
+
+use crate::backup::change;
 
 /// Bytes of rows and VIDs up to which those of a commit that replaces the root are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;

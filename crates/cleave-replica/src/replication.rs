@@ -4,11 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cleave_txn::{LogError, Wal};
-
-use crate::archive::{self, Archive};
-use crate::backup;
-use crate::log_copy::{self, Copies};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::Result;
 use cleave_engine::delta::Live;
@@ -17,6 +12,11 @@ use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, Logged};
 use cleave_engine::storage_engine::log_keeper::LogKeeper;
 use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_engine::write::insert::TableChange;
+use cleave_txn::{LogError, Wal};
+
+use crate::archive::{self, Archive};
+use crate::backup;
+use crate::log_copy::{self, Copies};
 
 /// See the module's description.
 #[derive(Debug, Default)]

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
+use cleave_catalog::catalog::DeviceId;
+
 use super::contents::bytes_of;
 use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_pages};
-use cleave_catalog::catalog::DeviceId;
 
 impl Delta {
     /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Takes

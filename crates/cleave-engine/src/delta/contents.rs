@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use cleave_catalog::error::Result;
 
 use super::{Delta, DeltaRow, FoundRow, TableDelta};
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
-use cleave_catalog::error::Result;
 
 /// Batches from which on rows are gathered for good.
 const BATCHES_MAX: usize = 16;

@@ -19,6 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
+use cleave_catalog::catalog::{CatalogState, Keep, TabletState};
+use cleave_catalog::error::Result;
+use cleave_catalog::storage_error::StorageError;
 use cleave_media::BlockAddress;
 use cleave_store::ids::{PASSED_SEGMENT_FIRST, SEGMENT_MAX};
 use cleave_store::{
@@ -28,9 +31,6 @@ use cleave_store::{
 
 use super::{Delta, Live};
 use crate::write::insert::with_ends;
-use cleave_catalog::catalog::{CatalogState, Keep, TabletState};
-use cleave_catalog::error::Result;
-use cleave_catalog::storage_error::StorageError;
 
 /// The state that was passed along last, for as long as somebody reads it.
 #[derive(Debug, Default)]

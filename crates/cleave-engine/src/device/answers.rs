@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{Command, Reply, Request};
 use cleave_fragment::link::Link;
 use cleave_fragment::waiting;
@@ -23,8 +25,6 @@ use cleave_media::{Clock, SystemClock};
 use tokio::sync::watch;
 
 use super::Device;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
 
 /// How long a device is waited for where nothing else is said.
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use cleave_catalog::catalog::{DeviceId, HeldSpace};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::command::{Reply, Request};
 use cleave_fragment::link::{AttachMode, LinkError};
 use cleave_media::{BlockAddress, Extent};
 use tokio::sync::{oneshot, watch};
 
 use super::Device;
-use cleave_catalog::catalog::{DeviceId, HeldSpace};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
 
 /// SQLSTATE of a device without space.
 pub const DISK_FULL: &str = "53100";

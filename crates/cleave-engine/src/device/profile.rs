@@ -16,6 +16,8 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use cleave_catalog::catalog::{DeviceId, DeviceKind};
+use cleave_catalog::error::Result;
 use cleave_fragment::command::{Identity, ReadItem, Reply, Request};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::profile::measure;
@@ -33,8 +35,6 @@ use tokio::sync::Mutex;
 
 use super::{Claim, Device};
 use crate::storage_engine::Engine;
-use cleave_catalog::catalog::{DeviceId, DeviceKind};
-use cleave_catalog::error::Result;
 
 /// The frame; its newest version is what this build writes.
 pub const FORMAT: Format = Format { magic: *b"CLVPROFL", name: "profile", versions: 1..=1 };

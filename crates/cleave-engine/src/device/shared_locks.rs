@@ -12,13 +12,13 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use cleave_catalog::catalog::DeviceKind;
 use cleave_fragment::row_locks::{HostedJob, JobTransaction};
 use cleave_shmem::{DeviceLocks, HostLocks, JobId, LockError, Row, TableShape, is_lock_free};
 use cleave_store::RecId;
 use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
 
 use super::Device;
-use cleave_catalog::catalog::DeviceKind;
 
 /// Both sides of a device's table, as far as they are in this process.
 #[derive(Debug)]

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use cleave_catalog::error::Error;
 use cleave_device::{Runtime, RuntimeOptions};
 use cleave_fragment::link::DeviceService;
 use cleave_media::{DirectFile, Media, OpenMode};
 
 use crate::storage_engine::log_keeper::Unkept;
 use crate::storage_engine::{Engine, OpenOptions};
-use cleave_catalog::error::Error;
 
 /// A device over the media at `path`, which is made if it is not there.
 pub(crate) fn serve(path: &Path, device_id: [u8; 16]) -> Arc<Runtime> {

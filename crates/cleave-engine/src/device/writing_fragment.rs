@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::batch_bytes;
 use cleave_fragment::command::{Command, CommandHeader, Execute, Request};
 use cleave_fragment::link::LinkError;
@@ -15,7 +16,6 @@ use cleave_media::BLOCK_SIZE;
 use tokio::sync::oneshot;
 
 use super::Claim;
-use cleave_catalog::error::Result;
 
 /// Bytes of what a fragment says besides its pages: the filter over the keys of a run.
 const BYTES_BESIDE: u64 = 64 << 20;

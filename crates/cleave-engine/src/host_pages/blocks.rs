@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use cleave_catalog::error::Result;
 use cleave_fragment::command::{ReadItem, ReadPayload};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::PageRead;
@@ -24,7 +25,6 @@ use super::HostPages;
 use super::linked::checked;
 use super::partial::{PartialPage, WholePage};
 use crate::buffer_pool::{Held, Part};
-use cleave_catalog::error::Result;
 
 /// Most reads ahead that one page source holds.
 const AHEAD_COUNT: usize = 4;

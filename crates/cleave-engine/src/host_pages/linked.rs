@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cleave_catalog::error::Result;
+use cleave_catalog::storage_error::into_store_error;
 use cleave_fragment::command::{ReadItem, ReadPayload};
 use cleave_store::page::overflow::overflow_payload;
 use cleave_store::{
@@ -13,8 +15,6 @@ use futures::future::BoxFuture;
 
 use super::Counters;
 use crate::device::Device;
-use cleave_catalog::error::Result;
-use cleave_catalog::storage_error::into_store_error;
 
 /// The page source over a link. A chunk comes in memory of about its own size, from the embedded device
 /// ([`RawColumns`]) as over a wire.

@@ -17,6 +17,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cleave_catalog::catalog::DeviceId;
 use cleave_store::{
     ColumnRef, OpenedPage, PageCache, PageColumns, PageRead, PageRef, PageSource, SegmentRef,
     StoreError,
@@ -27,7 +28,6 @@ use tokio::sync::oneshot;
 
 use super::partial::{Chunk, PartialPage, WholePage};
 use crate::buffer_pool::{BufferPool, Fetch, Held, Part, PartKey};
-use cleave_catalog::catalog::DeviceId;
 
 /// The buffer pool, for the pages of one device.
 #[derive(Clone)]

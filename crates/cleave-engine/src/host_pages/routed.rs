@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Stack;
 use cleave_store::{PageColumns, PageRead, PageRef, PageSource, SegmentId, SegmentRef, StoreError};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready, try_join_all};
 
 use crate::storage_engine::Engine;
-use cleave_catalog::catalog::DeviceId;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::Stack;
 
 /// See the module's description.
 #[derive(Debug)]

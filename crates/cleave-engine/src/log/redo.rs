@@ -18,6 +18,9 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use cleave_catalog::catalog::{TableState, TabletState};
+use cleave_catalog::error::Result;
+use cleave_catalog::storage_error::StorageError;
 use cleave_txn::{LogOptions, LogReader, Lsn, Record, Wal};
 use prost::Message;
 
@@ -28,9 +31,6 @@ use crate::storage_engine::Engine;
 use crate::storage_engine::commit::{Changes, Redone};
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
-use cleave_catalog::catalog::{TableState, TabletState};
-use cleave_catalog::error::Result;
-use cleave_catalog::storage_error::StorageError;
 
 /// Rows that begin or end up to which commits are gathered.
 const GATHERED_MAX: usize = 64 << 10;

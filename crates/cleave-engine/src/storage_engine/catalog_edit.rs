@@ -16,6 +16,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cleave_catalog::catalog::upkeep::Upkeep;
+use cleave_catalog::catalog::{
+    CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents,
+};
+use cleave_catalog::error::Result;
+use cleave_catalog::index::PendingKeys;
+use cleave_catalog::storage_error::StorageError;
 use cleave_media::Extent;
 use cleave_store::{SegmentDirectory, SegmentId};
 use tokio::sync::OwnedMutexGuard;
@@ -24,13 +31,6 @@ use super::Engine;
 use super::commit::{Step, flush};
 use crate::delta::Delta;
 use crate::device::{Claim, Device};
-use cleave_catalog::catalog::upkeep::Upkeep;
-use cleave_catalog::catalog::{
-    CatalogState, DeviceId, HeldSpace, Keep, TableState, segment_extents,
-};
-use cleave_catalog::error::Result;
-use cleave_catalog::index::PendingKeys;
-use cleave_catalog::storage_error::StorageError;
 
 /// A change from one state of the catalog to the next, until it is committed.
 pub struct CatalogEdit {

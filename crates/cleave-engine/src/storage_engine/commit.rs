@@ -50,6 +50,9 @@ pub mod validate;
 
 use std::sync::Arc;
 
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_media::simulation;
 use cleave_txn::Tracked;
 use tokio::sync::{OwnedMutexGuard, TryLockError};
@@ -60,9 +63,6 @@ use super::catalog_edit::CatalogEdit;
 use crate::write::insert::TableChange;
 #[cfg(doc)]
 use crate::write::insert::apply;
-use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::Settings;
 
 /// What is to be committed, by who commits it.
 pub enum Changes<'a> {

@@ -15,6 +15,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::Result;
 use cleave_txn::{LogError, Wal};
 
 use super::Engine;
@@ -22,8 +24,6 @@ use crate::delta::Live;
 use crate::device::Device;
 use crate::storage_engine::catalog_edit::{CatalogEdit, Logged};
 use crate::write::insert::TableChange;
-use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::error::Result;
 
 /// See the module's description.
 #[async_trait]

@@ -1,10 +1,10 @@
 //! What loads and inputs may take of a database's memory of queries.
 
+use cleave_catalog::query_memory::memory_max;
 use cleave_media::BLOCK_SIZE;
 use cleave_store::PageClass;
 
 use super::Engine;
-use cleave_catalog::query_memory::memory_max;
 
 /// The share of the memory of queries that one page of a load may take: one in so many. A load holds about eight pages:
 /// one that fills, its columns joined, and those that are encoded and written.

@@ -8,11 +8,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
+use cleave_catalog::error::{Error, Result};
+
 use super::Engine;
 use super::snapshot::SnapshotKind;
 use crate::device::WRITER_WAIT;
-use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
-use cleave_catalog::error::{Error, Result};
 
 tokio::task_local! {
     /// That of the statement that runs.

@@ -5,13 +5,13 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use cleave_catalog::catalog::{DeviceId, root};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
 use cleave_media::private::make_tree_private;
 use rustix::fs::{FlockOperation, flock};
 
 use super::retry_while_in_use;
-use cleave_catalog::catalog::{DeviceId, root};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
 
 /// Whether a database may be made in `directory`; makes the directory if so.
 pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {

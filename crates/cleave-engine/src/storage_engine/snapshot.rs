@@ -22,16 +22,16 @@
 
 use std::sync::{Arc, PoisonError};
 
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
 use futures::future::{Either, select};
 
 use super::Engine;
 use super::catalog_edit::CatalogEdit;
 use crate::delta::Live;
 use crate::write::insert::{TableChange, apply};
-use cleave_catalog::activity::Act;
-use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::Settings;
 
 /// Which state a reader wants. See the module's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,11 @@
 use std::fmt::Display;
 use std::sync::atomic::Ordering;
 
+use cleave_catalog::error::Result;
+use cleave_catalog::storage_error::StorageError;
 use cleave_txn::LogError;
 
 use super::Engine;
-use cleave_catalog::error::Result;
-use cleave_catalog::storage_error::StorageError;
 
 impl Engine {
     /// # Errors

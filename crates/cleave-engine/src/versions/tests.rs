@@ -1,8 +1,9 @@
 //! What is kept of many states: the one of each tick.
 
+use cleave_catalog::catalog::upkeep::Upkeep;
+
 use super::*;
 use crate::device::testing::fresh;
-use cleave_catalog::catalog::upkeep::Upkeep;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_state_of_each_tick_is_kept_and_few_others() {

@@ -23,6 +23,11 @@ mod side_by_side;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::error::Result;
+use cleave_catalog::index::{IndexShape, TabletIndex};
+use cleave_catalog::settings::{Settings, Stack};
 use cleave_store::{
     KeyRange, MergeSource, Run, SegmentDirectory, SegmentId, SegmentKind, SegmentRef,
 };
@@ -34,11 +39,6 @@ use crate::device::Claim;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
-use cleave_catalog::error::Result;
-use cleave_catalog::index::{IndexShape, TabletIndex};
-use cleave_catalog::settings::{Settings, Stack};
 use side_by_side::{Part, build_runs};
 
 /// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build

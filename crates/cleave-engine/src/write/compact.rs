@@ -9,15 +9,15 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::catalog::segment_extents;
+use cleave_catalog::error::Result;
+use cleave_catalog::index::TabletIndex;
 use cleave_store::{SegmentDirectory, SegmentKind};
 
 use super::load::segment_ref;
 use super::merge_runs::{NewRun, RunMerger};
 use crate::device::Claim;
 use crate::storage_engine::catalog_edit::CatalogEdit;
-use cleave_catalog::catalog::segment_extents;
-use cleave_catalog::error::Result;
-use cleave_catalog::index::TabletIndex;
 
 /// Most runs that a key is looked up in.
 const RUNS_MAX: usize = 8;

@@ -19,6 +19,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{TableState, TabletState, segment_extents};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::TabletIndex;
+use cleave_catalog::settings::{Settings, Stack};
 use cleave_media::{AlignedBuffer, BlockAddress, Extent};
 use cleave_store::{
     CommitColumn, EncodedPage, Memtable, PageClass, PageKind, PageRead, PageSource,
@@ -41,11 +46,6 @@ use crate::device::{COMMAND_BYTES, Claim, DISK_FULL};
 use crate::host_pages::PooledPages;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{TableState, TabletState, segment_extents};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::index::TabletIndex;
-use cleave_catalog::settings::{Settings, Stack};
 
 /// Most rows that are appended to a hot segment at once.
 const ROWS_MAX: usize = 10_000;

@@ -13,6 +13,9 @@
 use std::sync::Arc;
 
 use arrow::array::BinaryArray;
+use cleave_catalog::catalog::segment_extents;
+use cleave_catalog::error::Result;
+use cleave_catalog::index::IndexShape;
 use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
     KeySorter, Memtable, RunProperties, RunWriter, SegmentDirectory, SegmentKind, SegmentRef,
@@ -22,9 +25,6 @@ use cleave_store::{
 use super::merge_runs::{NewRun, RunMerger};
 use super::segment_sink::SegmentSink;
 use crate::device::Claim;
-use cleave_catalog::catalog::segment_extents;
-use cleave_catalog::error::Result;
-use cleave_catalog::index::IndexShape;
 
 /// Bytes of keys that a statement sorts in memory at once, over all its indexes, tablets and workers.
 const SORT_BYTES: usize = 64 << 20;

@@ -24,6 +24,10 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::index::TabletIndex;
+use cleave_catalog::settings::Settings;
 use cleave_store::{
     KeyRange, MergeSource, Run, SegmentDirectory, SegmentRef, TableSchema, VersionRun,
 };
@@ -38,10 +42,6 @@ use super::vid_set::VidSet;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
-use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::index::TabletIndex;
-use cleave_catalog::settings::Settings;
 use tablet_load::TabletLoad;
 
 /// Loads `batches` into `table`, as rows that `made` makes of them for its schema; see `Session::load`.

@@ -19,6 +19,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::catalog::segment_extents;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::IndexShape;
+use cleave_catalog::settings::Settings;
 use cleave_fragment::{IndexInput, IndexPages, MergeRunsExec, PlacedRun, WriteRunExec};
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::index::run::INDEX_PAGE_CLASS;
@@ -31,10 +35,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::writing_fragment::{Sides, WritingFragment};
 use crate::device::{Claim, Device};
 use crate::storage_engine::Engine;
-use cleave_catalog::catalog::segment_extents;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::index::IndexShape;
-use cleave_catalog::settings::Settings;
 
 /// The number of the only index input.
 const INPUT: u32 = 0;

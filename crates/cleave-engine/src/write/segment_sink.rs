@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{EncodedPage, PageEntry, PageKind, PageRef, StoreError, VidGaps};
 
 use crate::device::{Claim, DISK_FULL, PendingWrite};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
 
 /// Blocks claimed and reserved ahead, for segments that will grow large: 64 MiB.
 pub(crate) const AHEAD_BULK: u32 = 16 << 10;

@@ -8,14 +8,14 @@
 
 use std::sync::Arc;
 
-use cleave_store::{KeyMerge, KeyRange, MergeSource, Run, SegmentDirectory, SegmentId};
-
-use crate::host_pages::RoutedPages;
-use crate::storage_engine::Engine;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::error::Result;
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::settings::Stack;
+use cleave_store::{KeyMerge, KeyRange, MergeSource, Run, SegmentDirectory, SegmentId};
+
+use crate::host_pages::RoutedPages;
+use crate::storage_engine::Engine;
 
 /// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the
 /// index of this `shape`, if it has that already.

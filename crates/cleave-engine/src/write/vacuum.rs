@@ -22,6 +22,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use cleave_catalog::catalog::{DeviceId, TabletState, segment_extents};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::TabletIndex;
+use cleave_catalog::settings::Settings;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::{
     Morsel, MorselPage, TableScanExec, WriteRowsExec, WrittenSegment, read_written,
@@ -40,10 +44,6 @@ use crate::device::Claim;
 use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
-use cleave_catalog::catalog::{DeviceId, TabletState, segment_extents};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::index::TabletIndex;
-use cleave_catalog::settings::Settings;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;

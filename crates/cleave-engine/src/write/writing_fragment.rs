@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use bytes::Bytes;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::{Settings, Split, Stack};
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::command::{DeviceErrorCause, Execute};
 use cleave_fragment::{
@@ -32,8 +34,6 @@ use super::key_run::AHEAD_BLOCKS;
 use super::segment_sink::SegmentSink;
 use crate::device::{Claim, DISK_FULL, Device, Written};
 use crate::storage_engine::Engine;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::{Settings, Split, Stack};
 
 /// Of the blocks that a fragment is expected to fill, the part that it may fill beyond: one in so many, and a few.
 const SLACK_SHARE: u64 = 8;

@@ -16,15 +16,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
-use cleave_store::{AbsentValue, Column, TableSchema};
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
-
-use super::define::emptied;
-use super::definitions::Definition;
-use super::foreign_key_rules::{drop_references, without_keys};
-use super::views::check_no_views;
-use super::{Outcome, Session, alter_identity, alter_rules, foreign_key_rules, sequences, views};
 use cleave_catalog::catalog::division::Division;
 use cleave_catalog::catalog::index_definition::{
     IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name,
@@ -44,6 +35,15 @@ use cleave_sql::statement::ddl::GivenSequence;
 use cleave_sql::statement::defaults::{check_default, default_array, is_volatile};
 use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parse::parse_query;
+use cleave_store::{AbsentValue, Column, TableSchema};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use super::define::emptied;
+use super::definitions::Definition;
+use super::foreign_key_rules::{drop_references, without_keys};
+use super::views::check_no_views;
+use super::{Outcome, Session, alter_identity, alter_rules, foreign_key_rules, sequences, views};
 
 /// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
 const VERSION_SHIFT: u32 = 12;

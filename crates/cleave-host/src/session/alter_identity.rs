@@ -5,13 +5,6 @@
 
 use std::sync::Arc;
 
-use cleave_store::{Column, ColumnType, TableSchema};
-
-use super::alter::{change_column, reshaped};
-use super::definitions::Definition;
-use super::indexes::name_taken;
-use super::sequences::{of_column, owned_by};
-use super::{Session, sequences};
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::catalog::{CatalogState, TableState};
@@ -19,6 +12,13 @@ use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::ddl::GivenSequence;
 use cleave_sql::statement::defaults::next_text;
 use cleave_sql::statement::sequence::SequenceOptions;
+use cleave_store::{Column, ColumnType, TableSchema};
+
+use super::alter::{change_column, reshaped};
+use super::definitions::Definition;
+use super::indexes::name_taken;
+use super::sequences::{of_column, owned_by};
+use super::{Session, sequences};
 
 /// Makes `column` an identity.
 pub(super) fn add_identity(

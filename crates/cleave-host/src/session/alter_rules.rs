@@ -6,13 +6,6 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use cleave_store::Column;
-use datafusion::sql::sqlparser::ast;
-use futures::StreamExt;
-
-use super::alter::reshaped;
-use super::definitions::Definition;
-use super::{Session, alter};
 use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
 use cleave_catalog::catalog::rules::Check;
 use cleave_catalog::catalog::{CatalogState, TableState};
@@ -23,6 +16,13 @@ use cleave_sql::statement::ddl::GivenCheck;
 use cleave_sql::statement::ddl::rules::mentioned;
 use cleave_sql::statement::names::{fold, in_quotes};
 use cleave_sql::statement::parse::parse_expression;
+use cleave_store::Column;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+
+use super::alter::reshaped;
+use super::definitions::Definition;
+use super::{Session, alter};
 
 /// `definition` with one check more on `table`, whose rows do not break it.
 ///

@@ -7,11 +7,6 @@ use arrow::array::types::UInt64Type;
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::{Schema, SchemaRef};
-use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast;
-
-use super::Session;
-use super::modify::{beside_columns, defaults};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::write::vid_set::VidSet;
@@ -21,6 +16,11 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::assigned::check_set;
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::{Modify, with_row_values};
+use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast;
+
+use super::Session;
+use super::modify::{beside_columns, defaults};
 
 /// See the module's description.
 pub(super) struct ChangedRows<'a> {

@@ -18,10 +18,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
-
-use super::block::OwnRows;
-use super::prepared::{PreparedStatement, Source};
-use super::{Outcome, Session, explain, locked_parts, prepared};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_engine::write::insert::TableChange;
@@ -32,6 +28,10 @@ use cleave_sql::statement::changing_with::{ChangingWith, Part};
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::StatementText;
 use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
+
+use super::block::OwnRows;
+use super::prepared::{PreparedStatement, Source};
+use super::{Outcome, Session, explain, locked_parts, prepared};
 use cleave_store::ColumnType;
 
 /// What the parts of a statement read, and what they have done.

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::error::{Error, Result};
+use cleave_engine::write::begun::byte_count;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
@@ -14,8 +16,6 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use crate::database::Database;
-use cleave_catalog::error::{Error, Result};
-use cleave_engine::write::begun::byte_count;
 
 /// The share of the memory of queries that the changes of one transaction may take before they are written: one in so
 /// many.

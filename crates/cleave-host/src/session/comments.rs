@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Session;
-use crate::session::roles::refused;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::comments::Comments;
 use cleave_catalog::catalog::rights::Object;
 use cleave_catalog::error::Result;
 use cleave_query::select::pg_catalog;
 use cleave_sql::statement::parse::{CommentOn, CommentSubject};
+
+use super::Session;
+use crate::session::roles::refused;
 
 /// The name that those lock who comment: none that SQL can write.
 const COMMENTS: &str = "\0comments";

@@ -16,14 +16,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use cleave_store::TableSchema;
-use datafusion::common::runtime::SpawnedTask;
-use datafusion::sql::sqlparser::ast;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
-use tokio::sync::mpsc;
-
-use super::{Outcome, Session};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks;
@@ -35,6 +27,14 @@ use cleave_sql::copy::{
     ParquetReader, ParquetWriter, RecordSplitter,
 };
 use cleave_sql::statement::{Copy, CopyEnd, CopySource, Parameters};
+use cleave_store::TableSchema;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use tokio::sync::mpsc;
+
+use super::{Outcome, Session};
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;

@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use tokio::sync::Mutex;
-
-use super::started::ResultRows;
-use super::{Outcome, Session, Started};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_query::select::Asked;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
+use tokio::sync::Mutex;
+
+use super::started::ResultRows;
+use super::{Outcome, Session, Started};
 
 /// Cursors that a session may keep: each is a query that runs.
 const CURSOR_COUNT_MAX: usize = 1000;

@@ -5,12 +5,6 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
-use cleave_store::{Column, TableSchema, VersionMap};
-use futures::StreamExt;
-use futures::stream;
-
-use super::foreign_key_rules::check_truncate;
-use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
 use cleave_catalog::catalog::{TableState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
@@ -21,6 +15,12 @@ use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::parse::{CreateTableAs, Define, Truncate};
 use cleave_sql::statement::placement::placement;
 use cleave_sql::statement::{CreateTable, Parameters};
+use cleave_store::{Column, TableSchema, VersionMap};
+use futures::StreamExt;
+use futures::stream;
+
+use super::foreign_key_rules::check_truncate;
+use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
 
 /// Runs a statement that defines something anew.
 pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {

@@ -24,19 +24,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use cleave_media::Extent;
-use cleave_store::TableSchema;
-use cleave_txn::{LockMode, Written};
-use futures::StreamExt;
-use futures::stream::BoxStream;
-
-use super::Session;
-use super::block::Block;
-use super::changed_rows::Changed;
-use super::comments;
-use super::define::emptied;
-use super::foreign_keys::CheckedLoad;
-use crate::database::Database;
 use cleave_catalog::catalog::comments::CommentsChange;
 use cleave_catalog::catalog::rights::{FIRST, Rights, RightsChange};
 use cleave_catalog::catalog::sequence::Sequence;
@@ -51,8 +38,21 @@ use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::write::insert::{TableChange, apply};
 use cleave_engine::write::load::{BulkLoad, LoadCheck};
 use cleave_engine::write::vid_set::VidSet;
+use cleave_media::Extent;
 use cleave_query::query_engine::QueryEngine;
 use cleave_sql::statement::ddl::OnCommit;
+use cleave_store::TableSchema;
+use cleave_txn::{LockMode, Written};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::Session;
+use super::block::Block;
+use super::changed_rows::Changed;
+use super::comments;
+use super::define::emptied;
+use super::foreign_keys::CheckedLoad;
+use crate::database::Database;
 
 /// The tables that a transaction has defined, and their space.
 #[derive(Debug, Clone, Default)]

@@ -3,12 +3,12 @@
 //!
 //! Source: PostgreSQL's manual, "DISCARD".
 
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_fragment::Stop;
+use cleave_sql::statement::parse::{Discard, Scope};
 
 use super::roles::set_session_role;
 use super::{Outcome, Session, set};
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_sql::statement::parse::{Discard, Scope};
 
 /// Runs DISCARD, whose command tag is `tag`.
 pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Result<Outcome> {

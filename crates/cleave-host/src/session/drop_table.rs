@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Outcome, Session, foreign_key_rules, indexes, views};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
+
+use super::{Outcome, Session, foreign_key_rules, indexes, views};
 
 /// Runs DROP TABLE.
 pub(super) async fn run(

@@ -5,15 +5,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cleave_media::clock::Stopwatch;
-
-use super::prepared::PreparedStatement;
-use super::subqueries::NestedQuery;
-use super::{Outcome, Session, changing_with, insert, prepared};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::When;
 use cleave_engine::delta::Live;
+use cleave_media::clock::Stopwatch;
 use cleave_query::point_path;
 use cleave_query::point_path::{PointQuery, Sight};
 use cleave_query::range_path::RangeTemplate;
@@ -21,6 +17,10 @@ use cleave_query::select;
 use cleave_query::select::{Asked, Measured, ReadView, Target};
 use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
+
+use super::prepared::PreparedStatement;
+use super::subqueries::NestedQuery;
+use super::{Outcome, Session, changing_with, insert, prepared};
 
 /// Where the query of a statement that changes rows is put when it has run.
 #[derive(Debug, Clone, Default)]

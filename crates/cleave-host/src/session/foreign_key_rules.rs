@@ -8,13 +8,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_store::{Column, ColumnType, TableSchema};
-use cleave_txn::LockMode;
-
-use super::Session;
-use super::alter_rules::{is_taken, with_own_rules};
-use super::definitions::Definition;
-use super::foreign_keys::{Reference, check_all};
 use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
 use cleave_catalog::catalog::rights::Privilege;
 use cleave_catalog::catalog::rules::{ForeignKey, KeyAction, TableRules};
@@ -23,6 +16,13 @@ use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_query::select::ReadView;
 use cleave_sql::statement::alter::{Action, AlterTable};
 use cleave_sql::statement::ddl::GivenForeignKey;
+use cleave_store::{Column, ColumnType, TableSchema};
+use cleave_txn::LockMode;
+
+use super::Session;
+use super::alter_rules::{is_taken, with_own_rules};
+use super::definitions::Definition;
+use super::foreign_keys::{Reference, check_all};
 
 /// The table that is to have a foreign key.
 pub(super) struct Own<'a> {

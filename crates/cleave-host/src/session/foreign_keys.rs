@@ -31,14 +31,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use cleave_store::Projection;
-use cleave_txn::LockMode;
-
-use super::Session;
-use super::block::{OwnRows, Taken};
-use super::charge::Charge;
-use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
-pub(super) use act::Followed;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_engine::storage_engine::commit::validate::{RowPlace, absent};
@@ -47,6 +39,14 @@ use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
 use cleave_query::select::ReadView;
 use cleave_sql::statement::modify::{Action, Assignment, Modify};
+use cleave_store::Projection;
+use cleave_txn::LockMode;
+
+use super::Session;
+use super::block::{OwnRows, Taken};
+use super::charge::Charge;
+use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
+pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
 use keys::{Columns, KeyRow, KeySet, Target};

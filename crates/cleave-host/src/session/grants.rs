@@ -4,10 +4,6 @@
 //! privilege that was passed on lasts as long as the option by which it was: REVOKE refuses to take the one without the
 //! other, or takes both (CASCADE).
 
-use cleave_store::TableSchema;
-
-use super::later_privileges;
-use super::roles::{Actor, invalid, refused};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{
     GrantItem, Object, ObjectKind, PUBLIC, Privilege, Privileges, Rights,
@@ -16,6 +12,10 @@ use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::error::{Error, Fault, NameKind, Result, RoleFault};
 use cleave_sql::statement::roles::{Grant, GrantedOn, RoleName};
+use cleave_store::TableSchema;
+
+use super::later_privileges;
+use super::roles::{Actor, invalid, refused};
 
 /// Something that privileges are on.
 pub(super) struct Known<'a> {

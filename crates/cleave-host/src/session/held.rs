@@ -24,16 +24,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cleave_txn::locks::LockMark;
-use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
-
-use crate::database::Database;
 use cleave_catalog::advisory_locks::{AdvisoryLocks, lock_within};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
+use cleave_txn::locks::LockMark;
+use cleave_txn::{LockKey, LockMode, LockOwner, Locks};
+
+use crate::database::Database;
 
 /// Rows and keys of a statement up to which each is locked; beyond, the table is.
 pub(super) const LOCKED_ROWS_MAX: usize = 10_000;

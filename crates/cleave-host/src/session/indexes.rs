@@ -5,13 +5,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cleave_store::{TableSchema, TabletId, VersionMap};
-use cleave_txn::LockMode;
-
-use super::definitions::Definition;
-use super::foreign_key_rules::{Own, drop_references};
-use super::{Outcome, Session, foreign_key_rules, rules, sequences};
-use crate::database::Database;
 use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
 use cleave_catalog::catalog::index_definition::{
     IndexColumn, IndexDefinition, PRIMARY_KEY, chosen_name,
@@ -25,6 +18,13 @@ use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::write::build_index::{build_index, build_index_within};
 use cleave_sql::statement::placement::device_list;
 use cleave_sql::statement::{CreateIndex, CreateTable};
+use cleave_store::{TableSchema, TabletId, VersionMap};
+use cleave_txn::LockMode;
+
+use super::definitions::Definition;
+use super::foreign_key_rules::{Own, drop_references};
+use super::{Outcome, Session, foreign_key_rules, rules, sequences};
+use crate::database::Database;
 
 /// Runs CREATE TABLE.
 pub(super) async fn create_table(session: &mut Session, create: CreateTable) -> Result<Outcome> {

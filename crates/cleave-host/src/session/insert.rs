@@ -13,15 +13,6 @@ use arrow::array::types::UInt64Type;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, NullArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Schema};
-use cleave_store::{Column, ColumnType, TableSchema};
-use datafusion::sql::sqlparser::ast;
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
-
-use super::block::{OwnRows, Taken};
-use super::charge::{all_of, share_of};
-use super::foreign_keys::CheckedLoad;
-use super::{Outcome, Session, identity, returning};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::value::literal::Literal;
 use cleave_catalog::value::{ColumnBuilder, value_text};
@@ -38,6 +29,15 @@ use cleave_sql::statement::moment::Moment;
 use cleave_sql::statement::parameters::{Parameters, parameter_type, place_of};
 use cleave_sql::statement::parse::{is_default, refuse_in_query};
 use cleave_sql::statement::upsert::ConflictAction;
+use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+use super::block::{OwnRows, Taken};
+use super::charge::{all_of, share_of};
+use super::foreign_keys::CheckedLoad;
+use super::{Outcome, Session, identity, returning};
 
 /// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
 ///

@@ -11,15 +11,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
-use cleave_txn::{LockKey, LockMode};
-
-use super::Session;
-use super::held::{unique_indexes, unique_key};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::modify::Assignment;
+use cleave_txn::{LockKey, LockMode};
+
+use super::Session;
+use super::held::{unique_indexes, unique_key};
 
 /// Whether SET leaves the columns of all unique keys of `table` alone.
 pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> bool {

@@ -7,10 +7,11 @@
 //!
 //! Source: PostgreSQL's manual, "ALTER DEFAULT PRIVILEGES".
 
-use super::roles::{Actor, invalid, refused};
 use cleave_catalog::catalog::rights::{GrantItem, Later, ObjectKind, Privileges, Rights};
 use cleave_catalog::error::{Fault, Result, RoleFault};
 use cleave_sql::statement::roles::{Grant, GrantedOn, RoleName};
+
+use super::roles::{Actor, invalid, refused};
 
 impl Actor<'_> {
     /// Runs ALTER DEFAULT PRIVILEGES.

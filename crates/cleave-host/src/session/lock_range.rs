@@ -6,12 +6,6 @@ use std::sync::Arc;
 
 use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
-use cleave_txn::LockKey;
-
-use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
-use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
-use super::ranges::found_rows;
-use super::{Outcome, Session};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_engine::storage_engine::commit::validate::{RowPlace, check_ended};
@@ -21,6 +15,12 @@ use cleave_query::range_path::read::{RangeRead, RangeRow};
 use cleave_query::range_path::{RangeTemplate, Window};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::locking::{LockedTable, Locking, WaitPolicy};
+use cleave_txn::LockKey;
+
+use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
+use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
+use super::ranges::found_rows;
+use super::{Outcome, Session};
 
 /// A row of the result, and what is locked of it.
 #[derive(Debug, Default)]

@@ -5,16 +5,16 @@
 //! reaches by evaluating their conditions anew.
 
 use arrow::compute::concat_batches;
-use datafusion::sql::sqlparser::ast;
-
-use super::locking::Point;
-use super::{Outcome, Session};
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_query::point_path::PointQuery;
 use cleave_query::select::Asked;
 use cleave_sql::statement::locked_parts::{GivenRows, LockedParts, NAMES_OTHERS, put_values};
 use cleave_sql::statement::modify::{Action, Modify};
 use cleave_sql::statement::{Parameters, Statement};
+use datafusion::sql::sqlparser::ast;
+
+use super::locking::Point;
+use super::{Outcome, Session};
 
 /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
 /// the end of its transaction, outside of a block it is one.

@@ -20,12 +20,6 @@ use arrow::array::types::{Int64Type, UInt64Type};
 use arrow::array::{Array, AsArray, RecordBatch, UInt32Array};
 use arrow::compute::{cast, concat_batches, take_record_batch};
 use arrow::datatypes::DataType;
-use cleave_store::TableSchema;
-use cleave_txn::{LockError, LockKey, LockMode};
-use datafusion::sql::sqlparser::ast;
-
-use super::held::{self, LOCKED_ROWS_MAX};
-use super::{Outcome, Session, changing_with, lock_range};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::When;
@@ -42,6 +36,12 @@ use cleave_sql::statement::locking::{
 };
 use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parse::LockTable;
+use cleave_store::TableSchema;
+use cleave_txn::{LockError, LockKey, LockMode};
+use datafusion::sql::sqlparser::ast;
+
+use super::held::{self, LOCKED_ROWS_MAX};
+use super::{Outcome, Session, changing_with, lock_range};
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
 pub(super) const LOOKED_AT_MIN: usize = 64;

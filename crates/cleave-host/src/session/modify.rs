@@ -14,6 +14,17 @@ use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::concat_batches;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::error::{Error, Result};
+use cleave_engine::storage_engine::commit::validate::RowPlace;
+use cleave_engine::write::begun::byte_count;
+use cleave_engine::write::insert::{TableChange, route};
+use cleave_query::select;
+use cleave_query::select::{Asked, ReadView, Target, all_known, describe_over};
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::modify::{Action, Assignment, Modify, row_count};
+use cleave_sql::statement::parameters::{parameter_type, place_of};
 use cleave_store::{ColumnType, TableSchema};
 use cleave_txn::LockKey;
 use datafusion::sql::sqlparser::ast;
@@ -29,17 +40,6 @@ use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::identity;
 use super::key_locks::{self, leaves_keys};
 use super::{Outcome, Session};
-use cleave_catalog::catalog::TableState;
-use cleave_catalog::error::{Error, Result};
-use cleave_engine::storage_engine::commit::validate::RowPlace;
-use cleave_engine::write::begun::byte_count;
-use cleave_engine::write::insert::{TableChange, route};
-use cleave_query::select;
-use cleave_query::select::{Asked, ReadView, Target, all_known, describe_over};
-use cleave_sql::statement::Parameters;
-use cleave_sql::statement::locked_parts::GivenRows;
-use cleave_sql::statement::modify::{Action, Assignment, Modify, row_count};
-use cleave_sql::statement::parameters::{parameter_type, place_of};
 
 /// The query for what RETURNING lists, and rows that it is over.
 pub(super) type Returns = Option<(Box<ast::Query>, RecordBatch)>;

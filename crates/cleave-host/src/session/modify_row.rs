@@ -18,17 +18,6 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
-use cleave_store::ColumnType;
-use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
-
-use super::block::{OwnRows, Taken};
-use super::foreign_keys::{Ending, Replaced};
-use super::key_locks::has_same_keys;
-use super::lifted::{Constants, Seen};
-use super::ranges::{Lift, RangeChange};
-use super::returning::Returning;
-use super::subqueries::NestedChange;
-use super::{Outcome, Session, identity};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::When;
@@ -42,6 +31,17 @@ use cleave_sql::statement::conform::change_row;
 use cleave_sql::statement::key_predicate::OneTable;
 use cleave_sql::statement::modify::{Action, Assignment, Modify, has_subqueries, returns_nested};
 use cleave_sql::statement::{Parameter, Parameters};
+use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
+
+use super::block::{OwnRows, Taken};
+use super::foreign_keys::{Ending, Replaced};
+use super::key_locks::has_same_keys;
+use super::lifted::{Constants, Seen};
+use super::ranges::{Lift, RangeChange};
+use super::returning::Returning;
+use super::subqueries::NestedChange;
+use super::{Outcome, Session, identity};
 
 /// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
 const COMPILED_MAX: usize = 8;

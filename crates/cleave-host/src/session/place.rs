@@ -4,9 +4,10 @@
 //! kinds of places: a block that has failed refuses all before they begin (`begin_statement`), and
 //! what needs a block that BEGIN has begun asks when it takes it (`open_block`).
 
-use super::Session;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::properties::{Place, Properties};
+
+use super::Session;
 
 /// Refuses a statement that may not stand where the session is.
 ///

@@ -21,18 +21,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use cleave_store::{Column, ColumnType, TableSchema};
-use datafusion::sql::sqlparser::ast;
-
-use super::insert::{Constant, ConstantInsert, constant};
-use super::modify::Returns;
-use super::modify_row::KeyedChange;
-use super::place::check_place;
-use super::rights::Allowed;
-use super::subqueries::{NestedChange, NestedQuery};
-use super::{
-    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
-};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::settings::When;
@@ -49,6 +37,18 @@ use cleave_sql::statement::parameters::{StatementText, parameter_type, type_name
 use cleave_sql::statement::parse::refuse_in_query;
 use cleave_sql::statement::{
     Execute, Parameter, Parameters, ParsedStatement, Prepare, Statement, parse_script,
+};
+use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast;
+
+use super::insert::{Constant, ConstantInsert, constant};
+use super::modify::Returns;
+use super::modify_row::KeyedChange;
+use super::place::check_place;
+use super::rights::Allowed;
+use super::subqueries::{NestedChange, NestedQuery};
+use super::{
+    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
 };
 
 /// Statements that a session may keep.

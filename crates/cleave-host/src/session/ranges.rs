@@ -16,8 +16,24 @@ use std::time::Duration;
 
 use arrow::array::types::UInt64Type;
 use arrow::array::{AsArray, RecordBatch};
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::{JoinMethod, JoinOrder, Stack, When};
+use cleave_engine::delta::Live;
+use cleave_engine::write::insert::{TableChange, route};
 use cleave_media::clock::Stopwatch;
 use cleave_plan::split::Split;
+use cleave_query::point_path::{FoundPlace, Sight};
+use cleave_query::range_path::read::RangeRow;
+use cleave_query::range_path::sources::Sources;
+use cleave_query::range_path::{RangeTemplate, Ranged, Reader, Window, run};
+use cleave_sql::statement::assigned::check_set;
+use cleave_sql::statement::conform::Conform;
+use cleave_sql::statement::key_predicate::OneTable;
+use cleave_sql::statement::modify::{Action, Modify, TARGET, has_nested};
+use cleave_sql::statement::parameters;
+use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
@@ -30,22 +46,6 @@ use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
 use super::returning::Returning;
 use super::{Outcome, Session, identity, returning};
-use cleave_catalog::activity::Act;
-use cleave_catalog::catalog::{CatalogState, TableState};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::{JoinMethod, JoinOrder, Stack, When};
-use cleave_engine::delta::Live;
-use cleave_engine::write::insert::{TableChange, route};
-use cleave_query::point_path::{FoundPlace, Sight};
-use cleave_query::range_path::read::RangeRow;
-use cleave_query::range_path::sources::Sources;
-use cleave_query::range_path::{RangeTemplate, Ranged, Reader, Window, run};
-use cleave_sql::statement::assigned::check_set;
-use cleave_sql::statement::conform::Conform;
-use cleave_sql::statement::key_predicate::OneTable;
-use cleave_sql::statement::modify::{Action, Modify, TARGET, has_nested};
-use cleave_sql::statement::parameters;
-use cleave_sql::statement::{Parameter, Parameters};
 
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its
 /// columns.

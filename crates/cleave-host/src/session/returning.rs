@@ -5,11 +5,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast;
-
-use super::lifted::Seen;
-use super::{Outcome, Session};
 use cleave_catalog::error::Result;
 use cleave_query::range_path;
 use cleave_query::range_path::Kept;
@@ -18,6 +13,11 @@ use cleave_query::select::ReadView;
 use cleave_sql::statement::modify::{TARGET, over_target};
 use cleave_sql::statement::parse::refuse_in_query;
 use cleave_sql::statement::{Insert, Parameters, Statement};
+use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast;
+
+use super::lifted::Seen;
+use super::{Outcome, Session};
 
 /// What a session has returned: by table, what the statement calls it, and the list.
 pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;

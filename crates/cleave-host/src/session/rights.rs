@@ -20,18 +20,18 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use datafusion::sql::sqlparser::ast;
-
-use super::Session;
-use super::grants::relation;
-use super::roles::check_there;
-use check::{Check, Used};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{Object, Privilege, Rights};
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_query::select::ReadView;
 use cleave_sql::statement::Statement;
+use datafusion::sql::sqlparser::ast;
+
+use super::Session;
+use super::grants::relation;
+use super::roles::check_there;
+use check::{Check, Used};
 
 mod check;
 mod named;

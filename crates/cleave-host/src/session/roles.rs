@@ -6,8 +6,6 @@
 
 use std::path::Path;
 
-use super::definitions::Defined;
-use super::{Outcome, Session};
 use cleave_catalog::acting::Acting;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{FIRST, Membership, Object, Privilege, Rights, Role};
@@ -17,6 +15,9 @@ use cleave_catalog::settings::Client;
 use cleave_sql::statement::names::SCHEMA;
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
+
+use super::definitions::Defined;
+use super::{Outcome, Session};
 
 /// The name that those lock who change rights: none that SQL can write.
 const RIGHTS: &str = "\0rights";

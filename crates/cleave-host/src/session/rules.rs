@@ -1,12 +1,13 @@
 //! Rules of a table that is to be created: what the statement says in, named and compiled once to see that it can be,
 //! out.
 
-use crate::database::Database;
 use cleave_catalog::catalog::index_definition::{IndexDefinition, chosen_name};
 use cleave_catalog::catalog::rules::{Check, TableRules};
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_query::check_constraints::compile;
 use cleave_sql::statement::CreateTable;
+
+use crate::database::Database;
 
 /// The rules of `create`, whose indexes are `indexes`.
 ///

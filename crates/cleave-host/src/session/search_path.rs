@@ -1,10 +1,11 @@
 //! Names without a schema where the session's `search_path` leaves `public` out: what is in no schema that is searched
 //! is not found, and nothing can be made without saying where.
 
-use super::{Outcome, Session};
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::catalog_tables::is_catalog_table;
 use cleave_sql::statement::parse::names_without_schema;
+
+use super::{Outcome, Session};
 
 /// Fails where the statement `text` names what its search path does not find, before anything of it is done. What
 /// it gives, where it only drops what is not found, if that is there.

@@ -3,12 +3,6 @@
 
 use std::sync::Arc;
 
-use cleave_store::Column;
-use cleave_txn::LockMode;
-
-use super::definitions::Definition;
-use super::indexes::{name_taken, wrong_kind};
-use super::{Outcome, Session};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::index_definition::chosen_name;
 use cleave_catalog::catalog::sequence::named;
@@ -19,6 +13,12 @@ use cleave_sql::statement::CreateTable;
 use cleave_sql::statement::ddl::GivenSequence;
 use cleave_sql::statement::defaults::{next_default, next_text};
 use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
+use cleave_store::Column;
+use cleave_txn::LockMode;
+
+use super::definitions::Definition;
+use super::indexes::{name_taken, wrong_kind};
+use super::{Outcome, Session};
 
 /// Runs a statement on sequences.
 pub(super) async fn run(session: &mut Session, statement: SequenceStatement) -> Result<Outcome> {

@@ -23,12 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use cleave_fragment::waiting;
-use cleave_store::KeyRange;
-use cleave_txn::{KeySpan, Safety, Written};
-
-use super::Session;
-use crate::database::Database;
 use cleave_catalog::catalog::{CatalogState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::newest;
@@ -37,7 +31,13 @@ use cleave_catalog::settings::{Isolation, Stack};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::vid_set::VidSet;
+use cleave_fragment::waiting;
 use cleave_query::point_path::PointQuery;
+use cleave_store::KeyRange;
+use cleave_txn::{KeySpan, Safety, Written};
+
+use super::Session;
+use crate::database::Database;
 
 /// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.
 const SAFETY_PERIOD: Duration = Duration::from_millis(5);

@@ -12,11 +12,12 @@
 //!
 //! Source: PostgreSQL's manual, "SET".
 
-use super::{Outcome, Session};
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::transaction::MODES;
 use cleave_sql::statement::parse::Scope;
+
+use super::{Outcome, Session};
 
 /// What a block has set. See the module's description.
 #[derive(Debug, Default)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
-
-use super::{Outcome, Session, system};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
+
+use super::{Outcome, Session, system};
 
 /// Runs SHOW of one setting, of the session or the database.
 pub(super) fn one(session: &Session, name: &str) -> Result<Outcome> {

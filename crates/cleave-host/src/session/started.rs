@@ -19,7 +19,15 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::When;
+use cleave_engine::write::begun::byte_count;
 use cleave_fragment::StopOnDrop;
+use cleave_query::select::{Asked, ReadView, RunningQuery, describe, run_logged};
+use cleave_sql::statement::parameters::place_of;
+use cleave_sql::statement::parse::Scope;
+use cleave_sql::statement::properties::Columns;
+use cleave_sql::statement::{Parameters, ParsedStatement, Statement};
 use datafusion::sql::sqlparser::ast;
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
@@ -28,14 +36,6 @@ use tokio::task::JoinSet;
 use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::{Outcome, Session, prepared, search_path, within};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::When;
-use cleave_engine::write::begun::byte_count;
-use cleave_query::select::{Asked, ReadView, RunningQuery, describe, run_logged};
-use cleave_sql::statement::parameters::place_of;
-use cleave_sql::statement::parse::Scope;
-use cleave_sql::statement::properties::Columns;
-use cleave_sql::statement::{Parameters, ParsedStatement, Statement};
 
 /// What a statement has given so far.
 #[derive(Debug)]

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
-
-use super::{Outcome, Session};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_query::analyze::{Analyzed, analyze};
 use cleave_query::listed_statistics;
 use cleave_sql::statement::{Analyze, AnalyzeTable};
+
+use super::{Outcome, Session};
 
 /// Runs ANALYZE: table by table, each as it is when its turn comes; what was found of those before an error stays.
 pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome> {

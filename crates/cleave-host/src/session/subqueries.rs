@@ -22,18 +22,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arrow::array::{Array, RecordBatch};
-use cleave_media::clock::Stopwatch;
-use cleave_store::ColumnType;
-use datafusion::sql::sqlparser::ast;
-
-use super::block::Taken;
-use super::lifted::Seen;
-use super::ranges::{InState, Lifted, RangeChange};
-use super::returning::Returning;
-use super::{Outcome, Session};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::Result;
 use cleave_engine::delta::Live;
+use cleave_media::clock::Stopwatch;
 use cleave_query::point_path::Sight;
 use cleave_query::range_path;
 use cleave_query::range_path::template::{are_plain, with_no_columns};
@@ -42,6 +34,14 @@ use cleave_query::select::ResultNames;
 use cleave_sql::dialect::sql_type;
 use cleave_sql::statement::modify::{Modify, TARGET, has_nested, over_target, returns_nested};
 use cleave_sql::statement::{Parameter, Parameters};
+use cleave_store::ColumnType;
+use datafusion::sql::sqlparser::ast;
+
+use super::block::Taken;
+use super::lifted::Seen;
+use super::ranges::{InState, Lifted, RangeChange};
+use super::returning::Returning;
+use super::{Outcome, Session};
 use taken_out::{Gives, TakenOut};
 
 /// A statement whose subqueries are looked up before it. See the module's description.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::database::Database;
 use cleave_catalog::catalog::autovacuum::Autovacuum;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
@@ -12,6 +11,8 @@ use cleave_engine::storage_engine::commit::Changes;
 use cleave_replica::archive;
 use cleave_replica::log_copy;
 use cleave_sql::statement::parse::SystemStatement;
+
+use crate::database::Database;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";

@@ -24,14 +24,6 @@ use arrow::array::types::UInt64Type;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, RecordBatch, UInt32Array, UInt64Array};
 use arrow::compute::{concat_batches, take_record_batch};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use cleave_store::{ColumnType, Projection, TableSchema};
-use datafusion::sql::sqlparser::ast;
-use futures::future::try_join_all;
-
-use super::block::{OwnRows, Taken};
-use super::foreign_keys::Ending;
-use super::modify::defaults;
-use super::{Session, changing_with, identity};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_catalog::index::{IndexShape, rows_by_vid};
@@ -47,6 +39,14 @@ use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_sql::statement::upsert::{ConflictAction, EXCLUDED, OnConflict};
 use cleave_sql::statement::{Insert, Parameters, parameters};
+use cleave_store::{ColumnType, Projection, TableSchema};
+use datafusion::sql::sqlparser::ast;
+use futures::future::try_join_all;
+
+use super::block::{OwnRows, Taken};
+use super::foreign_keys::Ending;
+use super::modify::defaults;
+use super::{Session, changing_with, identity};
 use pairs::PairsPlan;
 use simple::Pairs;
 

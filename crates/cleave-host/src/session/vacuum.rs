@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{Field, Schema};
-use cleave_txn::LockMode;
-
-use super::statistics::{all_tables, check_targets};
-use super::{Outcome, Session, statistics};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::write::vacuum::{Vacuumed, vacuum};
 use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
+use cleave_txn::LockMode;
+
+use super::statistics::{all_tables, check_targets};
+use super::{Outcome, Session, statistics};
 
 /// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
 pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outcome> {

@@ -11,12 +11,6 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use cleave_store::TableSchema;
-use cleave_txn::LockMode;
-use datafusion::sql::sqlparser::ast;
-
-use super::define::columns_of;
-use super::{Outcome, Session};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
@@ -27,6 +21,12 @@ use cleave_sql::statement::ddl::OnCommit;
 use cleave_sql::statement::names::table_name;
 use cleave_sql::statement::parameters;
 use cleave_sql::statement::parse::CreateView;
+use cleave_store::TableSchema;
+use cleave_txn::LockMode;
+use datafusion::sql::sqlparser::ast;
+
+use super::define::columns_of;
+use super::{Outcome, Session};
 
 /// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
 fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {

@@ -29,6 +29,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use cleave_catalog::error::Error;
+use cleave_engine::device::Device;
 use cleave_fragment::command::{CommandHeader, DeviceError, DeviceErrorCause, Execute, RunReport};
 use cleave_fragment::fragment::travelling_settings;
 use cleave_fragment::link::{AttachMode, Link, LinkError};
@@ -62,8 +64,6 @@ use super::shared_run::{Begin, Failure, SharedRun};
 use super::spill_space::DeviceRun;
 use super::stealing::Stealing;
 use crate::select::{StatementContext, StatementInput};
-use cleave_catalog::error::Error;
-use cleave_engine::device::Device;
 
 /// A filter of keys takes at most one in so many bytes of a fragment's memory: with the message that brings it, about
 /// an eighth.

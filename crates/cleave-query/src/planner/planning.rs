@@ -16,6 +16,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::settings::Settings;
+use cleave_catalog::tasks::joined;
 use cleave_fragment::{Stop, StopOnDrop};
 use cleave_media::simulation;
 use datafusion::common::runtime::SpawnedTask;
@@ -26,9 +29,6 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::LogicalPlan;
 use tokio::runtime::Handle;
 
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::settings::Settings;
-use cleave_catalog::tasks::joined;
 pub(super) use watched_rules::watched_rules;
 
 /// Bytes that an operator of a plan is expected to take while it is planned, over all copies that rules make of it.

@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use cleave_store::{ColumnRef, ColumnType, Projection, TableSchema, TabletKey};
-use datafusion::sql::sqlparser::ast;
-
-use super::PointQuery;
-use super::spelling::Spelling;
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::index::IndexShape;
 use cleave_sql::statement::key_predicate::{
     Clauses, Condition, Given, KeyPart, OneTable, Test, conjuncts, is_as_before, plain_select,
 };
+use cleave_store::{ColumnRef, ColumnType, Projection, TableSchema, TabletKey};
+use datafusion::sql::sqlparser::ast;
+
+use super::PointQuery;
+use super::spelling::Spelling;
 
 /// Most templates that are remembered.
 const REMEMBERED_MAX: usize = 256;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{DatabaseId, DeviceId, TableState};
+use cleave_catalog::index::{IndexShape, TabletIndex};
 use cleave_store::{Column, ColumnType, TableSchema, TabletId, VersionMap};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::*;
-use cleave_catalog::catalog::division::Division;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{DatabaseId, DeviceId, TableState};
-use cleave_catalog::index::{IndexShape, TabletIndex};
 
 fn table(name: &str, columns: &[(&str, ColumnType)], key: &[u32]) -> Arc<TableState> {
     let columns = columns

@@ -13,13 +13,6 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, UInt32Array, new_empty_array};
 use arrow::buffer::NullBuffer;
 use arrow::compute::{CastOptions, cast_with_options, take};
-use cleave_store::{IndexKey, KeyRange, StoreError, TableSchema};
-use futures::future::{BoxFuture, FutureExt};
-use futures::stream::{self, StreamExt, TryStreamExt};
-
-use super::read::{RangeRead, RangeRow};
-use super::template::Operand;
-use crate::point_path::Sight;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::error::{Error, Result};
@@ -28,6 +21,13 @@ use cleave_catalog::settings::Stack;
 use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::key_predicate::is_as_before;
+use cleave_store::{IndexKey, KeyRange, StoreError, TableSchema};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
+
+use super::read::{RangeRead, RangeRow};
+use super::template::Operand;
+use crate::point_path::Sight;
 
 /// Keys that are looked up side by side.
 const SIDE_BY_SIDE: usize = 16;

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::catalog::{TableState, TabletState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::{Scattered, Walked};
+use cleave_catalog::settings::Stack;
+use cleave_engine::delta::FoundRow;
 use cleave_store::{KeyRange, Projection, Walk};
 use futures::FutureExt;
 use futures::future::try_join_all;
 
 use crate::point_path::{FoundPlace, Sight};
 use crate::query_engine::QueryEngine;
-use cleave_catalog::catalog::{TableState, TabletState};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::index::{Scattered, Walked};
-use cleave_catalog::settings::Stack;
-use cleave_engine::delta::FoundRow;
 
 /// Reads rows of one table by one of its indexes. See the module's description.
 pub struct RangeRead<'a> {

@@ -17,15 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use cleave_store::{ColumnType, KeyRange, TableSchema, after_prefix};
-use datafusion::sql::sqlparser::ast;
-
-use super::joined::Joined;
-use super::read::RangeRead;
-use super::sources::{self, Sources};
-use crate::point_path::Sight;
-use crate::query_engine::QueryEngine;
-use crate::select::{KeptPlan, keep};
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::index::IndexShape;
@@ -38,6 +29,15 @@ use cleave_sql::statement::key_predicate::{
 use cleave_sql::statement::modify::VID;
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::parameters::{any_of, place_of};
+use cleave_store::{ColumnType, KeyRange, TableSchema, after_prefix};
+use datafusion::sql::sqlparser::ast;
+
+use super::joined::Joined;
+use super::read::RangeRead;
+use super::sources::{self, Sources};
+use crate::point_path::Sight;
+use crate::query_engine::QueryEngine;
+use crate::select::{KeptPlan, keep};
 pub use plain::are_plain;
 use plain::plain;
 

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleave_catalog::advisory_locks::{NewOwners, Span};
+use cleave_catalog::error::{Error, Fault};
 use cleave_txn::{LockKey, LockMode};
 use datafusion::arrow::array::{ArrayRef, BooleanArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
@@ -22,8 +24,6 @@ use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
-use cleave_catalog::advisory_locks::{NewOwners, Span};
-use cleave_catalog::error::{Error, Fault};
 
 const NAMES: [&str; 11] = [
     "pg_advisory_lock",

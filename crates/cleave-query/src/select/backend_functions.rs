@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use cleave_catalog::error::{Error, Fault, RoleFault};
 use cleave_fragment::waiting;
 use datafusion::arrow::array::{ArrayRef, BooleanArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
@@ -24,7 +25,6 @@ use datafusion::sql::sqlparser::ast;
 use super::pg_catalog;
 use super::statement_context::StatementContext;
 use super::statement_function::called;
-use cleave_catalog::error::{Error, Fault, RoleFault};
 
 const SLEEP: &str = "pg_sleep";
 const TERMINATE: &str = "pg_terminate_backend";

@@ -5,6 +5,12 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::modify::{TARGET, over_target};
+use cleave_sql::statement::parameters::place_of;
+use cleave_sql::statement::parse::refuse_in_query;
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::{
@@ -24,12 +30,6 @@ use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use crate::planner;
 use crate::query_engine::QueryEngine;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::Settings;
-use cleave_sql::dialect::lower_syntax;
-use cleave_sql::statement::modify::{TARGET, over_target};
-use cleave_sql::statement::parameters::place_of;
-use cleave_sql::statement::parse::refuse_in_query;
 
 /// The engine's rule that computes once what several expressions have in common.
 const SHARING_RULE: &str = "common_sub_expression_eliminate";

@@ -9,6 +9,11 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::sql_type;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -20,11 +25,6 @@ use super::placed::placed;
 use super::{Bound, ReadView, bind, small_query};
 use crate::planner::planning;
 use crate::query_engine::QueryEngine;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::settings::Settings;
-use cleave_sql::dialect::sql_type;
-use cleave_sql::statement::locked_parts::GivenRows;
-use cleave_sql::statement::parameters::{parameter_type, place_of, put_types_into, written_types};
 
 /// A query as far as it is known without values.
 #[derive(Debug, Clone)]

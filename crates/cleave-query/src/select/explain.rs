@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::{Settings, bytes_text};
 use cleave_fragment::command::RunReport;
 use cleave_fragment::command::status::metrics_sets;
 use cleave_fragment::{BroadcastExec, IndexFigures, TableScanExec};
@@ -15,6 +17,7 @@ use cleave_plan::cardinality::estimate_rows_with;
 use cleave_plan::cost::Prediction;
 use cleave_plan::profile::Origin;
 use cleave_plan::split::PricedSplit;
+use cleave_sql::statement::ExplainFormat;
 use datafusion::arrow::array::{RecordBatch, StringArray};
 use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::physical_plan::metrics::MetricsSet;
@@ -28,9 +31,6 @@ use super::{
 use crate::cooperative::figures::QueryFigures;
 use crate::cooperative::fragment_exec::FragmentExec;
 use crate::query_engine::QueryEngine;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::{Settings, bytes_text};
-use cleave_sql::statement::ExplainFormat;
 
 /// Characters of an operator's arguments that are shown.
 const DETAIL_CHARACTERS_MAX: usize = 1000;

@@ -5,6 +5,9 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::error::Error;
+use cleave_engine::device::Device;
 use cleave_fragment::command::message::{CAPABILITY_FRAGMENTS, ENCODED_SLOT_BYTES_MAX};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{DenseAggregateExec, TableScanExec, build_id};
@@ -28,9 +31,6 @@ use super::planned_input::PlannedInput;
 use super::statement_context::{StatementContext, StatementInput};
 use crate::cooperative::fragment_exec::{FragmentExec, FragmentPart};
 use crate::planner;
-use cleave_catalog::catalog::DeviceId;
-use cleave_catalog::error::Error;
-use cleave_engine::device::Device;
 
 /// Share of its rows that a scan is taken to keep once the keys of the join above are known, where nothing tells how
 /// many there are.

@@ -26,6 +26,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::index_definition::{IndexColumn, IndexDefinition};
+use cleave_catalog::catalog::{DeviceId, TableState};
+use cleave_catalog::error::Result;
+use cleave_catalog::index::{IndexShape, TabletIndex};
+use cleave_catalog::settings::{Split, Stack, When};
 use cleave_fragment::command::message::CAPABILITY_FRAGMENTS;
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{IndexPages, build_id};
@@ -43,11 +48,6 @@ use futures::future::try_join_all;
 
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
-use cleave_catalog::catalog::index_definition::{IndexColumn, IndexDefinition};
-use cleave_catalog::catalog::{DeviceId, TableState};
-use cleave_catalog::error::Result;
-use cleave_catalog::index::{IndexShape, TabletIndex};
-use cleave_catalog::settings::{Split, Stack, When};
 
 /// Most ranges of one scan, of lists of values over several columns.
 const RANGE_COUNT_MAX: usize = 256;

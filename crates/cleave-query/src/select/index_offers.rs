@@ -11,6 +11,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::settings::When;
 use cleave_fragment::TableScanExec;
 use cleave_store::ColumnRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -22,8 +24,6 @@ use datafusion::physical_plan::joins::HashJoinExec;
 
 use super::planned_input::OfferedIndex;
 use super::statement_context::StatementContext;
-use cleave_catalog::catalog::TableState;
-use cleave_catalog::settings::When;
 
 /// Pages that a scan must have before an index is offered: one is read in any case, or the join's zone maps leave it
 /// out.

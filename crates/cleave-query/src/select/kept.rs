@@ -19,6 +19,9 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::lower_syntax;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::{
     concat_batches, filter_record_batch, lexsort_to_indices, take_record_batch,
@@ -56,9 +59,6 @@ use super::result_names::ResultNames;
 use super::table_provider::{CATALOG, SCHEMA};
 use crate::planner;
 use crate::query_engine::QueryEngine;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::Settings;
-use cleave_sql::dialect::lower_syntax;
 
 /// A plan over slots. See the module's description.
 pub struct KeptPlan {

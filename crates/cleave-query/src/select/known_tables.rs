@@ -1,9 +1,5 @@
 //! Columns of the tables that a statement may name, as they are looked up before it is bound.
 
-use datafusion::sql::sqlparser::ast;
-
-use super::statement_context::StatementContext;
-use super::{sequence_rows, table_provider};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_sql::dialect::query_names::KnownTables;
@@ -11,6 +7,10 @@ use cleave_sql::statement::catalog_tables;
 use cleave_sql::statement::locking::target_of;
 use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_sql::statement::names::fold;
+use datafusion::sql::sqlparser::ast;
+
+use super::statement_context::StatementContext;
+use super::{sequence_rows, table_provider};
 
 impl KnownTables for StatementContext {
     fn columns(&self, table: &ast::ObjectName) -> Option<Vec<String>> {

@@ -82,12 +82,6 @@ pub use pack_group_keys::PackGroupKeys;
 pub use planned_input::PlannedInput;
 pub use statement_context::{StatementContext, StatementInput};
 
-use crate::cooperative::figures::QueryFigures;
-use crate::cooperative::fragment_exec::FragmentExec;
-use crate::planner;
-use crate::planner::planning;
-use crate::query_engine::QueryEngine;
-use crate::query_log::{OpenRecord, QueryEnd};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
@@ -101,6 +95,13 @@ use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters::Parameters;
 use cleave_sql::statement::parse::parse_query;
 use cleave_sql::statement::shared_with::mark_shared;
+
+use crate::cooperative::figures::QueryFigures;
+use crate::cooperative::fragment_exec::FragmentExec;
+use crate::planner;
+use crate::planner::planning;
+use crate::query_engine::QueryEngine;
+use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
 pub use kept::{KeptPlan, keep};
 pub(crate) use optimised::OptimisedPlans;

@@ -12,6 +12,8 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::error::{Error, NameKind, Result};
+use cleave_catalog::settings::{JoinMethod, JoinOrder, Settings, When};
 use cleave_fragment::DenseAggregateExec;
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::CostStrategy;
@@ -29,8 +31,6 @@ use super::host_cuts::HostCuts;
 use super::statement_context::StatementContext;
 use super::{index_offers, join_method};
 use crate::planner;
-use cleave_catalog::error::{Error, NameKind, Result};
-use cleave_catalog::settings::{JoinMethod, JoinOrder, Settings, When};
 
 /// Another order must be predicted to take at most this share of the time: it was chosen for its cuts, and joins more
 /// rows.

@@ -3,6 +3,13 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::activity::Act;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::Parameters;
+use cleave_sql::statement::locked_parts::part_name;
+use cleave_sql::statement::modify::{TARGET, has_nested};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{
@@ -19,13 +26,6 @@ use super::table_provider::{CATALOG, SCHEMA};
 use super::{Asked, ReadView, apply_schema, describe_over, run_query};
 use crate::planner;
 use crate::query_engine::QueryEngine;
-use cleave_catalog::activity::Act;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::Settings;
-use cleave_sql::dialect::lower_syntax;
-use cleave_sql::statement::Parameters;
-use cleave_sql::statement::locked_parts::part_name;
-use cleave_sql::statement::modify::{TARGET, has_nested};
 
 /// The number by which [`TARGET`] is given to a query that reads tables too: that of no part of WITH.
 const RETURNED: usize = usize::MAX;

@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleave_catalog::activity;
+use cleave_catalog::error;
+use cleave_catalog::error::{Error, NameKind};
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 
 use super::statement_context::StatementContext;
 use crate::query_log;
-use cleave_catalog::activity;
-use cleave_catalog::error;
-use cleave_catalog::error::{Error, NameKind};
 
 /// Name of the schema.
 pub(super) const SCHEMA: &str = "cleave";

@@ -22,14 +22,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleave_catalog::catalog::sequence::Sequence;
+use cleave_sql::statement::catalog_tables;
+use cleave_sql::statement::catalog_tables::CATALOG_SCHEMA;
 use datafusion::catalog::{SchemaProvider, TableProvider};
 use datafusion::datasource::MemTable;
 use datafusion::error::Result;
 
 use super::statement_context::StatementContext;
-use cleave_catalog::catalog::sequence::Sequence;
-use cleave_sql::statement::catalog_tables;
-use cleave_sql::statement::catalog_tables::CATALOG_SCHEMA;
 
 mod activity;
 mod comments;

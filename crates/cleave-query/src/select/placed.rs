@@ -6,14 +6,14 @@
 
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{Error, Fault, NameKind};
+use cleave_sql::statement::names::{fold, position_of};
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{self, Expr, Spanned, Visit, Visitor};
 use datafusion::sql::sqlparser::tokenizer::Location;
 
 use super::missing_table::named_table;
 use super::operator_in::operator_in;
-use cleave_catalog::error::{Error, Fault, NameKind};
-use cleave_sql::statement::names::{fold, position_of};
 
 /// `error`, which binding `query` gave, with its place in the text.
 pub(super) fn placed(error: Error, query: &ast::Query) -> Error {

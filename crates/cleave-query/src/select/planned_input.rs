@@ -8,6 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
+use cleave_catalog::index::newest;
 use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift};
 use cleave_store::{
     ColumnRef, EndedRows, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry,
@@ -21,9 +24,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_optimizer::pruning::PruningPredicateBuilder;
 
 use super::index_choice::IndexChoice;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
-use cleave_catalog::index::newest;
 
 /// Bytes of small pages that are worth one morsel.
 const MORSEL_BYTES: usize = 1 << 20;

@@ -6,6 +6,10 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::catalog::sequence::Sequence;
+use cleave_catalog::catalog::sequence::named;
+use cleave_catalog::error::Error;
+use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
 use datafusion::arrow::array::{ArrayRef, Int64Array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
@@ -19,10 +23,6 @@ use datafusion::sql::sqlparser::ast;
 
 use super::statement_context::StatementContext;
 use super::statement_function::{StatementFunction, called};
-use cleave_catalog::catalog::sequence::Sequence;
-use cleave_catalog::catalog::sequence::named;
-use cleave_catalog::error::Error;
-use cleave_sql::statement::catalog_tables::numbers::sequence_of_number;
 
 const NAMES: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
 

@@ -24,6 +24,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use cleave_catalog::error::Result;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::ipc::reader::StreamReader;
@@ -39,7 +40,6 @@ use futures::future::BoxFuture;
 
 use super::statement_context::StatementContext;
 use super::{PlannedQuery, RunningQuery, apply_schema};
-use cleave_catalog::error::Result;
 
 /// A query that runs once. See the module's description.
 pub(super) struct SharedRows {

@@ -8,6 +8,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::settings::{Settings, Stack, When};
+use cleave_engine::host_pages::RoutedPages;
 use cleave_fragment::command::message::{PassedPage, Payload};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
@@ -19,6 +23,9 @@ use cleave_plan::cost::AskedColumn;
 use cleave_plan::{
     ColumnFacts, JoinedSamples, PlanEstimates, SampledRows, TableFacts, TableStatistics,
 };
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::locking::target_of;
+use cleave_sql::statement::modify::TARGET;
 use cleave_store::{AbsentValues, Column, PageSource};
 use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::common::ScalarValue;
@@ -31,13 +38,6 @@ use super::with_parts::BoundParts;
 use super::{ReadView, Target, index_choice};
 use crate::cooperative::figures::FigureLog;
 use crate::query_engine::QueryEngine;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{CatalogState, TableState};
-use cleave_catalog::settings::{Settings, Stack, When};
-use cleave_engine::host_pages::RoutedPages;
-use cleave_sql::statement::locked_parts::GivenRows;
-use cleave_sql::statement::locking::target_of;
-use cleave_sql::statement::modify::TARGET;
 
 /// Most bytes of long values that a batch has.
 const LONG_BYTES_OF_BATCH: u64 = 32 << 20;

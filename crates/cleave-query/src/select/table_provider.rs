@@ -5,9 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::view::{MadeOf, ViewState};
 use cleave_fragment::TableScanExec;
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_plan::cardinality::{LeafKey, selectivity_of_all};
+use cleave_sql::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
+use cleave_sql::statement::locking::target_of;
+use cleave_sql::statement::modify::{TARGET, VID};
 use cleave_store::{AbsentValues, ColumnRef, Projection, TableSchema};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::catalog::{
@@ -27,12 +32,7 @@ use super::pg_catalog::CatalogTables;
 use super::planned_input::PlannedInput;
 use super::statement_context::StatementContext;
 use super::{index_choice, sequence_rows, tablet_choice, views};
-use cleave_catalog::catalog::TableState;
-use cleave_catalog::catalog::view::{MadeOf, ViewState};
 pub(super) use cleave_catalog::identifiers::CATALOG;
-use cleave_sql::statement::catalog_tables::{CATALOG_SCHEMA, INFORMATION_SCHEMA};
-use cleave_sql::statement::locking::target_of;
-use cleave_sql::statement::modify::{TARGET, VID};
 pub(super) use cleave_sql::statement::names::SCHEMA;
 
 /// One table of one statement's catalog state.

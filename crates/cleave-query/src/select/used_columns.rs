@@ -10,6 +10,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::view::ViewState;
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
+use cleave_sql::statement::locked_parts::GivenRows;
+use cleave_sql::statement::parse::parse_query;
 use datafusion::common::Column;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::Result as EngineResult;
@@ -18,11 +23,6 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use super::views::source_names;
 use super::{ReadView, bind};
 use crate::query_engine::QueryEngine;
-use cleave_catalog::catalog::view::ViewState;
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::Settings;
-use cleave_sql::statement::locked_parts::GivenRows;
-use cleave_sql::statement::parse::parse_query;
 
 /// Whether the query of `view`, bound to what `state` has, speaks of `column` of the table `table`.
 ///

@@ -8,6 +8,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use cleave_catalog::catalog::view::ViewState;
+use cleave_sql::dialect::lower_syntax;
+use cleave_sql::statement::catalog_syntax;
+use cleave_sql::statement::parse::parse_query;
+use cleave_sql::statement::shared_with::mark_shared;
 use cleave_store::TableSchema;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
@@ -24,11 +29,6 @@ use super::state_over;
 use super::statement_context::StatementContext;
 use super::table_provider::StatementCatalog;
 use crate::planner::planning;
-use cleave_catalog::catalog::view::ViewState;
-use cleave_sql::dialect::lower_syntax;
-use cleave_sql::statement::catalog_syntax;
-use cleave_sql::statement::parse::parse_query;
-use cleave_sql::statement::shared_with::mark_shared;
 
 /// What `plan` calls its columns.
 pub(super) fn source_names(plan: &LogicalPlan) -> Vec<String> {

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_sql::statement::shared_with::Mark;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -47,8 +49,6 @@ use super::statement_context::StatementContext;
 use super::table_provider::CleaveTable;
 use super::with_scan_exec::WithScanExec;
 use crate::planner::planning;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_sql::statement::shared_with::Mark;
 
 /// Columns that a query of WITH may have, as any list of PostgreSQL's.
 const COLUMN_COUNT_MAX: usize = 1664;

@@ -20,13 +20,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_media::{BLOCK_SIZE, BlockAddress, Clock, SystemClock, files};
-use cleave_store::SegmentDirectory;
-use prost::Message;
-
-use super::manifest::{Manifest, PIECE_BLOCKS, Pieces, damaged};
-use super::take::copied;
-use super::{CATALOG, prepare_place};
 use cleave_catalog::catalog::held::Held;
 use cleave_catalog::catalog::{CatalogState, DeviceId, proto, root};
 use cleave_catalog::error::{Error, Result};
@@ -35,6 +28,13 @@ use cleave_engine::log::{Committed, Replaced};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, segments};
 use cleave_engine::storage_engine::commit::Changes;
+use cleave_media::{BLOCK_SIZE, BlockAddress, Clock, SystemClock, files};
+use cleave_store::SegmentDirectory;
+use prost::Message;
+
+use super::manifest::{Manifest, PIECE_BLOCKS, Pieces, damaged};
+use super::take::copied;
+use super::{CATALOG, prepare_place};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
 fn place(log: &Path, commit: u64) -> PathBuf {

@@ -10,16 +10,16 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use cleave_media::{BLOCK_SIZE, files};
-use cleave_store::Format;
-use prost::Message;
-
-use super::{CATALOG, MANIFEST, PAGES, make_folder, sync_folder};
 use cleave_catalog::catalog::{CatalogState, DeviceId, root};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_catalog::value::text::moment;
+use cleave_media::{BLOCK_SIZE, files};
+use cleave_store::Format;
+use prost::Message;
+
+use super::{CATALOG, MANIFEST, PAGES, make_folder, sync_folder};
 
 const FORMAT: Format =
     Format { magic: *b"CLVBACKP", name: "manifest of a backup", versions: 1..=1 };

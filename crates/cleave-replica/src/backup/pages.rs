@@ -8,6 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::tasks::{blocking, joined};
+use cleave_engine::device::Device;
 use cleave_media::files::{self, FileWriter};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
 use cleave_store::{
@@ -20,9 +23,6 @@ use futures::{StreamExt, stream};
 use super::manifest::PIECE_BYTES;
 use super::{PAGES, sync_folder};
 use crate::check::blocks;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::tasks::{blocking, joined};
-use cleave_engine::device::Device;
 
 /// Pages that are read at once.
 const PAGES_AT_ONCE: usize = 8;

@@ -8,11 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_txn::{LogReader, Lsn, Record};
-use prost::Message;
-
-use super::change;
-use super::manifest::Manifest;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_catalog::storage_error::{Identity, StorageError};
@@ -24,6 +19,11 @@ use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
 use cleave_engine::write::insert::apply;
+use cleave_txn::{LogReader, Lsn, Record};
+use prost::Message;
+
+use super::change;
+use super::manifest::Manifest;
 
 /// States after which a root is written meanwhile: what they leave is not used again before.
 const SETTLED_AT_ONCE: u64 = 100;

@@ -12,14 +12,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_fragment::link::AttachMode;
-use cleave_media::{BLOCK_SIZE, files};
-use cleave_store::SegmentDirectory;
-
-use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
-use super::replay::{PointInTime, Reached, replay};
-use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
-use crate::replication::Replication;
 use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, root};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
@@ -29,6 +21,14 @@ use cleave_engine::device::{Claim, Device, EmbeddedFactory};
 use cleave_engine::log;
 use cleave_engine::storage_engine;
 use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine, OpenOptions, catalog_edit};
+use cleave_fragment::link::AttachMode;
+use cleave_media::{BLOCK_SIZE, files};
+use cleave_store::SegmentDirectory;
+
+use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
+use super::replay::{PointInTime, Reached, replay};
+use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
+use crate::replication::Replication;
 
 /// The file that marks a database which is not whole yet.
 pub const MARK: &str = "restoring";

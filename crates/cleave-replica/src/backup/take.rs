@@ -5,13 +5,6 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_media::{Clock, SystemClock};
-use cleave_store::SegmentDirectory;
-use prost::Message;
-
-use super::manifest::{BackupSummary, Manifest};
-use super::pages::PageFile;
-use super::{CATALOG, MANIFEST, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
 use cleave_catalog::catalog::{CatalogState, DeviceId, proto, root};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
@@ -19,6 +12,13 @@ use cleave_engine::storage_engine;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
 use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine};
+use cleave_media::{Clock, SystemClock};
+use cleave_store::SegmentDirectory;
+use prost::Message;
+
+use super::manifest::{BackupSummary, Manifest};
+use super::pages::PageFile;
+use super::{CATALOG, MANIFEST, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
 
 /// Writes a backup of `database`, as it is now, into the folder `target`, which is made, or empty, or has what an
 /// interrupted backup left.

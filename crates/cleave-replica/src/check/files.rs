@@ -3,10 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_store::SegmentId;
-
-use super::{CheckReport, Fault, Place};
-use crate::backup::check_restored;
 use cleave_catalog::catalog::damage::{DamagedIndex, DamagedTable};
 use cleave_catalog::catalog::root;
 use cleave_catalog::catalog::root::TableFault;
@@ -17,6 +13,10 @@ use cleave_catalog::storage_error::{SegmentFault, StorageError};
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_engine::statistics;
 use cleave_engine::storage_engine::{Engine, OpenOptions};
+use cleave_store::SegmentId;
+
+use super::{CheckReport, Fault, Place};
+use crate::backup::check_restored;
 
 /// Opens the database in `directory` as far as its files are sound, and notes where they are not; None where the
 /// root itself is not.

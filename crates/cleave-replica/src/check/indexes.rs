@@ -12,6 +12,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use cleave_catalog::error::Result;
+use cleave_catalog::index::{IndexShape, TabletIndex};
+use cleave_catalog::tasks::joined;
 use cleave_store::index::run::KEY_COLUMN;
 use cleave_store::{
     ColumnRef, KeyBlock, KeyMerge, KeyRange, MergeSource, PageClass, PageRead, Projection, Run,
@@ -26,9 +29,6 @@ use futures::stream;
 use super::maps::judge;
 use super::pages::{Damaged, DevicePages, is_of_device, read_rows};
 use super::{CheckOptions, CheckReport, Fault, Place, Work};
-use cleave_catalog::error::Result;
-use cleave_catalog::index::{IndexShape, TabletIndex};
-use cleave_catalog::tasks::joined;
 
 /// Bytes of one row of a window.
 const ROW_BYTES: u64 = 9;

@@ -28,17 +28,17 @@ mod unique;
 use std::path::Path;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
+use cleave_catalog::error::Result;
+use cleave_engine::device::Device;
+use cleave_engine::storage_engine::snapshot::SnapshotKind;
+use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_store::{Placement, TabletKey};
 use datafusion::common::utils::get_available_parallelism;
 
 pub use finding::{Fault, Finding, Findings, Place};
 pub use pages::blocks;
 
-use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
-use cleave_catalog::error::Result;
-use cleave_engine::device::Device;
-use cleave_engine::storage_engine::snapshot::SnapshotKind;
-use cleave_engine::storage_engine::{Engine, OpenOptions};
 use space::Moment;
 
 /// How thoroughly a database is checked, and with how much.

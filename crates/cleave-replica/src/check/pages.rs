@@ -10,6 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::{StorageError, into_store_error};
+use cleave_engine::device::Device;
 use cleave_fragment::command::{DeviceErrorCause, ReadItem, ReadPayload};
 use cleave_fragment::link::LinkError;
 use cleave_media::{BlockAddress, Extent};
@@ -29,9 +32,6 @@ use futures::{FutureExt, StreamExt, stream};
 
 use super::maps::judge;
 use super::{CheckOptions, CheckReport, Fault, Finding, Place, Progress, Work};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::{StorageError, into_store_error};
-use cleave_engine::device::Device;
 
 /// Blocks that one command asks for: 4 MiB.
 const READ_BLOCK_COUNT: u32 = 1024;

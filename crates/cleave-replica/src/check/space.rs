@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::{CatalogState, DeviceId};
+use cleave_engine::device::{Device, SpaceStatus};
+use cleave_engine::storage_engine::Engine;
 use cleave_media::Extent;
 use cleave_store::SegmentId;
 
 use super::{CheckReport, Fault, Place};
-use cleave_catalog::catalog::{CatalogState, DeviceId};
-use cleave_engine::device::{Device, SpaceStatus};
-use cleave_engine::storage_engine::Engine;
 
 /// A page's blocks, and whose they are.
 struct Owned<'a> {

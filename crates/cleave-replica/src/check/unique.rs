@@ -15,14 +15,14 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::error::Result;
+use cleave_catalog::index::{IndexShape, TabletIndex};
 use cleave_store::index::run::SCAN_BYTES;
 use cleave_store::{KeyBlock, KeyMerge, KeyRange, MergeSource, PageClass, Run};
 
 use super::pages::{Damaged, DevicePages, is_of_device};
 use super::{CheckOptions, CheckReport, Fault, Place, Work};
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::error::Result;
-use cleave_catalog::index::{IndexShape, TabletIndex};
 
 /// A tablet that was checked, and what of it does not hold.
 pub(super) type Checked = (Arc<Work>, Damaged);

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use cleave_store::{AbsentValues, PageClass, SegmentDirectory, SegmentId, SegmentKind, ZoneValue};
-
-use super::absent;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::Result;
 use cleave_catalog::storage_error::Identity;
 use cleave_catalog::storage_error::SegmentFault;
 use cleave_catalog::value::value_text;
 use cleave_engine::storage_engine::Engine;
+use cleave_store::{AbsentValues, PageClass, SegmentDirectory, SegmentId, SegmentKind, ZoneValue};
+
+use super::absent;
 
 pub(super) fn root(state: &CatalogState) -> Vec<String> {
     let mut lines = vec![

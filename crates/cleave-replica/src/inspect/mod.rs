@@ -18,9 +18,10 @@ use cleave_store::SegmentId;
 
 pub use plan::fragment;
 
-use crate::backup::check_restored;
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_engine::storage_engine::{Engine, OpenOptions};
+
+use crate::backup::check_restored;
 
 /// What is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]

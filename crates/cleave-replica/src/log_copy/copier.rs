@@ -18,6 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use cleave_catalog::catalog::CatalogState;
+use cleave_catalog::catalog::log_copies::LogCopy;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
+use cleave_engine::device::{COMMAND_BYTES, Device, may_have_happened};
+use cleave_engine::storage_engine::Engine;
 use cleave_fragment::command::{Payload, Reply, Request, WriteItem};
 use cleave_media::{BlockAddress, Clock, Extent, SystemClock};
 use tokio::sync::OwnedMutexGuard;
@@ -28,12 +34,6 @@ use super::layout::{
     blocks, padded, slot, whole,
 };
 use super::{Copies, fault, found, source};
-use cleave_catalog::catalog::CatalogState;
-use cleave_catalog::catalog::log_copies::LogCopy;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
-use cleave_engine::device::{COMMAND_BYTES, Device, may_have_happened};
-use cleave_engine::storage_engine::Engine;
 
 /// What is copied: the log of an open database.
 #[derive(Clone)]

@@ -12,6 +12,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use cleave_catalog::error::Result;
+use cleave_engine::device::Device;
 use cleave_fragment::command::{ReadItem, ReadPayload};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 
@@ -19,8 +21,6 @@ use super::layout::{
     ANCHOR_ALIGNMENT, BLOCK, Head, List, Place, SLOT_BLOCKS, SLOT_COUNT, Stamp, blocks, slot, whole,
 };
 use super::{ROOT, fault};
-use cleave_catalog::error::Result;
-use cleave_engine::device::Device;
 
 /// The largest file that is read back, and the longest log.
 const FILE_BYTES_MAX: u64 = 4 << 30;

@@ -16,17 +16,17 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_fragment::waiting;
-use futures::future::join_all;
-
-use super::layout::{ANCHOR_BLOCKS, Head, Stamp};
-use super::{OPENING_WAIT, aligned, drawn_id, found};
 use cleave_catalog::catalog::log_copies::LogCopy;
 use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::device::{DISK_FULL, Device};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
+use cleave_fragment::waiting;
+use futures::future::join_all;
+
+use super::layout::{ANCHOR_BLOCKS, Head, Stamp};
+use super::{OPENING_WAIT, aligned, drawn_id, found};
 
 /// The devices elsewhere that answer now.
 ///

@@ -40,7 +40,6 @@ use futures::future::BoxFuture;
 
 pub use takeover::{TakeOver, TakenOver, Witnesses, take_over};
 
-use crate::backup::{STATISTICS, USERS};
 use cleave_catalog::catalog::log_copies::{KeptSpace, LogCopy};
 use cleave_catalog::catalog::{CatalogState, DeviceId};
 use cleave_catalog::error::{Error, Result};
@@ -49,6 +48,8 @@ use cleave_engine::device::{Claim, Device};
 use cleave_engine::storage_engine::Engine;
 use cleave_engine::storage_engine::catalog_edit::{CatalogEdit, retired};
 use cleave_engine::storage_engine::commit::Changes;
+
+use crate::backup::{STATISTICS, USERS};
 use copier::{Copier, Origin};
 use layout::{ANCHOR_ALIGNMENT, ANCHOR_BLOCKS};
 

@@ -6,17 +6,17 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use cleave_store::SegmentId;
-use cleave_txn::Lsn;
-use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, list_segments, segment_path};
-
-use super::layout::{Place, Stamp, whole};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::log_copies::LogCopy;
 use cleave_catalog::catalog::root;
 use cleave_catalog::catalog::root::SegmentFile;
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::log::directory_of;
+use cleave_store::SegmentId;
+use cleave_txn::Lsn;
+use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, list_segments, segment_path};
+
+use super::layout::{Place, Stamp, whole};
 
 /// The bytes of the log in `database` from `from` to `to`, which is durable; zeros where a file has none.
 ///

@@ -20,6 +20,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cleave_catalog::catalog::root;
+use cleave_catalog::catalog::root::ROOT_FORMAT;
+use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::storage_error::StorageError;
+use cleave_catalog::value::text::moment;
+use cleave_engine::device;
+use cleave_engine::device::Device;
+use cleave_engine::log::{Committed, directory_of};
+use cleave_engine::storage_engine;
+use cleave_engine::storage_engine::OpenOptions;
 use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
 use cleave_fragment::waiting;
 use cleave_media::files;
@@ -35,17 +46,6 @@ use crate::backup::{
     MARK, STATISTICS, USERS, embedded_entry, finish, only_for_owner, prepare_place, sync_folder,
 };
 use crate::replication::Replication;
-use cleave_catalog::catalog::root;
-use cleave_catalog::catalog::root::ROOT_FORMAT;
-use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, proto};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::storage_error::StorageError;
-use cleave_catalog::value::text::moment;
-use cleave_engine::device;
-use cleave_engine::device::Device;
-use cleave_engine::log::{Committed, directory_of};
-use cleave_engine::storage_engine;
-use cleave_engine::storage_engine::OpenOptions;
 
 /// What the lost host's own device is called from then on, where tables lie on it.
 pub const LOST_DEVICE: &str = "lost";

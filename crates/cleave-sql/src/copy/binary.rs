@@ -16,13 +16,13 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use bytes::{Buf, BufMut, BytesMut};
+use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
+use cleave_catalog::value::ColumnBuilder;
+use cleave_catalog::value::binary::{BinaryWriter, Element, binary_text};
 
 use crate::copy::columns::InputColumns;
 use crate::copy::memory::InputMemory;
 use crate::copy::record_splitter::CHUNK_RECORDS_MAX;
-use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
-use cleave_catalog::value::ColumnBuilder;
-use cleave_catalog::value::binary::{BinaryWriter, Element, binary_text};
 
 const SIGNATURE: &[u8; 11] = b"PGCOPY\n\xff\r\n\0";
 /// The flag that says that records begin with a number of their row.

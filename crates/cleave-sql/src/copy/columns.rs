@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_store::{Column, TableSchema};
 
 use crate::statement::defaults::default_array;
 use crate::statement::moment::Moment;
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// The way from a file's columns to a table's.
 #[derive(Debug, Clone)]

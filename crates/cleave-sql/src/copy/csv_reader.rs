@@ -17,6 +17,8 @@
 use std::io::Read;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
+use cleave_catalog::value::ColumnBuilder;
 use cleave_store::Column;
 use memchr::{memchr, memchr2};
 
@@ -24,8 +26,6 @@ use crate::copy::columns::InputColumns;
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
 use crate::copy::record_splitter::{Chunk, RecordSplitter};
-use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
-use cleave_catalog::value::ColumnBuilder;
 
 /// Reads a whole stream on the caller's thread.
 #[derive(Debug)]

@@ -12,10 +12,10 @@ use std::path::Path;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-
-use crate::copy::options::{CsvOptions, Header};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::value::ValueText;
+
+use crate::copy::options::{CsvOptions, Header};
 
 /// Bytes after which rows go to the sink.
 const FLUSH_BYTES: usize = 1 << 18;

@@ -32,6 +32,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, Float32Type, Float64Type, Schema, SchemaRef};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::suggest::nearest;
+use cleave_catalog::value::build::fit;
+use cleave_catalog::value::error::Bad;
+use cleave_catalog::value::{ColumnBuilder, ValueError, ValueText};
 use cleave_fragment::functions::infinite::{InfiniteRows, infinite_rows, with, without};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::error::DataFusionError;
@@ -50,11 +55,6 @@ use crate::copy::columns::InputColumns;
 use crate::copy::memory::InputMemory;
 use crate::copy::options::ParquetCompression;
 use crate::statement::moment::Moment;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::suggest::nearest;
-use cleave_catalog::value::build::fit;
-use cleave_catalog::value::error::Bad;
-use cleave_catalog::value::{ColumnBuilder, ValueError, ValueText};
 
 /// Most rows of one batch.
 const BATCH_ROWS_MAX: usize = 65_536;

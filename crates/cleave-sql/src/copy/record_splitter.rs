@@ -14,11 +14,11 @@
 use std::io::Read;
 use std::path::Path;
 
+use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
 use memchr::{memchr, memchr2};
 
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
-use cleave_catalog::error::{Error, InputFault, InputPlace, Result};
 
 /// Most records of one chunk, and so rows of one batch.
 pub const CHUNK_RECORDS_MAX: usize = 65_536;

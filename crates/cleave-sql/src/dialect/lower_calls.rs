@@ -13,6 +13,7 @@
 //!  lag(x, n)                              ─▶ lag_by_row(x, n)
 //! ```
 
+use cleave_catalog::value::{interval, list};
 use cleave_fragment::functions::{isoyear_of, milliseconds_of, seconds_of, year_of};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
 use datafusion::sql::sqlparser::ast::{
@@ -32,7 +33,6 @@ use super::row_comparison::{binary, nested};
 use super::similar_pattern::similar_pattern;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
-use cleave_catalog::value::{interval, list};
 
 /// Says so in the place of `expression`, if it is such a one.
 pub(super) fn lower_call(expression: &mut Expr) {

@@ -11,6 +11,8 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
+use cleave_catalog::error::{Error, Fault, NoOperator};
+use cleave_catalog::identifiers::shown_name;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
@@ -21,8 +23,6 @@ use datafusion::logical_expr::{
 
 use super::functions::type_name;
 use super::typed_literals::{is_text, typed_literal};
-use cleave_catalog::error::{Error, Fault, NoOperator};
-use cleave_catalog::identifiers::shown_name;
 
 /// Types whose values compare with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use cleave_catalog::identifiers::CATALOG;
 use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableFactor, VisitMut, VisitorMut};
 
 use crate::statement::names::{SCHEMA, fold, name_and_alias};
-use cleave_catalog::identifiers::CATALOG;
 
 /// Writes out such names everywhere in `query`.
 pub(super) fn name_outer_tables(query: &mut ast::Query) {

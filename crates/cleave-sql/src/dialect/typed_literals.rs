@@ -3,6 +3,8 @@
 //! The engine would compare a number with `'10'` as text, bytes with the letters of `'\x00ff'`, and times by way
 //! of nanoseconds, which end in 2262.
 
+use cleave_catalog::error::Error;
+use cleave_catalog::value::ColumnBuilder;
 use cleave_fragment::functions::round_to_even;
 use cleave_store::ColumnType;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
@@ -20,8 +22,6 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 use super::functions::text_of;
 use super::operand_types::{check_compared, check_comparison, matched, matched_union};
 use super::rewrite::rewrite_expressions;
-use cleave_catalog::error::Error;
-use cleave_catalog::value::ColumnBuilder;
 
 /// Digits behind the point that a column has that is made of quotients: those of most that are below one.
 const STORED_SCALE: i8 = 20;

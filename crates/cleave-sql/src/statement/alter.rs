@@ -4,6 +4,7 @@
 //!
 //! Source: PostgreSQL's manual, ALTER TABLE.
 
+use cleave_catalog::error::{Error, Position, Result};
 use cleave_store::{Column, ColumnType};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
@@ -14,7 +15,6 @@ use crate::statement::ddl::{
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::parse::read_text;
 use crate::statement::sequence::SequenceOptions;
-use cleave_catalog::error::{Error, Position, Result};
 
 /// ALTER TABLE.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,6 +7,7 @@
 //! Source: PostgreSQL's manual, "Value Storage"; `transformAssignedExpr` (parse_target.c) and `pg_cast`.
 
 use arrow::datatypes::{DataType, Schema};
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
@@ -14,7 +15,6 @@ use super::conform::Conform;
 use crate::dialect::type_name;
 use crate::statement::modify::Assignment;
 use crate::statement::names::position_of;
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 /// Refuses a value of the type `from` for `column`, which `expression` gives.
 ///

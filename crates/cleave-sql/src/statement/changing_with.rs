@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 
 use super::locked_parts::part_name;
@@ -24,7 +25,6 @@ use super::modify::has_changes;
 use super::names::fold;
 use super::parameters::place_of;
 use super::parse::{Statement, parse_query};
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// A statement behind WITH whose queries change rows.
 #[derive(Debug, Clone, PartialEq)]

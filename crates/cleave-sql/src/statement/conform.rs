@@ -16,15 +16,15 @@ use arrow::array::{
 };
 use arrow::compute::{CastOptions, cast, cast_with_options, interleave};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::value::build::fit;
+use cleave_catalog::value::{ColumnBuilder, ValueError, ValueFault, ValueText, value_text};
 use cleave_fragment::functions::infinite::time_cast;
 use cleave_fragment::functions::{float_of, floats_of};
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use crate::statement::defaults::default_array;
 use crate::statement::moment::Moment;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::value::build::fit;
-use cleave_catalog::value::{ColumnBuilder, ValueError, ValueFault, ValueText, value_text};
 
 /// Makes rows fit one table. See the module's description.
 #[derive(Debug, Clone)]

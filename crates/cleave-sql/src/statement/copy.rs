@@ -11,13 +11,13 @@
 
 use std::path::PathBuf;
 
+use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::copy::options::{ColumnChoice, CopyFormat, CsvOptions, Header, ParquetCompression};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::parse::{Reader, refuse_in_query};
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// COPY in either direction.
 #[derive(Debug, Clone, PartialEq)]

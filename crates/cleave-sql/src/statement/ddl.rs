@@ -14,6 +14,7 @@
 //!
 //! Source: PostgreSQL's manual, CREATE TABLE and "Data Types"; issue 2, part 4.
 
+use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, DataType, Spanned};
 
@@ -21,7 +22,6 @@ use crate::statement::defaults::check_default;
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::placement::{Placement, placement};
 use crate::statement::sequence::SequenceOptions;
-use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 
 pub mod foreign_key;
 mod index;

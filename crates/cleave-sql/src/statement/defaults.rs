@@ -15,6 +15,10 @@ use arrow::array::{
     new_null_array,
 };
 use arrow::compute::cast;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::identifiers::unqualified;
+use cleave_catalog::value::ColumnBuilder;
+use cleave_catalog::value::literal::Literal;
 use cleave_media::random_bytes;
 use cleave_store::{Column, ColumnType};
 use datafusion::common::ScalarValue;
@@ -24,10 +28,6 @@ use crate::statement::ddl::column_type;
 use crate::statement::moment::Moment;
 use crate::statement::names::quoted;
 use crate::statement::parse::read_text;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::identifiers::unqualified;
-use cleave_catalog::value::ColumnBuilder;
-use cleave_catalog::value::literal::Literal;
 
 const DAY_US: i64 = 86_400_000_000;
 

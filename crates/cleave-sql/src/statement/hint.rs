@@ -4,10 +4,10 @@
 //! refuses is refused here, in the same words. Several hints may stand in one comment, and several such comments in one
 //! statement; of two for one setting the later counts.
 
+use cleave_catalog::error::{Error, Position, Result};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Whitespace};
 
 use crate::statement::names::position_of;
-use cleave_catalog::error::{Error, Position, Result};
 
 /// One setting for one statement.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,15 +18,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::value::ColumnBuilder;
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use crate::statement::modify::Modify;
 use crate::statement::names::{fold, table_name};
 use crate::statement::parameters::{any_of, place_of};
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::catalog::{CatalogState, TableState};
-use cleave_catalog::value::ColumnBuilder;
 
 /// The only table that a statement is about.
 #[derive(Debug)]

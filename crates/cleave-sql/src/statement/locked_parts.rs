@@ -22,6 +22,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::value::value_text;
 use datafusion::sql::sqlparser::ast::{self, Expr, Visit, VisitMut, Visitor, VisitorMut};
 
 use super::locking::{HIDDEN, Locking, locking};
@@ -29,8 +31,6 @@ use super::names::{called_in, fold};
 use super::parameters::{Parameter, parameter_type};
 use super::parse::{Statement, parse_query};
 use crate::dialect::sql_type;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::value::value_text;
 
 /// How the names of rows go on, behind the sign that no name begins with.
 const ROWS: &str = "rows";

@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
+use cleave_catalog::catalog::{CatalogState, TableState};
+use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use cleave_txn::LockMode;
 use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
@@ -26,8 +28,6 @@ use super::modify::{TARGET, VID, over_target};
 use super::names::{fold, position_of, table_name};
 use super::parameters::{Parameters, place_of};
 use super::parse::refuse_in_query;
-use cleave_catalog::catalog::{CatalogState, TableState};
-use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 
 /// What the names of columns begin with that are not the user's.
 pub const HIDDEN: char = '\u{1}';

@@ -18,6 +18,7 @@ mod row_values;
 use std::collections::BTreeSet;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -26,7 +27,6 @@ use datafusion::sql::sqlparser::parser::Parser;
 use super::names::{fold, position_of, table_name};
 use super::parse::{Statement, is_default, refuse_in_query};
 pub use beside::Beside;
-use cleave_catalog::error::{Error, Fault, Position, Result};
 pub use nested::{has_nested, has_subqueries, returns_nested};
 pub use row_values::RowValue;
 pub use row_values::{row_count, with_row_values};

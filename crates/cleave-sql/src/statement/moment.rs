@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch};
-use cleave_store::{Column, TableSchema};
-
-use crate::statement::conform::converted;
-use crate::statement::defaults::{next_default, placeholder};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{Object, Privilege};
 use cleave_catalog::catalog::sequence::{NumberSource, Sequence, named};
 use cleave_catalog::error::{Error, Fault, Result, RoleFault};
 use cleave_catalog::sequence_values::SequenceValues;
+use cleave_store::{Column, TableSchema};
+
+use crate::statement::conform::converted;
+use crate::statement::defaults::{next_default, placeholder};
 
 /// The moment at which a statement runs.
 #[derive(Debug, Clone)]

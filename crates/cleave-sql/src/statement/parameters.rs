@@ -17,6 +17,8 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::value::{ColumnBuilder, ValueError, value_text};
 use cleave_store::ColumnType;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -29,8 +31,6 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use crate::dialect::digits_behind_point;
 use crate::statement::locked_parts::GivenRows;
 use crate::statement::parse::Cursor;
-use cleave_catalog::error::{Error, Fault, NameKind, Result};
-use cleave_catalog::value::{ColumnBuilder, ValueError, value_text};
 
 mod any_list;
 

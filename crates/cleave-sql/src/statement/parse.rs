@@ -11,6 +11,7 @@
 //!
 //! Source: issue 2, part 4 and "Bad input".
 
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -28,7 +29,6 @@ use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
 use crate::statement::upsert::OnConflict;
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 mod comment;
 mod cursors;

@@ -5,12 +5,12 @@
 //! of them (`fillfactor`, `autovacuum_…`, `parallel_workers`) changes no row, and is taken and forgotten; any other is
 //! refused by name.
 
+use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::catalog::division::{Division, TABLET_COUNT_MAX};
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 /// Where a new table is to lie. What is not said is as the session's settings have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

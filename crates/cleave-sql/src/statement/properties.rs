@@ -23,13 +23,13 @@
 //!
 //! Source: PostgreSQL's manual, "SQL Commands" and "Message Formats", CommandComplete.
 
+use cleave_catalog::error::Position;
 use datafusion::sql::sqlparser::ast;
 
 use crate::statement::copy::Copy;
 use crate::statement::parse::{Define, Discard, Execute, Fetch, Statement, SystemStatement};
 use crate::statement::roles::RoleStatement;
 use crate::statement::sequence::SequenceStatement;
-use cleave_catalog::error::Position;
 
 /// A row of the table. See the module's description.
 #[derive(Debug, Clone)]

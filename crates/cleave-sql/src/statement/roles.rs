@@ -5,8 +5,9 @@
 
 use std::fmt;
 
-use crate::statement::parse::Scope;
 use cleave_catalog::catalog::rights::Privilege;
+
+use crate::statement::parse::Scope;
 
 /// A statement about roles, rights and owners.
 #[derive(Debug, Clone, PartialEq, Eq)]

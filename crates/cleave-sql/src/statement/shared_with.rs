@@ -19,11 +19,11 @@
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::Result;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::names::fold;
 use super::parse::parse_query;
-use cleave_catalog::error::Result;
 
 /// How the name of a mark begins, which is that of nothing else.
 const MARK: &str = "\u{1}with";

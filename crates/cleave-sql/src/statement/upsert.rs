@@ -15,15 +15,15 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::TableState;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use super::modify::{Assignment, VID, assigned_items, assignments, over_target};
 use super::names::{fold, position_of, table_name};
 use super::parse::refuse_in_query;
-use cleave_catalog::catalog::TableState;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 /// The name by which a query reads the rows that were to be inserted.
 pub const EXCLUDED: &str = "\u{1}excluded";

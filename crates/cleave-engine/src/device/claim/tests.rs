@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 use cleave_device::{ListenOptions, Listener};
 use cleave_fragment::command::{
     Command, DeviceError, DeviceErrorCause, Execute, Identity, Ownership, Reply, Request,
@@ -14,7 +15,6 @@ use cleave_media::BLOCK_SIZE;
 
 use super::*;
 use crate::device::{EmbeddedFactory, testing};
-use cleave_catalog::catalog::{DeviceEntry, DeviceId, DeviceKind, RemoteDevice};
 
 const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
 const NAS: [u8; 16] = [1; 16];

@@ -16,11 +16,11 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, SchemaRef, TimeUnit};
 use bytes::Bytes;
+use cleave_catalog::error::Result;
 use cleave_fragment::command::slot::SlotDecoder;
 
 use super::{FORM, IPC};
 use crate::write::begun::Begun;
-use cleave_catalog::error::Result;
 
 /// Bytes of an interval.
 const INTERVAL_BYTES: usize = 16;

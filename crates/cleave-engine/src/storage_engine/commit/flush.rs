@@ -13,6 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use cleave_catalog::activity::Act;
+use cleave_catalog::catalog::held::HeldTable;
+use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
+use cleave_catalog::storage_error::StorageError;
 use cleave_fragment::waiting;
 use cleave_media::{Clock, SystemClock};
 use futures::future::{BoxFuture, join_all, try_join_all};
@@ -25,12 +31,6 @@ use crate::storage_engine::Engine;
 use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
 use crate::storage_engine::patience::lies_elsewhere;
 use crate::write::insert;
-use cleave_catalog::activity::Act;
-use cleave_catalog::catalog::held::HeldTable;
-use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::Settings;
-use cleave_catalog::storage_error::StorageError;
 
 /// The longest pause before devices are asked for again that held tables lie on.
 const HELD_RETRY_MAX: Duration = Duration::from_secs(5);

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cleave_txn::Lsn;
-
-use super::Engine;
 use cleave_catalog::error::Result;
 #[cfg(doc)]
 use cleave_catalog::storage_error::StorageError;
+use cleave_txn::Lsn;
+
+use super::Engine;
 
 impl Engine {
     /// Waits until the log is durable here up to `end`.

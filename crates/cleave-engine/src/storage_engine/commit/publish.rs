@@ -4,12 +4,12 @@
 
 use std::sync::{Arc, PoisonError};
 
+use cleave_catalog::catalog::CatalogState;
 use tokio::sync::OwnedMutexGuard;
 
 use super::Engine;
 use crate::delta::Live;
 use crate::storage_engine::catalog_edit::{CatalogEdit, Kind, retired};
-use cleave_catalog::catalog::CatalogState;
 
 impl Engine {
     /// Makes small commits, whose changes are in the delta, what new statements see: all up to `number`.

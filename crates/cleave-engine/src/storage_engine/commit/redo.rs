@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::error::Result;
+
 use super::{Engine, Published};
 use crate::device::DISK_FULL;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::insert::TableChange;
-use cleave_catalog::error::Result;
 
 /// Commits behind one another, as one.
 pub struct Redone<'a> {

@@ -13,6 +13,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cleave_catalog::catalog::root;
+use cleave_catalog::catalog::root::ReplaceError;
+use cleave_catalog::catalog::{CatalogState, DeviceId};
+use cleave_catalog::commitment;
+use cleave_catalog::error::{Error, Result};
 use cleave_fragment::waiting;
 use cleave_media::{Clock, SystemClock};
 use cleave_store::{SegmentDirectory, SegmentId};
@@ -25,11 +30,6 @@ use crate::device::DISK_FULL;
 use crate::log;
 use crate::storage_engine::catalog_edit::{CatalogEdit, Logged, retired, segments};
 use crate::write::insert::apply;
-use cleave_catalog::catalog::root;
-use cleave_catalog::catalog::root::ReplaceError;
-use cleave_catalog::catalog::{CatalogState, DeviceId};
-use cleave_catalog::commitment;
-use cleave_catalog::error::{Error, Result};
 
 /// Roots for which space is put aside beside the log: the new one, and the files of a segment or two.
 const RESERVED_ROOTS: u64 = 2;

@@ -6,17 +6,18 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::commitment;
+use cleave_catalog::error::Result;
 use cleave_txn::{Record, Wal};
 use prost::Message;
 use tokio::sync::OwnedMutexGuard;
 
+use super::root::StopIfDying;
 use super::validate::{check, check_ended};
 use super::{Engine, Published, RowChanges, Step, flush, root};
 use crate::delta::{Live, Prepared};
 use crate::device::DISK_FULL;
 use crate::log::{self, Committed};
-use cleave_catalog::commitment;
-use cleave_catalog::error::Result;
 
 /// Commits `rows`, by the log if it takes them and no checkpoint is due.
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
@@ -33,6 +34,8 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     };
     let (lock, live) = validate(engine, lock, &rows).await?;
     let (prepared, (at, end)) = append(engine, log, &live, &rows)?;
+    // The next one would write a record that says what this one's does: its number, and its VIDs.
+    let _stop = StopIfDying(Arc::clone(engine));
     let number = live.number + 1;
     Step::Apply.pass();
     live.delta.put(prepared, number, (at, end));

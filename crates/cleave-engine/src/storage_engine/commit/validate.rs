@@ -7,14 +7,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::delta::Live;
-use crate::storage_engine::Engine;
-use crate::write::insert::TableChange;
-use crate::write::load::made_anew;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::settings::Stack;
+
+use crate::delta::Live;
+use crate::storage_engine::Engine;
+use crate::write::insert::TableChange;
+use crate::write::load::made_anew;
 
 /// A row: the place of its tablet, and its VID.
 pub type RowPlace = (usize, u64);

@@ -18,6 +18,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cleave_catalog::catalog::{DeviceId, TabletState};
+use cleave_catalog::error::Result;
+use cleave_catalog::index::{IndexShape, heap_rows};
+use cleave_catalog::settings::{Settings, Stack};
+use cleave_catalog::tasks::joined;
 use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef, VersionMap};
 use datafusion::common::utils::get_available_parallelism;
 use tokio::task::JoinSet;
@@ -26,11 +31,6 @@ use crate::device::Claim;
 use crate::storage_engine::Engine;
 use crate::write::key_run::{KeyRunWriter, merge_all};
 use crate::write::merge_runs::RunMerger;
-use cleave_catalog::catalog::{DeviceId, TabletState};
-use cleave_catalog::error::Result;
-use cleave_catalog::index::{IndexShape, heap_rows};
-use cleave_catalog::settings::{Settings, Stack};
-use cleave_catalog::tasks::joined;
 
 /// Bytes of pages, all columns, that a worker takes at once.
 const CHUNK_BYTES: usize = 4 << 20;

@@ -1,14 +1,14 @@
 //! Many runs become one, a bounded number at a time.
 
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
+use cleave_catalog::settings::{Settings, Stack};
 use cleave_store::{
     Column, ColumnType, KeyMerge, KeyRange, MergeSource, Run, SegmentId, TableSchema, VersionMap,
 };
 
 use super::*;
 use crate::device::testing::fresh;
-use cleave_catalog::catalog::DeviceId;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
-use cleave_catalog::settings::{Settings, Stack};
 
 #[test]
 fn merges_are_bounded_and_come_to_an_end() {

@@ -7,6 +7,11 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use cleave_catalog::catalog::TabletState;
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::index::IndexShape;
+use cleave_catalog::settings::{Settings, Stack};
+use cleave_catalog::tasks::{blocking, joined};
 use cleave_store::{
     EncodedPage, PageClass, PageEntry, SegmentDirectory, SegmentKind, SegmentRef, SegmentWriter,
     TableSchema, VersionMap,
@@ -21,11 +26,6 @@ use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::key_run::KeyRunWriter;
 use crate::write::merge_runs::RunMerger;
 use crate::write::segment_sink::{AHEAD_BULK, SegmentSink};
-use cleave_catalog::catalog::TabletState;
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::index::IndexShape;
-use cleave_catalog::settings::{Settings, Stack};
-use cleave_catalog::tasks::{blocking, joined};
 
 /// Batches that wait for the encoder.
 const BATCHES_WAITING: usize = 4;

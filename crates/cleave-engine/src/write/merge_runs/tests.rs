@@ -1,5 +1,7 @@
 //! What a device may say that it wrote, and a merge that comes to the host.
 
+use cleave_catalog::catalog::DeviceId;
+use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_store::{
     Column, ColumnType, PageEntry, PageRef, SegmentId, TableSchema, VersionMap, ZoneEntry,
     ZoneValue,
@@ -9,8 +11,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::testing::fresh;
 use crate::write::key_run::KeyRunWriter;
-use cleave_catalog::catalog::DeviceId;
-use cleave_catalog::catalog::index_definition::IndexDefinition;
 
 const RESERVED: Extent = Extent { start: BlockAddress(100), block_count: 50 };
 

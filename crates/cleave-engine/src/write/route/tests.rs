@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array};
 use arrow::datatypes::Int64Type;
+use cleave_catalog::catalog::division::Division;
+use cleave_catalog::catalog::{DeviceId, TabletState};
 use cleave_store::{Column, ColumnType, TableSchema, TabletId, VersionMap};
 use proptest::prelude::{any, prop, proptest};
 use proptest::prop_assert_eq;
 
 use super::*;
-use cleave_catalog::catalog::division::Division;
-use cleave_catalog::catalog::{DeviceId, TabletState};
 
 fn table(division: Division, given: &[u64]) -> TableState {
     let column = Column {

@@ -17,13 +17,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use cleave_store::TableSchema;
-use cleave_txn::LockMode;
-
-use super::super::Session;
-use super::super::charge::{Charge, share_of};
-use super::super::definitions::Definition;
-use super::{Block, ByTable};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::Result;
 use cleave_catalog::settings::Isolation;
@@ -31,6 +24,13 @@ use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::write::begun::Begun;
 use cleave_engine::write::insert::TableChange;
 use cleave_engine::write::load::made_anew;
+use cleave_store::TableSchema;
+use cleave_txn::LockMode;
+
+use super::super::Session;
+use super::super::charge::{Charge, share_of};
+use super::super::definitions::Definition;
+use super::{Block, ByTable};
 
 /// Bytes that a block keeps without being asked: most blocks change a few rows.
 const FREE_BYTES: usize = 64 << 10;

@@ -1,10 +1,11 @@
 //! What a transaction sees and may do: what BEGIN, SET TRANSACTION and settings say of it.
 
-use super::{Session, state};
-use crate::session::Outcome;
 use cleave_catalog::error::{Fault, Result};
 use cleave_catalog::settings::{Settings, TransactionModes};
 use cleave_sql::statement::parse::{Modes, Scope};
+
+use super::{Session, state};
+use crate::session::Outcome;
 
 impl Session {
     /// The modes of a transaction that begins now and says `modes`.

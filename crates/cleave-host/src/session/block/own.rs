@@ -3,15 +3,16 @@
 
 use std::sync::Arc;
 
-use super::super::charge::Charge;
-use super::super::definitions::Defined;
-use super::super::foreign_keys::{Deferred, Ending, Replaced};
-use super::{Block, ByTable, OwnRows, Session, Taken};
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::TransactionModes;
 use cleave_engine::write::insert::TableChange;
 use cleave_query::select::ReadView;
+
+use super::super::charge::Charge;
+use super::super::definitions::Defined;
+use super::super::foreign_keys::{Deferred, Ending, Replaced};
+use super::{Block, ByTable, OwnRows, Session, Taken};
 
 impl Session {
     /// Takes what a statement that has read `view` makes of `table`, as it was there.

@@ -6,13 +6,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-
-use super::super::Session;
-use super::super::block::Taken;
-use super::super::lifted::Seen;
-use super::super::ranges::RangeChange;
-use super::look_up::{KEYS_MAX, has_index};
-use super::{Gone, KeyRow, KeySet, Reference};
 use cleave_catalog::catalog::rules::KeyAction;
 use cleave_catalog::error::{Error, Result};
 use cleave_engine::delta::Live;
@@ -26,6 +19,13 @@ use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters::parameter_type;
 use cleave_sql::statement::parse::parse_query;
 use cleave_sql::statement::{Parameter, Parameters, Statement, parse_script};
+
+use super::super::Session;
+use super::super::block::Taken;
+use super::super::lifted::Seen;
+use super::super::ranges::RangeChange;
+use super::look_up::{KEYS_MAX, has_index};
+use super::{Gone, KeyRow, KeySet, Reference};
 use cleave_store::ColumnType;
 use cleave_txn::LockMode;
 

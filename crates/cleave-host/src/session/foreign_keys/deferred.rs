@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Outcome, Session};
-use super::{KEY_BYTES, OpenKey, OpenKeys, Reference};
 use cleave_catalog::catalog::rules::Timing;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_sql::statement::parse::SetConstraints;
+
+use super::super::{Outcome, Session};
+use super::{KEY_BYTES, OpenKey, OpenKeys, Reference};
 
 /// What a block has put off to its end.
 #[derive(Debug, Clone, Default)]

@@ -3,12 +3,6 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use cleave_txn::LockMode;
-
-use super::super::Session;
-use super::Reference;
-use super::keys::{Columns, Target};
-use crate::database::Database;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
@@ -19,6 +13,12 @@ use cleave_query::select::{Asked, ReadView};
 use cleave_sql::statement::Parameters;
 use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parse::parse_query;
+use cleave_txn::LockMode;
+
+use super::super::Session;
+use super::Reference;
+use super::keys::{Columns, Target};
+use crate::database::Database;
 
 impl Session {
     /// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
-use cleave_store::KeyRange;
-
-use super::super::Session;
-use super::keys::{KeyRow, Reference};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::Result;
 use cleave_catalog::index::IndexShape;
 use cleave_catalog::settings::Stack;
+use cleave_store::KeyRange;
+
+use super::super::Session;
+use super::keys::{KeyRow, Reference};
 
 /// Keys up to which they are looked up.
 pub(super) const KEYS_MAX: usize = 16;

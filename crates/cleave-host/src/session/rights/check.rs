@@ -3,16 +3,6 @@
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 
-use cleave_txn::LockMode;
-use datafusion::sql::sqlparser::ast::{self, Visit};
-
-use super::Found;
-use super::named::{Call, Named, Words, note, read_name, secret, top_tables};
-use crate::session::Session;
-use crate::session::foreign_key_rules;
-use crate::session::grants::{Known, denied, not_owner, relation};
-use crate::session::roles::refused;
-use crate::session::sequences::owned_by;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::{Object, ObjectKind, Privilege};
 use cleave_catalog::catalog::view::{MadeOf, ViewState};
@@ -29,6 +19,16 @@ use cleave_sql::statement::properties::Rights;
 use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
 use cleave_sql::statement::upsert::ConflictAction;
 use cleave_sql::statement::{Insert, Modify, Statement, Vacuum, parse_script};
+use cleave_txn::LockMode;
+use datafusion::sql::sqlparser::ast::{self, Visit};
+
+use super::Found;
+use super::named::{Call, Named, Words, note, read_name, secret, top_tables};
+use crate::session::Session;
+use crate::session::foreign_key_rules;
+use crate::session::grants::{Known, denied, not_owner, relation};
+use crate::session::roles::refused;
+use crate::session::sequences::owned_by;
 
 /// Who is asked about, on what.
 pub(super) struct Check<'a> {

@@ -15,11 +15,6 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use cleave_store::TableSchema;
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
-
-use super::super::Session;
-use super::super::lifted::Seen;
 use cleave_catalog::error::Result;
 use cleave_query::range_path;
 use cleave_query::range_path::Kept;
@@ -28,6 +23,11 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::modify::{Assignment, TARGET, VID, assigned_items, over_target};
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::upsert::{ConflictAction, OnConflict};
+use cleave_store::TableSchema;
+use datafusion::sql::sqlparser::ast::{self, VisitMut};
+
+use super::super::Session;
+use super::super::lifted::Seen;
 
 /// What a column of a row that was to be inserted is called, before its own name.
 const EXCLUDED: &str = "\u{1}excluded ";

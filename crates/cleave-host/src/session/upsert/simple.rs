@@ -9,10 +9,6 @@ use arrow::array::{ArrayRef, RecordBatch};
 use arrow::compute::cast;
 use arrow::compute::kernels::numeric::{add, sub};
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_store::{Column, ColumnType, TableSchema};
-use datafusion::sql::sqlparser::ast;
-
-use super::super::insert::{Constant, append, constant};
 use cleave_catalog::error::Result;
 use cleave_catalog::value::ColumnBuilder;
 use cleave_sql::statement::Parameters;
@@ -21,6 +17,10 @@ use cleave_sql::statement::key_predicate::qualified_column;
 use cleave_sql::statement::modify::Assignment;
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::parameters::place_of;
+use cleave_store::{Column, ColumnType, TableSchema};
+use datafusion::sql::sqlparser::ast;
+
+use super::super::insert::{Constant, append, constant};
 
 /// Pairs of rows: those that are there, those that were to be inserted, and what the statement calls the first.
 pub(super) struct Pairs<'a> {

@@ -18,18 +18,18 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use cleave_store::{ColumnType, IndexKey};
-use datafusion::sql::sqlparser::ast::{self, VisitMut};
-
-use super::super::joined::{Joined, KeySource};
-use super::super::sources::{Source, Sources};
-use super::{Kept, Match, Operand, RangeTemplate, Worth, counts, plain};
 use cleave_catalog::index::IndexShape;
 use cleave_sql::dialect::query_names::item_name;
 use cleave_sql::statement::key_predicate::{Condition, OneTable, conjuncts, constant};
 use cleave_sql::statement::modify::{TARGET, VID, over_target};
 use cleave_sql::statement::names::fold;
 use cleave_sql::statement::parameters::any_of;
+use cleave_store::{ColumnType, IndexKey};
+use datafusion::sql::sqlparser::ast::{self, VisitMut};
+
+use super::super::joined::{Joined, KeySource};
+use super::super::sources::{Source, Sources};
+use super::{Kept, Match, Operand, RangeTemplate, Worth, counts, plain};
 
 /// The template of `query`, which is over `sources`; None: it needs a plan.
 pub(super) fn of(

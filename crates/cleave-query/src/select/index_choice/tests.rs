@@ -1,5 +1,6 @@
 //! What conditions say of columns, and the ranges of keys that follow.
 
+use cleave_catalog::catalog::index_definition::{IndexColumn, IndexDefinition};
 use cleave_store::{Column, IndexKey};
 use datafusion::arrow::array::{Int32Array, StringArray};
 use datafusion::logical_expr::{col, lit};
@@ -7,7 +8,6 @@ use proptest::prelude::{any, proptest};
 use proptest::{collection, option, prop_assert};
 
 use super::*;
-use cleave_catalog::catalog::index_definition::{IndexColumn, IndexDefinition};
 
 fn schema() -> Arc<TableSchema> {
     let column = |id: u32, name: &str, column_type| Column {

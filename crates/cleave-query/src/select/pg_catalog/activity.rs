@@ -1,13 +1,13 @@
 //! `pg_stat_activity`: what the sessions of a server do. Of others' a role that is no superuser sees that they are
 //! there.
 
-use cleave_txn::locks::{KeyKind, LockStatus};
-
-use super::view::{View, number};
 use cleave_catalog::backends::Seen;
 use cleave_catalog::backends::TransactionStatus;
 use cleave_catalog::catalog::rights::FIRST;
 use cleave_sql::statement::catalog_tables::{Cell, Row};
+use cleave_txn::locks::{KeyKind, LockStatus};
+
+use super::view::{View, number};
 
 /// What stands for a statement that is none of the asker's business.
 const HIDDEN: &str = "<insufficient privilege>";

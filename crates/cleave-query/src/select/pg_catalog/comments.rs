@@ -1,7 +1,6 @@
 //! Comments: what COMMENT ON names to the number that it is kept under, and back to `pg_description` and the functions
 //! that psql asks.
 
-use super::view::{View, number, table_oid};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::comments::Subject;
 use cleave_catalog::catalog::rights::FIRST;
@@ -12,6 +11,8 @@ use cleave_sql::statement::catalog_tables::numbers::PER_TABLE;
 use cleave_sql::statement::catalog_tables::numbers::oid_of;
 use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parse::CommentSubject;
+
+use super::view::{View, number, table_oid};
 
 /// `pg_class`
 const CLASS: i64 = 1259;

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::view::{View, column_number, number, table_oid};
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::catalog::rules::{Check, ForeignKey, KeyAction, Timing};
 use cleave_sql::statement::catalog_tables::numbers::oid_of;
 use cleave_sql::statement::catalog_tables::{Cell, Row};
 use cleave_sql::statement::names::quoted;
+
+use super::view::{View, column_number, number, table_oid};
 
 /// A constraint of a table.
 pub(super) struct Constraint<'a> {

@@ -5,9 +5,6 @@
 //!
 //! Source: PostgreSQL's manual, "pg_depend", "pg_rewrite".
 
-use super::constraints::Constraint;
-use super::rows::own_default;
-use super::view::{Index, View, column_number, default_oid, number, table_oid};
 use cleave_catalog::catalog::sequence::named;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_sql::statement::catalog_tables::Row;
@@ -17,6 +14,10 @@ use cleave_sql::statement::catalog_tables::numbers::{
     ATTRDEF, CLASS, CONSTRAINT, NAMESPACE, REWRITE,
 };
 use cleave_sql::statement::defaults::next_default;
+
+use super::constraints::Constraint;
+use super::rows::own_default;
+use super::view::{Index, View, column_number, default_oid, number, table_oid};
 
 /// A thing, or a column of one: its class, its number, and the column's, which is 0 of the whole.
 type Part = (i64, i64, i64);

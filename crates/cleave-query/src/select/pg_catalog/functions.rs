@@ -7,6 +7,12 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::error::{Error, Fault, NameKind, RoleFault};
+use cleave_catalog::identifiers::has_schema;
+use cleave_catalog::settings::{SERVER_VERSION, Settings};
+use cleave_sql::statement::defaults::shown_default;
+use cleave_sql::statement::names::quoted;
+use cleave_sql::statement::parse::with_schema;
 use datafusion::arrow::array::{Array, ArrayRef, ListArray, new_empty_array};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::ScalarValue;
@@ -24,12 +30,6 @@ use super::privileges::{self, About, Argument};
 use super::rows;
 use super::sizes::{self, Part};
 use super::view::{self, View, is_of_catalog, type_named, type_text};
-use cleave_catalog::error::{Error, Fault, NameKind, RoleFault};
-use cleave_catalog::identifiers::has_schema;
-use cleave_catalog::settings::{SERVER_VERSION, Settings};
-use cleave_sql::statement::defaults::shown_default;
-use cleave_sql::statement::names::quoted;
-use cleave_sql::statement::parse::with_schema;
 
 /// What a function is told beside its arguments.
 #[derive(Debug, Clone)]

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use cleave_sql::statement::catalog_tables::Row;
 use cleave_store::{Column, ColumnType, TableSchema};
 
 use super::roles;
 use super::sequences::{identity_letter, information};
 use super::view::{Index, TYPES, View, column_number, type_of, type_text};
-use cleave_sql::statement::catalog_tables::Row;
 
 /// The rows of a table; none of one that is always empty.
 pub(super) fn rows(view: &View, table: &str) -> Vec<Row> {

@@ -4,11 +4,11 @@
 //! page and its VID as its tuple. The key of a unique index, which PostgreSQL locks otherwise, is an `object` with the
 //! key's hash.
 
+use cleave_sql::statement::catalog_tables::Row;
 use cleave_txn::locks::{KeyKind, LockStatus};
 use cleave_txn::{LockKey, LockMode};
 
 use super::view::{View, table_oid};
-use cleave_sql::statement::catalog_tables::Row;
 
 /// The rows of `pg_locks`.
 pub(super) fn rows(view: &View, locks: &[LockStatus]) -> Vec<Row> {

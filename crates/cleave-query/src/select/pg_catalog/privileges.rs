@@ -2,14 +2,14 @@
 //!
 //! Source: PostgreSQL's manual, "Access Privilege Inquiry Functions".
 
-use datafusion::common::ScalarValue;
-
-use super::roles::Owned;
-use super::view::{View, number};
 use cleave_catalog::catalog::rights::{FIRST, Object, Privilege};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::identifiers::unqualified;
 use cleave_sql::statement::catalog_tables::numbers::oid_of;
+use datafusion::common::ScalarValue;
+
+use super::roles::Owned;
+use super::view::{View, number};
 
 /// What a function of privileges is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

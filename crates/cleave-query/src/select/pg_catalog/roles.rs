@@ -1,12 +1,12 @@
 //! Roles, owners and grants as rows.
 
-use cleave_store::TableSchema;
-
-use super::view::{View, number, table_oid};
 use cleave_catalog::catalog::rights::{FIRST, GrantItem, Later, Object, ObjectKind, PUBLIC, Role};
 use cleave_sql::statement::catalog_tables::numbers::oid_of;
 use cleave_sql::statement::catalog_tables::{Cell, Row};
 use cleave_sql::statement::names::quoted;
+use cleave_store::TableSchema;
+
+use super::view::{View, number, table_oid};
 
 /// A thing with rights.
 pub(super) struct Owned<'a> {

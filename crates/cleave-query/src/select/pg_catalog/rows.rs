@@ -5,12 +5,6 @@ use std::sync::Arc;
 use arrow::array::ListArray;
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::Field;
-use cleave_store::{Column, TableSchema};
-
-use super::dependencies;
-use super::roles;
-use super::sequences;
-use super::view::{Index, TYPES, View, column_number, default_oid, number, table_oid, type_of};
 use cleave_catalog::catalog::rights::{Object, ObjectKind, Privilege};
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_catalog::identifiers::unqualified;
@@ -19,6 +13,12 @@ use cleave_catalog::value::text::value_text;
 use cleave_sql::statement::catalog_tables::numbers::sequence_oid;
 use cleave_sql::statement::catalog_tables::{Cell, Row};
 use cleave_sql::statement::defaults::shown_default;
+use cleave_store::{Column, TableSchema};
+
+use super::dependencies;
+use super::roles;
+use super::sequences;
+use super::view::{Index, TYPES, View, column_number, default_oid, number, table_oid, type_of};
 
 /// The rows of a table; none of one that is always empty. `last` tells what a sequence has given last.
 pub(super) fn rows(

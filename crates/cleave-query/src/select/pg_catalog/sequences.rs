@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use cleave_store::{Column, TableSchema};
-
-use super::view::{View, type_of, type_text};
 use cleave_catalog::catalog::rights::Privilege;
 use cleave_catalog::catalog::sequence::Sequence;
 use cleave_sql::statement::catalog_tables::Row;
 use cleave_sql::statement::catalog_tables::numbers::sequence_oid;
 use cleave_sql::statement::names::quoted;
+use cleave_store::{Column, TableSchema};
+
+use super::view::{View, type_of, type_text};
 
 /// What `attidentity` says of a column: nothing, `a` or `d`.
 pub(super) fn identity_letter(view: &View, schema: &TableSchema, column: &Column) -> &'static str {

@@ -1,10 +1,10 @@
 //! Bytes that tables and indexes take on their devices: their pages, without what the rows would be by themselves.
 
+use cleave_catalog::catalog::{TableState, segment_extents};
 use cleave_media::BLOCK_SIZE;
 use cleave_store::SegmentDirectory;
 
 use super::view::View;
-use cleave_catalog::catalog::{TableState, segment_extents};
 
 /// What of a table is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

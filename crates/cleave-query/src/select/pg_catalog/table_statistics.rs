@@ -1,10 +1,11 @@
 //! What PostgreSQL tells of the use of tables, as far as it is known here: rows, ended rows, and vacuums. Rows are
 //! counted for those alone who may read them.
 
-use super::view::{View, table_oid};
 use cleave_catalog::activity::vacuums::Vacuums;
 use cleave_catalog::catalog::rights::Privilege;
 use cleave_sql::statement::catalog_tables::Row;
+
+use super::view::{View, table_oid};
 
 /// Rows of `pg_stat_user_tables` and its kin.
 pub(super) fn rows(view: &View, vacuums: &Vacuums) -> Vec<Row> {

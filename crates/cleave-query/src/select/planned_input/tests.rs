@@ -1,5 +1,7 @@
 //! Morsels: small pages are gathered by what reading them takes.
 
+use cleave_catalog::catalog::TabletState;
+use cleave_catalog::catalog::division::Division;
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::{
     Column, ColumnType, PageClass, PageEntry, PageRef, SegmentId, SegmentKind, SegmentRef,
@@ -7,8 +9,6 @@ use cleave_store::{
 };
 
 use super::*;
-use cleave_catalog::catalog::TabletState;
-use cleave_catalog::catalog::division::Division;
 
 /// A table of three pages of 16 KiB, each with long values in `overflow_blocks` blocks.
 fn input(overflow_blocks: u32) -> PlannedInput {

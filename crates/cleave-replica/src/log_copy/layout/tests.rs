@@ -1,7 +1,8 @@
 //! The bytes of a copy: what was written is read, what was torn is not.
 
-use super::*;
 use cleave_catalog::catalog::log_copies::LogCopy;
+
+use super::*;
 
 fn extent(start: u64, block_count: u32) -> Extent {
     Extent { start: BlockAddress(start), block_count }

@@ -1,6 +1,8 @@
 //! Files of PostgreSQL, of the IMDb dump and of OpenFlights; every malformed one with its place; round trips.
 
 use arrow::array::{Array, RecordBatch};
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::value::value_text;
 use cleave_store::{Column, ColumnType, TableSchema};
 use proptest::prelude::*;
 
@@ -9,8 +11,6 @@ use crate::copy::columns::InputColumns;
 use crate::copy::csv_writer::CsvWriter;
 use crate::copy::options::{ColumnChoice, CsvOptions, Header};
 use crate::statement::{Statement, parse_script};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::value::value_text;
 
 type Rows = Vec<Vec<Option<String>>>;
 

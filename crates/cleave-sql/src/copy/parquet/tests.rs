@@ -9,6 +9,7 @@ use arrow::array::{
     RecordBatch, StringArray, TimestampMillisecondArray,
 };
 use arrow::datatypes::SchemaRef;
+use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
 
 use super::{ParquetReader, ParquetWriter};
@@ -17,7 +18,6 @@ use crate::copy::csv_reader::CsvReader;
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, ParquetCompression};
 use crate::statement::{Statement, parse_script};
-use cleave_catalog::error::{Error, Result};
 
 fn created(sql: &str) -> TableSchema {
     match parse_script(sql).unwrap().remove(0).statement {

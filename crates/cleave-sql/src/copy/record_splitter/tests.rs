@@ -2,12 +2,12 @@
 
 use std::io::Read;
 
+use cleave_catalog::error::{Error, InputFault};
 use proptest::prelude::*;
 
 use super::{Chunk, Limits, RecordSplitter};
 use crate::copy::memory::InputMemory;
 use crate::copy::options::{CsvOptions, Header};
-use cleave_catalog::error::{Error, InputFault};
 
 const SMALL: Limits =
     Limits { chunk_records: 3, chunk_bytes: 64, record_bytes: 1000, read_bytes: 7 };

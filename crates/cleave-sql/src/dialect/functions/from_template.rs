@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use cleave_catalog::value::calendar::{days_in_month, days_of};
 use cleave_fragment::functions::infinite::Infinite;
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{
@@ -15,7 +16,6 @@ use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use super::template::{Field, MONTHS, Part, parts};
-use cleave_catalog::value::calendar::{days_in_month, days_of};
 
 const DAY_US: i64 = 86_400_000_000;
 /// PostgreSQL's bounds: 4713 BC to 294276.

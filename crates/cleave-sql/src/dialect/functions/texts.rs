@@ -6,6 +6,7 @@ use std::iter::Peekable;
 use std::str::Chars;
 use std::sync::Arc;
 
+use cleave_catalog::value::ValueText;
 use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use cleave_fragment::functions::{ArgumentFault, row_function};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
@@ -15,7 +16,6 @@ use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
 
 use crate::statement::names::quoted;
-use cleave_catalog::value::ValueText;
 
 pub(super) fn format() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| {

@@ -5,6 +5,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use cleave_catalog::value::ValueText;
+use cleave_catalog::value::calendar::{date_of, days_of};
 use cleave_fragment::functions::bounded::{RESULT_BYTES_MAX, ResultTooLarge};
 use cleave_fragment::functions::infinite::{infinite_rows, without};
 use cleave_fragment::functions::{ArgumentFault, row_function};
@@ -19,8 +21,6 @@ use datafusion::logical_expr::ScalarUDF;
 
 use super::number_template::NumberTemplate;
 use super::template::{Case, DAYS, Field, MONTHS, MONTHS_ROMAN, Part, parts};
-use cleave_catalog::value::ValueText;
-use cleave_catalog::value::calendar::{date_of, days_of};
 
 const DAY_US: i64 = 86_400_000_000;
 

@@ -1,5 +1,7 @@
 //! Which columns FROM offers, in PostgreSQL's order.
 
+use cleave_catalog::error::{Error, Fault, Result};
+use cleave_catalog::identifiers::shown_name;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, SelectItem, SetExpr, TableAlias, TableFactor,
 };
@@ -7,8 +9,6 @@ use datafusion::sql::sqlparser::ast::{
 use super::{Column, Role, Walk};
 use crate::statement::names::fold;
 use crate::statement::parse::parse_query;
-use cleave_catalog::error::{Error, Fault, Result};
-use cleave_catalog::identifiers::shown_name;
 
 /// Functions of FROM that give one column, which is called as they are.
 const OF_ONE_COLUMN: [&str; 4] =

@@ -3,6 +3,7 @@
 //! The engine merges on the left side alone. Where the other side may have what the left has not (RIGHT and FULL JOIN),
 //! the condition is said by ON, and the column by its expression wherever its name stands alone.
 
+use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, Ident, JoinConstraint, JoinOperator,
 };
@@ -12,7 +13,6 @@ use super::from::{FromItem, Offered};
 use crate::dialect::row_comparison::binary;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 
 /// Of which side a merged column is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

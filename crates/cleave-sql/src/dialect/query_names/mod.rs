@@ -23,12 +23,12 @@
 
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast::{
     self, Expr, Ident, SelectItem, SetExpr, VisitMut, VisitorMut,
 };
 
 use crate::statement::names::fold;
-use cleave_catalog::error::{Error, Result};
 
 mod figured;
 mod from;

@@ -1,8 +1,9 @@
 //! Queries in, queries with their names written out, out.
 
+use cleave_catalog::identifiers::shown_name;
+
 use super::*;
 use crate::statement::{Statement, parse_script};
-use cleave_catalog::identifiers::shown_name;
 
 /// A table `a` of `id` and `x`, and `b` of `y` and `id`.
 struct Two;

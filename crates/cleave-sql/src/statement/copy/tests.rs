@@ -1,8 +1,9 @@
 //! COPY in both syntaxes, and every option that is refused.
 
+use cleave_catalog::error::Error;
+
 use crate::copy::options::{ColumnChoice, CopyFormat, CsvOptions, Header, ParquetCompression};
 use crate::statement::{Copy, CopyEnd, CopySource, Statement, parse_script};
-use cleave_catalog::error::Error;
 
 fn one(sql: &str) -> Copy {
     let mut statements = parse_script(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));

@@ -1,10 +1,10 @@
 //! FOREIGN KEY of a table and REFERENCES of a column: what was written in, by names, out.
 
+use cleave_catalog::catalog::rules::{KeyAction, Timing};
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
 use crate::statement::names::{fold, position_of, table_name};
-use cleave_catalog::catalog::rules::{KeyAction, Timing};
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 /// FOREIGN KEY, as a statement has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

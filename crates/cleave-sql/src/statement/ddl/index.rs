@@ -4,11 +4,11 @@
 //! anyway: a build keeps nobody from reading or writing the table while it reads it. `USING btree` says what kind it
 //! is.
 
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
 use super::unsupported;
 use crate::statement::names::{fold, position_of, table_name};
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 /// Most columns of one index, as PostgreSQL allows.
 const COLUMN_COUNT_MAX: usize = 32;

@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{Error, Fault, Position, Result};
 use cleave_store::{ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
 use super::foreign_key::GivenForeignKey;
 use crate::statement::names::{fold, position_of};
 use crate::statement::sequence::SequenceOptions;
-use cleave_catalog::error::{Error, Fault, Position, Result};
 
 /// CHECK, as a statement has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

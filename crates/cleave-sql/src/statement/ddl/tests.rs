@@ -1,9 +1,9 @@
 //! CREATE TABLE: JOB's schema, every type, every clause that is refused.
 
+use cleave_catalog::error::Error;
 use cleave_store::{ColumnType, TableSchema};
 
 use crate::statement::{Statement, parse_script};
-use cleave_catalog::error::Error;
 
 fn create(sql: &str) -> TableSchema {
     match parse_script(sql).unwrap_or_else(|error| panic!("{sql}: {error}")).remove(0).statement {

@@ -1,9 +1,9 @@
 //! What a default stands for, row by row.
 
+use cleave_catalog::value::value_text;
 use cleave_store::{Column, ColumnType};
 
 use super::{check_default, default_array};
-use cleave_catalog::value::value_text;
 
 /// 2024-02-29 03:04:05.678 UTC.
 const NOW_US: i64 = 1_709_175_845_678_000;

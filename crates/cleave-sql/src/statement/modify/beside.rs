@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, FieldRef, Schema};
+use cleave_catalog::error::{Error, Result};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, VisitMut, VisitorMut};
 
@@ -26,7 +27,6 @@ use super::{Modify, over_target};
 use crate::dialect::query_names::item_name;
 use crate::statement::names::{called_in, fold};
 use crate::statement::parse::refuse_in_query;
-use cleave_catalog::error::{Error, Result};
 
 /// How the names begin of what is listed beside the table's columns.
 const BESIDE: &str = "\u{1}beside";

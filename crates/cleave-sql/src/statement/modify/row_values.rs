@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use arrow::array::{ArrayRef, AsArray, RecordBatch, new_null_array};
 use arrow::compute::{is_null, nullif};
 use arrow::datatypes::DataType;
+use cleave_catalog::error::{Error, Fault, Result};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, Expr, SelectItem, SetExpr, Visit, Visitor};
 
@@ -21,7 +22,6 @@ use super::Assignment;
 use crate::statement::catalog_syntax::call;
 use crate::statement::names::fold;
 use crate::statement::parse::{is_default, parse_query};
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// A value of a row that a query gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::Result;
+use cleave_catalog::value::{ValueError, list, value_text};
 use cleave_store::ColumnType;
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::sql::sqlparser::ast::{self, DataType, Expr, Visit, Visitor};
 
 use super::{Flow, Parameter, canonical, ended, flow, place_of};
-use cleave_catalog::error::Result;
-use cleave_catalog::value::{ValueError, list, value_text};
 
 /// A comparison with a parameter that is a list.
 pub(super) struct AnyList<'a> {

@@ -2,11 +2,11 @@
 //!
 //! Source: PostgreSQL's manual, "COMMENT".
 
+use cleave_catalog::error::{Error, Position, Result};
 use datafusion::sql::sqlparser::ast::{ObjectName, ObjectNamePart};
 
 use super::{Reader, Statement};
 use crate::statement::names::{fold, position_of, table_name};
-use cleave_catalog::error::{Error, Position, Result};
 
 /// COMMENT ON something IS text.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 //!
 //! Source: PostgreSQL's manual, "DECLARE", "FETCH", "MOVE", "CLOSE".
 
+use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement, typed};
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// DECLARE name CURSOR FOR query.
 #[derive(Debug, Clone, PartialEq)]

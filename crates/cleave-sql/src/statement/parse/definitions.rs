@@ -1,5 +1,6 @@
 //! TRUNCATE and ALTER: the crate's tree in, a [`Define`] out.
 
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast;
 
 use super::refuse_in_query;
@@ -7,7 +8,6 @@ use crate::statement::alter::{AlterTable, alter_table};
 use crate::statement::catalog_syntax;
 use crate::statement::ddl::{OnCommit, on_commit, refuse_clauses};
 use crate::statement::names::{fold, table_name};
-use cleave_catalog::error::{Error, Result};
 
 /// A statement that defines something anew, other than CREATE and DROP of tables and indexes.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,6 +18,7 @@
 use std::any::TypeId;
 use std::cell::Cell;
 
+use cleave_catalog::error::{Error, Fault};
 use datafusion::sql::sqlparser::ast::{CastKind, Expr, VisitMut};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -26,7 +27,6 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::nesting::PARSED_LEVELS_MAX;
 use super::{exclude, joined_subqueries, only, operators, windows};
-use cleave_catalog::error::{Error, Fault};
 
 /// Expressions and lists that any text may begin.
 const READINGS_MIN: usize = 20_000;

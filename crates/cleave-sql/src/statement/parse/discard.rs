@@ -1,9 +1,9 @@
 //! DISCARD, and statements that poolers of connections send and that have nothing to do here.
 
+use cleave_catalog::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
-use cleave_catalog::error::Result;
 
 /// What a session shall forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

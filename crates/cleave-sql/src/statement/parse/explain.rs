@@ -1,11 +1,11 @@
 //! EXPLAIN and its options.
 
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{ExplainFormat, Reader, Statement};
 use crate::statement::names::position_of;
-use cleave_catalog::error::{Error, Result};
 
 impl Reader<'_> {
     /// EXPLAIN [ANALYZE] [VERBOSE] statement, EXPLAIN (option [value], ...) statement.

@@ -1,11 +1,11 @@
 //! An expression or a query by itself: the text that the catalog keeps of a default, a check or a view in, its tree out.
 //! So are queries read that Cleave writes itself.
 
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::ast;
 
 use super::dialect::read_text;
 use super::nesting::flatten;
-use cleave_catalog::error::{Error, Result};
 
 /// Reads one.
 ///

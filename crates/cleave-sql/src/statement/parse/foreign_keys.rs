@@ -3,6 +3,7 @@
 //!
 //! Source: PostgreSQL's manual, "SET CONSTRAINTS" and "CREATE TABLE".
 
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::parser::Parser;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
@@ -11,7 +12,6 @@ use super::{Define, Reader, Statement, is_before};
 use crate::statement::alter::Action;
 use crate::statement::ddl::GivenForeignKey;
 use crate::statement::names::{fold, position_of, table_name};
-use cleave_catalog::error::{Error, Result};
 
 /// SET CONSTRAINTS.
 #[derive(Debug, Clone, PartialEq, Eq)]

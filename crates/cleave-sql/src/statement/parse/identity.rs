@@ -3,6 +3,7 @@
 //! Options of CREATE TABLE are put in the order in which the crate reads them; it refuses what it does not know, and
 //! what comes twice. An ALTER TABLE whose first action is about an identity is read here, and has no others.
 
+use cleave_catalog::error::{Error, Result};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::definitions::Define;
@@ -11,7 +12,6 @@ use super::{Reader, Statement};
 use crate::statement::alter::{Action, AlterTable};
 use crate::statement::names::{fold, table_name};
 use crate::statement::sequence::SequenceOptions;
-use cleave_catalog::error::{Error, Result};
 
 /// Words with which an option begins, in the order of the crate.
 const OPTIONS: [&str; 6] = ["increment", "minvalue", "maxvalue", "start", "cache", "cycle"];

@@ -1,11 +1,11 @@
 //! INSERT of the parser's in, ours out; clauses of other dialects are refused.
 
+use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::ast::{self, Spanned};
 
 use super::{Insert, refuse_in_query};
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::upsert::on_conflict;
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// An INSERT of the parser's.
 ///

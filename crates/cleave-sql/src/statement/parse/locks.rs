@@ -3,6 +3,7 @@
 //!
 //! Source: PostgreSQL's manual, "The Locking Clause" and "LOCK".
 
+use cleave_catalog::error::{Position, Result};
 use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -12,7 +13,6 @@ use super::tokens::{is_solid, solid_from};
 use super::{Reader, Statement};
 use crate::statement::locking::locking_names;
 use crate::statement::names::fold;
-use cleave_catalog::error::{Position, Result};
 
 /// LOCK TABLE.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 //!
 //! Source: PostgreSQL's manual, "SET TRANSACTION".
 
+use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Isolation;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
-use cleave_catalog::error::{Error, Result};
-use cleave_catalog::settings::Isolation;
 
 /// What BEGIN says of its transaction; None: what the settings say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

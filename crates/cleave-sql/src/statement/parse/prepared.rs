@@ -3,6 +3,7 @@
 //!
 //! Source: PostgreSQL's manual, "PREPARE", "EXECUTE", "DEALLOCATE".
 
+use cleave_catalog::error::{Error, Result};
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast;
 use datafusion::sql::sqlparser::parser::Parser;
@@ -12,7 +13,6 @@ use super::{Cursor, Reader, Statement};
 use crate::statement::catalog_syntax::type_of_catalog;
 use crate::statement::ddl::column_type;
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::error::{Error, Result};
 
 /// PREPARE name (types) AS statement.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,12 +9,12 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{Error, Fault};
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
 use super::refuse::Flow;
 use crate::dialect::AGGREGATES;
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::error::{Error, Fault};
 
 /// Refuses what no query of `with` can say of itself.
 pub(super) fn refuse_recursion(with: &ast::With) -> Flow {

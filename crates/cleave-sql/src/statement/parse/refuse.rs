@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::LazyLock;
 
+use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::execution::SessionStateDefaults;
 use datafusion::sql::sqlparser::ast::{self, Spanned, Visit, Visitor};
 
@@ -20,7 +21,6 @@ use super::first_words;
 use super::recursive::refuse_recursion;
 use crate::dialect::similar_pattern;
 use crate::statement::names::{fold, name_and_alias, position_of};
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// Refuses what the crate reads in a query and DataFusion would drop or not understand.
 pub fn refuse_in_query(query: &ast::Query) -> Result<()> {

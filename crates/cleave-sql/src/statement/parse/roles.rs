@@ -2,14 +2,14 @@
 //!
 //! Invariant: no error shows a string of theirs, which may be a password.
 
+use cleave_catalog::catalog::rights::Privilege;
+use cleave_catalog::error::{Error, Fault, Result, RoleFault};
+use cleave_catalog::value::parse::timestamp_tz;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Scope, Statement};
 use crate::statement::names::{SCHEMA, fold, table_name};
 use crate::statement::roles::{Grant, GrantedOn, Password, RoleName, RoleOptions, RoleStatement};
-use cleave_catalog::catalog::rights::Privilege;
-use cleave_catalog::error::{Error, Fault, Result, RoleFault};
-use cleave_catalog::value::parse::timestamp_tz;
 
 /// Bytes of a role's name, as PostgreSQL has it.
 const NAME_BYTES_MAX: usize = 63;

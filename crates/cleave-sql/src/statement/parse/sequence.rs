@@ -1,5 +1,6 @@
 //! CREATE and ALTER SEQUENCE, whose options come in any order, and OVERRIDING of INSERT, which the crate does not know.
 
+use cleave_catalog::error::{Error, Result};
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
@@ -8,7 +9,6 @@ use super::{Insert, Reader, Statement, is_before};
 use crate::statement::ddl::column_type;
 use crate::statement::names::{fold, position_of, table_name};
 use crate::statement::sequence::{SequenceOptions, SequenceStatement};
-use cleave_catalog::error::{Error, Result};
 
 /// Which of a row's values and an identity column's own counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 //!
 //! Source: PostgreSQL's manual, "SET", "RESET", "SHOW".
 
+use cleave_catalog::error::Result;
+use cleave_catalog::settings::SearchPath;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
-use cleave_catalog::error::Result;
-use cleave_catalog::settings::SearchPath;
 
 /// How long what SET sets holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

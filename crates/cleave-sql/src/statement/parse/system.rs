@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use cleave_catalog::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Reader, Statement};
-use cleave_catalog::error::Result;
 
 /// A statement about the database as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]

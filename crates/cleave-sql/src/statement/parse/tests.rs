@@ -1,9 +1,10 @@
 //! Scripts in; statements, or errors with position, token and SQLSTATE, out.
 
-use super::{ExplainFormat, Statement, is_default, parse_script};
-use super::{Modes, Scope};
 use cleave_catalog::error::{Error, Position};
 use cleave_catalog::settings::Isolation;
+
+use super::{ExplainFormat, Statement, is_default, parse_script};
+use super::{Modes, Scope};
 use datafusion::sql::sqlparser::ast;
 
 fn one(sql: &str) -> Statement {

@@ -1,11 +1,11 @@
 //! What is asked of the tokens of a script before the parser crate has them: clauses that it does not know are taken
 //! out, or lowered.
 
+use cleave_catalog::error::{Error, Fault, Result};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::statement::locking::HIDDEN;
 use crate::statement::names::position_of;
-use cleave_catalog::error::{Error, Fault, Result};
 
 /// Refuses names with the sign by which plans tell names of their own, such as that of the rows that a statement
 /// changes: nobody may name these, whose rights they would pass by.

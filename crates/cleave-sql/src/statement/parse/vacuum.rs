@@ -6,10 +6,10 @@
 //!
 //! Source: PostgreSQL's manual, "VACUUM".
 
+use cleave_catalog::error::Result;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::{Analyze, Reader, Statement};
-use cleave_catalog::error::Result;
 
 /// VACUUM.
 #[derive(Debug, Clone, PartialEq)]

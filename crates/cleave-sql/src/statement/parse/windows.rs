@@ -13,6 +13,7 @@
 
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use datafusion::sql::sqlparser::ast::{
     Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, NamedWindowDefinition,
     NamedWindowExpr, ObjectNamePart, Query, Select, SetExpr, Value, VisitMut, VisitorMut,
@@ -23,7 +24,6 @@ use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use crate::dialect::Exclusion;
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::error::{Error, Fault, NameKind, Result};
 
 /// Whether a statement with this token may have windows.
 pub(super) fn is_concerned(token: &TokenWithSpan) -> bool {

@@ -6,6 +6,8 @@
 
 use std::ops::ControlFlow;
 
+use cleave_catalog::error::{NameKind, Position};
+use cleave_catalog::identifiers::{has_schema, unqualified};
 use datafusion::sql::sqlparser::ast::{self, ObjectName, Statement, TableFactor, Visit, Visitor};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, Tokenizer};
@@ -14,8 +16,6 @@ use super::Cursor;
 use super::dialect::read_text;
 use super::tokens::{is_solid, is_word};
 use crate::statement::names::{fold, position_of};
-use cleave_catalog::error::{NameKind, Position};
-use cleave_catalog::identifiers::{has_schema, unqualified};
 
 /// What a statement names without a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]

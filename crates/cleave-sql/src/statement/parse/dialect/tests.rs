@@ -1,11 +1,11 @@
 //! Forms that the parser crate would read again at each level: deep texts in, their end out.
 
+use cleave_catalog::error::{Error, Fault};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 use super::read_text;
 use crate::statement::parse_script;
-use cleave_catalog::error::{Error, Fault};
 
 /// What surrounds the nesting, what opens a level, its middle, what closes a level.
 type Form = (&'static str, &'static str, &'static str, &'static str);
