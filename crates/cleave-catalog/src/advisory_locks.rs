@@ -3,8 +3,8 @@
 //!
 //! 1. [`AdvisoryLocks`] are those of one session. A lock of the session has an owner of its own in the host's table,
 //!    and a count: it is free when it was unlocked as often as it was locked, or with the session. ROLLBACK leaves it.
-//! 2. A lock of a transaction is one more of those that its owner has: it ends with the transaction, and ROLLBACK TO frees what came after the savepoint. Outside of a block it lasts as long as the
-//!    statement.
+//! 2. A lock of a transaction is one more of those that its owner has: it ends with the transaction, and ROLLBACK TO
+//!    frees what came after the savepoint. Outside of a block it lasts as long as the statement.
 //! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a ring of waits through
 //!    any of them is found.
 //! 4. A query locks and unlocks while its [`Stop`] is not raised, which the session raises before it ends the

@@ -2,9 +2,12 @@
 //!
 //! 1. [`catalog`]: tables, indexes, views, sequences, roles and settings of one commit, and the root that keeps them;
 //!    [`index`] reads the runs of an index through a `PageSource`.
-//! 2. [`value`]: values to and from text. [`error`]: what a statement can fail with; [`storage_error`]: what storage can.
-//! 3. [`settings`]: what a session may set. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: who may do what.
-//! 4. [`activity`], [`backends`], [`advisory_locks`] and [`sequence_values`]: what sessions show of themselves and share.
+//! 2. [`value`]: values to and from text. [`error`]: what a statement can fail with; [`storage_error`]: what storage
+//!    can.
+//! 3. [`settings`]: what a session may set. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: who may do
+//!    what.
+//! 4. [`activity`], [`backends`], [`advisory_locks`] and [`sequence_values`]: what sessions show of themselves and
+//!    share.
 //! 5. [`tasks`], [`query_memory`], [`commitment`], [`identifiers`] and [`suggest`]: small things that all layers use.
 //!
 //! Invariants: a state never changes; nothing here opens a database, sends a command or parses SQL.

@@ -14,8 +14,8 @@
 //!    once](redo).
 //!
 //! Every commit that replaces the root is a checkpoint: all before it is in pages by then, but for tables that are
-//! [held](cleave_catalog::catalog::held) because a device of theirs is away: the log keeps what they lack, and all others go on.
-//! Large commits are made so, since rows that are written as pages once need not be written twice.
+//! [held](cleave_catalog::catalog::held) because a device of theirs is away: the log keeps what they lack, and all
+//! others go on. Large commits are made so, since rows that are written as pages once need not be written twice.
 //!
 //! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the
 //! database does not open; space that the durable root names is not used again before a newer one is durable. Source:

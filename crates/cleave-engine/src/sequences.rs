@@ -7,7 +7,7 @@
 //!
 //! 1. [`Sequences::take`] gives numbers. They belong to no transaction: ROLLBACK brings none back, and who takes some
 //!    waits for no other transaction, nor for the writer lock.
-//! 2. A record of the [log](crate::log) reserves numbers ahead, and is durable before the first of them is given. After
+//! 2. A record of the [log] reserves numbers ahead, and is durable before the first of them is given. After
 //!    a crash the sequence goes on behind what was reserved.
 //! 3. A root says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so that
 //!    a database that was closed as it should be leaves no gap. The root's place in the log is fixed before these

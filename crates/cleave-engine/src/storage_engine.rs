@@ -222,7 +222,8 @@ pub struct Engine {
 
 impl Engine {
     /// Opens the database in `directory`, or makes one there if `options` say so. Where a segment file is missing or
-    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else can.
+    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else
+    /// can.
     ///
     /// # Errors
     /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],

@@ -1,5 +1,5 @@
-//! One database, open, as programs use it: sessions over a [query engine](cleave_query::query_engine), which plans over a
-//! [storage engine](cleave_engine::storage_engine).
+//! One database, open, as programs use it: sessions over a [query engine](cleave_query::query_engine), which plans over
+//! a [storage engine](cleave_engine::storage_engine).
 //!
 //! ```text
 //!  Database ─▶ QueryEngine ─▶ Engine ─┬─▶ catalog, devices, buffer pool, locks, log
@@ -34,11 +34,13 @@ pub struct Database {
 
 impl Database {
     /// Opens the database in `directory`, or makes one there if `options` say so. Where a segment file is missing or
-    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else can.
+    /// damaged, the [table or index](cleave_catalog::catalog::damage) that it belongs to cannot be used, and all else
+    /// can.
     ///
     /// # Errors
     /// As [`Engine::open`](cleave_engine::storage_engine::Engine::open);
-    /// [`StorageError::NotADatabase`](cleave_catalog::storage_error::StorageError::NotADatabase) also where a restore was not completed.
+    /// [`StorageError::NotADatabase`](cleave_catalog::storage_error::StorageError::NotADatabase) also where a restore
+    /// was not completed.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<Arc<Self>> {
         let (engine, replication) = Replication::open(directory, options).await?;
         Ok(Arc::new(Self { queries: QueryEngine::new(engine), replication }))
@@ -57,8 +59,8 @@ impl Database {
     /// Writes a backup of the database, as it is now, into the folder `target`, while others go on using it.
     ///
     /// # Errors
-    /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds anything else; what
-    /// cannot be read or written.
+    /// [`StorageError::BackupPlace`](cleave_catalog::storage_error::StorageError::BackupPlace) for a folder that holds
+    /// anything else; what cannot be read or written.
     pub async fn backup(&self, target: &Path) -> Result<BackupSummary> {
         backup::take(self, target).await
     }

@@ -1,8 +1,8 @@
 //! CHECK: the text of a table's checks in, expressions over its columns out; rows asked of them.
 //!
 //! All checks of a table are compiled together when rows first come, and kept with its
-//! [rules](cleave_catalog::catalog::rules); those that speak of the present time are compiled for each statement. They are asked
-//! of whole batches: of what a statement has made before it locks anything, and of what a load takes.
+//! [rules](cleave_catalog::catalog::rules); those that speak of the present time are compiled for each statement. They
+//! are asked of whole batches: of what a statement has made before it locks anything, and of what a load takes.
 //!
 //! Source: PostgreSQL's manual, "Check Constraints".
 

@@ -1,4 +1,4 @@
-//! What a database keeps of its log elsewhere: the [archive](crate::archive), and [copies](crate::log_copy) on devices.
+//! What a database keeps of its log elsewhere: the [`archive`], and [copies](crate::log_copy) on devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ impl Replication {
     /// Opens the database in `directory`, whose log it keeps.
     ///
     /// # Errors
-    /// As [`Engine::open`]; [`StorageError::NotADatabase`](cleave_catalog::storage_error::StorageError::NotADatabase) where a restore was not
-    /// completed.
+    /// As [`Engine::open`]; [`StorageError::NotADatabase`](cleave_catalog::storage_error::StorageError::NotADatabase)
+    /// where a restore was not completed.
     pub async fn open(directory: &Path, options: OpenOptions) -> Result<(Arc<Engine>, Arc<Self>)> {
         backup::check_restored(directory)?;
         let replication = Arc::new(Self::default());

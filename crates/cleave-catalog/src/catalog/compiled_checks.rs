@@ -1,4 +1,5 @@
-//! The checks of one table, compiled: rows as the table would store them in; the first that breaks one out, as an error.
+//! The checks of one table, compiled: rows as the table would store them in; the first that breaks one out, as an
+//! error.
 //!
 //! They are kept with the [rules](super::rules) of the table; `check_constraints` makes them of their text.
 //! NULL is no violation.

@@ -2,8 +2,7 @@
 //!
 //! 1. [`root`] reads and writes the root file, whose atomic replacement *is* the commit.
 //! 2. [`CatalogState`] is what a root says, with the directories of all segments in memory.
-//! 3. [`commit`] builds the next state from the present one and swaps it in.
-//! 4. [`damage`] is what cannot be used because a file is missing or damaged, and keeps the rest usable.
+//! 3. [`damage`] is what cannot be used because a file is missing or damaged, and keeps the rest usable.
 //!
 //! ```text
 //!  CatalogState ─ tables ─▶ TableState ─ tablets ─▶ TabletState ─┬─▶ heap: Vec<SegmentDirectory>

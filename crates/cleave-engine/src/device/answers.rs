@@ -5,8 +5,8 @@
 //! 2. Until that comes the device *owes an answer*. Another sync waits for it first, for what is left of the timeout,
 //!    so that no device gets one sync on another; when the timeout is over, all that follow are refused at once.
 //! 3. Who has the writer lock and needs the device for others' sake waits for [`WRITER_WAIT`] alone, and holds its
-//!    tables ([`cleave_catalog::catalog::held`]); while it owes an answer nobody waits for it but those who ask for these
-//!    tables.
+//!    tables ([`cleave_catalog::catalog::held`]); while it owes an answer nobody waits for it but those who ask for
+//!    these tables.
 //!
 //! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`WRITER_WAIT`].
 //! Source: decision 0096.

@@ -1,10 +1,9 @@
 //! What ANALYZE found, of every table: kept in memory for the planner, and in a file for each table.
 //!
-//! 1. [`analyze`] runs a query of [`table_sketch`](cleave_fragment::functions::table_sketch()) and makes
-//!    [`TableStatistics`] of the sketch.
+//! 1. ANALYZE, which the layer of queries runs, makes [`TableStatistics`] of a sketch
+//!    ([`table_sketch`](cleave_fragment::functions::table_sketch())).
 //! 2. [`StatisticsStore`] puts them into `statistics/<table id>`, by writing a new file and renaming it, and hands them
 //!    to whoever plans. [`stored`] is what stands in the file.
-//! 3. [`listing`] shows them.
 //!
 //! Statistics are estimates and no part of a commit: the root does not name them, a file that is missing or damaged
 //! loses them and nothing else, and a transaction never waits for one. `check` tells of a damaged file.

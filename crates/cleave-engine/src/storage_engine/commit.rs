@@ -143,9 +143,9 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever kept them from it: nothing of them is left then, except after
-    /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next opening shows whether they are
-    /// there.
-    /// [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed meanwhile.
+    /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next opening
+    /// shows whether they are there. [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed
+    /// meanwhile.
     pub async fn commit(self: &Arc<Self>, changes: Changes<'_>) -> Result<Published> {
         match changes {
             // Their future is small, and moves with each commit; those of the others are large.

@@ -31,7 +31,8 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
     /// An opening has found `state` in the root. No commit is made yet.
     ///
     /// # Errors
-    /// [`Error::UnknownName`](cleave_catalog::error::Error::UnknownName) where `state` names a device that is not attached.
+    /// [`Error::UnknownName`](cleave_catalog::error::Error::UnknownName) where `state` names a device that is not
+    /// attached.
     fn open(&self, engine: &Engine, state: &Arc<CatalogState>) -> Result<()>;
 
     /// The opening has read the log, to which commits are appended from now on.

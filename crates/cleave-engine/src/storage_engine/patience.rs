@@ -83,8 +83,8 @@ impl Engine {
 
 impl Engine {
     /// # Errors
-    /// [`StorageError::Unanswered`](cleave_catalog::storage_error::StorageError::Unanswered) where a device of `table` owes an answer: another
-    /// one than the database's own any, and that one of pages for as long as it is waited for.
+    /// [`StorageError::Unanswered`](cleave_catalog::storage_error::StorageError::Unanswered) where a device of `table`
+    /// owes an answer: another one than the database's own any, and that one of pages for as long as it is waited for.
     pub(crate) fn check_answers(&self, table: &TableState, patience: Duration) -> Result<()> {
         for device in table.devices().into_iter().filter_map(|id| self.device(id)) {
             if device.id() != DeviceId::EMBEDDED && device.owes_answer() {

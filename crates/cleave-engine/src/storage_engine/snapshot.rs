@@ -52,8 +52,8 @@ impl Engine {
     /// A state in whose pages all rows are.
     ///
     /// # Errors
-    /// Those of the device, where there was something to write; [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a
-    /// time that is not kept, or is none.
+    /// Those of the device, where there was something to write;
+    /// [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a time that is not kept, or is none.
     pub async fn snapshot(self: &Arc<Self>, kind: SnapshotKind<'_>) -> Result<Arc<CatalogState>> {
         match kind {
             SnapshotKind::Flushed => self.newest_flushed().await,

@@ -374,8 +374,8 @@ async fn with_run(
 /// The table that `schema` describes, which has at least one tablet.
 ///
 /// # Errors
-/// As [`CatalogState::find_writable_table`](cleave_catalog::catalog::CatalogState::find_writable_table); [`Error::Invalid`] where the
-/// table is another one by now.
+/// As [`CatalogState::find_writable_table`](cleave_catalog::catalog::CatalogState::find_writable_table);
+/// [`Error::Invalid`] where the table is another one by now.
 pub fn target(edit: &CatalogEdit, schema: &TableSchema) -> Result<Arc<TableState>> {
     let table = Arc::clone(edit.next.find_writable_table(&schema.name)?);
     let same = table.schema.table_id == schema.table_id && table.schema.version == schema.version;

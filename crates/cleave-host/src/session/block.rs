@@ -6,9 +6,9 @@
 //! ```
 //!
 //! 1. [`Session::view`] is what a statement reads: a committed state, and, in a block that has changed rows, a
-//!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes on pages
-//!    that nothing else names. So own changes are seen by every statement and every operator, on either side of a link,
-//!    without any of them knowing (rule 21).
+//!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes
+//!    on pages that nothing else names. So own changes are seen by every statement and every operator, on either side
+//!    of a link, without any of them knowing (rule 21).
 //! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
 //!    [looks](check) whether the rows are still there, and the keys not, in what is committed by then. Outside of a
 //!    block it commits the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the

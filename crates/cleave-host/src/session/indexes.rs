@@ -196,7 +196,8 @@ pub(super) async fn drop_indexes(
 /// The index `name`, be it damaged, and its table.
 ///
 /// # Errors
-/// [`StorageError::DamagedTable`](cleave_catalog::storage_error::StorageError::DamagedTable) where its table is: it goes with its table only.
+/// [`StorageError::DamagedTable`](cleave_catalog::storage_error::StorageError::DamagedTable) where its table is: it
+/// goes with its table only.
 fn to_drop(
     state: &CatalogState,
     name: &str,

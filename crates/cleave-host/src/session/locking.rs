@@ -10,7 +10,8 @@
 //! 4. A row that has changed since the view is another one: READ COMMITTED runs the query again on a newer view, so a
 //!    row that does not match any more drops out; with one snapshot the statement fails (40001).
 //!
-//! Outside of a block the locks are free at the statement's end. Source: PostgreSQL's manual, "Explicit Locking"; rule 24.
+//! Outside of a block the locks are free at the statement's end. Source: PostgreSQL's manual, "Explicit Locking"; rule
+//! 24.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;

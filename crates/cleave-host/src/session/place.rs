@@ -1,8 +1,8 @@
 //! Where statements may stand in a transaction: refuses those that stand elsewhere before they do anything.
 //!
-//! What [`Statement::properties`](cleave_sql::statement::Statement::properties) says of a statement holds here, but for two
-//! kinds of places: a block that has failed refuses all before they begin (`begin_statement`), and
-//! what needs a block that BEGIN has begun asks when it takes it (`open_block`).
+//! What [`Statement::properties`](cleave_sql::statement::Statement::properties) says of a statement holds here, but for
+//! two kinds of places: a block that has failed refuses all before they begin (`begin_statement`), and what needs a
+//! block that BEGIN has begun asks when it takes it (`open_block`).
 
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::properties::{Place, Properties};

@@ -1,12 +1,12 @@
 //! A statement over a range of keys, without values: a syntax tree in; out, which index, what its keys begin with, in
 //! which order, how many rows, and the query that is run over them.
 //!
-//! 1. [`RangeTemplate::of`] takes the conditions of WHERE as [`key_predicate`](cleave_sql::statement::key_predicate) reads
-//!    them, chooses the index whose keys they say most about, and sees whether its order is that of ORDER BY.
+//! 1. [`RangeTemplate::of`] takes the conditions of WHERE as [`key_predicate`](cleave_sql::statement::key_predicate)
+//!    reads them, chooses the index whose keys they say most about, and sees whether its order is that of ORDER BY.
 //! 2. [`RangeTemplate::bind`] makes ranges of keys of values, [`RangeTemplate::window`] LIMIT and OFFSET.
 //! 3. [`RangeTemplate::kept`] is the plan for these types of values, made when it is first needed.
 //!
-//! What a statement may have in it is that which gives the same for the same values ([`plain`]): what is folded once
+//! What a statement may have in it is that which gives the same for the same values (`plain`): what is folded once
 //! must not be kept.
 
 mod joins;

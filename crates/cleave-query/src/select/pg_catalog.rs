@@ -6,8 +6,8 @@
 //!                                        └▶ functions that look a number up (functions)
 //! ```
 //!
-//! 1. [`catalog_tables`] lists the tables and their columns. Most of what PostgreSQL has cannot exist here (policies, triggers,
-//!    …): those tables are there and always empty.
+//! 1. [`catalog_tables`] lists the tables and their columns. Most of what PostgreSQL has cannot exist here (policies,
+//!    triggers, …): those tables are there and always empty.
 //! 2. [`rows`] and [`information`] fill the others from the catalog.
 //! 3. [`functions`] are those that clients call with numbers out of these tables.
 //!

@@ -1,5 +1,5 @@
-//! Queries of WITH that run once ([`shared_with`](cleave_sql::statement::shared_with)): a query with marks in; out, its plan
-//! over tables that stand for them, and a plan of each of them.
+//! Queries of WITH that run once ([`shared_with`](cleave_sql::statement::shared_with)): a query with marks in; out, its
+//! plan over tables that stand for them, and a plan of each of them.
 //!
 //! ```text
 //!  WITH x AS (q) … FROM x JOIN x AS y …

@@ -87,8 +87,8 @@ pub async fn copy(
 /// there were.
 ///
 /// # Errors
-/// [`StorageError::DamagedBackup`](cleave_catalog::storage_error::StorageError::DamagedBackup) for a copy that is not as it was written; those
-/// of the device.
+/// [`StorageError::DamagedBackup`](cleave_catalog::storage_error::StorageError::DamagedBackup) for a copy that is not
+/// as it was written; those of the device.
 pub(super) async fn apply(
     database: &Arc<Engine>,
     log: &Path,

@@ -32,7 +32,8 @@ use super::{OPENING_WAIT, aligned, drawn_id, found};
 ///
 /// # Errors
 /// [`StorageError::Copied`](cleave_catalog::storage_error::StorageError::Copied) and
-/// [`StorageError::Superseded`](cleave_catalog::storage_error::StorageError::Superseded): another host has taken the database over.
+/// [`StorageError::Superseded`](cleave_catalog::storage_error::StorageError::Superseded): another host has taken the
+/// database over.
 pub(super) async fn answering(database: &Arc<Engine>) -> Result<Vec<Arc<Device>>> {
     let elsewhere = database.devices().into_iter().filter(|device| !is_own(device));
     let asked = elsewhere.map(|device| async move {

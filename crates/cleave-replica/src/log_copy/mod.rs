@@ -340,8 +340,8 @@ impl Copies {
     /// Keeps copies on the devices called so, and on no others.
     ///
     /// # Errors
-    /// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a copy is
-    /// given up and another host has taken the database over; those of the devices and of a commit.
+    /// Unknown names; the database's own device; [`StorageError::Copied`] and [`StorageError::Superseded`], where a
+    /// copy is given up and another host has taken the database over; those of the devices and of a commit.
     pub async fn set(&self, database: &Arc<Engine>, names: &[String]) -> Result<()> {
         let mut wanted = Vec::new();
         for name in names {
@@ -379,9 +379,9 @@ impl Copies {
         self.erase_ended(database, false).await
     }
 
-    /// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and lets
-    /// go of their space. Of a copy that is not known any more, since its device was removed while it was away, they know
-    /// until the next opening, whose epoch says as much.
+    /// Erases the copies that are wanted no more, where their devices answer, and what others were told of them, and
+    /// lets go of their space. Of a copy that is not known any more, since its device was removed while it was away,
+    /// they know until the next opening, whose epoch says as much.
     ///
     /// # Errors
     /// Those of a commit.
@@ -430,8 +430,8 @@ impl Copies {
         self.end_given_up(database, false).await
     }
 
-    /// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot be
-    /// erased yet.
+    /// Erases the copies that were given up, and tells whoever answers by now, and did not then, of those that cannot
+    /// be erased yet.
     ///
     /// # Errors
     /// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the
@@ -462,8 +462,8 @@ impl Copies {
         Ok(())
     }
 
-    /// [`Self::end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a device is
-    /// away.
+    /// [`Self::end_given_up`], for as long as an opening waits: beside a checkpoint, to which it is nothing that a
+    /// device is away.
     pub async fn end_what_answers(&self, database: &Arc<Engine>) {
         let ending = waiting::timeout(OPENING_WAIT, Box::pin(self.end_given_up(database, false)));
         drop(ending.await);

@@ -11,8 +11,8 @@
 //!    crash.
 //!
 //! Tables of the lost host's own device are lost with it, unless its media can be served again: the root names it as a
-//! device that is away ([`LOST_DEVICE`]), so those tables are [held](cleave_catalog::catalog::held), or named by the error of
-//! whoever reads them, and all others work.
+//! device that is away ([`LOST_DEVICE`]), so those tables are [held](cleave_catalog::catalog::held), or named by the
+//! error of whoever reads them, and all others work.
 //!
 //! Invariant: nothing is written into a folder that holds anything else; what was interrupted can be begun again there.
 

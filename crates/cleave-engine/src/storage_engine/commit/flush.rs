@@ -4,8 +4,9 @@
 //! 1. [`flush`] does so under the writer lock: for a commit that finds the delta full, and for each edit as it begins.
 //! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock,
 //!    under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
-//! 3. A table that lies on another device, which does not take its rows, is [held](cleave_catalog::catalog::held): its rows stay
-//!    in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_held`] tries again.
+//! 3. A table that lies on another device, which does not take its rows, is [held](cleave_catalog::catalog::held): its
+//!    rows stay in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_held`] tries
+//!    again.
 //!
 //! Invariant: whatever fails, the delta and the state are as they were. Source: decisions 0059, 0071 and 0078.
 
@@ -244,9 +245,9 @@ impl Engine {
         devices.all(|device| self.device(device).is_some_and(|device| answers(&device)))
     }
 
-    /// Tries again to settle tables that are [held](cleave_catalog::catalog::held), where their devices answer; not while
-    /// another writes. A statement whose `text` has the name of one asks at once. So that a device that is away costs
-    /// others little, they ask after twice what asking took.
+    /// Tries again to settle tables that are [held](cleave_catalog::catalog::held), where their devices answer; not
+    /// while another writes. A statement whose `text` has the name of one asks at once. So that a device that is away
+    /// costs others little, they ask after twice what asking took.
     pub async fn retry_held(self: &Arc<Self>, text: &str) {
         let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
         let mut is_named = false;

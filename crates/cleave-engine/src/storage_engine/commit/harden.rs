@@ -52,7 +52,7 @@ impl Engine {
     /// Waits until the log is durable up to `end`, here and in its copies.
     ///
     /// # Errors
-    /// As [`Engine::harden_log`]; [`StorageError::NotCopied`](cleave_catalog::storage_error::StorageError::NotCopied).
+    /// As [`Engine::harden_log`]; [`StorageError::NotCopied`].
     pub async fn harden(self: &Arc<Self>, end: u64) -> Result<()> {
         self.harden_log(end).await?;
         match self.keeper.is_on() {

@@ -51,7 +51,8 @@ pub(super) struct Part {
 /// The run of each of `parts` in the index of this `shape`; `None` where there are no rows.
 ///
 /// # Errors
-/// [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey) where one part has a key twice; those of the devices.
+/// [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey) where one part has a key twice; those of the
+/// devices.
 pub(super) async fn build_runs(
     database: &Arc<Engine>,
     settings: &Arc<Settings>,

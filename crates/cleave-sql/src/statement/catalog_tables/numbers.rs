@@ -1,5 +1,5 @@
-//! The numbers of tables: of PostgreSQL's own, as `tableoid` and `classid` say them, some of which clients know by heart,
-//! and of a database's, which follow from the ids that its catalog keeps.
+//! The numbers of tables: of PostgreSQL's own, as `tableoid` and `classid` say them, some of which clients know by
+//! heart, and of a database's, which follow from the ids that its catalog keeps.
 //!
 //! Source: PostgreSQL's `pg_class`, of version 15.
 
