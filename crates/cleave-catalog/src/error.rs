@@ -17,11 +17,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow::error::ArrowError;
 use cleave_store::{SchemaError, StoreError};
 use cleave_txn::{LockError, SerializationFailure};
-use datafusion::arrow::error::ArrowError;
-use datafusion::common::{Column, SchemaError as NameError};
-use datafusion::error::DataFusionError;
+use datafusion_common::error::DataFusionError;
+use datafusion_common::{Column, SchemaError as NameError};
 
 use crate::identifiers::shown_name;
 pub use crate::role_fault::RoleFault;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit};
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion_execution::memory_pool::{FairSpillPool, MemoryLimit};
+use datafusion_execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
 use crate::error::{Error, Result};
 

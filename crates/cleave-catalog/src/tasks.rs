@@ -1,8 +1,8 @@
 //! Work on threads that may be busy or wait, and what became of it.
 
 use cleave_media::simulation;
-use datafusion::common::runtime::SpawnedTask;
-use datafusion::error::DataFusionError;
+use datafusion_common::error::DataFusionError;
+use datafusion_common_runtime::SpawnedTask;
 use tokio::task::JoinError;
 
 use crate::error::{Error, Result};

@@ -55,7 +55,7 @@ use cleave_media::{MediaError, SpaceMap};
 use cleave_plan::TableStatistics;
 use cleave_store::PageSource;
 use cleave_txn::{Dependencies, Locks, LogReader, TransactionId, Wal};
-use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion_execution::runtime_env::RuntimeEnv;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::buffer_pool::BufferPool;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use cleave_store::TableSchema;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion_physical_expr::PhysicalExpr;
 
 use crate::error::{Error, Result, Rule};
 use crate::value::value_text;

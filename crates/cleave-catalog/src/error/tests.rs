@@ -3,10 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use datafusion::arrow::error::ArrowError;
-use datafusion::common::Column;
-use datafusion::common::SchemaError as NameError;
-use datafusion::error::DataFusionError;
+use arrow::error::ArrowError;
+use datafusion_common::Column;
+use datafusion_common::SchemaError as NameError;
+use datafusion_common::error::DataFusionError;
 
 use super::{Error, Fault, InputFault, InputPlace, NameKind, Position, cut};
 use crate::storage_error::{StorageError, into_store_error};

@@ -26,8 +26,8 @@ pub use cleave_plan::profile::{
     Accelerator, Figure, LinkProfile, Origin, PUBLISHED, Profile, SideProfile,
 };
 use cleave_store::Format;
-use datafusion::common::utils::get_available_parallelism;
-use datafusion::execution::memory_pool::MemoryLimit;
+use datafusion_common::utils::get_available_parallelism;
+use datafusion_execution::memory_pool::MemoryLimit;
 use futures::future::try_join_all;
 use prost::Message;
 use tokio::runtime::Handle;

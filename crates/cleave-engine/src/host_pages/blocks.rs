@@ -17,7 +17,7 @@ use cleave_catalog::error::Result;
 use cleave_fragment::command::{ReadItem, ReadPayload};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::PageRead;
-use datafusion::common::runtime::SpawnedTask;
+use datafusion_common_runtime::SpawnedTask;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 

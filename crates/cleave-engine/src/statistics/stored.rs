@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use cleave_plan::statistics::KeySample;
 use cleave_plan::{ColumnStatistics, RowSample, StoredColumn, TableStatistics};
 use cleave_store::{Format, FrameError, TableSchema};
-use datafusion::arrow::array::{Array, ArrayRef};
-use datafusion::arrow::datatypes::{DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit};
-use datafusion::common::ScalarValue;
+use datafusion_common::ScalarValue;
 use prost::Message;
 
 /// The frame; its newest version is what this build writes.

@@ -29,8 +29,8 @@ use cleave_store::index::run::INDEX_PAGE_CLASS;
 use cleave_store::{
     Run, RunProperties, SegmentDirectory, SegmentKind, SegmentRef, Snapshot, StoreError,
 };
-use datafusion::error::DataFusionError;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion_common::error::DataFusionError;
+use datafusion_physical_plan::ExecutionPlan;
 
 use super::writing_fragment::{Sides, WritingFragment};
 use crate::device::{Claim, Device};

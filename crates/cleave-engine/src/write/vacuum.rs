@@ -22,6 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use cleave_catalog::catalog::{DeviceId, TabletState, segment_extents};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
@@ -35,7 +36,6 @@ use cleave_store::{
     ColumnRef, PageClass, PageEntry, Projection, SegmentDirectory, SegmentId, SegmentKind,
     SegmentRef, TableSchema, VersionMap, VidGaps,
 };
-use datafusion::arrow::datatypes::Schema;
 
 use super::load::segment_ref;
 use super::merge_runs::{NewRun, RunMerger};

@@ -24,8 +24,8 @@ use cleave_fragment::{
 use cleave_media::Extent;
 use cleave_plan::cost::slots::SLOT_BYTES_USUAL;
 use cleave_store::{EncodedPage, PageRef, PageSource, Snapshot};
-use datafusion::error::DataFusionError;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion_common::error::DataFusionError;
+use datafusion_physical_plan::ExecutionPlan;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use tokio::sync::Mutex;

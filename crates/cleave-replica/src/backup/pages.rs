@@ -17,7 +17,7 @@ use cleave_store::{
     PageKind, PageRead, PageRef, SegmentDirectory, SegmentRef, StoreError,
     page::overflow::overflow_payload, parse_header,
 };
-use datafusion::common::runtime::SpawnedTask;
+use datafusion_common_runtime::SpawnedTask;
 use futures::{StreamExt, stream};
 
 use super::manifest::PIECE_BYTES;

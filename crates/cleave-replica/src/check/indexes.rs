@@ -12,6 +12,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use arrow::array::AsArray;
+use arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use cleave_catalog::error::Result;
 use cleave_catalog::index::{IndexShape, TabletIndex};
 use cleave_catalog::tasks::joined;
@@ -20,9 +22,7 @@ use cleave_store::{
     ColumnRef, KeyBlock, KeyMerge, KeyRange, MergeSource, PageClass, PageRead, Projection, Run,
     SegmentDirectory, VersionMap,
 };
-use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
-use datafusion::common::runtime::SpawnedTask;
+use datafusion_common_runtime::SpawnedTask;
 use futures::StreamExt;
 use futures::stream;
 

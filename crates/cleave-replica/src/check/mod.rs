@@ -34,7 +34,7 @@ use cleave_engine::device::Device;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_store::{Placement, TabletKey};
-use datafusion::common::utils::get_available_parallelism;
+use datafusion_common::utils::get_available_parallelism;
 
 pub use finding::{Fault, Finding, Findings, Place};
 pub use pages::blocks;

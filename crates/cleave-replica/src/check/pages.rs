@@ -9,6 +9,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Field, Schema, UInt64Type};
 use bytes::{Bytes, BytesMut};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::{StorageError, into_store_error};
@@ -24,9 +26,7 @@ use cleave_store::{
     StoreError, TabletKey, ZoneEntry, ZoneValue, all_columns, decode_batch, overflow_pages,
     parse_header,
 };
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
-use datafusion::arrow::datatypes::{DataType, Field, Schema, UInt64Type};
-use datafusion::common::runtime::SpawnedTask;
+use datafusion_common_runtime::SpawnedTask;
 use futures::future::{BoxFuture, try_join_all};
 use futures::{FutureExt, StreamExt, stream};
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::{Field, Schema};
 use cleave_catalog::error::Result;
 use cleave_catalog::value::value_text;
 use cleave_engine::device::Device;
@@ -12,8 +14,6 @@ use cleave_store::{
     ColumnRef, OverflowValues, PageColumns, PageKind, PageRead, PageRef, Projection, SegmentId,
     SegmentRef, TableSchema, ZoneEntry, decode_batch,
 };
-use datafusion::arrow::array::{Array, RecordBatch};
-use datafusion::arrow::datatypes::{Field, Schema};
 
 use super::{absent, catalog};
 use crate::check::blocks;

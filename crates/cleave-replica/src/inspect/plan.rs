@@ -1,7 +1,7 @@
 //! A fragment's plan, from its bytes.
 
 use cleave_fragment::{decode_fragment, unread_task_context};
-use datafusion::physical_plan::displayable;
+use datafusion_physical_plan::displayable;
 
 use cleave_catalog::error::Result;
 

@@ -100,7 +100,7 @@ const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench
 
 /// Sync crates: they step under a simulator, so they know no runtime and no sockets.
 const WITHOUT_TOKIO: &[&str] =
-    &["cleave-shmem", "cleave-media", "cleave-store", "cleave-txn", "cleave-plan"];
+    &["cleave-shmem", "cleave-media", "cleave-store", "cleave-txn", "cleave-plan", "cleave-sql"];
 
 #[test]
 fn every_source_file_opens_with_a_module_comment() {
@@ -201,8 +201,22 @@ fn sync_crates_do_not_know_tokio() {
 
 #[test]
 fn the_device_alone_links_neither_sql_parser_nor_parquet() {
+    let unwanted =
+        ["sqlparser", "parquet", "datafusion", "cleave-catalog", "cleave-plan", "cleave-txn"];
+    check_links_none_of("cleave-device", &unwanted);
+}
+
+#[test]
+fn the_engine_alone_links_no_sql_parser() {
+    let unwanted = ["sqlparser", "parquet", "datafusion", "datafusion-sql", "cleave-sql"];
+    check_links_none_of("cleave-engine", &unwanted);
+    check_links_none_of("cleave-replica", &unwanted);
+}
+
+/// What `package` needs where it is built alone has none of `unwanted` in it.
+fn check_links_none_of(package: &str, unwanted: &[&str]) {
     let output = Command::new(env!("CARGO"))
-        .args(["tree", "--package", "cleave-device", "--edges", "normal", "--prefix", "none"])
+        .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"])
         .args(["--locked", "--offline"])
         .current_dir(root())
         .output()
@@ -212,10 +226,8 @@ fn the_device_alone_links_neither_sql_parser_nor_parquet() {
     let names: BTreeSet<&str> =
         tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(names.contains("cleave-fragment"), "not a dependency tree: {tree}");
-    for unwanted in
-        ["sqlparser", "parquet", "datafusion", "cleave-catalog", "cleave-plan", "cleave-txn"]
-    {
-        assert!(!names.contains(unwanted), "cleave-device, built alone, links {unwanted}");
+    for unwanted in unwanted {
+        assert!(!names.contains(unwanted), "{package}, built alone, links {unwanted}");
     }
 }
 

@@ -24,7 +24,7 @@ use cleave_catalog::index::{IndexShape, heap_rows};
 use cleave_catalog::settings::{Settings, Stack};
 use cleave_catalog::tasks::joined;
 use cleave_store::{PageEntry, PageSource, SegmentDirectory, SegmentRef, VersionMap};
-use datafusion::common::utils::get_available_parallelism;
+use datafusion_common::utils::get_available_parallelism;
 use tokio::task::JoinSet;
 
 use crate::device::Claim;
