@@ -86,6 +86,15 @@ async fn rows_are_the_same_however_morsels_are_shared() {
                 }
             }
         }
+        // On a busy machine a device may be done before the host's thread has its turn.
+        let mut attempts = 20;
+        while may_share && !has_shared && attempts > 0 {
+            attempts -= 1;
+            run(&mut session, "SET split = h0; SET stealing = always").await;
+            database.buffer_pool().clear();
+            let plan = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
+            has_shared = plan.contains("  host took: ");
+        }
         assert_eq!(has_shared, may_share, "{sql}");
         run(&mut session, "RESET stealing").await;
     }
