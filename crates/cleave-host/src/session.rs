@@ -565,7 +565,7 @@ impl Session {
             Statement::Insert(insert) => self.insert(&insert, None, &Parameters::default()).await,
             Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
                 Some(outcome) => Ok(outcome),
-                None => Box::pin(self.modify(&modify, &Parameters::default())).await,
+                None => Box::pin(modify::modify(self, &modify, &Parameters::default())).await,
             },
             Statement::Copy(copy) => Box::pin(copy::run(self, *copy)).await,
             Statement::Query(query) => {
@@ -575,7 +575,7 @@ impl Session {
             Statement::Locking(locking) => {
                 let none = Parameters::default();
                 let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
-                match self.range_of(&locking.query, true) {
+                match ranges::range_of(self, &locking.query, true) {
                     None => Box::pin(self.run_locking(&locking, &none, (point, None))).await,
                     Some((range, values)) => {
                         let by = (point, Some((&*range, &values)));

@@ -30,6 +30,7 @@ use cleave_sql::statement::parameters::StatementText;
 use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
 
 use super::block::OwnRows;
+use super::modify;
 use super::prepared::{PreparedStatement, Source};
 use super::{Outcome, Session, explain, locked_parts, prepared};
 use cleave_store::ColumnType;
@@ -187,7 +188,7 @@ async fn run_part(
 ) -> Result<Outcome> {
     match statement {
         Statement::Insert(insert) => Box::pin(session.insert(insert, None, given)).await,
-        Statement::Modify(modify) => Box::pin(session.modify(modify, given)).await,
+        Statement::Modify(modify) => Box::pin(modify::modify(session, modify, given)).await,
         Statement::LockedParts(parts) => {
             Box::pin(locked_parts::run_locked_parts(session, parts, given, text)).await
         }

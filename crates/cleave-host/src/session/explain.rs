@@ -18,7 +18,9 @@ use cleave_query::select::{Asked, Measured, ReadView, Target};
 use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
+use super::modify;
 use super::prepared::PreparedStatement;
+use super::ranges;
 use super::subqueries::NestedQuery;
 use super::{Outcome, Session, changing_with, insert, prepared};
 
@@ -127,7 +129,7 @@ pub(super) async fn run(
         return Box::pin(explain_run(session, changes, None, format)).await;
     }
     let range = match &statement {
-        Statement::Query(query) => session.range_of(query, false),
+        Statement::Query(query) => ranges::range_of(session, query, false),
         _ => None,
     };
     let nested = match &statement {
@@ -192,7 +194,8 @@ pub(super) async fn explain_with(
                 return Ok(Outcome::Rows { schema, batches });
             }
             target = Some(Target { table: modify.table.clone(), tablet: 0 });
-            modify.query_of(&table.schema, session.needed_columns(table, &modify).as_ref())?
+            modify
+                .query_of(&table.schema, modify::needed_columns(session, table, &modify).as_ref())?
         }
         Statement::Locking(locking) if analyze => {
             let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
@@ -211,7 +214,7 @@ pub(super) async fn explain_with(
     }
     if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
         let by = (&*range, &values);
-        let explained = Box::pin(session.explain_range(analyze, &view.state, by)).await?;
+        let explained = Box::pin(ranges::explain_range(session, analyze, &view.state, by)).await?;
         if let Some((what, measured)) = explained {
             let (schema, batches) = select::explain_look_up(what, measured, format)?;
             return Ok(Outcome::Rows { schema, batches });
@@ -289,7 +292,7 @@ async fn explain_run(
         (Changes::Insert(insert), None) => Box::pin(session.insert(insert, None, parameters)).await,
         (Changes::Modify(modify), None) => match Box::pin(session.modify_plain(modify)).await? {
             Some(outcome) => Ok(outcome),
-            None => Box::pin(session.modify(modify, parameters)).await,
+            None => Box::pin(modify::modify(session, modify, parameters)).await,
         },
     };
     session.measuring = None;

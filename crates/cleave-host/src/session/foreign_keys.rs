@@ -46,6 +46,7 @@ use super::Session;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
+use super::upsert;
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
@@ -203,7 +204,7 @@ impl Session {
             Some(rows) => rows.project(&positions)?,
             None => {
                 let projection = Projection::of_table(&table.schema, &positions);
-                self.rows_at(table, &projection, places.iter().copied()).await?
+                upsert::rows_at(&self.database, table, &projection, places.iter().copied()).await?
             }
         };
         let after = after.map(|rows| rows.project(&positions)).transpose()?;
@@ -407,7 +408,7 @@ impl Session {
         if self.owns(id) {
             let state = self.names();
             let table = state.table_by_id(id).unwrap_or(parent);
-            let found = self.looked_up(table, shape, &sorted).await?;
+            let found = upsert::looked_up(&self.database, table, shape, &sorted).await?;
             left.retain(|key, _| !found.get(key).is_some_and(|row| is_kept(*row)));
         } else {
             let found = absent(&self.database, (id, shape), &is_kept, &sorted).await?;
@@ -433,7 +434,7 @@ impl Session {
         let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
         let there: Vec<&[u8]> =
             keys.iter().filter(|key| !absent.contains_key(**key)).copied().collect();
-        let found = self.looked_up(table, &reference.shape, &there).await?;
+        let found = upsert::looked_up(&self.database, table, &reference.shape, &there).await?;
         match found.len() == there.len() {
             true => Ok(()),
             false => Err(Error::concurrent_update()),

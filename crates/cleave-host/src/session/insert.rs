@@ -37,6 +37,7 @@ use futures::stream::{self, BoxStream};
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
+use super::upsert;
 use super::{Outcome, Session, identity, returning};
 
 /// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
@@ -125,7 +126,7 @@ impl Session {
             let (rows, _charge) = all_of(&self.database, Vec::new(), rows).await?;
             let rows = concat_batches(&schema.arrow(), &rows)?;
             let clause = (on_conflict, &insert.target_name());
-            let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
+            let rows = Box::pin(upsert::upsert(self, &schema, rows, clause, parameters)).await?;
             return returning::inserted(self, insert, (&schema, &rows), returning, with).await;
         }
         if returning.is_none() {
@@ -237,7 +238,7 @@ impl Session {
                 *unknown = Some(parameter_type(column.column_type));
             }
         }
-        self.describe_update(insert, &schema, &mut types).await?;
+        upsert::describe_update(self, insert, &schema, &mut types).await?;
         let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
         if let Some(rows) = constant_rows(query) {
             let count = rows.iter().map(Vec::len).max().unwrap_or_default();

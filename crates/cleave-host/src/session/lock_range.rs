@@ -19,6 +19,7 @@ use cleave_txn::LockKey;
 
 use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
+use super::ranges;
 use super::ranges::found_rows;
 use super::{Outcome, Session};
 
@@ -40,7 +41,10 @@ pub(super) async fn lock_range(
     (template, parameters): (&RangeTemplate, &Parameters),
 ) -> Result<Option<Outcome>> {
     let [locked] = tables else { return Ok(None) };
-    if !session.takes_ranges() || locked.table != template.table() || !template.stops {
+    if !ranges::takes_ranges(session.in_force())
+        || locked.table != template.table()
+        || !template.stops
+    {
         return Ok(None);
     }
     let Some(window) = template.window(parameters) else { return Ok(None) };
@@ -51,14 +55,14 @@ pub(super) async fn lock_range(
     let mark = session.locks().mark();
     loop {
         let live = session.live().await?;
-        let Some(ranges) = session.ranges(template, parameters, &live.state)? else {
+        let Some(ranges) = ranges::ranges(session, template, parameters, &live.state)? else {
             return Ok(None);
         };
         let table = Arc::clone(live.state.find_writable_table(&locked.table)?);
         let (ranged, rows) = {
             let sight = Sight::new(live, session.own_changes(template.table_id()));
             let asked = skips.then_some(Window { limit: looked_at, offset: 0 });
-            let asked = session.ranged(&sight, template, (ranges, parameters), asked);
+            let asked = ranges::ranged(session, &sight, template, (ranges, parameters), asked);
             let Some(ranged) = asked.await? else { return Ok(None) };
             let rows = found_rows(&ranged, ranged.rows.num_columns().saturating_sub(1))?;
             if rows.len() > LOCKED_ROWS_MAX {

@@ -14,6 +14,7 @@ use cleave_sql::statement::{Parameters, Statement};
 use datafusion::sql::sqlparser::ast;
 
 use super::locking::Point;
+use super::modify;
 use super::{Outcome, Session};
 
 /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
@@ -77,7 +78,7 @@ async fn run_parts(
             put_into(&mut modify, &given.rows)?;
             match Box::pin(session.modify_plain(&modify)).await? {
                 Some(outcome) => Ok(outcome),
-                None => Box::pin(session.modify(&modify, &given)).await,
+                None => Box::pin(modify::modify(session, &modify, &given)).await,
             }
         }
         Statement::Locking(locking) => {

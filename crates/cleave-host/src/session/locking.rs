@@ -42,6 +42,7 @@ use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
 use super::held::{self, LOCKED_ROWS_MAX};
+use super::upsert;
 use super::{Outcome, Session, changing_with, lock_range};
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
@@ -241,7 +242,7 @@ impl Session {
         let table = view.state.find_writable_table(&locked.table)?;
         let shape = table.tablets.first().and_then(|tablet| tablet.index(index));
         let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(None) };
-        let found = self.looked_up(table, &shape, &[key]).await?;
+        let found = upsert::looked_up(&self.database, table, &shape, &[key]).await?;
         let live = Live::settled(Arc::clone(self.committed(view)));
         let rows = self.run_point_query(live, &point).await?;
         let Some(Outcome::Rows { schema, batches }) = rows else { return Ok(None) };
@@ -396,7 +397,9 @@ impl Session {
         let indexes = indexes.unwrap_or_default().iter();
         for index in indexes.filter(|index| index.definition().unique) {
             let shape = index.shape();
-            let rows = self.rows_at(table, &shape.projection(), places.iter().copied()).await?;
+            let rows =
+                upsert::rows_at(&self.database, table, &shape.projection(), places.iter().copied())
+                    .await?;
             let of_rows = shape.entries(&rows, 0)?;
             for (place, key) in places.iter().zip(&of_rows) {
                 if let Some(key) = key.filter(|key| !shape.key.has_null(key)) {

@@ -36,8 +36,10 @@ use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
+use super::key_locks;
 use super::key_locks::has_same_keys;
 use super::lifted::{Constants, Seen};
+use super::ranges;
 use super::ranges::{Lift, RangeChange};
 use super::returning::Returning;
 use super::subqueries::NestedChange;
@@ -237,7 +239,9 @@ impl Session {
             return Ok(what(query.explain(state)));
         }
         match &change.range {
-            Some(range) => Ok(self.explain_ranges(range, parameters, state)?.and_then(what)),
+            Some(range) => {
+                Ok(ranges::explain_ranges(self, range, parameters, state)?.and_then(what))
+            }
             None => Ok(None),
         }
     }
@@ -258,7 +262,7 @@ impl Session {
         }
         match &change.range {
             Some(range) => {
-                Box::pin(self.modify_range(modify, (range, returning), parameters)).await
+                Box::pin(ranges::modify_range(self, modify, (range, returning), parameters)).await
             }
             None => Ok(None),
         }
@@ -302,7 +306,7 @@ impl Session {
                     let made = self.row_made(&table, modify, (row, parameters), &found).await?;
                     let (change, own_ended) = row_change(&table, modify, &made, &found)?;
                     if !change.keeps_keys {
-                        self.lock_gone_keys(&table, &found.batch).await?;
+                        key_locks::lock_gone_keys(self, &table, &found.batch).await?;
                     }
                     let replaced = match kept {
                         true => None,
@@ -319,7 +323,7 @@ impl Session {
                 continue;
             }
             let done = (modify.name(), count);
-            return self.returned_rows(modify, done, returning, &rows, parameters).await;
+            return ranges::returned_rows(self, modify, done, returning, &rows, parameters).await;
         }
     }
 

@@ -42,11 +42,14 @@ use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
 use super::insert::{Constant, ConstantInsert, constant};
+use super::modify;
 use super::modify::Returns;
 use super::modify_row::KeyedChange;
 use super::place::check_place;
+use super::ranges;
 use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
+use super::upsert;
 use super::{
     Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
 };
@@ -487,7 +490,7 @@ pub(super) async fn describe_over(
     };
     let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
     if let Statement::Insert(insert) = &source.statement {
-        count = count.max(session.update_parameters(insert)?);
+        count = count.max(upsert::update_parameters(session, insert)?);
     }
     let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
     let mut types = source.declared.clone();
@@ -509,7 +512,7 @@ pub(super) async fn describe_over(
         return Ok(PreparedStatement { constants, ..prepared });
     }
     if let Statement::Modify(modify) = &source.statement {
-        let described = Box::pin(session.describe_modify(modify, types, given)).await?;
+        let described = Box::pin(modify::describe_modify(session, modify, types, given)).await?;
         let (parameters, tables, returned) = described;
         let columns = returned_columns(session, returned, &parameters).await?;
         let state = session.names();
@@ -590,7 +593,7 @@ pub(super) async fn run_prepared(
             {
                 return Ok(outcome.into());
             }
-            let outcome = Box::pin(session.modify(modify, values)).await?;
+            let outcome = Box::pin(modify::modify(session, modify, values)).await?;
             return Ok(session.charged(outcome));
         }
         Statement::Locking(locking) => {
@@ -625,7 +628,7 @@ pub(super) async fn run_prepared(
         }
     }
     if let Some(template) = &prepared.range
-        && let Some(outcome) = Box::pin(session.run_range(template, values)).await?
+        && let Some(outcome) = Box::pin(ranges::run_range(session, template, values)).await?
     {
         return Ok(outcome.into());
     }

@@ -17,6 +17,7 @@ use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use super::lifted::Seen;
+use super::modify;
 use super::{Outcome, Session};
 
 /// What a session has returned: by table, what the statement calls it, and the list.
@@ -121,5 +122,13 @@ pub(super) async fn inserted(
     {
         return Ok(outcome);
     }
-    session.outcome(("INSERT 0", count), Some((query, rows)), parameters, view).await
+    modify::outcome(
+        &session.database,
+        session.in_force(),
+        ("INSERT 0", count),
+        Some((query, rows)),
+        parameters,
+        view,
+    )
+    .await
 }

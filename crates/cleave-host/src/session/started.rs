@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 
 use super::charge::Charge;
 use super::cursors::CursorRows;
+use super::ranges;
 use super::{Outcome, Session, prepared, search_path, within};
 
 /// What a statement has given so far.
@@ -186,8 +187,8 @@ impl Session {
                 return Ok(outcome.into());
             }
         }
-        if let Some((template, values)) = self.range_of(query, false)
-            && let Some(outcome) = Box::pin(self.run_range(&template, &values)).await?
+        if let Some((template, values)) = ranges::range_of(self, query, false)
+            && let Some(outcome) = Box::pin(ranges::run_range(self, &template, &values)).await?
         {
             return Ok(outcome.into());
         }

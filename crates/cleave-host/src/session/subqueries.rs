@@ -39,6 +39,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
 use super::lifted::Seen;
+use super::ranges;
 use super::ranges::{InState, Lifted, RangeChange};
 use super::returning::Returning;
 use super::{Outcome, Session};
@@ -241,7 +242,7 @@ impl Session {
         &mut self,
         query: &ast::Query,
     ) -> Option<(Arc<NestedQuery>, Parameters)> {
-        if !has_nested(query) || !self.takes_ranges() {
+        if !has_nested(query) || !ranges::takes_ranges(self.in_force()) {
             return None;
         }
         let state = self.names();
@@ -257,7 +258,7 @@ impl Session {
         nested: &NestedQuery,
         parameters: &Parameters,
     ) -> Result<Option<Outcome>> {
-        if !self.takes_ranges() {
+        if !ranges::takes_ranges(self.in_force()) {
             return Ok(None);
         }
         let live = self.live().await?;
@@ -288,11 +289,13 @@ impl Session {
         let Some(values) = values.await? else { return Ok(None) };
         let rows = match &*around {
             Around::Ranges(template) => {
-                let Some(ranges) = self.ranges(template, &values, state)? else { return Ok(None) };
+                let Some(ranges) = ranges::ranges(self, template, &values, state)? else {
+                    return Ok(None);
+                };
                 let own = reader.own_changes(template.table_id());
                 let sight = Sight::new(live.clone(), own);
                 let asked = (ranges, &values);
-                let found = self.ranged_for(reader, &sight, template, asked, None).await?;
+                let found = ranges::ranged_for(self, reader, &sight, template, asked, None).await?;
                 found.map(|Ranged { rows, .. }| rows)
             }
             Around::Row { query, kept } => {
@@ -355,15 +358,16 @@ impl Session {
     ) -> Result<Option<Parameters>> {
         let mut values = parameters.values().to_vec();
         for (Subquery { gives, template, .. }, column_type) in nested.subqueries.iter().zip(types) {
-            let (Some(ranges), Some(window)) =
-                (self.ranges(template, parameters, &live.state)?, template.window(parameters))
-            else {
+            let (Some(ranges), Some(window)) = (
+                ranges::ranges(self, template, parameters, &live.state)?,
+                template.window(parameters),
+            ) else {
                 return Ok(None);
             };
             let sight = Sight::new(live.clone(), reader.own_changes(template.table_id()));
             let window = Some(gives.window(window));
             let asked = (ranges, parameters);
-            let found = Box::pin(self.ranged_for(reader, &sight, template, asked, window));
+            let found = Box::pin(ranges::ranged_for(self, reader, &sight, template, asked, window));
             let Some(Ranged { rows, .. }) = found.await? else { return Ok(None) };
             let Some(value) = gives.value(&rows, *column_type)? else { return Ok(None) };
             values.push(value);
@@ -379,7 +383,7 @@ impl Session {
         state: &Arc<CatalogState>,
         (nested, parameters): (&NestedQuery, &Parameters),
     ) -> Result<Option<(String, Option<(usize, Duration)>)>> {
-        if !self.takes_ranges() {
+        if !ranges::takes_ranges(self.in_force()) {
             return Ok(None);
         }
         let stopwatch = Stopwatch::start();
@@ -401,7 +405,7 @@ impl Session {
         let modify = &nested.statement;
         self.check_may_write(modify.name())?;
         // Parts of WITH read what was there before the first of them.
-        if !self.takes_ranges() || self.view_of_parts().is_some() {
+        if !ranges::takes_ranges(self.in_force()) || self.view_of_parts().is_some() {
             return Ok(None);
         }
         self.lock_for_writing(&modify.table).await?;
@@ -414,14 +418,14 @@ impl Session {
             let Some((around, given)) = around else { return Ok(None) };
             let values = self.with_subqueries((&*self, &live), nested, (parameters, &given));
             let Some(values) = Box::pin(values).await? else { return Ok(None) };
-            let changed = self.change_range(live, modify, &around.range, &values);
+            let changed = ranges::change_range(self, live, modify, &around.range, &values);
             let rows = match Box::pin(changed).await? {
                 None => return Ok(None),
                 Some((Taken::Again, _)) => continue,
                 Some((Taken::Done, rows)) => rows,
             };
             let (done, returning) = ((modify.name(), rows.num_rows()), around.returning.as_ref());
-            return self.returned_rows(modify, done, returning, &rows, &values).await;
+            return ranges::returned_rows(self, modify, done, returning, &rows, &values).await;
         }
     }
 
@@ -450,7 +454,7 @@ impl Session {
         (nested, parameters): (&NestedChange, &Parameters),
         state: &CatalogState,
     ) -> Result<Option<String>> {
-        if !self.takes_ranges() {
+        if !ranges::takes_ranges(self.in_force()) {
             return Ok(None);
         }
         let around = self.change_around(nested, parameters, state).await?;

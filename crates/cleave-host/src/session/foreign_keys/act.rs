@@ -26,6 +26,8 @@ use super::super::lifted::Seen;
 use super::super::ranges::RangeChange;
 use super::look_up::{KEYS_MAX, has_index};
 use super::{Gone, KeyRow, KeySet, Reference};
+use crate::session::modify;
+use crate::session::ranges;
 use cleave_store::ColumnType;
 use cleave_txn::LockMode;
 
@@ -127,7 +129,7 @@ impl Session {
 
     /// The same by a range of keys; false: it needs a plan.
     async fn change_few_children(&mut self, text: &str, values: &Parameters) -> Result<bool> {
-        if !self.takes_ranges() {
+        if !ranges::takes_ranges(self.in_force()) {
             return Ok(false);
         }
         let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
@@ -147,7 +149,7 @@ impl Session {
         let (modify, range) = &*known;
         loop {
             let live = self.newest_live().await?;
-            match Box::pin(self.change_range(live, modify, range, values)).await? {
+            match Box::pin(ranges::change_range(self, live, modify, range, values)).await? {
                 None => return Ok(false),
                 Some((Taken::Again, _)) => {}
                 Some((Taken::Done, _)) => return Ok(true),
@@ -169,7 +171,7 @@ impl Session {
     async fn change_once(&mut self, modify: &Modify, values: &Parameters) -> Result<Taken> {
         let (view, base) = self.newest_view().await?;
         let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
-        let made = self.made(&view, &table, modify, values).await?;
+        let made = modify::made(self, &view, &table, modify, values).await?;
         if made.count == 0 {
             return Ok(Taken::Done);
         }
@@ -181,7 +183,7 @@ impl Session {
             drop(vids.split_off(next));
         }
         self.check_in_snapshot(&committed)?;
-        self.lock_keys_of(&table, modify, &made).await?;
+        modify::lock_keys_of(self, &table, modify, &made).await?;
         let ending = made.ending(modify);
         Box::pin(self.take_over(&base, &table, made.change.clone(), ending)).await
     }
@@ -270,7 +272,7 @@ impl Session {
         text: &str,
         values: &Parameters,
     ) -> Result<Option<RecordBatch>> {
-        if !self.takes_ranges() {
+        if !ranges::takes_ranges(self.in_force()) {
             return Ok(None);
         }
         let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
@@ -285,9 +287,11 @@ impl Session {
             },
         );
         let Some(template) = template else { return Ok(None) };
-        let Some(ranges) = self.ranges(&template, values, &live.state)? else { return Ok(None) };
+        let Some(ranges) = ranges::ranges(self, &template, values, &live.state)? else {
+            return Ok(None);
+        };
         let sight = Sight::new(live, self.own_changes(template.table_id()));
-        let found = Box::pin(self.ranged(&sight, &template, (ranges, values), None));
+        let found = Box::pin(ranges::ranged(self, &sight, &template, (ranges, values), None));
         Ok(found.await?.map(|found| found.rows))
     }
 }
