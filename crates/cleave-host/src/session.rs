@@ -335,7 +335,7 @@ impl Session {
         self.begin_statement()?;
         let settings = self.shared_settings();
         let moment = self.moment();
-        self.lock_for_writing(table).await?;
+        locking::lock_for_writing(self, table).await?;
         // Another one may have come in its place.
         self.check_may(Privilege::Insert, table)?;
         self.prepare_load(schema.table_id).await?;
@@ -562,24 +562,28 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::Sequence(sequence) => Box::pin(sequences::run(self, *sequence)).await,
-            Statement::Insert(insert) => self.insert(&insert, None, &Parameters::default()).await,
-            Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
-                Some(outcome) => Ok(outcome),
-                None => Box::pin(modify::modify(self, &modify, &Parameters::default())).await,
-            },
+            Statement::Insert(insert) => {
+                insert::run(self, &insert, None, &Parameters::default()).await
+            }
+            Statement::Modify(modify) => {
+                match Box::pin(modify_row::modify_plain(self, &modify)).await? {
+                    Some(outcome) => Ok(outcome),
+                    None => Box::pin(modify::run(self, &modify, &Parameters::default())).await,
+                }
+            }
             Statement::Copy(copy) => Box::pin(copy::run(self, *copy)).await,
             Statement::Query(query) => {
-                self.set_configs(&query, &Parameters::default())?;
-                self.start_query(&query, &parsed.text).await?.collect().await
+                started::set_configs(self, &query, &Parameters::default())?;
+                started::start_query(self, &query, &parsed.text).await?.collect().await
             }
             Statement::Locking(locking) => {
                 let none = Parameters::default();
                 let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
                 match ranges::range_of(self, &locking.query, true) {
-                    None => Box::pin(self.run_locking(&locking, &none, (point, None))).await,
+                    None => Box::pin(locking::run(self, &locking, &none, (point, None))).await,
                     Some((range, values)) => {
                         let by = (point, Some((&*range, &values)));
-                        Box::pin(self.run_locking(&locking, &none, by)).await
+                        Box::pin(locking::run(self, &locking, &none, by)).await
                     }
                 }
             }
@@ -591,7 +595,7 @@ impl Session {
                 let none = Parameters::default();
                 Box::pin(changing_with::run_changing_with(self, &with, &none, &parsed.text)).await
             }
-            Statement::LockTable(lock) => self.run_lock_table(&lock).await,
+            Statement::LockTable(lock) => locking::run_lock_table(self, &lock).await,
             Statement::Prepare(prepare) => {
                 prepared::prepare_parsed(self, prepare, parsed.hints).await
             }

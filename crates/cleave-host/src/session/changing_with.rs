@@ -30,8 +30,11 @@ use cleave_sql::statement::parameters::StatementText;
 use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
 
 use super::block::OwnRows;
+use super::insert;
+use super::locking;
 use super::modify;
 use super::prepared::{PreparedStatement, Source};
+use super::started;
 use super::{Outcome, Session, explain, locked_parts, prepared};
 use cleave_store::ColumnType;
 
@@ -145,7 +148,7 @@ fn parts_of(session: &Session, view: ReadView) -> Parts {
 
 async fn lock_for_part(session: &mut Session, statement: &Statement) -> Result<()> {
     let Some(target) = statement.properties().writes else { return Ok(()) };
-    let locked = session.lock_for_writing(target.table).await;
+    let locked = locking::lock_for_writing(session, target.table).await;
     locked.map(drop).map_err(|error| error.at(target.position))
 }
 
@@ -187,19 +190,22 @@ async fn run_part(
     text: &str,
 ) -> Result<Outcome> {
     match statement {
-        Statement::Insert(insert) => Box::pin(session.insert(insert, None, given)).await,
-        Statement::Modify(modify) => Box::pin(modify::modify(session, modify, given)).await,
+        Statement::Insert(insert) => Box::pin(insert::run(session, insert, None, given)).await,
+        Statement::Modify(modify) => Box::pin(modify::run(session, modify, given)).await,
         Statement::LockedParts(parts) => {
             Box::pin(locked_parts::run_locked_parts(session, parts, given, text)).await
         }
         Statement::Locking(locking) => {
-            Box::pin(session.run_locking(locking, given, (&|_| None, None))).await
+            Box::pin(locking::run(session, locking, given, (&|_| None, None))).await
         }
         Statement::Query(query) => {
-            session.wait_for_tables(query).await?;
+            locking::wait_for_tables(session, query).await?;
             let view = session.view().await?;
             let asked = Asked { query, parameters: given, view: Some(&view) };
-            session.started(asked, text).await?.collect().await
+            started::started(&session.database, session.in_force(), asked, text)
+                .await?
+                .collect()
+                .await
         }
         _ => Err(Error::unsupported("such a part of WITH")),
     }

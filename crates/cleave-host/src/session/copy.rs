@@ -34,6 +34,8 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
+use super::insert;
+use super::locking;
 use super::{Outcome, Session};
 
 /// Chunks or batches that wait for the next stage.
@@ -76,7 +78,7 @@ async fn copy_from(
     format: CopyFormat,
 ) -> Result<u64> {
     session.check_may_write("COPY FROM")?;
-    let schema = session.lock_for_writing(table).await?;
+    let schema = locking::lock_for_writing(session, table).await?;
     let moment = session.moment();
     let memory = session.database.input_memory();
     let batches = match (format, end) {
@@ -108,7 +110,7 @@ async fn copy_from(
     // Chunks are read side by side; numbers go by the file's order.
     let (table, columns) = (Arc::clone(&schema), columns.to_vec());
     let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
-    Box::pin(session.put_rows(&schema, batches)).await
+    Box::pin(insert::put_rows(session, &schema, batches)).await
 }
 
 fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {

@@ -23,6 +23,7 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
 use tokio::sync::Mutex;
 
+use super::started;
 use super::started::ResultRows;
 use super::{Outcome, Session, Started};
 
@@ -175,7 +176,9 @@ impl Session {
         }
         let view = self.view_to_read().await?;
         let asked = Asked { query, parameters, view: Some(&view) };
-        let Started::Rows(rows) = self.started(asked, text).await? else {
+        let Started::Rows(rows) =
+            started::started(&self.database, self.in_force(), asked, text).await?
+        else {
             return Err(Error::unsupported("a cursor over what gives no rows"));
         };
         let rows = match &self.runtime {

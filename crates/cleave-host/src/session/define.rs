@@ -20,6 +20,7 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::foreign_key_rules::check_truncate;
+use super::locking;
 use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
 
 /// Runs a statement that defines something anew.
@@ -37,7 +38,7 @@ pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome
 }
 
 async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result<Outcome> {
-    session.wait_for_tables(&create.query).await?;
+    locking::wait_for_tables(session, &create.query).await?;
     let view = session.view().await?;
     let parameters = Parameters::default();
     let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };

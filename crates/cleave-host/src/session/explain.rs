@@ -19,8 +19,10 @@ use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
 use super::modify;
+use super::modify_row;
 use super::prepared::PreparedStatement;
 use super::ranges;
+use super::subqueries;
 use super::subqueries::NestedQuery;
 use super::{Outcome, Session, changing_with, insert, prepared};
 
@@ -133,7 +135,7 @@ pub(super) async fn run(
         _ => None,
     };
     let nested = match &statement {
-        Statement::Query(query) => session.nested_of(query),
+        Statement::Query(query) => subqueries::nested_of(session, query),
         _ => None,
     };
     let point_in = |state: &CatalogState| match &statement {
@@ -167,7 +169,7 @@ pub(super) async fn explain_with(
     let query = match statement {
         Statement::Query(query) => query,
         Statement::Insert(insert) => {
-            let schema = session.insert_target(&insert)?;
+            let schema = insert::insert_target(session, &insert)?;
             let written_out = match format {
                 ExplainFormat::Fragment => None,
                 _ => insert::explain_insert(&insert, &schema),
@@ -187,7 +189,10 @@ pub(super) async fn explain_with(
             let table = table.map_err(|error| error.at(modify.position))?;
             let by_keys = match format {
                 ExplainFormat::Fragment => None,
-                _ => Box::pin(session.explain_change(&modify, parameters, &view.state)).await?,
+                _ => {
+                    Box::pin(modify_row::explain_change(session, &modify, parameters, &view.state))
+                        .await?
+                }
             };
             if let Some(what) = by_keys {
                 let (schema, batches) = select::explain_look_up(what, None, format)?;
@@ -222,7 +227,8 @@ pub(super) async fn explain_with(
     }
     if let Some((nested, values)) = nested.filter(|_| format != ExplainFormat::Fragment) {
         let by = (&*nested, &values);
-        let explained = Box::pin(session.explain_nested(analyze, &view.state, by)).await?;
+        let explained =
+            Box::pin(subqueries::explain_nested(session, analyze, &view.state, by)).await?;
         if let Some((what, measured)) = explained {
             let (schema, batches) = select::explain_look_up(what, measured, format)?;
             return Ok(Outcome::Rows { schema, batches });
@@ -274,11 +280,11 @@ async fn explain_run(
     let state = session.names();
     let without_plan = match &changes {
         Changes::Insert(insert) => {
-            let schema = session.insert_target(insert)?;
+            let schema = insert::insert_target(session, insert)?;
             insert::explain_insert(insert, &schema)
         }
         Changes::Modify(modify) => {
-            Box::pin(session.explain_change(modify, parameters, &state)).await?
+            Box::pin(modify_row::explain_change(session, modify, parameters, &state)).await?
         }
     };
     drop(state);
@@ -289,11 +295,15 @@ async fn explain_run(
         (_, Some((prepared, parameters))) => {
             Box::pin(prepared::run_prepared(session, prepared, parameters)).await?.collect().await
         }
-        (Changes::Insert(insert), None) => Box::pin(session.insert(insert, None, parameters)).await,
-        (Changes::Modify(modify), None) => match Box::pin(session.modify_plain(modify)).await? {
-            Some(outcome) => Ok(outcome),
-            None => Box::pin(modify::modify(session, modify, parameters)).await,
-        },
+        (Changes::Insert(insert), None) => {
+            Box::pin(insert::run(session, insert, None, parameters)).await
+        }
+        (Changes::Modify(modify), None) => {
+            match Box::pin(modify_row::modify_plain(session, modify)).await? {
+                Some(outcome) => Ok(outcome),
+                None => Box::pin(modify::run(session, modify, parameters)).await,
+            }
+        }
     };
     session.measuring = None;
     let elapsed = stopwatch.elapsed();

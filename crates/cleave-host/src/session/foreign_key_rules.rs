@@ -23,6 +23,7 @@ use super::Session;
 use super::alter_rules::{is_taken, with_own_rules};
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
+use super::locking;
 
 /// The table that is to have a foreign key.
 pub(super) struct Own<'a> {
@@ -46,7 +47,7 @@ pub(super) async fn hold_referenced<'a>(
             if locked == Some(id) || session.owns(id) {
                 break;
             }
-            session.lock_table(&table, LockMode::ShareRowExclusive, false).await?;
+            locking::lock_table(session, &table, LockMode::ShareRowExclusive, false).await?;
             locked = Some(id);
         }
     }

@@ -46,6 +46,7 @@ use super::Session;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
+use super::locking;
 use super::upsert;
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
@@ -350,9 +351,9 @@ impl Session {
             return Ok(());
         }
         if keys.len() > LOCKED_ROWS_MAX {
-            return self.lock_table(parent, LockMode::Share, false).await;
+            return locking::lock_table(self, parent, LockMode::Share, false).await;
         }
-        self.lock_table(parent, LockMode::RowShare, false).await?;
+        locking::lock_table(self, parent, LockMode::RowShare, false).await?;
         let timeout_ms = self.in_force().lock_timeout_ms;
         let keys = keys.keys().map(|key| unique_lock(parent, reference.key.index, key));
         let keys: BTreeSet<_> = keys.collect();

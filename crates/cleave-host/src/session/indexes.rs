@@ -23,6 +23,7 @@ use cleave_txn::LockMode;
 
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
+use super::locking;
 use super::{Outcome, Session, foreign_key_rules, rules, sequences};
 use crate::database::Database;
 
@@ -120,7 +121,7 @@ pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> 
     let table = state.find_table(&create.table)?;
     if session.is_alone() && !session.owns(table.schema.table_id) {
         session.check_may_write("CREATE INDEX")?;
-        session.lock_table(table, LockMode::ShareUpdateExclusive, false).await?;
+        locking::lock_table(session, table, LockMode::ShareUpdateExclusive, false).await?;
         build_index(&session.database, &settings, &create.table, define).await?;
         return Ok(Outcome::done("CREATE INDEX"));
     }

@@ -20,6 +20,7 @@ use cleave_txn::{LockKey, LockMode};
 
 use super::Session;
 use super::held::{unique_indexes, unique_key};
+use super::locking;
 
 /// Whether SET leaves the columns of all unique keys of `table` alone.
 pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> bool {
@@ -93,7 +94,7 @@ pub(super) async fn lock_changed_keys(
     let ended = change.ended.iter();
     let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
     let ended: BTreeSet<RowPlace> = ended.collect();
-    let keys = session.keys_of(table, &ended).await?;
+    let keys = locking::keys_of(&session.database, table, &ended).await?;
     lock_for_good(session, keys.into_values().flatten().collect()).await
 }
 

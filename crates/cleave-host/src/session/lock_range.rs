@@ -18,6 +18,7 @@ use cleave_sql::statement::locking::{LockedTable, Locking, WaitPolicy};
 use cleave_txn::LockKey;
 
 use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
+use super::locking;
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
 use super::ranges;
 use super::ranges::found_rows;
@@ -110,7 +111,7 @@ async fn lock_them(
     let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
     let of_rows = places.iter().map(|(place, vid)| held::row_key(table, *place, *vid));
     for key in keys.into_iter().chain(of_rows) {
-        session.lock_one(key, locked).await?;
+        locking::lock_one(session, key, locked).await?;
     }
     let is_there = has_rows(session, table, places.into_iter())?;
     Ok(is_there.then(|| (0..).take(rows.len()).collect()))
@@ -133,7 +134,7 @@ async fn lock_free_ones(
         let of_row = row.row.map(|(place, vid)| held::row_key(table, place, vid));
         let mut is_free = true;
         for key in row.keys.iter().copied().chain(of_row) {
-            is_free = is_free && session.lock_one(key, locked).await?;
+            is_free = is_free && locking::lock_one(session, key, locked).await?;
         }
         if !is_free {
             session.locks().release_to(mark);

@@ -40,6 +40,7 @@ use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::identity;
 use super::key_locks::{self, leaves_keys};
+use super::locking;
 use super::{Outcome, Session};
 use crate::database::Database;
 
@@ -75,19 +76,19 @@ impl Made {
 }
 
 /// Runs UPDATE or DELETE.
-pub(super) async fn modify(
+pub(super) async fn run(
     session: &mut Session,
     modify: &Modify,
     parameters: &Parameters,
 ) -> Result<Outcome> {
     session.check_may_write(modify.name())?;
-    let schema = session.lock_for_writing(&modify.table).await;
+    let schema = locking::lock_for_writing(session, &modify.table).await;
     let schema = schema.map_err(|error| error.at(modify.position))?;
     if session.database.readers_held_back() {
         let query = modify.query(&schema)?;
-        session.wait_for_tables(&query).await?;
+        locking::wait_for_tables(session, &query).await?;
         if !modify.returning.is_empty() {
-            session.wait_for_tables(&*modify.returning_query()?).await?;
+            locking::wait_for_tables(session, &*modify.returning_query()?).await?;
         }
     }
     loop {

@@ -41,13 +41,18 @@ use cleave_sql::statement::{
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
+use super::insert;
 use super::insert::{Constant, ConstantInsert, constant};
+use super::locking;
 use super::modify;
 use super::modify::Returns;
+use super::modify_row;
 use super::modify_row::KeyedChange;
 use super::place::check_place;
 use super::ranges;
 use super::rights::Allowed;
+use super::started;
+use super::subqueries;
 use super::subqueries::{NestedChange, NestedQuery};
 use super::upsert;
 use super::{
@@ -379,7 +384,7 @@ async fn start_texts(
     });
     let values = Parameters::new(read.collect::<Result<_>>()?);
     if let Statement::Query(query) = prepared.statement() {
-        session.set_configs(query, &values)?;
+        started::set_configs(session, query, &values)?;
     }
     Box::pin(run_prepared(session, &prepared, &values)).await
 }
@@ -496,10 +501,10 @@ pub(super) async fn describe_over(
     let mut types = source.declared.clone();
     types.resize(count.max(types.len()), None);
     if let Statement::Insert(insert) = &source.statement {
-        let described = Box::pin(session.describe_insert(insert, types, given)).await?;
+        let described = Box::pin(insert::describe_insert(session, insert, types, given)).await?;
         let (parameters, tables) = described;
-        let rows = RecordBatch::new_empty(session.insert_target(insert)?.arrow());
-        let returning = super::insert::returning_query(insert)?;
+        let rows = RecordBatch::new_empty(insert::insert_target(session, insert)?.arrow());
+        let returning = insert::returning_query(insert)?;
         let returned = returning.map(|query| (query, rows));
         let columns = returned_columns(session, returned, &parameters).await?;
         let described = Arc::new(Described { parameters, lists, columns });
@@ -578,29 +583,30 @@ pub(super) async fn run_prepared(
         Statement::Query(query) => query,
         Statement::Insert(insert) => {
             let known = prepared.constants.as_deref();
-            let outcome = Box::pin(session.insert(insert, known, values)).await?;
-            return Ok(session.charged(outcome));
+            let outcome = Box::pin(insert::run(session, insert, known, values)).await?;
+            return Ok(started::charged(&session.database, outcome));
         }
         Statement::Modify(modify) => {
             if let Some(change) = &prepared.change
                 && let Some(outcome) =
-                    Box::pin(session.modify_keyed(modify, change, values)).await?
+                    Box::pin(modify_row::modify_keyed(session, modify, change, values)).await?
             {
                 return Ok(outcome.into());
             }
             if let Some(Nested::Change(nested)) = &prepared.nested
-                && let Some(outcome) = Box::pin(session.modify_nested(nested, values)).await?
+                && let Some(outcome) =
+                    Box::pin(subqueries::modify_nested(session, nested, values)).await?
             {
                 return Ok(outcome.into());
             }
-            let outcome = Box::pin(modify::modify(session, modify, values)).await?;
-            return Ok(session.charged(outcome));
+            let outcome = Box::pin(modify::run(session, modify, values)).await?;
+            return Ok(started::charged(&session.database, outcome));
         }
         Statement::Locking(locking) => {
-            let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
+            let point: locking::Point<'_> = &|state| prepared.point_query(values, state);
             let by = (point, prepared.range.as_deref().map(|range| (range, values)));
-            let outcome = Box::pin(session.run_locking(locking, values, by)).await?;
-            return Ok(session.charged(outcome));
+            let outcome = Box::pin(locking::run(session, locking, values, by)).await?;
+            return Ok(started::charged(&session.database, outcome));
         }
         Statement::LockedParts(parts) => {
             let text = prepared.source.text.with(values);
@@ -618,7 +624,7 @@ pub(super) async fn run_prepared(
         }
         _ => return Err(Error::unsupported("EXECUTE of this statement")),
     };
-    session.wait_for_tables(query).await?;
+    locking::wait_for_tables(session, query).await?;
     if prepared.point.is_some() && session.in_force().index_scan != When::Never {
         let live = session.live().await?;
         if let Some(point) = prepared.point_query(values, &live.state)
@@ -633,13 +639,19 @@ pub(super) async fn run_prepared(
         return Ok(outcome.into());
     }
     if let Some(nested) = prepared.nested()
-        && let Some(outcome) = Box::pin(session.run_nested(nested, values)).await?
+        && let Some(outcome) = Box::pin(subqueries::run_nested(session, nested, values)).await?
     {
         return Ok(outcome.into());
     }
     let view = session.view_to_read().await?;
     let text = prepared.source.text.with(values);
-    session.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
+    started::started(
+        &session.database,
+        session.in_force(),
+        Asked { query, parameters: values, view: Some(&view) },
+        &text,
+    )
+    .await
 }
 
 /// The values that EXECUTE lists, as its prepared statement takes them.

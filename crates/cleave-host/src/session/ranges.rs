@@ -45,6 +45,7 @@ use super::held::unique_indexes;
 use super::key_locks;
 use super::key_locks::leaves_keys;
 use super::lifted::{Constants, Seen, digits};
+use super::locking;
 use super::modify;
 use super::modify::defaults;
 use super::returning::Returning;
@@ -387,7 +388,7 @@ pub(super) async fn modify_range(
     if !takes_ranges(session.in_force()) {
         return Ok(None);
     }
-    session.lock_for_writing(&modify.table).await?;
+    locking::lock_for_writing(session, &modify.table).await?;
     loop {
         let live = session.live().await?;
         let changed = change_range(session, live, modify, change, parameters);

@@ -45,6 +45,7 @@ use futures::future::try_join_all;
 
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
+use super::insert;
 use super::modify::defaults;
 use super::{Session, changing_with, identity};
 use crate::database::Database;
@@ -89,7 +90,7 @@ impl Updated {
 
 /// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were
 /// inserted or updated, as they are then, in their order.
-pub(super) async fn upsert(
+pub(super) async fn run(
     session: &mut Session,
     schema: &Arc<TableSchema>,
     rows: RecordBatch,
@@ -176,7 +177,7 @@ fn has_moved(database: &Arc<Database>, seen: &Live) -> bool {
 /// How many parameters DO UPDATE has.
 pub(super) fn update_parameters(session: &Session, insert: &Insert) -> Result<usize> {
     let Some(on_conflict) = &insert.on_conflict else { return Ok(0) };
-    let schema = session.insert_target(insert)?;
+    let schema = insert::insert_target(session, insert)?;
     let query = on_conflict.query(&schema, &insert.target_name(), EXCLUDED)?;
     query.map_or(Ok(0), |query| parameters::count(&query))
 }

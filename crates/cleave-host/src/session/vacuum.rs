@@ -10,6 +10,7 @@ use cleave_engine::write::vacuum::{Vacuumed, vacuum};
 use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
 use cleave_txn::LockMode;
 
+use super::locking;
 use super::statistics::{all_tables, check_targets};
 use super::{Outcome, Session, statistics};
 
@@ -74,7 +75,7 @@ async fn vacuum_table(
     (full, is_nowait): (bool, bool),
 ) -> Result<Vacuumed> {
     let settings = session.shared_settings();
-    session.lock_table(table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+    locking::lock_table(session, table, LockMode::ShareUpdateExclusive, is_nowait).await?;
     session.check_on(&session.names())?;
     let database = Arc::clone(&session.database);
     let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;

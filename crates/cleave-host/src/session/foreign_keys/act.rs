@@ -26,6 +26,7 @@ use super::super::lifted::Seen;
 use super::super::ranges::RangeChange;
 use super::look_up::{KEYS_MAX, has_index};
 use super::{Gone, KeyRow, KeySet, Reference};
+use crate::session::locking;
 use crate::session::modify;
 use crate::session::ranges;
 use cleave_store::ColumnType;
@@ -215,7 +216,7 @@ impl Session {
     async fn has_child(&mut self, reference: &Reference, mode: LockMode) -> Result<bool> {
         let schema = &reference.child.schema;
         if !self.owns(schema.table_id) {
-            self.lock_table(&reference.child, mode, false).await?;
+            locking::lock_table(self, &reference.child, mode, false).await?;
         }
         let names = self.names();
         if names.table(&schema.name).is_some_and(|table| table.schema.table_id == schema.table_id) {

@@ -19,6 +19,7 @@ use super::super::Session;
 use super::Reference;
 use super::keys::{Columns, Target};
 use crate::database::Database;
+use crate::session::locking;
 
 impl Session {
     /// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
@@ -32,7 +33,7 @@ impl Session {
                 true => LockMode::ShareRowExclusive,
                 false => LockMode::Share,
             };
-            self.lock_table(target, mode, false).await?;
+            locking::lock_table(self, target, mode, false).await?;
         }
         Ok(())
     }
