@@ -107,6 +107,7 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::database::Database;
+use crate::session::foreign_keys::deferred;
 use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
@@ -338,7 +339,7 @@ impl Session {
         locking::lock_for_writing(self, table).await?;
         // Another one may have come in its place.
         self.check_may(Privilege::Insert, table)?;
-        self.prepare_load(schema.table_id).await?;
+        serializable::prepare_load(self, schema.table_id).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
         let made = |schema: &Arc<TableSchema>, batch: &RecordBatch| {
             Conform::by_name(schema, &batch.schema(), moment.clone())?.rows(batch)
@@ -350,10 +351,10 @@ impl Session {
         if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
             self.database.give_up_versions();
         }
-        self.end_load(&loaded);
+        serializable::end_load(self.tracked(), &loaded);
         let loaded = loaded.map_err(|error| self.without_values(error));
         self.statement_locks = None;
-        self.end_tracked(loaded)
+        serializable::end_tracked(&mut self.statement_tracked, loaded)
     }
 
     /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
@@ -376,7 +377,7 @@ impl Session {
         if settings.index_scan == When::Never
             || !settings.as_of.is_empty()
             || !settings.search_path.has_public()
-            || (self.block.is_none() && self.is_serializable_alone())
+            || (self.block.is_none() && serializable::is_serializable_alone(&self.settings))
             || self.database.readers_held_back()
             || self.has_given_up()
         {
@@ -401,7 +402,7 @@ impl Session {
 
     /// The outcome of a look-up for which nobody has to wait, neither for pages nor for the log.
     fn look_up_at_hand(&self, live: Live, query: &PointQuery) -> Option<Outcome> {
-        self.note_look_up(query).ok()?;
+        serializable::note_look_up(self.tracked(), query).ok()?;
         let sight = Sight::new(live, self.own_changes(query.table_id()));
         let stack = self.in_force().stack;
         let rows = point_path::run_at_hand(&self.database, &sight, query, stack).ok()??;
@@ -476,7 +477,7 @@ impl Session {
             Ok(outcome) => self.harden_seen().await.map(|()| outcome),
             Err(error) => Err(error),
         };
-        let outcome = self.end_tracked(outcome);
+        let outcome = serializable::end_tracked(&mut self.statement_tracked, outcome);
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();
         let outcome = outcome.map_err(|error| self.without_values(error));
@@ -632,7 +633,7 @@ impl Session {
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
             Statement::SetTransaction(modes) => self.set_transaction(modes),
-            Statement::SetConstraints(set) => Box::pin(self.set_constraints(&set)).await,
+            Statement::SetConstraints(set) => Box::pin(deferred::set_constraints(self, &set)).await,
             Statement::SetCharacteristics(modes) => self.set_characteristics(modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
@@ -652,7 +653,7 @@ impl Session {
     }
 
     async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
-        self.note_look_up(query)?;
+        serializable::note_look_up(self.tracked(), query)?;
         let sight = Sight::new(live, self.own_changes(query.table_id()));
         let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
         self.note_seen(sight.log_end());

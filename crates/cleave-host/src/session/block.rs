@@ -50,8 +50,10 @@ use cleave_txn::locks::LockMark;
 use super::charge::Charge;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
+use super::foreign_keys::deferred;
 use super::held::Held;
 use super::savepoints;
+use super::serializable;
 use super::serializable::safe_state;
 use super::set::BlockSettings;
 use super::{Outcome, Session};
@@ -198,7 +200,7 @@ impl Session {
 
     /// Runs COMMIT: of a block that has failed, ROLLBACK.
     pub(super) async fn commit(&mut self) -> Result<Outcome> {
-        let asked = self.ask_deferred().await;
+        let asked = deferred::ask_deferred(self).await;
         // Without one PostgreSQL warns, and goes on.
         let Some(mut block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
         let settings = std::mem::take(&mut block.settings);
@@ -441,9 +443,9 @@ impl Session {
         let mut live = match self.block_snapshot().await? {
             Some(state) => Live::settled(state),
             None => {
-                self.track_alone();
+                serializable::track_alone(self);
                 let live = self.database.live();
-                self.has_snapshot_alone();
+                serializable::has_snapshot_alone(self.statement_tracked.as_ref());
                 live
             }
         };
@@ -506,12 +508,12 @@ impl Session {
             return self.view().await;
         }
         self.note_read();
-        self.track_alone();
+        serializable::track_alone(self);
         let state = self
             .database
             .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().pass_along_bytes })
             .await?;
-        self.has_snapshot_alone();
+        serializable::has_snapshot_alone(self.statement_tracked.as_ref());
         self.note_state(&state);
         let state = self.defined().over(&self.database, state);
         self.check_on(&state)?;
@@ -527,9 +529,9 @@ impl Session {
         let base = match self.block_snapshot().await? {
             Some(state) => state,
             None => {
-                self.track_alone();
+                serializable::track_alone(self);
                 let state = database.snapshot(SnapshotKind::Flushed).await?;
-                self.has_snapshot_alone();
+                serializable::has_snapshot_alone(self.statement_tracked.as_ref());
                 state
             }
         };
@@ -564,7 +566,7 @@ impl Session {
         if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
             return Ok(Taken::Done);
         }
-        self.track_writes().await?;
+        serializable::track_writes(self).await?;
         if self.owns(change.schema.table_id) {
             let state = self.names();
             let table = state.find_writable_table(&change.schema.name)?;
@@ -584,7 +586,7 @@ impl Session {
         }
         check_rows(&database, table, change.batches()).await?;
         self.lock_keys(table, &change).await?;
-        self.note_writes(&change).await?;
+        serializable::note_writes(&self.database, self.tracked(), &change).await?;
         let tracked = self.statement_tracked.clone();
         let Some(block) = &mut self.block else {
             let committed = async {

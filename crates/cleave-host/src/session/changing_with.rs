@@ -30,6 +30,7 @@ use cleave_sql::statement::parameters::StatementText;
 use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
 
 use super::block::OwnRows;
+use super::foreign_keys::deferred;
 use super::insert;
 use super::locking;
 use super::modify;
@@ -123,7 +124,7 @@ pub(super) async fn run_changing_with(
         let outcome = Box::pin(run_parts_of(session, with, parameters, text)).await;
         session.parts = None;
         let outcome = match outcome {
-            Ok(outcome) => Box::pin(session.ask_now()).await.map(|()| outcome),
+            Ok(outcome) => Box::pin(deferred::ask_now(session)).await.map(|()| outcome),
             Err(error) => Err(error),
         };
         match outcome {

@@ -52,6 +52,8 @@ use super::changed_rows::Changed;
 use super::comments;
 use super::define::emptied;
 use super::foreign_keys::CheckedLoad;
+use super::foreign_keys::load;
+use super::serializable;
 use crate::database::Database;
 
 /// The tables that a transaction has defined, and their space.
@@ -471,7 +473,7 @@ impl Session {
     ) -> Result<Definition> {
         self.check_may_write(what)?;
         if !tables.is_empty() {
-            self.track_writes().await?;
+            serializable::track_writes(self).await?;
         }
         let database = Arc::clone(&self.database);
         let settings = self.shared_settings();
@@ -605,7 +607,7 @@ impl Session {
             let moving = self.begin_moving(schema).await?;
             definition = moving.ok_or_else(Error::concurrent_update)?;
         }
-        self.hold_targets(schema.table_id).await?;
+        load::hold_targets(self, schema.table_id).await?;
         let checks = Arc::clone(self.database.queries());
         let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
         let state = Arc::new(CatalogState::clone(&definition.edit.next));

@@ -22,6 +22,7 @@ use super::modify;
 use super::modify_row;
 use super::prepared::PreparedStatement;
 use super::ranges;
+use super::serializable;
 use super::subqueries;
 use super::subqueries::NestedQuery;
 use super::{Outcome, Session, changing_with, insert, prepared};
@@ -256,7 +257,7 @@ async fn explain_look_up(
     if analyze {
         let stopwatch = Stopwatch::start();
         // Own changes are in the state.
-        session.note_look_up(point)?;
+        serializable::note_look_up(session.tracked(), point)?;
         let sight = Sight::new(Live::settled(Arc::clone(state)), None);
         let stack = session.in_force().stack;
         let Some(rows) = point_path::run(&session.database, &sight, point, stack).await? else {

@@ -38,6 +38,7 @@ use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
 use super::locking;
+use super::serializable;
 use super::upsert;
 use super::{Outcome, Session, identity, returning};
 
@@ -154,13 +155,13 @@ pub(super) async fn put_rows(
         }
         Gathered::Many(first, rest) if session.is_alone() => {
             let settings = session.shared_settings();
-            Box::pin(session.prepare_load(schema.table_id)).await?;
+            Box::pin(serializable::prepare_load(session, schema.table_id)).await?;
             let check = CheckedLoad { database: &session.database, settings: &settings };
             let checks = Arc::clone(session.database.queries());
             let load =
                 insert::load(&session.database, &settings, schema, (first, rest), (checks, &check));
             let loaded = Box::pin(load).await;
-            session.end_load(&loaded);
+            serializable::end_load(session.tracked(), &loaded);
             return loaded;
         }
         Gathered::Many(first, rest) => {

@@ -18,6 +18,7 @@ use super::locking;
 use super::locking::Point;
 use super::modify;
 use super::modify_row;
+use super::serializable;
 use super::started;
 use super::{Outcome, Session};
 
@@ -29,7 +30,7 @@ pub(super) async fn run_locked_parts(
     parameters: &Parameters,
     text: &str,
 ) -> Result<Outcome> {
-    if session.block.is_some() || !session.is_serializable_alone() {
+    if session.block.is_some() || !serializable::is_serializable_alone(&session.settings) {
         return Box::pin(run_parts(session, parts, parameters, text)).await;
     }
     session.begin_implicit();

@@ -36,6 +36,7 @@ use super::block::Taken;
 use super::block::many::is_same_table;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
+use super::foreign_keys;
 use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::identity;
@@ -104,7 +105,7 @@ pub(super) async fn run(
             }
         };
         lock_keys_of(session, &table, modify, &made).await?;
-        let ending = match session.keeps_keys(&table, modify) {
+        let ending = match foreign_keys::keeps_keys(session, &table, modify) {
             true => Ending::KeysKept,
             false => made.ending(modify),
         };
@@ -206,7 +207,8 @@ async fn made_of(
     let schema = &table.schema;
     identity::check_update(table, modify.assignments())?;
     let is_update = matches!(modify.action, Action::Update(_));
-    let asks_references = session.is_in_references(table) && !session.keeps_keys(table, modify);
+    let asks_references = foreign_keys::is_in_references(session, table)
+        && !foreign_keys::keeps_keys(session, table, modify);
     let needed = needed_columns(session, table, modify);
     let needs_rows = needed.is_none();
     let charge = Charge::new(&session.database);
@@ -258,7 +260,8 @@ pub(super) fn needed_columns(
     modify: &Modify,
 ) -> Option<BTreeSet<usize>> {
     let is_update = matches!(modify.action, Action::Update(_));
-    let asks_references = session.is_in_references(table) && !session.keeps_keys(table, modify);
+    let asks_references = foreign_keys::is_in_references(session, table)
+        && !foreign_keys::keeps_keys(session, table, modify);
     if is_update || asks_references || !modify.returning.is_empty() {
         return None;
     }
@@ -268,7 +271,8 @@ pub(super) fn needed_columns(
 
 /// How many bytes of rows an UPDATE of `table` may gather before it writes them while they come.
 async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify) -> Result<usize> {
-    let asks = session.is_in_references(table) && !session.keeps_keys(table, modify);
+    let asks = foreign_keys::is_in_references(session, table)
+        && !foreign_keys::keeps_keys(session, table, modify);
     let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
     let is_plain = is_plain && session.view_of_parts().is_none();
     match is_plain && !asks && session.may_move(table.schema.table_id).await? {

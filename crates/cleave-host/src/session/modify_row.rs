@@ -35,6 +35,7 @@ use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
 use super::block::{OwnRows, Taken};
+use super::foreign_keys;
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks;
 use super::key_locks::has_same_keys;
@@ -43,6 +44,7 @@ use super::locking;
 use super::ranges;
 use super::ranges::{Lift, RangeChange};
 use super::returning::Returning;
+use super::serializable;
 use super::subqueries;
 use super::subqueries::NestedChange;
 use super::{Outcome, Session, identity};
@@ -292,14 +294,14 @@ async fn modify_row(
         let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row()) else {
             return Ok(None);
         };
-        session.note_look_up(&query)?;
+        serializable::note_look_up(session.tracked(), &query)?;
         let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
         identity::check_update(&table, modify.assignments())?;
         let sight = Sight::new(live, session.own_changes(query.table_id()));
         let stack = session.in_force().stack;
         let found = point_path::find(&session.database, &sight, &query, stack).await?;
         session.note_seen(sight.log_end());
-        let kept = session.keeps_keys(&table, modify);
+        let kept = foreign_keys::keeps_keys(session, &table, modify);
         let (count, rows, change, own_ended, replaced) = match found {
             None => return Ok(None),
             Some(None) => {
@@ -341,7 +343,7 @@ async fn replaced_row(
 ) -> Result<Option<Replaced>> {
     let (before, after) =
         (Some(&found.batch), matches!(modify.action, Action::Update(_)).then_some(made));
-    session.replaced(table, Ending::Rows { places: &[], before, after }).await
+    foreign_keys::replaced(session, table, Ending::Rows { places: &[], before, after }).await
 }
 
 /// The row that takes the place of `found`, or that one itself where it ends.

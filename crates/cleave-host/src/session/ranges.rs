@@ -40,7 +40,9 @@ use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
 use super::block::{OwnRows, Taken};
+use super::foreign_keys;
 use super::foreign_keys::Ending;
+use super::foreign_keys::act;
 use super::held::unique_indexes;
 use super::key_locks;
 use super::key_locks::leaves_keys;
@@ -418,7 +420,7 @@ pub(super) async fn change_range(
     let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
     identity::check_update(&table, modify.assignments())?;
     let keeps_keys = leaves_keys(&table, modify.assignments());
-    let keeps_references = session.keeps_keys(&table, modify);
+    let keeps_references = foreign_keys::keeps_keys(session, &table, modify);
     let is_update = matches!(modify.action, Action::Update(_));
     let goes = !keeps_keys && unique_indexes(&table).next().is_some();
     let (found, before) = {
@@ -440,7 +442,7 @@ pub(super) async fn change_range(
         (found, before)
     };
     let (mut change, own_ended, rows) = changed(session, &table, modify, &found)?;
-    session.check_in_snapshot(&change)?;
+    act::check_in_snapshot(session, &change)?;
     change.keeps_keys = is_update && keeps_keys;
     let gone = if is_update { before.as_ref() } else { Some(&rows) };
     if let Some(gone) = gone.filter(|_| !change.keeps_keys) {
@@ -451,7 +453,7 @@ pub(super) async fn change_range(
     } else {
         let after = is_update.then_some(&rows);
         let ending = Ending::Rows { places: &[], before: gone, after };
-        let replaced = session.replaced(&table, ending).await?;
+        let replaced = foreign_keys::replaced(session, &table, ending).await?;
         session.take_rows(change, own_ended, replaced).await?
     };
     Ok(Some((taken, rows)))

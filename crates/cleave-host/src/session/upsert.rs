@@ -44,9 +44,11 @@ use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
 use super::block::{OwnRows, Taken};
+use super::foreign_keys;
 use super::foreign_keys::Ending;
 use super::insert;
 use super::modify::defaults;
+use super::serializable;
 use super::{Session, changing_with, identity};
 use crate::database::Database;
 use pairs::PairsPlan;
@@ -148,7 +150,7 @@ pub(super) async fn run(
                 after: Some(&updated.rows),
             },
         };
-        let replaced = session.replaced(&table, ending).await?;
+        let replaced = foreign_keys::replaced(session, &table, ending).await?;
         match session.take_rows(change, own_ended, replaced).await {
             Ok(Taken::Done) => return Ok(changed),
             Ok(Taken::Again) => {}
@@ -279,7 +281,7 @@ async fn rows_with<'a>(
     let keys: BTreeSet<&[u8]> = keys.collect();
     let keys: Vec<&[u8]> = keys.into_iter().collect();
     let (table, index) = (there.table.schema.table_id, shape.definition.id);
-    session.note_keys(table, index, &keys)?;
+    serializable::note_keys(session.tracked(), table, index, &keys)?;
     let found =
         read_by(&session.database, there.sight, there.table, index).with_keys(&keys).await?;
     let found = keys.iter().zip(found);

@@ -13,6 +13,7 @@ use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, ByTable, OwnRows, Session, Taken};
+use crate::session::foreign_keys;
 
 impl Session {
     /// Takes what a statement that has read `view` makes of `table`, as it was there.
@@ -35,7 +36,7 @@ impl Session {
         mut change: TableChange,
         ending: Ending<'_>,
     ) -> Result<Taken> {
-        let replaced = self.replaced(table, ending).await?;
+        let replaced = foreign_keys::replaced(self, table, ending).await?;
         let (whole, base) = (base, base.find_writable_table(&table.schema.name)?);
         let is_of_parts = self.view_of_parts().is_some_and(|(_, own)| std::ptr::eq(&**own, whole));
         let mut own_ended = OwnRows::new();
@@ -68,12 +69,13 @@ impl Session {
         let nothing = change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty();
         let names = self.names();
         let is_in_references = names.table(&change.schema.name).is_some_and(|table| {
-            table.schema.table_id == change.schema.table_id && self.is_in_references(table)
+            table.schema.table_id == change.schema.table_id
+                && foreign_keys::is_in_references(self, table)
         });
         if nothing || !is_in_references {
             return self.take_plain(change, own_ended).await;
         }
-        Box::pin(self.take_referring(change, own_ended, replaced)).await
+        Box::pin(foreign_keys::take_referring(self, change, own_ended, replaced)).await
     }
 
     /// `base` with the rows that the block has changed, for it alone.
