@@ -107,6 +107,7 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::database::Database;
+use crate::session::block::modes;
 use crate::session::foreign_keys::deferred;
 use changing_with::Parts;
 use cursors::Cursors;
@@ -328,7 +329,7 @@ impl Session {
         self.hinted = None;
         self.check_outside_block("a bulk load")?;
         self.database.retry_held(table).await;
-        self.check_may(Privilege::Insert, table)?;
+        rights::check_may(self, Privilege::Insert, table)?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
         if self.owns(schema.table_id) {
             return Err(Error::unsupported("a bulk load into a temporary table"));
@@ -338,7 +339,7 @@ impl Session {
         let moment = self.moment();
         locking::lock_for_writing(self, table).await?;
         // Another one may have come in its place.
-        self.check_may(Privilege::Insert, table)?;
+        rights::check_may(self, Privilege::Insert, table)?;
         serializable::prepare_load(self, schema.table_id).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
         let made = |schema: &Arc<TableSchema>, batch: &RecordBatch| {
@@ -352,7 +353,7 @@ impl Session {
             self.database.give_up_versions();
         }
         serializable::end_load(self.tracked(), &loaded);
-        let loaded = loaded.map_err(|error| self.without_values(error));
+        let loaded = loaded.map_err(|error| rights::without_values(self, error));
         self.statement_locks = None;
         serializable::end_tracked(&mut self.statement_tracked, loaded)
     }
@@ -362,7 +363,7 @@ impl Session {
     async fn look_up(&self, sql: &str) -> Option<Outcome> {
         let live = self.live_for_look_up()?;
         let query = self.point_queries.seen(sql, &live.state)?;
-        if !self.may_read(&live.state, query.table_id()) {
+        if !rights::may_read(self, &live.state, query.table_id()) {
             return None;
         }
         let outcome = Box::pin(self.run_point_query(live, &query)).await.ok()?;
@@ -480,7 +481,7 @@ impl Session {
         let outcome = serializable::end_tracked(&mut self.statement_tracked, outcome);
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();
-        let outcome = outcome.map_err(|error| self.without_values(error));
+        let outcome = outcome.map_err(|error| rights::without_values(self, error));
         if let Err(error) = &outcome {
             self.note_failure();
             if error.sqlstate() == DISK_FULL {
@@ -544,7 +545,7 @@ impl Session {
         if let Some(outcome) = search_path::check_path(self, &parsed.text)? {
             return Ok(outcome);
         }
-        self.check_rights(|| parsed.statement.clone()).await?;
+        rights::check_rights(self, || parsed.statement.clone()).await?;
         let properties = parsed.statement.properties();
         check_place(self, &properties)?;
         let tag = properties.tag.words();
@@ -632,9 +633,9 @@ impl Session {
             Statement::Vacuum(vacuum) => Box::pin(vacuum::run(self, vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
             Statement::Begin(modes) => self.begin(modes),
-            Statement::SetTransaction(modes) => self.set_transaction(modes),
+            Statement::SetTransaction(modes) => modes::set_transaction(self, modes),
             Statement::SetConstraints(set) => Box::pin(deferred::set_constraints(self, &set)).await,
-            Statement::SetCharacteristics(modes) => self.set_characteristics(modes),
+            Statement::SetCharacteristics(modes) => modes::set_characteristics(self, modes),
             Statement::Commit => self.commit().await,
             Statement::Rollback => Ok(self.rollback()),
             Statement::Checkpoint => {

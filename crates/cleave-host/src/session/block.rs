@@ -22,8 +22,8 @@
 //! changes before that.
 
 pub(super) mod many;
-mod modes;
-mod own;
+pub(super) mod modes;
+pub(super) mod own;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -47,11 +47,13 @@ use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 
+use super::changing_with;
 use super::charge::Charge;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::foreign_keys::deferred;
 use super::held::Held;
+use super::rights;
 use super::savepoints;
 use super::serializable;
 use super::serializable::safe_state;
@@ -147,7 +149,7 @@ impl Session {
     /// block is still refused. Nothing in a block.
     pub fn begin_implicit(&mut self) {
         if self.block.is_none() {
-            let modes = self.modes_with(Modes::default());
+            let modes = modes::modes_with(&self.settings, Modes::default());
             let (locks, defined) = (self.new_locks(), self.temporary.clone());
             self.block = Some(Block { implicit: true, ..Block::new(modes, locks, defined) });
         }
@@ -176,12 +178,12 @@ impl Session {
         match &mut self.block {
             Some(block) if block.implicit => {
                 block.implicit = false;
-                self.set_transaction(modes)?;
+                modes::set_transaction(self, modes)?;
             }
             // Which PostgreSQL warns of, and goes on.
             Some(_) => {}
             None => {
-                let modes = self.modes_with(modes);
+                let modes = modes::modes_with(&self.settings, modes);
                 let (locks, defined) = (self.new_locks(), self.temporary.clone());
                 self.block = Some(Block::new(modes, locks, defined));
                 self.settings.transaction = Some(modes);
@@ -262,7 +264,7 @@ impl Session {
         let (changes, defined) = (block.changes.clone(), block.defined.clone());
         let deferred = block.deferred.clone();
         block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
-        self.charge_block()?;
+        many::charge_block(self)?;
         Ok(Outcome::done("SAVEPOINT"))
     }
 
@@ -279,7 +281,7 @@ impl Session {
         }
         block.own = None;
         block.failed = false;
-        self.charge_less();
+        block.charge_less();
         self.cursors.undo_to(place);
         self.undo_settings_to_savepoint();
         Ok(Outcome::done("ROLLBACK"))
@@ -437,7 +439,7 @@ impl Session {
     /// What a look-up by key that begins now reads, without the own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
         if let Some(state) = self.past().await? {
-            self.check_on(&state)?;
+            rights::check_on(self, &state)?;
             return Ok(Live::settled(state));
         }
         let mut live = match self.block_snapshot().await? {
@@ -452,7 +454,7 @@ impl Session {
         // What it has seen of the delta, a look-up tells.
         self.note_state(&live.state);
         live.state = self.defined().over(&self.database, live.state);
-        self.check_on(&live.state)?;
+        rights::check_on(self, &live.state)?;
         Ok(live)
     }
 
@@ -516,7 +518,7 @@ impl Session {
         serializable::has_snapshot_alone(self.statement_tracked.as_ref());
         self.note_state(&state);
         let state = self.defined().over(&self.database, state);
-        self.check_on(&state)?;
+        rights::check_on(self, &state)?;
         Ok(ReadView { state, target: None, reads: self.tracked().map(Arc::clone) })
     }
 
@@ -572,7 +574,7 @@ impl Session {
             let table = state.find_writable_table(&change.schema.name)?;
             check_rows(&self.database, table, change.batches()).await?;
             Box::pin(self.change_own(&change)).await?;
-            self.note_change_of_part(&change, &own_ended);
+            changing_with::note_change_of_part(&mut self.parts, &change, &own_ended);
             return Ok(Taken::Done);
         }
         let database = Arc::clone(&self.database);
@@ -628,13 +630,13 @@ impl Session {
         };
         block.checked = block.checked.min(checked);
         block.own = None;
-        self.note_change_of_part(&change, &own_ended);
+        changing_with::note_change_of_part(&mut self.parts, &change, &own_ended);
         // What comes later may have other keys.
         let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
         if let Some(block) = &mut self.block {
             block.changes.insert(table_id, whole);
         }
-        self.bound_changes().await?;
+        many::bound_changes(self).await?;
         Ok(Taken::Done)
     }
 

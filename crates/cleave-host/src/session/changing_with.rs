@@ -58,34 +58,38 @@ impl Session {
     pub(super) fn view_of_parts(&self) -> Option<(&ReadView, &Arc<CatalogState>)> {
         self.parts.as_ref().map(|parts| (&parts.view, &parts.base))
     }
+}
 
-    /// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
-    pub(super) fn ended_by_parts(&self, table: u32, place: usize, next: u64) -> VidSet {
-        let ended = self.parts.as_ref().and_then(|parts| parts.ended.get(&(table, place)));
-        ended.map(|ended| ended.below(next)).unwrap_or_default()
+/// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
+pub(super) fn ended_by_parts(parts: Option<&Parts>, table: u32, place: usize, next: u64) -> VidSet {
+    let ended = parts.and_then(|parts| parts.ended.get(&(table, place)));
+    ended.map(|ended| ended.below(next)).unwrap_or_default()
+}
+
+/// Notes a change that a part makes.
+pub(super) fn note_change_of_part(
+    parts: &mut Option<Box<Parts>>,
+    change: &TableChange,
+    own_ended: &OwnRows,
+) {
+    let Some(parts) = parts else { return };
+    let table = change.schema.table_id;
+    parts.changed.insert(table);
+    if own_ended.values().any(|rows| !rows.is_empty()) {
+        parts.own_ended.insert(table);
     }
-
-    /// Notes a change that a part makes.
-    pub(super) fn note_change_of_part(&mut self, change: &TableChange, own_ended: &OwnRows) {
-        let Some(parts) = &mut self.parts else { return };
-        let table = change.schema.table_id;
-        parts.changed.insert(table);
-        if own_ended.values().any(|rows| !rows.is_empty()) {
-            parts.own_ended.insert(table);
-        }
-        for (place, vids) in &change.ended {
-            parts.ended.entry((table, *place)).or_default().merge(vids);
-        }
+    for (place, vids) in &change.ended {
+        parts.ended.entry((table, *place)).or_default().merge(vids);
     }
+}
 
-    /// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
-    pub(super) fn check_own_of_part(&self, table: u32) -> Result<()> {
-        match &self.parts {
-            Some(parts) if parts.own_ended.contains(&table) => Err(Error::unsupported(
-                "WITH of which two parts change rows of one table that its transaction has begun",
-            )),
-            _ => Ok(()),
-        }
+/// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
+pub(super) fn check_own_of_part(parts: Option<&Parts>, table: u32) -> Result<()> {
+    match parts {
+        Some(parts) if parts.own_ended.contains(&table) => Err(Error::unsupported(
+            "WITH of which two parts change rows of one table that its transaction has begun",
+        )),
+        _ => Ok(()),
     }
 }
 

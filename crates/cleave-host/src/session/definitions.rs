@@ -48,11 +48,13 @@ use futures::stream::BoxStream;
 
 use super::Session;
 use super::block::Block;
+use super::block::many;
 use super::changed_rows::Changed;
 use super::comments;
 use super::define::emptied;
 use super::foreign_keys::CheckedLoad;
 use super::foreign_keys::load;
+use super::rights;
 use super::serializable;
 use crate::database::Database;
 
@@ -514,7 +516,7 @@ impl Session {
         };
         let before = block.defined.over(&database, newest);
         if !tables.is_empty() {
-            self.check_definition(&before)?;
+            rights::check_definition(self, &before)?;
         }
         let claims = block.defined.claims.clone();
         let mut edit = CatalogEdit::kept(&database, Arc::clone(&before), claims)?;
@@ -599,12 +601,12 @@ impl Session {
         rest: BoxStream<'_, Result<RecordBatch>>,
     ) -> Result<u64> {
         let settings = self.shared_settings();
-        let moving = self.begin_moving(schema).await?;
+        let moving = many::begin_moving(self, schema).await?;
         let mut definition = moving.ok_or_else(Error::concurrent_update)?;
         if definition.has_folded() {
             // What the block had changed in the table is not to be applied once more below.
             self.end_definition(definition).await?;
-            let moving = self.begin_moving(schema).await?;
+            let moving = many::begin_moving(self, schema).await?;
             definition = moving.ok_or_else(Error::concurrent_update)?;
         }
         load::hold_targets(self, schema.table_id).await?;

@@ -24,6 +24,7 @@ use super::alter_rules::{is_taken, with_own_rules};
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
 use super::locking;
+use super::rights;
 
 /// The table that is to have a foreign key.
 pub(super) struct Own<'a> {
@@ -106,7 +107,7 @@ pub(super) fn with_foreign_keys(
 ) -> Result<TableRules> {
     for given in all {
         if given.target != own.schema.name {
-            session.check_may(Privilege::References, &given.target)?;
+            rights::check_may(session, Privilege::References, &given.target)?;
         }
         let is_temporary = |id: u32| session.defined().is_temporary(id);
         let key = foreign_key(state, own, given, is_temporary);

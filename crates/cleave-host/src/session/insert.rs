@@ -34,6 +34,7 @@ use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use super::block::many;
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
@@ -166,7 +167,7 @@ pub(super) async fn put_rows(
         }
         Gathered::Many(first, rest) => {
             let share = share_of(&session.database);
-            let may_move = session.may_move(schema.table_id).await?;
+            let may_move = many::may_move(session, schema.table_id).await?;
             match insert::gather_up_to(first, rest, share).await? {
                 Gathered::Few(rows) => rows,
                 Gathered::Many(first, rest) if may_move => {

@@ -43,6 +43,7 @@ use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
 use super::held::{self, LOCKED_ROWS_MAX};
+use super::rights;
 use super::upsert;
 use super::{Outcome, Session, changing_with, lock_range};
 use crate::database::Database;
@@ -88,7 +89,7 @@ pub(super) async fn run(
         return Ok(outcome);
     }
     let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
-    session.check_on(&session.names())?;
+    rights::check_on(session, &session.names())?;
     let mark = session.locks().mark();
     loop {
         let view = session.view().await?;
@@ -119,7 +120,7 @@ pub(super) async fn run_lock_table(session: &mut Session, lock: &LockTable) -> R
         }
         lock_table(session, table, lock.mode, lock.nowait).await?;
     }
-    session.check_on(&session.names())?;
+    rights::check_on(session, &session.names())?;
     Ok(Outcome::done("LOCK TABLE"))
 }
 
@@ -136,7 +137,7 @@ pub(super) async fn lock_for_writing(
         let id = table.schema.table_id;
         // Whoever had it locked may have put another one in its place.
         if locked == Some(id) || session.owns(id) {
-            session.check_on(&state)?;
+            rights::check_on(session, &state)?;
             return Ok(Arc::clone(&table.schema));
         }
         lock_table(session, table, LockMode::RowExclusive, false).await?;

@@ -33,6 +33,7 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::block::Taken;
+use super::block::many;
 use super::block::many::is_same_table;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
@@ -275,7 +276,7 @@ async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify
         && !foreign_keys::keeps_keys(session, table, modify);
     let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
     let is_plain = is_plain && session.view_of_parts().is_none();
-    match is_plain && !asks && session.may_move(table.schema.table_id).await? {
+    match is_plain && !asks && many::may_move(session, table.schema.table_id).await? {
         true => Ok(share_of(&session.database)),
         false => Ok(usize::MAX),
     }
@@ -312,7 +313,7 @@ async fn write_while_read(
     asked: (&Modify, &Parameters),
 ) -> Result<Option<usize>> {
     let (schema, settings) = (&table.schema, session.shared_settings());
-    let moving = session.begin_moving(schema).await?;
+    let moving = many::begin_moving(session, schema).await?;
     let definition = moving.ok_or_else(Error::concurrent_update)?;
     if definition.has_folded() {
         // Own rows that the view has are others now.

@@ -50,6 +50,7 @@ use super::modify_row;
 use super::modify_row::KeyedChange;
 use super::place::check_place;
 use super::ranges;
+use super::rights;
 use super::rights::Allowed;
 use super::started;
 use super::subqueries;
@@ -334,7 +335,7 @@ impl Session {
     /// What is known of the prepared statement `name`, where it may run and its tables are as they were.
     pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
         let known = self.prepared.by_name.get(name)?;
-        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref(), None);
+        let is_allowed = rights::check_again(self, known.statement(), known.allowed.as_ref(), None);
         let holds = self.in_force().search_path.has_public()
             && known.holds(&self.names())
             && is_allowed.ok()?.is_none();
@@ -426,7 +427,7 @@ pub(super) fn prepared_look_up(
     if !is_plain || types.len() != values.len() || !known.described.lists.is_empty() {
         return None;
     }
-    let is_allowed = session.check_again(known.statement(), known.allowed.as_ref(), None);
+    let is_allowed = rights::check_again(session, known.statement(), known.allowed.as_ref(), None);
     if is_allowed.ok()?.is_some() || !known.holds(state) {
         return None;
     }
@@ -444,7 +445,8 @@ pub(super) async fn prepared_now(
     if !session.in_force().search_path.has_public() {
         search_path::check_path(session, &known.source.text.with(&Parameters::default()))?;
     }
-    let allowed = session.check_prepared(known.statement(), known.allowed.as_ref()).await?;
+    let allowed =
+        rights::check_prepared(session, known.statement(), known.allowed.as_ref()).await?;
     let holds = known.holds(&session.names());
     let anew = match (holds, allowed) {
         (true, None) => return Ok(known),
@@ -689,7 +691,7 @@ async fn computed_value(
     let query = select::value_query(value)?;
     refuse_in_query(&query)?;
     let view = ReadView { state: session.names(), target: None, reads: None };
-    session.check_value(value, &view.state)?;
+    rights::check_value(session, value, &view.state)?;
     let asked = Asked { view: Some(&view), ..Asked::from(&*query) };
     let running = select::run_query(&session.database, session.in_force(), asked);
     let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;

@@ -17,6 +17,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::transaction::MODES;
 use cleave_sql::statement::parse::Scope;
 
+use super::block::modes;
 use super::{Outcome, Session};
 
 /// What a block has set. See the module's description.
@@ -124,7 +125,7 @@ pub(super) fn set_one(
     scope: Scope,
 ) -> Result<Outcome> {
     if let Some(name) = MODES.into_iter().find(|mode| mode.eq_ignore_ascii_case(name)) {
-        return session.set_mode(name, value);
+        return modes::set_mode(session, name, value);
     }
     session.change_settings(scope, |settings| match value {
         Some(value) => settings.set(name, value),

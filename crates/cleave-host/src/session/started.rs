@@ -38,6 +38,7 @@ use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::locking;
 use super::ranges;
+use super::rights;
 use super::subqueries;
 use super::{Outcome, Session, prepared, search_path, within};
 use crate::database::Database;
@@ -99,7 +100,7 @@ impl Session {
                 let limit_ms = self.in_force().statement_timeout_ms;
                 let started = async {
                     search_path::check_path(self, &parsed.text)?;
-                    self.check_rights(|| Statement::Query(query.clone())).await?;
+                    rights::check_rights(self, || Statement::Query(query.clone())).await?;
                     start_query(self, &query, &parsed.text).await
                 };
                 let started = within(limit_ms, Box::pin(started)).await;

@@ -11,6 +11,7 @@ use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
 use cleave_txn::LockMode;
 
 use super::locking;
+use super::rights;
 use super::statistics::{all_tables, check_targets};
 use super::{Outcome, Session, statistics};
 
@@ -76,7 +77,7 @@ async fn vacuum_table(
 ) -> Result<Vacuumed> {
     let settings = session.shared_settings();
     locking::lock_table(session, table, LockMode::ShareUpdateExclusive, is_nowait).await?;
-    session.check_on(&session.names())?;
+    rights::check_on(session, &session.names())?;
     let database = Arc::clone(&session.database);
     let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;
     session.statement_locks = None;

@@ -13,6 +13,7 @@ use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, ByTable, OwnRows, Session, Taken};
+use crate::session::changing_with;
 use crate::session::foreign_keys;
 
 impl Session {
@@ -50,7 +51,7 @@ impl Session {
         }
         change.ended.retain(|_, vids| !vids.is_empty());
         if is_of_parts && !own_ended.is_empty() {
-            self.check_own_of_part(change.schema.table_id)?;
+            changing_with::check_own_of_part(self.parts.as_deref(), change.schema.table_id)?;
         }
         if matches!(ending, Ending::KeysKept) {
             return self.take_plain(change, own_ended).await;
