@@ -108,6 +108,7 @@ pub use started::{ResultRows, Started};
 
 use crate::database::Database;
 use crate::session::block::modes;
+use crate::session::block::own;
 use crate::session::foreign_keys::deferred;
 use changing_with::Parts;
 use cursors::Cursors;
@@ -327,7 +328,7 @@ impl Session {
         progress: Option<&(dyn Fn(u64) + Send + Sync)>,
     ) -> Result<u64> {
         self.hinted = None;
-        self.check_outside_block("a bulk load")?;
+        block::check_outside_block(self, "a bulk load")?;
         self.database.retry_held(table).await;
         rights::check_may(self, Privilege::Insert, table)?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
@@ -445,9 +446,9 @@ impl Session {
     fn begin_statement(&mut self) -> Result<()> {
         if self.returns_alone {
             // Whoever ran it has given it up.
-            self.note_failure();
+            block::note_failure(self);
         }
-        self.check_not_failed()?;
+        block::check_not_failed(self)?;
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
@@ -455,7 +456,7 @@ impl Session {
         self.note_began();
         self.asked = None;
         (self.parts, self.measuring) = (None, None);
-        self.forget_own();
+        own::forget_own(self);
         Ok(())
     }
 
@@ -483,7 +484,7 @@ impl Session {
         self.settings.client.advisory.end_statement();
         let outcome = outcome.map_err(|error| rights::without_values(self, error));
         if let Err(error) = &outcome {
-            self.note_failure();
+            block::note_failure(self);
             if error.sqlstate() == DISK_FULL {
                 // The past is the first to go.
                 self.database.give_up_versions();
@@ -632,12 +633,12 @@ impl Session {
             }
             Statement::Vacuum(vacuum) => Box::pin(vacuum::run(self, vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
-            Statement::Begin(modes) => self.begin(modes),
+            Statement::Begin(modes) => block::begin(self, modes),
             Statement::SetTransaction(modes) => modes::set_transaction(self, modes),
             Statement::SetConstraints(set) => Box::pin(deferred::set_constraints(self, &set)).await,
             Statement::SetCharacteristics(modes) => modes::set_characteristics(self, modes),
-            Statement::Commit => self.commit().await,
-            Statement::Rollback => Ok(self.rollback()),
+            Statement::Commit => block::commit(self).await,
+            Statement::Rollback => Ok(block::rollback(self)),
             Statement::Checkpoint => {
                 Box::pin(system::checkpoint(&self.database)).await?;
                 Ok(Outcome::done(tag))
@@ -647,9 +648,9 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::Role(statement) => Box::pin(roles::run(self, *statement, tag)).await,
-            Statement::Savepoint { name } => self.savepoint(&name),
-            Statement::RollbackTo { name } => self.rollback_to(&name),
-            Statement::Release { name } => self.release(&name),
+            Statement::Savepoint { name } => block::savepoint(self, &name),
+            Statement::RollbackTo { name } => block::rollback_to(self, &name),
+            Statement::Release { name } => block::release(self, &name),
         }
     }
 

@@ -23,6 +23,7 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
 use tokio::sync::Mutex;
 
+use super::block;
 use super::started;
 use super::started::ResultRows;
 use super::{Outcome, Session, Started};
@@ -161,7 +162,7 @@ impl Session {
         text: &str,
     ) -> Result<Outcome> {
         let Declare { name, is_held, query } = declare;
-        let depth = self.savepoint_count();
+        let depth = block::savepoint_count(self.block.as_ref());
         if self.cursors.by_name.contains_key(name) {
             return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
         }

@@ -47,8 +47,10 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 
 use super::Session;
+use super::block;
 use super::block::Block;
 use super::block::many;
+use super::block::own;
 use super::changed_rows::Changed;
 use super::comments;
 use super::define::emptied;
@@ -484,7 +486,8 @@ impl Session {
         let block = match &self.block {
             Some(block) => block,
             None => {
-                let (locks, defined) = (self.new_locks(), self.temporary.clone());
+                let (locks, defined) =
+                    (block::new_locks(&self.database, &self.settings), self.temporary.clone());
                 implicit.insert(Block::new(TransactionModes::OWN, locks, defined))
             }
         };
@@ -543,7 +546,7 @@ impl Session {
         block.changes.retain(|id, _| !folded.contains(id));
         block.own = None;
         match implicit {
-            Some(block) => self.commit_block(block).await,
+            Some(block) => block::commit_block(self, block).await,
             None => Ok(()),
         }
     }
@@ -613,7 +616,7 @@ impl Session {
         let checks = Arc::clone(self.database.queries());
         let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
         let state = Arc::new(CatalogState::clone(&definition.edit.next));
-        let state = self.with_own_changes(&state).await?;
+        let state = own::with_own_changes(self, &state).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
         check.check(&state, schema.table_id).await?;
         self.end_definition(definition).await?;

@@ -21,6 +21,7 @@ use cleave_txn::LockMode;
 
 use super::Session;
 use super::alter_rules::{is_taken, with_own_rules};
+use super::block::own;
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
 use super::locking;
@@ -198,7 +199,7 @@ pub(super) async fn check_there(
     is_asked: impl Fn(&ForeignKey) -> bool,
 ) -> Result<()> {
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
-    let state = session.with_own_changes(&state).await?;
+    let state = own::with_own_changes(session, &state).await?;
     let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
     let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
     for reference in Reference::all_of(&state, &table)? {

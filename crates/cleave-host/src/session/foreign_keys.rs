@@ -43,10 +43,13 @@ use cleave_store::Projection;
 use cleave_txn::LockMode;
 
 use super::Session;
+use super::block;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
 use super::locking;
+use super::rights;
 use super::serializable;
 use super::upsert;
 pub(super) use act::Followed;
@@ -225,7 +228,7 @@ pub(super) async fn take_referring(
     let state = session.names();
     let table = Arc::clone(state.find_writable_table(&change.schema.name)?);
     if table.schema.version != change.schema.version {
-        return session.take_plain(change, own_ended).await;
+        return block::take_plain(session, change, own_ended).await;
     }
     let (own, to) = references(session, &table)?;
     // Keys of rows that begin and end, each with its values.
@@ -242,7 +245,7 @@ pub(super) async fn take_referring(
     let gone = gone(&to, &change, replaced.as_ref())?;
     // Before what is locked below, since it gives locks back.
     if Held::takes_table(&change) && !session.owns(table.schema.table_id) {
-        session.lock_keys(&table, &change).await?;
+        block::lock_keys(session, &table, &change).await?;
     }
     session.table_mark = None;
     if gone.is_empty() && !session.references.is_running {
@@ -259,7 +262,7 @@ pub(super) async fn take_referring(
                 return Err(first_fault(session, &change, &own_ended, error).await);
             }
         }
-        let taken = session.take_plain(change, own_ended).await?;
+        let taken = block::take_plain(session, change, own_ended).await?;
         if let (Taken::Done, Some(block)) = (taken, &mut session.block) {
             for (reference, keys) in later {
                 block.deferred.open.of(&reference).begun.extend(keys);
@@ -267,9 +270,9 @@ pub(super) async fn take_referring(
         }
         return Ok(taken);
     }
-    let is_own = session.begin_own();
+    let is_own = own::begin_own(session);
     let taken = Box::pin(take_with_keys(session, change, own_ended, begun, gone)).await;
-    session.end_own(is_own, taken).await
+    own::end_own(session, is_own, taken).await
 }
 
 /// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that
@@ -280,7 +283,7 @@ async fn first_fault(
     own_ended: &OwnRows,
     error: Error,
 ) -> Error {
-    match session.check_alone(change, own_ended).await {
+    match block::check_alone(session, change, own_ended).await {
         Ok(()) | Err(Error::Conflict { kind: ConflictKind::Update, .. }) => error,
         Err(first) => first,
     }
@@ -299,7 +302,7 @@ async fn take_with_keys(
             lock_gone(session, gone).await?;
         }
     }
-    if let Taken::Again = session.take_plain(change, own_ended).await? {
+    if let Taken::Again = block::take_plain(session, change, own_ended).await? {
         return Ok(Taken::Again);
     }
     for (reference, keys) in begun {
@@ -448,14 +451,14 @@ async fn check_seen(
 /// state without it.
 async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogState>)> {
     if !session.reads_snapshot() {
-        let view = session.view_now().await?;
+        let view = rights::view_now(session).await?;
         let base = Arc::clone(session.committed_now(&view));
         return Ok((view, base));
     }
     let newest = session.database.snapshot(SnapshotKind::Flushed).await?;
     let base = session.defined().over(&session.database, newest);
     let reads = session.tracked().map(Arc::clone);
-    let state = session.with_own_changes(&base).await?;
+    let state = own::with_own_changes(session, &base).await?;
     Ok((ReadView { state, target: None, reads }, base))
 }
 

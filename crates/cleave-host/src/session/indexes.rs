@@ -21,6 +21,7 @@ use cleave_sql::statement::{CreateIndex, CreateTable};
 use cleave_store::{TableSchema, TabletId, VersionMap};
 use cleave_txn::LockMode;
 
+use super::block;
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
 use super::locking;
@@ -119,7 +120,7 @@ pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> 
     let define = |edit: &CatalogEdit, table: &TableState| define(&edit.next, table, &create);
     let state = session.names();
     let table = state.find_table(&create.table)?;
-    if session.is_alone() && !session.owns(table.schema.table_id) {
+    if block::is_alone(session) && !session.owns(table.schema.table_id) {
         session.check_may_write("CREATE INDEX")?;
         locking::lock_table(session, table, LockMode::ShareUpdateExclusive, false).await?;
         build_index(&session.database, &settings, &create.table, define).await?;

@@ -34,7 +34,9 @@ use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use super::block;
 use super::block::many;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
@@ -103,7 +105,7 @@ pub(super) async fn run(
             locking::wait_for_tables(session, query).await?;
         }
     }
-    session.fix_snapshot().await?;
+    block::fix_snapshot(session).await?;
     // What subqueries of RETURNING read was there before.
     let view = match &returning {
         Some(query) if returns_nested(&insert.returning) => {
@@ -154,7 +156,7 @@ pub(super) async fn put_rows(
         Gathered::Many(first, rest) if session.owns(schema.table_id) => {
             return Box::pin(session.load_own(schema, first, rest)).await;
         }
-        Gathered::Many(first, rest) if session.is_alone() => {
+        Gathered::Many(first, rest) if block::is_alone(session) => {
             let settings = session.shared_settings();
             Box::pin(serializable::prepare_load(session, schema.table_id)).await?;
             let check = CheckedLoad { database: &session.database, settings: &settings };
@@ -202,7 +204,7 @@ async fn put_few(
             change.rows.entry(place).or_default().push(&rows)?;
         }
     }
-    while let Taken::Again = session.take_rows(change.clone(), OwnRows::new(), None).await? {}
+    while let Taken::Again = own::take_rows(session, change.clone(), OwnRows::new(), None).await? {}
     Ok(count)
 }
 

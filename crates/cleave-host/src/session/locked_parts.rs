@@ -13,6 +13,7 @@ use cleave_sql::statement::modify::{Action, Modify};
 use cleave_sql::statement::{Parameters, Statement};
 use datafusion::sql::sqlparser::ast;
 
+use super::block;
 use super::insert;
 use super::locking;
 use super::locking::Point;
@@ -36,9 +37,9 @@ pub(super) async fn run_locked_parts(
     session.begin_implicit();
     let outcome = Box::pin(run_parts(session, parts, parameters, text)).await;
     match outcome {
-        Ok(outcome) => session.commit().await.map(|_| outcome),
+        Ok(outcome) => block::commit(session).await.map(|_| outcome),
         Err(error) => {
-            session.rollback();
+            block::rollback(session);
             Err(error)
         }
     }

@@ -42,6 +42,7 @@ use cleave_store::TableSchema;
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
+use super::block;
 use super::held::{self, LOCKED_ROWS_MAX};
 use super::rights;
 use super::upsert;
@@ -116,7 +117,7 @@ pub(super) async fn run_lock_table(session: &mut Session, lock: &LockTable) -> R
         let state = session.names();
         let table = state.find_table(name).map_err(|error| error.at(*position))?;
         if lock.mode == LockMode::AccessExclusive {
-            session.locks_mut().hold_readers_back();
+            block::locks_mut(session).hold_readers_back();
         }
         lock_table(session, table, lock.mode, lock.nowait).await?;
     }

@@ -3,7 +3,7 @@
 //! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does:
 //!    on the host, or cut, on the statement's own view.
 //! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
-//! 3. [`Session::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
+//! 3. [`take`](crate::session::block::own::take) has the transaction take the change: rows with these VIDs end, the others begin. Where another
 //!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
 //! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone
 //!    sees.
@@ -35,6 +35,7 @@ use futures::stream;
 use super::block::Taken;
 use super::block::many;
 use super::block::many::is_same_table;
+use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
 use super::foreign_keys;
@@ -110,7 +111,8 @@ pub(super) async fn run(
             true => Ending::KeysKept,
             false => made.ending(modify),
         };
-        if let Taken::Again = session.take(&view, &table, made.change.clone(), ending).await? {
+        if let Taken::Again = own::take(session, &view, &table, made.change.clone(), ending).await?
+        {
             if session.view_of_parts().is_some() {
                 return Err(Error::concurrent_update());
             }
@@ -290,7 +292,7 @@ async fn update_many(
     table: &TableState,
     asked: (&Modify, &Parameters),
 ) -> Result<Option<usize>> {
-    let is_own = session.begin_own();
+    let is_own = own::begin_own(session);
     let mut count = 0;
     let taken = match Box::pin(write_while_read(session, view, table, asked)).await {
         Ok(Some(written)) => {
@@ -300,7 +302,7 @@ async fn update_many(
         Ok(None) => Ok(Taken::Again),
         Err(error) => Err(error),
     };
-    match Box::pin(session.end_own(is_own, taken)).await? {
+    match Box::pin(own::end_own(session, is_own, taken)).await? {
         Taken::Done => Ok(Some(count)),
         Taken::Again => Ok(None),
     }

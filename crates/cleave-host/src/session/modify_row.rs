@@ -34,6 +34,8 @@ use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
+use super::block;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys;
 use super::foreign_keys::{Ending, Replaced};
@@ -322,8 +324,8 @@ async fn modify_row(
             }
         };
         let taken = match kept {
-            true => session.take_plain(change, own_ended).await?,
-            false => session.take_rows(change, own_ended, replaced).await?,
+            true => block::take_plain(session, change, own_ended).await?,
+            false => own::take_rows(session, change, own_ended, replaced).await?,
         };
         if let Taken::Again = taken {
             continue;

@@ -39,6 +39,8 @@ use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
+use super::block;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys;
 use super::foreign_keys::Ending;
@@ -449,12 +451,12 @@ pub(super) async fn change_range(
         key_locks::lock_gone_keys(session, &table, gone).await?;
     }
     let taken = if keeps_references {
-        session.take_plain(change, own_ended).await?
+        block::take_plain(session, change, own_ended).await?
     } else {
         let after = is_update.then_some(&rows);
         let ending = Ending::Rows { places: &[], before: gone, after };
         let replaced = foreign_keys::replaced(session, &table, ending).await?;
-        session.take_rows(change, own_ended, replaced).await?
+        own::take_rows(session, change, own_ended, replaced).await?
     };
     Ok(Some((taken, rows)))
 }

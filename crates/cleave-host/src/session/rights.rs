@@ -30,6 +30,7 @@ use cleave_sql::statement::Statement;
 use datafusion::sql::sqlparser::ast;
 
 use super::Session;
+use super::block;
 use super::grants::relation;
 use super::roles::check_there;
 use check::{Check, Used};
@@ -81,13 +82,11 @@ impl Found {
     }
 }
 
-impl Session {
-    /// As [`Session::view`], whatever parts of the statement have read.
-    pub(super) async fn view_now(&mut self) -> Result<ReadView> {
-        let view = self.view_unasked().await?;
-        check_on(self, &view.state)?;
-        Ok(view)
-    }
+/// As [`Session::view`], whatever parts of the statement have read.
+pub(super) async fn view_now(session: &mut Session) -> Result<ReadView> {
+    let view = block::view_unasked(session).await?;
+    check_on(session, &view.state)?;
+    Ok(view)
 }
 
 /// The role that is to be asked about; None: a superuser.

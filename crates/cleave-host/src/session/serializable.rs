@@ -1,7 +1,7 @@
 //! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a
 //! statement or a commit that has no place in their order fails.
 //!
-//! 1. [`Session::block_snapshot`] begins the transaction before its state is taken; [`track_alone`] does for a
+//! 1. [`block_snapshot`](crate::session::block::block_snapshot) begins the transaction before its state is taken; [`track_alone`] does for a
 //!    statement outside of a block, which is a transaction of its own.
 //! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`note_look_up`]; a
 //!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
@@ -38,6 +38,7 @@ use cleave_store::KeyRange;
 use cleave_txn::{KeySpan, Safety, Tracked, Written};
 
 use super::Session;
+use super::block;
 use super::foreign_keys::load;
 use crate::database::Database;
 
@@ -74,7 +75,9 @@ pub(super) async fn track_writes(session: &mut Session) -> Result<()> {
             track_alone(session);
             has_snapshot_alone(session.statement_tracked.as_ref());
         }
-        Some(block) if block.is_serializable() => drop(session.block_snapshot().await?),
+        Some(block) if block.is_serializable() => {
+            drop(block::block_snapshot(&session.database, &mut session.block).await?)
+        }
         _ => {}
     }
     Ok(())

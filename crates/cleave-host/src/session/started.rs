@@ -34,6 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
+use super::block;
 use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::locking;
@@ -122,24 +123,24 @@ impl Session {
 
     /// Starts the one statement of `sql`, if it is a look-up that was seen before.
     pub async fn start_seen(&mut self, sql: &str) -> Option<Started> {
-        if !self.reads_newest() {
+        if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
         let outcome = self.look_up(sql).await?;
-        self.note_read();
+        block::note_read(&mut self.block);
         Some(outcome.into())
     }
 
     /// What the prepared statement `name` gives, if it is a look-up by key for which nobody has to wait. None also
     /// where it fails: it then comes as any other, and its error knows its place.
     pub fn start_look_up(&mut self, name: &str, values: &[Option<&str>]) -> Option<Started> {
-        if !self.reads_newest() {
+        if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
         let live = self.live_for_look_up()?;
         let query = prepared::prepared_look_up(self, name, values, &live.state)?;
         let outcome = self.look_up_at_hand(live, &query)?;
-        self.note_read();
+        block::note_read(&mut self.block);
         Some(outcome.into())
     }
 

@@ -43,6 +43,8 @@ use cleave_store::{ColumnType, Projection, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
+use super::block;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys;
 use super::foreign_keys::Ending;
@@ -114,7 +116,7 @@ pub(super) async fn run(
     loop {
         if !session.owns(schema.table_id) {
             let newest = session.database.catalog();
-            session.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
+            block::lock_keys(session, newest.find_writable_table(&schema.name)?, &keys).await?;
         }
         let seen = session.database.live();
         let live = session.live().await?;
@@ -151,7 +153,7 @@ pub(super) async fn run(
             },
         };
         let replaced = foreign_keys::replaced(session, &table, ending).await?;
-        match session.take_rows(change, own_ended, replaced).await {
+        match own::take_rows(session, change, own_ended, replaced).await {
             Ok(Taken::Done) => return Ok(changed),
             Ok(Taken::Again) => {}
             // A bulk load locks no keys, and its rows came after the view.

@@ -26,6 +26,7 @@ use super::super::lifted::Seen;
 use super::super::ranges::RangeChange;
 use super::look_up::{KEYS_MAX, has_index};
 use super::{Gone, KeyRow, KeySet, Reference};
+use crate::session::block::own;
 use crate::session::foreign_keys;
 use crate::session::foreign_keys::look_up;
 use crate::session::locking;
@@ -189,7 +190,7 @@ async fn change_once(session: &mut Session, modify: &Modify, values: &Parameters
     check_in_snapshot(session, &committed)?;
     modify::lock_keys_of(session, &table, modify, &made).await?;
     let ending = made.ending(modify);
-    Box::pin(session.take_over(&base, &table, made.change.clone(), ending)).await
+    Box::pin(own::take_over(session, &base, &table, made.change.clone(), ending)).await
 }
 
 /// Refuses to change committed rows that the snapshot does not have.
