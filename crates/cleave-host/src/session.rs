@@ -43,6 +43,7 @@ mod lifted;
 mod lock_range;
 mod locked_parts;
 mod locking;
+mod look_ups;
 mod modify;
 mod modify_row;
 mod place;
@@ -73,7 +74,6 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use cleave_catalog::activity::Act;
 use cleave_catalog::advisory_locks::AdvisoryLocks;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::Privilege;
@@ -81,16 +81,14 @@ use cleave_catalog::catalog::sequence::NumberSource;
 use cleave_catalog::commitment::unless;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::transaction::Began;
-use cleave_catalog::settings::{Client, Settings, When};
+use cleave_catalog::settings::{Client, Settings};
 use cleave_catalog::storage_error::StorageError;
-use cleave_engine::delta::Live;
 use cleave_engine::device::DISK_FULL;
 use cleave_engine::storage_engine::patience::with_patience;
 use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
 use cleave_fragment::waiting;
-use cleave_query::point_path;
-use cleave_query::point_path::{PointQueries, PointQuery, Sight};
+use cleave_query::point_path::{PointQueries, PointQuery};
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::moment::{Moment, Taker};
@@ -302,7 +300,7 @@ impl Session {
     /// What the script's text or a statement gives; those before it are done.
     pub async fn run(&mut self, sql: &str) -> Result<Vec<Outcome>> {
         if self.block.is_none()
-            && let Some(outcome) = self.look_up(sql).await
+            && let Some(outcome) = look_ups::look_up(self, sql).await
         {
             return Ok(vec![outcome]);
         }
@@ -359,63 +357,6 @@ impl Session {
         serializable::end_tracked(&mut self.statement_tracked, loaded)
     }
 
-    /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
-    /// other, and its error knows its place.
-    async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        let live = self.live_for_look_up()?;
-        let query = self.point_queries.seen(sql, &live.state)?;
-        if !rights::may_read(self, &live.state, query.table_id()) {
-            return None;
-        }
-        let outcome = Box::pin(self.run_point_query(live, &query)).await.ok()?;
-        self.harden_seen().await.ok()?;
-        outcome
-    }
-
-    /// What a look-up by key reads that needs nothing else: it waits for nobody, and nothing is noted of it.
-    fn live_for_look_up(&self) -> Option<Live> {
-        let settings = self.in_force();
-        // At level SERIALIZABLE it is noted what is read.
-        if settings.index_scan == When::Never
-            || !settings.as_of.is_empty()
-            || !settings.search_path.has_public()
-            || (self.block.is_none() && serializable::is_serializable_alone(&self.settings))
-            || self.database.readers_held_back()
-            || self.has_given_up()
-        {
-            return None;
-        }
-        let mut live = self.database.live();
-        self.note_state(&live.state);
-        live.state = self.defined().over(&self.database, live.state);
-        Some(live)
-    }
-
-    /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it
-    /// begins.
-    fn has_given_up(&self) -> bool {
-        self.returns_alone
-            || self.parts.is_some()
-            || self.hinted.is_some()
-            || self.statement_locks.is_some()
-            || self.statement_tracked.is_some()
-            || self.block.as_ref().is_some_and(Block::is_own)
-    }
-
-    /// The outcome of a look-up for which nobody has to wait, neither for pages nor for the log.
-    fn look_up_at_hand(&self, live: Live, query: &PointQuery) -> Option<Outcome> {
-        serializable::note_look_up(self.tracked(), query).ok()?;
-        let sight = Sight::new(live, self.own_changes(query.table_id()));
-        let stack = self.in_force().stack;
-        let rows = point_path::run_at_hand(&self.database, &sight, query, stack).ok()??;
-        self.note_seen(sight.log_end());
-        if !self.database.is_hardened(self.seen_log()) {
-            return None;
-        }
-        self.database.activity().note(Act::LookUp);
-        Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] })
-    }
-
     /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
     async fn run_hinted(&mut self, mut parsed: ParsedStatement) -> Result<Outcome> {
         let mut hints = self.prepared.hints_of(&parsed.statement).to_vec();
@@ -425,7 +366,7 @@ impl Session {
             self.database.retry_held(&parsed.text).await;
             self.begin_statement()?;
         }
-        self.hinted = self.under(&hints)?;
+        self.hinted = under(&self.settings, &hints)?;
         parsed.hints = hints;
         let is_own = returning::begin_returning(self, &parsed.statement);
         // Whether a commit is there must not be left open.
@@ -532,16 +473,6 @@ impl Session {
         self.seen_log.load(Ordering::Relaxed)
     }
 
-    /// The settings of a statement with these hints; None: there are none.
-    fn under(&self, hints: &[Hint]) -> Result<Option<Settings>> {
-        if hints.is_empty() {
-            return Ok(None);
-        }
-        let mut hinted = self.settings.clone();
-        hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
-        Ok(Some(hinted))
-    }
-
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         if let Some(outcome) = search_path::check_path(self, &parsed.text)? {
             return Ok(outcome);
@@ -624,7 +555,7 @@ impl Session {
             Statement::Discard(what) => discard::run(self, what, tag),
             Statement::Declare(declare) => {
                 let none = Parameters::default();
-                Box::pin(self.declare(&declare, &none, &parsed.text)).await
+                Box::pin(cursors::declare(self, &declare, &none, &parsed.text)).await
             }
             Statement::Fetch(fetch) => self.cursors.fetch(&fetch).await?.collect().await,
             Statement::CloseCursor { name } => {
@@ -653,17 +584,6 @@ impl Session {
             Statement::Release { name } => block::release(self, &name),
         }
     }
-
-    async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
-        serializable::note_look_up(self.tracked(), query)?;
-        let sight = Sight::new(live, self.own_changes(query.table_id()));
-        let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
-        self.note_seen(sight.log_end());
-        if rows.is_some() {
-            self.database.activity().note(Act::LookUp);
-        }
-        Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
-    }
 }
 
 impl fmt::Debug for Session {
@@ -673,6 +593,16 @@ impl fmt::Debug for Session {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+/// The settings of a statement with these hints; None: there are none.
+fn under(settings: &Settings, hints: &[Hint]) -> Result<Option<Settings>> {
+    if hints.is_empty() {
+        return Ok(None);
+    }
+    let mut hinted = settings.clone();
+    hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
+    Ok(Some(hinted))
 }
 
 /// What `statement` gives within its time; 0: it has any.

@@ -40,6 +40,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use super::define::emptied;
+use super::definitions;
 use super::definitions::Definition;
 use super::foreign_key_rules::{drop_references, without_keys};
 use super::views::check_no_views;
@@ -66,7 +67,8 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut tables = vec![alter.table.clone()];
     tables.extend(foreign_key_rules::held_for(session, &alter).await?);
-    let mut definition = session.begin_definition("ALTER TABLE", &tables, &names).await?;
+    let mut definition =
+        definitions::begin_definition(session, "ALTER TABLE", &tables, &names).await?;
     let mut name = alter.table;
     for action in alter.actions {
         let table = definition.edit.next.find_writable_table(&name)?;
@@ -99,7 +101,7 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
             views::check_views_whole(session, &definition.edit.next, &schema, &column).await?;
         }
     }
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(done)
 }
 
@@ -114,11 +116,12 @@ pub(super) async fn rename_index(session: &mut Session, from: &str, to: &str) ->
         return Err(Error::unknown(NameKind::Index, from, names));
     };
     let tables = [table.schema.name.clone()];
-    let mut definition = session.begin_definition("ALTER INDEX", &tables, &[to]).await?;
+    let mut definition =
+        definitions::begin_definition(session, "ALTER INDEX", &tables, &[to]).await?;
     let next = &definition.edit.next;
     let table = renamed_index(next, next.find_writable_table(&tables[0])?, from, to)?;
     definition.edit.put_table(table);
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("ALTER INDEX"))
 }
 

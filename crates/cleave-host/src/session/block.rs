@@ -50,6 +50,7 @@ use cleave_txn::locks::LockMark;
 
 use super::changing_with;
 use super::charge::Charge;
+use super::definitions;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::foreign_keys::deferred;
@@ -288,21 +289,21 @@ impl Session {
     pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
         match self.view_of_parts() {
             Some((_, base)) => base,
-            None => self.committed_now(view),
-        }
-    }
-
-    /// The same, whatever parts of the statement have read.
-    pub(super) fn committed_now<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
-        match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.over,
-            None => &view.state,
+            None => committed_now(self, view),
         }
     }
 
     /// Whether all statements of the block read the state of its first one.
     pub(super) fn reads_snapshot(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
+    }
+}
+
+/// The same, whatever parts of the statement have read.
+pub(super) fn committed_now<'a>(session: &'a Session, view: &'a ReadView) -> &'a Arc<CatalogState> {
+    match session.block.as_ref().and_then(|block| block.own.as_ref()) {
+        Some(own) => &own.over,
+        None => &view.state,
     }
 }
 
@@ -613,7 +614,7 @@ pub(super) async fn take_plain(
         let state = session.names();
         let table = state.find_writable_table(&change.schema.name)?;
         check_rows(&session.database, table, change.batches()).await?;
-        Box::pin(session.change_own(&change)).await?;
+        Box::pin(definitions::change_own(session, &change)).await?;
         changing_with::note_change_of_part(&mut session.parts, &change, &own_ended);
         return Ok(Taken::Done);
     }

@@ -452,7 +452,7 @@ async fn check_seen(
 async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogState>)> {
     if !session.reads_snapshot() {
         let view = rights::view_now(session).await?;
-        let base = Arc::clone(session.committed_now(&view));
+        let base = Arc::clone(block::committed_now(session, &view));
         return Ok((view, base));
     }
     let newest = session.database.snapshot(SnapshotKind::Flushed).await?;

@@ -22,6 +22,7 @@ use cleave_store::{TableSchema, TabletId, VersionMap};
 use cleave_txn::LockMode;
 
 use super::block;
+use super::definitions;
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
 use super::locking;
@@ -31,7 +32,7 @@ use crate::database::Database;
 /// Runs CREATE TABLE.
 pub(super) async fn create_table(session: &mut Session, create: CreateTable) -> Result<Outcome> {
     if let Some((definition, _)) = new_table(session, create).await? {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("CREATE TABLE"))
 }
@@ -44,7 +45,7 @@ pub(super) async fn new_table(
     let name = &create.schema.name;
     let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
     foreign_key_rules::hold_referenced(session, name, create.foreign_keys.iter()).await?;
-    let mut definition = session.begin_definition("CREATE TABLE", &[], names).await?;
+    let mut definition = definitions::begin_definition(session, "CREATE TABLE", &[], names).await?;
     let edit = &mut definition.edit;
     let is_taken = match create.temporary {
         Some(_) => session.defined().has_temporary(name),
@@ -128,13 +129,14 @@ pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> 
     }
     let names: Vec<&str> = create.name.as_deref().into_iter().collect();
     let tables = [create.table.clone()];
-    let mut definition = session.begin_definition("CREATE INDEX", &tables, &names).await?;
+    let mut definition =
+        definitions::begin_definition(session, "CREATE INDEX", &tables, &names).await?;
     let table = definition.edit.table(&create.table)?;
     if let Some(index) = define(&definition.edit, &table)? {
         let built = build_index_within(&mut definition.edit, &settings, &table, index);
         let changed = built.await?;
         definition.edit.put_table(changed);
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("CREATE INDEX"))
 }
@@ -150,7 +152,7 @@ pub(super) async fn drop_indexes(
     for name in names {
         tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
     }
-    let mut definition = session.begin_definition("DROP INDEX", &tables, &[]).await?;
+    let mut definition = definitions::begin_definition(session, "DROP INDEX", &tables, &[]).await?;
     let edit = &mut definition.edit;
     let mut dropped = false;
     for name in names {
@@ -190,7 +192,7 @@ pub(super) async fn drop_indexes(
         dropped = true;
     }
     if dropped {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("DROP INDEX"))
 }

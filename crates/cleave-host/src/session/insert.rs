@@ -39,6 +39,7 @@ use super::block::many;
 use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
+use super::definitions;
 use super::foreign_keys::CheckedLoad;
 use super::locking;
 use super::serializable;
@@ -154,7 +155,7 @@ pub(super) async fn put_rows(
     let few = match insert::gather(rows).await? {
         Gathered::Few(rows) => rows,
         Gathered::Many(first, rest) if session.owns(schema.table_id) => {
-            return Box::pin(session.load_own(schema, first, rest)).await;
+            return Box::pin(definitions::load_own(session, schema, first, rest)).await;
         }
         Gathered::Many(first, rest) if block::is_alone(session) => {
             let settings = session.shared_settings();
@@ -173,7 +174,7 @@ pub(super) async fn put_rows(
             match insert::gather_up_to(first, rest, share).await? {
                 Gathered::Few(rows) => rows,
                 Gathered::Many(first, rest) if may_move => {
-                    return Box::pin(session.load_own(schema, first, rest)).await;
+                    return Box::pin(definitions::load_own(session, schema, first, rest)).await;
                 }
                 Gathered::Many(first, rest) => {
                     let (rows, _charge) = all_of(&session.database, first, rest).await?;

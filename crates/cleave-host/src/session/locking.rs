@@ -44,6 +44,7 @@ use datafusion::sql::sqlparser::ast;
 
 use super::block;
 use super::held::{self, LOCKED_ROWS_MAX};
+use super::look_ups;
 use super::rights;
 use super::upsert;
 use super::{Outcome, Session, changing_with, lock_range};
@@ -250,7 +251,7 @@ async fn looked_up_row(
     let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(None) };
     let found = upsert::looked_up(&session.database, table, &shape, &[key]).await?;
     let live = Live::settled(Arc::clone(session.committed(view)));
-    let rows = session.run_point_query(live, &point).await?;
+    let rows = look_ups::run_point_query(session, live, &point).await?;
     let Some(Outcome::Rows { schema, batches }) = rows else { return Ok(None) };
     let rows = concat_batches(&schema, &batches)?;
     let place = found.into_values().next().filter(|_| rows.num_rows() == 1);

@@ -38,6 +38,7 @@ use super::block::many::is_same_table;
 use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
+use super::definitions;
 use super::foreign_keys;
 use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
@@ -319,7 +320,7 @@ async fn write_while_read(
     let definition = moving.ok_or_else(Error::concurrent_update)?;
     if definition.has_folded() {
         // Own rows that the view has are others now.
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
         return Ok(None);
     }
     if !is_same_table(schema.table_id, &view.state, definition.before()) {
@@ -331,7 +332,7 @@ async fn write_while_read(
     });
     let checks = Arc::clone(session.database.queries());
     let (definition, count) = definition.replace(checks, &settings, schema, rows.boxed()).await?;
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Some(count))
 }
 

@@ -41,9 +41,11 @@ use cleave_sql::statement::{
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
+use super::cursors;
 use super::insert;
 use super::insert::{Constant, ConstantInsert, constant};
 use super::locking;
+use super::look_ups;
 use super::modify;
 use super::modify::Returns;
 use super::modify_row;
@@ -57,7 +59,7 @@ use super::subqueries;
 use super::subqueries::{NestedChange, NestedQuery};
 use super::upsert;
 use super::{
-    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
+    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, under, within,
 };
 
 /// Statements that a session may keep.
@@ -306,7 +308,7 @@ impl Session {
     /// Those of [`Session::execute`].
     pub async fn start_prepared(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
         let known = Arc::clone(self.prepared.find(name)?);
-        self.hinted = self.under(&known.source.hints)?;
+        self.hinted = under(&self.settings, &known.source.hints)?;
         self.begin_statement()?;
         let is_own = returning::begin_returning(self, known.statement());
         let limit_ms = self.in_force().statement_timeout_ms;
@@ -404,7 +406,7 @@ async fn prepare_source(
         session.prepared.check_room(text.len())?;
     }
     // What SET refuses is refused now, and not with the first values.
-    session.under(&hints)?;
+    under(&session.settings, &hints)?;
     let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
     let source = Source { statement, text: StatementText::of(&text), hints, declared };
     let prepared = describe_source(session, source).await?;
@@ -622,7 +624,9 @@ pub(super) async fn run_prepared(
         }
         Statement::Declare(declare) => {
             let text = prepared.source.text.with(values);
-            return Box::pin(session.declare(declare, values, &text)).await.map(Started::from);
+            return Box::pin(cursors::declare(session, declare, values, &text))
+                .await
+                .map(Started::from);
         }
         _ => return Err(Error::unsupported("EXECUTE of this statement")),
     };
@@ -630,7 +634,7 @@ pub(super) async fn run_prepared(
     if prepared.point.is_some() && session.in_force().index_scan != When::Never {
         let live = session.live().await?;
         if let Some(point) = prepared.point_query(values, &live.state)
-            && let Some(outcome) = session.run_point_query(live, &point).await?
+            && let Some(outcome) = look_ups::run_point_query(session, live, &point).await?
         {
             return Ok(outcome.into());
         }

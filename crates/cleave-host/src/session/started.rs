@@ -38,10 +38,11 @@ use super::block;
 use super::charge::Charge;
 use super::cursors::CursorRows;
 use super::locking;
+use super::look_ups;
 use super::ranges;
 use super::rights;
 use super::subqueries;
-use super::{Outcome, Session, prepared, search_path, within};
+use super::{Outcome, Session, prepared, search_path, under, within};
 use crate::database::Database;
 
 /// What a statement has given so far.
@@ -97,7 +98,7 @@ impl Session {
                 self.begin_statement()?;
                 set_configs(self, &query, &Parameters::default())?;
                 let hints = std::mem::take(&mut parsed.hints);
-                self.hinted = self.under(&hints)?;
+                self.hinted = under(&self.settings, &hints)?;
                 let limit_ms = self.in_force().statement_timeout_ms;
                 let started = async {
                     search_path::check_path(self, &parsed.text)?;
@@ -126,7 +127,7 @@ impl Session {
         if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
-        let outcome = self.look_up(sql).await?;
+        let outcome = look_ups::look_up(self, sql).await?;
         block::note_read(&mut self.block);
         Some(outcome.into())
     }
@@ -137,9 +138,9 @@ impl Session {
         if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
-        let live = self.live_for_look_up()?;
+        let live = look_ups::live_for_look_up(self)?;
         let query = prepared::prepared_look_up(self, name, values, &live.state)?;
-        let outcome = self.look_up_at_hand(live, &query)?;
+        let outcome = look_ups::look_up_at_hand(self, live, &query)?;
         block::note_read(&mut self.block);
         Some(outcome.into())
     }
@@ -199,7 +200,7 @@ pub(super) async fn start_query(
     if session.in_force().index_scan != When::Never {
         let live = session.live().await?;
         if let Some(point) = session.point_queries.detect(query, text, &live.state)
-            && let Some(outcome) = session.run_point_query(live, &point).await?
+            && let Some(outcome) = look_ups::run_point_query(session, live, &point).await?
         {
             return Ok(outcome.into());
         }

@@ -26,6 +26,7 @@ use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 
 use super::define::columns_of;
+use super::definitions;
 use super::{Outcome, Session};
 
 /// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
@@ -53,7 +54,8 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     let name = create.name;
     let names: &[&str] = if create.is_temporary { &[] } else { &[&name] };
     let replaced: Vec<String> = create.or_replace.then(|| name.clone()).into_iter().collect();
-    let mut definition = session.begin_definition("CREATE VIEW", &replaced, names).await?;
+    let mut definition =
+        definitions::begin_definition(session, "CREATE VIEW", &replaced, names).await?;
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
     let before = state.view(&name);
     let is_taken = match create.is_temporary {
@@ -135,7 +137,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     }
     let name = view.schema.name.clone();
     definition.edit.next.views.insert(name, Arc::new(view));
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("CREATE VIEW"))
 }
 
@@ -146,7 +148,7 @@ pub(super) async fn drop_views(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let mut definition = session.begin_definition("DROP VIEW", names, &[]).await?;
+    let mut definition = definitions::begin_definition(session, "DROP VIEW", names, &[]).await?;
     let next = &mut definition.edit.next;
     let mut gone = BTreeSet::new();
     for name in names {
@@ -161,7 +163,7 @@ pub(super) async fn drop_views(
     }
     drop_dependents(next, &gone, cascade)?;
     if !gone.is_empty() {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("DROP VIEW"))
 }

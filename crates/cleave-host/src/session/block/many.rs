@@ -31,6 +31,7 @@ use super::super::Session;
 use super::super::charge::{Charge, share_of};
 use super::super::definitions::Definition;
 use super::{Block, ByTable};
+use crate::session::definitions;
 
 /// Bytes that a block keeps without being asked: most blocks change a few rows.
 const FREE_BYTES: usize = 64 << 10;
@@ -92,7 +93,7 @@ async fn move_changes(session: &mut Session, left: usize) -> Result<()> {
         // The rows are locked, and stay so: nothing is given back to lock the table.
         session.table_mark = None;
         if let Some(definition) = begin_moving(session, &schema).await? {
-            session.end_definition(definition).await?;
+            definitions::end_definition(session, definition).await?;
         }
     }
     Ok(())
@@ -123,7 +124,8 @@ pub(in crate::session) async fn begin_moving(
         }
     };
     let locked = (tables.as_slice(), LockMode::Exclusive);
-    let definition = session.begin_definition_in("a change of rows", locked, &[]).await?;
+    let definition =
+        definitions::begin_definition_in(session, "a change of rows", locked, &[]).await?;
     let now = definition.before().table_by_id(id).map(|table| table.schema.version);
     if now != Some(schema.version) {
         return Err(made_anew(&schema.name));
