@@ -4,7 +4,7 @@
 //! 2. Before it runs, [its row](Statement::properties) in the table of statements tells what is asked of it: where it
 //!    may stand ([`place`]) and which rights it needs ([`rights`]); who may what, [`roles`] and [`grants`] say.
 //! 3. Each statement goes to its handler: definitions to [`indexes`], settings to [`set`] and [`show`], ANALYZE to
-//!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
+//!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`look_ups`] or, planned, to
 //!    [`select`](cleave_query::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
 //!    those that are to come again with other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //!    A handler is a function that takes what it needs: the database, settings, the cursors; or the session, where it
@@ -69,7 +69,7 @@ mod views;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -288,10 +288,6 @@ impl Session {
     /// The settings of a statement that begins now.
     fn shared_settings(&self) -> Arc<Settings> {
         Arc::new(self.in_force().clone())
-    }
-
-    fn client(&mut self) -> &mut ClientStreams {
-        self.client.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the statements of a script, one after the other, up to the first that fails.

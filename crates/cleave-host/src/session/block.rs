@@ -9,7 +9,7 @@
 //!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes
 //!    on pages that nothing else names. So own changes are seen by every statement and every operator, on either side
 //!    of a link, without any of them knowing (rule 21).
-//! 2. [`take`](crate::session::block::own::take) takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
+//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
 //!    [looks](check) whether the rows are still there, and the keys not, in what is committed by then. Outside of a
 //!    block it commits the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the
 //!    statement again on a newer view, with its locks kept, and the other levels fail: the first who changes a row
@@ -563,7 +563,7 @@ async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
     Ok(Some(session.defined().over(&session.database, state)))
 }
 
-/// As [`view_now`](crate::session::rights::view_now), before it is asked whether the session may.
+/// As [`rights::view_now`], before it is asked whether the session may.
 pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
     if let Some(state) = past(session).await? {
         return Ok(ReadView { state, target: None, reads: None });

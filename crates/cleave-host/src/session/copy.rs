@@ -12,7 +12,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -83,12 +83,12 @@ async fn copy_from(
     let memory = session.database.input_memory();
     let batches = match (format, end) {
         (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
-            let (input, name) = open_input(session.client(), end)?;
+            let (input, name) = open_input(streams(&mut session.client), end)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             records(session, input, &name, input_columns, options)?
         }
         (CopyFormat::Binary, end) => {
-            let (input, name) = open_input(session.client(), end)?;
+            let (input, name) = open_input(streams(&mut session.client), end)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
             produced(move || Ok(reader), BinaryReader::next_batch)
@@ -111,6 +111,10 @@ async fn copy_from(
     let (table, columns) = (Arc::clone(&schema), columns.to_vec());
     let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
     Box::pin(insert::put_rows(session, &schema, batches)).await
+}
+
+fn streams(client: &mut Mutex<ClientStreams>) -> &mut ClientStreams {
+    client.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
@@ -164,7 +168,7 @@ async fn copy_to(
     let asked = Asked { query: &query, parameters, view: Some(&view) };
     let mut running =
         Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
-    let (output, name) = open_output(session.client(), end)?;
+    let (output, name) = open_output(streams(&mut session.client), end)?;
     let schema = running.schema();
     let (give, take) = mpsc::channel(WAITING);
     let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
@@ -172,7 +176,7 @@ async fn copy_to(
     let (output, written) = tasks::joined(writer.await)?;
     // Also where the query or the writer failed: the next COPY wants it.
     if let Output::Client(client) = output {
-        session.client().output = Some(client);
+        streams(&mut session.client).output = Some(client);
     }
     sent.and(written)
 }

@@ -1,7 +1,7 @@
 //! `SELECT … FOR UPDATE` and its like, and LOCK TABLE: what a transaction locks without changing it.
 //!
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
-//! 2. Rows in a range of keys, or of one key, are found [without a plan](Session::lock_range); any other query runs
+//! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range); any other query runs
 //!    with tablet and VID of each locked row behind its columns ([`Locking::row_query`]).
 //! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]).
 //!    So a block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in

@@ -3,7 +3,7 @@
 //! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does:
 //!    on the host, or cut, on the statement's own view.
 //! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
-//! 3. [`take`](crate::session::block::own::take) has the transaction take the change: rows with these VIDs end, the others begin. Where another
+//! 3. [`own::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
 //!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
 //! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone
 //!    sees.

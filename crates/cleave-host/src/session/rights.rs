@@ -275,5 +275,5 @@ fn check<'a>(
     role: u32,
     found: &'a RefCell<Found>,
 ) -> Check<'a> {
-    Check { session: session, read, newest, role, caller: role, view: None, found }
+    Check { session, read, newest, role, caller: role, view: None, found }
 }

@@ -1,8 +1,8 @@
 //! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a
 //! statement or a commit that has no place in their order fails.
 //!
-//! 1. [`block_snapshot`](crate::session::block::block_snapshot) begins the transaction before its state is taken; [`track_alone`] does for a
-//!    statement outside of a block, which is a transaction of its own.
+//! 1. [`block::block_snapshot`] begins the transaction before its state is taken; [`track_alone`] does for a statement
+//!    outside of a block, which is a transaction of its own.
 //! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`note_look_up`]; a
 //!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
 //!    conditions give some, otherwise as its table.

@@ -8,7 +8,7 @@
 //! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a
 //!    query that is planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an
 //!    error (21000).
-//! 4. The transaction [takes](Session::take_rows) rows that end and rows that begin as one change. Where a row has
+//! 4. The transaction [takes](own::take_rows) rows that end and rows that begin as one change. Where a row has
 //!    changed since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to

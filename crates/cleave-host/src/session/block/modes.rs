@@ -9,7 +9,6 @@ use crate::session::Outcome;
 
 /// The modes of a transaction that begins now and says `modes`.
 pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes {
-    let settings = settings;
     TransactionModes {
         isolation: modes.isolation.unwrap_or(settings.default_transaction_isolation),
         read_only: modes.read_only.unwrap_or(settings.default_transaction_read_only),

@@ -162,7 +162,7 @@ async fn change_few_children(
     }
 }
 
-/// What a look-up of rows that refer to others reads, as [`newest_view`](crate::session::foreign_keys::newest_view) does: the newest state, without
+/// What a look-up of rows that refer to others reads, as [`foreign_keys::newest_view`] does: the newest state, without
 /// what the transaction has done.
 async fn newest_live(session: &mut Session) -> Result<Live> {
     if !session.reads_snapshot() {
