@@ -99,21 +99,17 @@ use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
-use block::Block;
+use block::{Block, modes, own};
 pub use copy::ClientStreams;
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::database::Database;
-use crate::session::block::modes;
-use crate::session::block::own;
-use crate::session::foreign_keys::deferred;
 use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
-use foreign_keys::CheckedLoad;
-use foreign_keys::{Followed, References};
+use foreign_keys::{CheckedLoad, Followed, References, deferred};
 use held::Held;
 use modify_row::RowChanges;
 use place::check_place;

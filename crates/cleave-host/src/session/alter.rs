@@ -40,11 +40,12 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use super::define::emptied;
-use super::definitions;
 use super::definitions::Definition;
 use super::foreign_key_rules::{drop_references, without_keys};
 use super::views::check_no_views;
-use super::{Outcome, Session, alter_identity, alter_rules, foreign_key_rules, sequences, views};
+use super::{
+    Outcome, Session, alter_identity, alter_rules, definitions, foreign_key_rules, sequences, views,
+};
 
 /// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
 const VERSION_SHIFT: u32 = 12;

@@ -9,12 +9,12 @@
 //!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes
 //!    on pages that nothing else names. So own changes are seen by every statement and every operator, on either side
 //!    of a link, without any of them knowing (rule 21).
-//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
-//!    [looks](check) whether the rows are still there, and the keys not, in what is committed by then. Outside of a
-//!    block it commits the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the
-//!    statement again on a newer view, with its locks kept, and the other levels fail: the first who changes a row
-//!    wins. SERIALIZABLE notes what is read and written ([`super::serializable`]). What defines tables is
-//!    [`super::definitions`]' matter, and changes of tables that the block has defined itself.
+//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check)
+//!    whether the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits
+//!    the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again
+//!    on a newer view, with its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE
+//!    notes what is read and written ([`super::serializable`]). What defines tables is [`super::definitions`]' matter,
+//!    and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
 //!    [delta](cleave_engine::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
@@ -48,20 +48,14 @@ use cleave_store::TableSchema;
 use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 
-use super::changing_with;
 use super::charge::Charge;
-use super::definitions;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::foreign_keys::deferred;
 use super::held::Held;
-use super::rights;
-use super::savepoints;
-use super::serializable;
 use super::serializable::safe_state;
-use super::set;
 use super::set::BlockSettings;
-use super::{Outcome, Session};
+use super::{Outcome, Session, changing_with, definitions, rights, savepoints, serializable, set};
 use crate::database::Database;
 use own::merge;
 

@@ -19,9 +19,8 @@ use cleave_sql::statement::modify::{Modify, with_row_values};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
-use super::Session;
-use super::changing_with;
 use super::modify::{beside_columns, defaults};
+use super::{Session, changing_with};
 
 /// See the module's description.
 pub(super) struct ChangedRows<'a> {

@@ -28,16 +28,12 @@ use cleave_sql::statement::changing_with::{ChangingWith, Part};
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::StatementText;
 use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
+use cleave_store::ColumnType;
 
 use super::block::OwnRows;
 use super::foreign_keys::deferred;
-use super::insert;
-use super::locking;
-use super::modify;
 use super::prepared::{PreparedStatement, Source};
-use super::started;
-use super::{Outcome, Session, explain, locked_parts, prepared};
-use cleave_store::ColumnType;
+use super::{Outcome, Session, explain, insert, locked_parts, locking, modify, prepared, started};
 
 /// What the parts of a statement read, and what they have done.
 #[derive(Debug)]

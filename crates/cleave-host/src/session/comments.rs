@@ -9,9 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_query::select::pg_catalog;
 use cleave_sql::statement::parse::{CommentOn, CommentSubject};
 
-use super::Session;
-use super::definitions;
-use super::roles;
+use super::{Session, definitions, roles};
 use crate::session::roles::refused;
 
 /// The name that those lock who comment: none that SQL can write.

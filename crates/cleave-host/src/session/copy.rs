@@ -34,9 +34,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
-use super::insert;
-use super::locking;
-use super::{Outcome, Session};
+use super::{Outcome, Session, insert, locking};
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;

@@ -23,10 +23,8 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::parse::{Declare, Fetch};
 use tokio::sync::Mutex;
 
-use super::block;
-use super::started;
 use super::started::ResultRows;
-use super::{Outcome, Session, Started};
+use super::{Outcome, Session, Started, block, started};
 
 /// Cursors that a session may keep: each is a query that runs.
 const CURSOR_COUNT_MAX: usize = 1000;

@@ -19,10 +19,10 @@ use cleave_store::{Column, TableSchema, VersionMap};
 use futures::StreamExt;
 use futures::stream;
 
-use super::definitions;
 use super::foreign_key_rules::check_truncate;
-use super::locking;
-use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
+use super::{
+    Outcome, Session, alter, definitions, foreign_key_rules, indexes, locking, sequences, views,
+};
 
 /// Runs a statement that defines something anew.
 pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {

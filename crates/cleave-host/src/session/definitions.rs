@@ -6,10 +6,10 @@
 //!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
 //! ```
 //!
-//! 1. [`begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of
-//!    what the session sees. Rows that the block has changed in such a table before are applied there first.
-//! 2. The statement changes the edit's state as it likes. [`end_definition`] compares it with the one
-//!    before: tables that are others now are [`Defined`], with the space that they take.
+//! 1. [`begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of what the session
+//!    sees. Rows that the block has changed in such a table before are applied there first.
+//! 2. The statement changes the edit's state as it likes. [`end_definition`] compares it with the one before: tables
+//!    that are others now are [`Defined`], with the space that they take.
 //! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever
 //!    applied again.
 //! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
@@ -46,19 +46,14 @@ use cleave_txn::{LockMode, Written};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::Session;
-use super::block;
 use super::block::Block;
 use super::block::many;
 use super::block::own;
 use super::changed_rows::Changed;
-use super::comments;
 use super::define::emptied;
 use super::foreign_keys::CheckedLoad;
 use super::foreign_keys::load;
-use super::rights;
-use super::roles;
-use super::serializable;
+use super::{Session, block, comments, rights, roles, serializable};
 use crate::database::Database;
 
 /// The tables that a transaction has defined, and their space.

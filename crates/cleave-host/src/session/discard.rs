@@ -7,9 +7,8 @@ use cleave_catalog::error::{Error, Fault, Result};
 use cleave_fragment::Stop;
 use cleave_sql::statement::parse::{Discard, Scope};
 
-use super::block;
 use super::roles::set_session_role;
-use super::{Outcome, Session, set};
+use super::{Outcome, Session, block, set};
 
 /// Runs DISCARD, whose command tag is `tag`.
 pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Result<Outcome> {

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
 
-use super::definitions;
-use super::{Outcome, Session, foreign_key_rules, indexes, views};
+use super::{Outcome, Session, definitions, foreign_key_rules, indexes, views};
 
 /// Runs DROP TABLE.
 pub(super) async fn run(

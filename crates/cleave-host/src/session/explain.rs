@@ -18,14 +18,12 @@ use cleave_query::select::{Asked, Measured, ReadView, Target};
 use cleave_sql::statement::modify::Action;
 use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement};
 
-use super::modify;
-use super::modify_row;
 use super::prepared::PreparedStatement;
-use super::ranges;
-use super::serializable;
-use super::subqueries;
 use super::subqueries::NestedQuery;
-use super::{Outcome, Session, changing_with, insert, prepared};
+use super::{
+    Outcome, Session, changing_with, insert, modify, modify_row, prepared, ranges, serializable,
+    subqueries,
+};
 
 /// Where the query of a statement that changes rows is put when it has run.
 #[derive(Debug, Clone, Default)]

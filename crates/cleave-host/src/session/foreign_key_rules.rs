@@ -19,13 +19,11 @@ use cleave_sql::statement::ddl::GivenForeignKey;
 use cleave_store::{Column, ColumnType, TableSchema};
 use cleave_txn::LockMode;
 
-use super::Session;
 use super::alter_rules::{is_taken, with_own_rules};
 use super::block::own;
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
-use super::locking;
-use super::rights;
+use super::{Session, locking, rights};
 
 /// The table that is to have a foreign key.
 pub(super) struct Own<'a> {

@@ -7,8 +7,8 @@
 //!                     refer to it, in the same transaction, until there are no more ─▶ does a row refer to one? then it all fails
 //! ```
 //!
-//! 1. [`take_referring`] has the keys of what ends and begins, and looks at each of them where a statement
-//!    only adds rows; such a statement commits as any other.
+//! 1. [`take_referring`] has the keys of what ends and begins, and looks at each of them where a statement only adds
+//!    rows; such a statement commits as any other.
 //! 2. Where a key that rows may refer to goes, the statement is a block of its own, if it is in none. What follows from
 //!    it is done one table after the other, in [`act`], and adds to the keys that go and come.
 //! 3. What is left is asked once all that is done, or, of a deferred key, at COMMIT: is there a row with the key, and
@@ -42,16 +42,11 @@ use cleave_sql::statement::modify::{Action, Assignment, Modify};
 use cleave_store::Projection;
 use cleave_txn::LockMode;
 
-use super::Session;
-use super::block;
 use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
-use super::locking;
-use super::rights;
-use super::serializable;
-use super::upsert;
+use super::{Session, block, locking, rights, serializable, upsert};
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;

@@ -21,12 +21,9 @@ use cleave_sql::statement::{CreateIndex, CreateTable};
 use cleave_store::{TableSchema, TabletId, VersionMap};
 use cleave_txn::LockMode;
 
-use super::block;
-use super::definitions;
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
-use super::locking;
-use super::{Outcome, Session, foreign_key_rules, rules, sequences};
+use super::{Outcome, Session, block, definitions, foreign_key_rules, locking, rules, sequences};
 use crate::database::Database;
 
 /// Runs CREATE TABLE.

@@ -34,17 +34,14 @@ use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-use super::block;
 use super::block::many;
 use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
-use super::definitions;
 use super::foreign_keys::CheckedLoad;
-use super::locking;
-use super::serializable;
-use super::upsert;
-use super::{Outcome, Session, identity, returning};
+use super::{
+    Outcome, Session, block, definitions, identity, locking, returning, serializable, upsert,
+};
 
 /// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
 ///

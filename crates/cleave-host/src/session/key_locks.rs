@@ -18,9 +18,8 @@ use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::modify::Assignment;
 use cleave_txn::{LockKey, LockMode};
 
-use super::Session;
 use super::held::{unique_indexes, unique_key};
-use super::locking;
+use super::{Session, locking};
 
 /// Whether SET leaves the columns of all unique keys of `table` alone.
 pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> bool {

@@ -18,11 +18,9 @@ use cleave_sql::statement::locking::{LockedTable, Locking, WaitPolicy};
 use cleave_txn::LockKey;
 
 use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
-use super::locking;
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
-use super::ranges;
 use super::ranges::found_rows;
-use super::{Outcome, Session};
+use super::{Outcome, Session, locking, ranges};
 
 /// A row of the result, and what is locked of it.
 #[derive(Debug, Default)]

@@ -13,15 +13,8 @@ use cleave_sql::statement::modify::{Action, Modify};
 use cleave_sql::statement::{Parameters, Statement};
 use datafusion::sql::sqlparser::ast;
 
-use super::block;
-use super::insert;
-use super::locking;
 use super::locking::Point;
-use super::modify;
-use super::modify_row;
-use super::serializable;
-use super::started;
-use super::{Outcome, Session};
+use super::{Outcome, Session, block, insert, locking, modify, modify_row, serializable, started};
 
 /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
 /// the end of its transaction, outside of a block it is one.

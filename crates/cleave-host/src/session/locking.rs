@@ -1,8 +1,8 @@
 //! `SELECT … FOR UPDATE` and its like, and LOCK TABLE: what a transaction locks without changing it.
 //!
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
-//! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range); any other query runs
-//!    with tablet and VID of each locked row behind its columns ([`Locking::row_query`]).
+//! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range); any other query runs with tablet
+//!    and VID of each locked row behind its columns ([`Locking::row_query`]).
 //! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]).
 //!    So a block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in
 //!    hand. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query, and takes
@@ -42,12 +42,8 @@ use cleave_store::TableSchema;
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
-use super::block;
 use super::held::{self, LOCKED_ROWS_MAX};
-use super::look_ups;
-use super::rights;
-use super::upsert;
-use super::{Outcome, Session, changing_with, lock_range};
+use super::{Outcome, Session, block, changing_with, lock_range, look_ups, rights, upsert};
 use crate::database::Database;
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.

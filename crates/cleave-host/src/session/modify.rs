@@ -38,14 +38,10 @@ use super::block::many::is_same_table;
 use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
-use super::definitions;
-use super::foreign_keys;
 use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
-use super::identity;
 use super::key_locks::{self, leaves_keys};
-use super::locking;
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
 use crate::database::Database;
 
 /// The query for what RETURNING lists, and rows that it is over.

@@ -4,11 +4,11 @@
 //! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it
 //!    but columns, constants, parameters and operators; or leaves it to the planner. Of more rows, it may be a
 //!    [`RangeChange`].
-//! 2. [`modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has
-//!    the transaction take the change. Where another transaction was faster with the row, it is looked up again.
+//! 2. [`modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
+//!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
-//! A statement without parameters is one with them, where its constants are: [`modify_plain`]. One with
-//! subqueries may be one with their values ([`super::subqueries`]).
+//! A statement without parameters is one with them, where its constants are: [`modify_plain`]. One with subqueries may
+//! be one with their values ([`super::subqueries`]).
 //!
 //! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and
 //! rewritten by the same rules ([`compile`]), a parameter being a column of its type.
@@ -34,22 +34,18 @@ use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
-use super::block;
 use super::block::own;
 use super::block::{OwnRows, Taken};
-use super::foreign_keys;
 use super::foreign_keys::{Ending, Replaced};
-use super::key_locks;
 use super::key_locks::has_same_keys;
 use super::lifted::{Constants, Seen};
-use super::locking;
-use super::ranges;
 use super::ranges::{Lift, RangeChange};
 use super::returning::Returning;
-use super::serializable;
-use super::subqueries;
 use super::subqueries::NestedChange;
-use super::{Outcome, Session, identity};
+use super::{
+    Outcome, Session, block, foreign_keys, identity, key_locks, locking, ranges, serializable,
+    subqueries,
+};
 
 /// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
 const COMPILED_MAX: usize = 8;

@@ -7,8 +7,7 @@
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::properties::{Place, Properties};
 
-use super::Session;
-use super::block;
+use super::{Session, block};
 
 /// Refuses a statement that may not stand where the session is.
 ///

@@ -41,25 +41,16 @@ use cleave_sql::statement::{
 use cleave_store::{Column, ColumnType, TableSchema};
 use datafusion::sql::sqlparser::ast;
 
-use super::cursors;
-use super::insert;
 use super::insert::{Constant, ConstantInsert, constant};
-use super::locking;
-use super::look_ups;
-use super::modify;
 use super::modify::Returns;
-use super::modify_row;
 use super::modify_row::KeyedChange;
 use super::place::check_place;
-use super::ranges;
-use super::rights;
 use super::rights::Allowed;
-use super::started;
-use super::subqueries;
 use super::subqueries::{NestedChange, NestedQuery};
-use super::upsert;
 use super::{
-    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, under, within,
+    Outcome, Session, Started, changing_with, cursors, insert, locked_parts, locking, look_ups,
+    modify, modify_row, ranges, returning, rights, search_path, started, subqueries, under, upsert,
+    within,
 };
 
 /// Statements that a session may keep.

@@ -1,10 +1,9 @@
-//! Statements over few rows by a range of keys, without a plan ([`range_path`]): SELECT, UPDATE, DELETE and SELECT …
-//! FOR UPDATE.
+//! Statements over few rows by a range of keys, without a plan ([`range_path`](cleave_query::range_path)): SELECT,
+//! UPDATE, DELETE and SELECT … FOR UPDATE.
 //!
-//! 1. [`run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the
-//!    session's [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
-//! 2. [`modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows
-//!    gives.
+//! 1. [`run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the session's
+//!    [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
+//! 2. [`modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows gives.
 //! 3. [`lock_range::lock_range`](super::lock_range) locks such rows.
 //!
 //! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`,
@@ -39,21 +38,18 @@ use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
-use super::block;
 use super::block::own;
 use super::block::{OwnRows, Taken};
-use super::foreign_keys;
 use super::foreign_keys::Ending;
 use super::foreign_keys::act;
 use super::held::unique_indexes;
-use super::key_locks;
 use super::key_locks::leaves_keys;
 use super::lifted::{Constants, Seen, digits};
-use super::locking;
-use super::modify;
 use super::modify::defaults;
 use super::returning::Returning;
-use super::{Outcome, Session, identity, returning};
+use super::{
+    Outcome, Session, block, foreign_keys, identity, key_locks, locking, modify, returning,
+};
 
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its
 /// columns.

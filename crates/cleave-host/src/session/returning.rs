@@ -17,8 +17,7 @@ use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use super::lifted::Seen;
-use super::modify;
-use super::{Outcome, Session};
+use super::{Outcome, Session, modify};
 
 /// What a session has returned: by table, what the statement calls it, and the list.
 pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;

@@ -6,8 +6,8 @@
 //! 3. Of a view it asks further, what its query reads, as the view's owner; functions there are the caller's.
 //! 4. A name stands for an id: that which it has in the state that the statement reads, be that a snapshot or of the
 //!    past. The rights of this id count as they are now. What a name was [found](Found) to be is remembered, and
-//!    [`check_on`] looks, when the statement gets the state that it reads or locks the table that it changes,
-//!    whether that is still so; where it is not, the statement is asked about once more.
+//!    [`check_on`] looks, when the statement gets the state that it reads or locks the table that it changes, whether
+//!    that is still so; where it is not, the statement is asked about once more.
 //!
 //! Where a role has privileges on some columns of a table alone, each column of a name that stands anywhere in the
 //! statement counts as used, and all of them do where it says `*`. So a statement may be refused that PostgreSQL lets
@@ -29,10 +29,9 @@ use cleave_query::select::ReadView;
 use cleave_sql::statement::Statement;
 use datafusion::sql::sqlparser::ast;
 
-use super::Session;
-use super::block;
 use super::grants::relation;
 use super::roles::check_there;
+use super::{Session, block};
 use check::{Check, Used};
 
 mod check;
@@ -166,8 +165,7 @@ pub(super) fn check_on(session: &Session, state: &CatalogState) -> Result<()> {
     asked_about(session, || asked.statement.clone(), Some(state), &session.names()).map(drop)
 }
 
-/// As [`check_on`], of a definition, which `state` is before it: what it is about beside its names may be
-/// more by now.
+/// As [`check_on`], of a definition, which `state` is before it: what it is about beside its names may be more by now.
 ///
 /// # Errors
 /// As [`check_rights`].

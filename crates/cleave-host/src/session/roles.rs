@@ -17,9 +17,8 @@ use cleave_sql::statement::names::SCHEMA;
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 
-use super::definitions;
 use super::definitions::Defined;
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions};
 
 /// The name that those lock who change rights: none that SQL can write.
 const RIGHTS: &str = "\0rights";

@@ -16,10 +16,9 @@ use cleave_sql::statement::sequence::{SequenceOptions, SequenceStatement};
 use cleave_store::Column;
 use cleave_txn::LockMode;
 
-use super::definitions;
 use super::definitions::Definition;
 use super::indexes::{name_taken, wrong_kind};
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions};
 
 /// Runs a statement on sequences.
 pub(super) async fn run(session: &mut Session, statement: SequenceStatement) -> Result<Outcome> {

@@ -3,8 +3,8 @@
 //!
 //! 1. [`block::block_snapshot`] begins the transaction before its state is taken; [`track_alone`] does for a statement
 //!    outside of a block, which is a transaction of its own.
-//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`note_look_up`]; a
-//!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
+//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`note_look_up`]; a scan,
+//!    wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
 //!    conditions give some, otherwise as its table.
 //! 3. [`note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
 //! 4. A commit is prepared while it has the writer lock.
@@ -37,9 +37,8 @@ use cleave_query::point_path::PointQuery;
 use cleave_store::KeyRange;
 use cleave_txn::{KeySpan, Safety, Tracked, Written};
 
-use super::Session;
-use super::block;
 use super::foreign_keys::load;
+use super::{Session, block};
 use crate::database::Database;
 
 /// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.

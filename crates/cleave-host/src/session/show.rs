@@ -9,8 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 
-use super::rights;
-use super::{Outcome, Session, system};
+use super::{Outcome, Session, rights, system};
 
 /// Runs SHOW of one setting, of the session or the database.
 pub(super) fn one(session: &Session, name: &str) -> Result<Outcome> {

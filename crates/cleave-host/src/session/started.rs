@@ -34,15 +34,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::block;
 use super::charge::Charge;
 use super::cursors::CursorRows;
-use super::locking;
-use super::look_ups;
-use super::ranges;
-use super::rights;
-use super::subqueries;
-use super::{Outcome, Session, prepared, search_path, under, within};
+use super::{
+    Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, subqueries,
+    under, within,
+};
 use crate::database::Database;
 
 /// What a statement has given so far.

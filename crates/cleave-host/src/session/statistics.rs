@@ -11,8 +11,7 @@ use cleave_query::analyze::{Analyzed, analyze};
 use cleave_query::listed_statistics;
 use cleave_sql::statement::{Analyze, AnalyzeTable};
 
-use super::rights;
-use super::{Outcome, Session};
+use super::{Outcome, Session, rights};
 
 /// Runs ANALYZE: table by table, each as it is when its turn comes; what was found of those before an error stays.
 pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome> {

@@ -40,11 +40,9 @@ use datafusion::sql::sqlparser::ast;
 
 use super::block::Taken;
 use super::lifted::Seen;
-use super::locking;
-use super::ranges;
 use super::ranges::{InState, Lifted, RangeChange};
 use super::returning::Returning;
-use super::{Outcome, Session};
+use super::{Outcome, Session, locking, ranges};
 use crate::database::Database;
 use taken_out::{Gives, TakenOut};
 

@@ -8,8 +8,8 @@
 //! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a
 //!    query that is planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an
 //!    error (21000).
-//! 4. The transaction [takes](own::take_rows) rows that end and rows that begin as one change. Where a row has
-//!    changed since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
+//! 4. The transaction [takes](own::take_rows) rows that end and rows that begin as one change. Where a row has changed
+//!    since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to
 //! exist already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
@@ -43,15 +43,11 @@ use cleave_store::{ColumnType, Projection, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
-use super::block;
 use super::block::own;
 use super::block::{OwnRows, Taken};
-use super::foreign_keys;
 use super::foreign_keys::Ending;
-use super::insert;
 use super::modify::defaults;
-use super::serializable;
-use super::{Session, changing_with, identity};
+use super::{Session, block, changing_with, foreign_keys, identity, insert, serializable};
 use crate::database::Database;
 use pairs::PairsPlan;
 use simple::Pairs;

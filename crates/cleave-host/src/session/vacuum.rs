@@ -10,10 +10,8 @@ use cleave_engine::write::vacuum::{Vacuumed, vacuum};
 use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
 use cleave_txn::LockMode;
 
-use super::locking;
-use super::rights;
 use super::statistics::{all_tables, check_targets};
-use super::{Outcome, Session, statistics};
+use super::{Outcome, Session, locking, rights, statistics};
 
 /// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
 pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outcome> {

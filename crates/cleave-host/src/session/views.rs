@@ -26,8 +26,7 @@ use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 
 use super::define::columns_of;
-use super::definitions;
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions};
 
 /// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
 fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {

@@ -1,9 +1,8 @@
 //! Changes of a block that are too many to stay in memory: their table becomes the block's own.
 //!
-//! 1. [`bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it
-//!    moves the table with the most changes. The block locks it EXCLUSIVE, and writes its rows, ends and keys to
-//!    pages that nothing else names, as a load does. From then on the table is
-//!    [defined](super::super::definitions) by the block.
+//! 1. [`bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it moves the table
+//!    with the most changes. The block locks it EXCLUSIVE, and writes its rows, ends and keys to pages that nothing
+//!    else names, as a load does. From then on the table is [defined](super::super::definitions) by the block.
 //! 2. [`begin_moving`] does the same for a statement whose rows are many: they go to pages while they come.
 //! 3. COMMIT puts the whole table into the newest state. ROLLBACK, ROLLBACK TO and a crash leave pages that nobody
 //!    names.
@@ -104,7 +103,8 @@ async fn move_changes(session: &mut Session, left: usize) -> Result<()> {
 /// the table that the block has read.
 ///
 /// # Errors
-/// [`Error::Conflict`] of a lock; those of writing; of a table that is another one by now.
+/// [`Conflict`](cleave_catalog::error::Error::Conflict) of a lock; those of writing; of a table that is another one by
+/// now.
 pub(in crate::session) async fn begin_moving(
     session: &mut Session,
     schema: &TableSchema,

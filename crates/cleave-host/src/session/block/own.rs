@@ -13,9 +13,7 @@ use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, ByTable, OwnRows, Session, Taken};
-use crate::session::block;
-use crate::session::changing_with;
-use crate::session::foreign_keys;
+use crate::session::{block, changing_with, foreign_keys};
 
 /// Takes what a statement that has read `view` makes of `table`, as it was there.
 pub(in crate::session) async fn take(

@@ -19,23 +19,19 @@ use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters::parameter_type;
 use cleave_sql::statement::parse::parse_query;
 use cleave_sql::statement::{Parameter, Parameters, Statement, parse_script};
+use cleave_store::ColumnType;
+use cleave_txn::LockMode;
 
 use super::super::Session;
 use super::super::block::Taken;
 use super::super::lifted::Seen;
 use super::super::ranges::RangeChange;
+use super::keys::{Columns, Target};
+use super::look_up;
 use super::look_up::{KEYS_MAX, has_index};
 use super::{Gone, KeyRow, KeySet, Reference};
 use crate::session::block::own;
-use crate::session::foreign_keys;
-use crate::session::foreign_keys::look_up;
-use crate::session::locking;
-use crate::session::modify;
-use crate::session::ranges;
-use cleave_store::ColumnType;
-use cleave_txn::LockMode;
-
-use super::keys::{Columns, Target};
+use crate::session::{foreign_keys, locking, modify, ranges};
 
 /// Keys of one column that one statement is about.
 const KEYS_AT_ONCE: usize = 500;

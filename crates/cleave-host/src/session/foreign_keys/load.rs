@@ -63,7 +63,7 @@ impl LoadCheck for CheckedLoad<'_> {
 /// Refuses rows that break one foreign key, in what `view` has.
 ///
 /// # Errors
-/// [`Error::Violation`](cleave_catalog::error::Error::Violation); those of a query.
+/// [`Error::Violation`]; those of a query.
 pub(in crate::session) async fn check_all(
     database: &Arc<Database>,
     settings: &Settings,
