@@ -385,7 +385,7 @@ pub(super) fn savepoint(session: &mut Session, name: &str) -> Result<Outcome> {
     let (changes, defined) = (block.changes.clone(), block.defined.clone());
     let deferred = block.deferred.clone();
     block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
-    many::charge_block(session)?;
+    many::charge_block(&session.database, &mut session.block)?;
     Ok(Outcome::done("SAVEPOINT"))
 }
 

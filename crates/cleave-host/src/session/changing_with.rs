@@ -91,11 +91,11 @@ pub(super) fn check_own_of_part(parts: Option<&Parts>, table: u32) -> Result<()>
 
 /// Refuses `what` behind a part that has changed rows, of `table` if it is about that one.
 pub(super) fn check_unchanged_by_parts(
-    session: &Session,
+    parts: Option<&Parts>,
     table: Option<u32>,
     what: &str,
 ) -> Result<()> {
-    let Some(parts) = &session.parts else { return Ok(()) };
+    let Some(parts) = parts else { return Ok(()) };
     let is_changed = match table {
         Some(table) => parts.changed.contains(&table),
         None => !parts.changed.is_empty(),

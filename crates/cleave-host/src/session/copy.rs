@@ -18,6 +18,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
 use cleave_query::planner;
 use cleave_query::select;
@@ -35,6 +36,7 @@ use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
 use super::{Outcome, Session, insert, locking};
+use crate::database::Database;
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;
@@ -83,7 +85,7 @@ async fn copy_from(
         (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
             let (input, name) = open_input(streams(&mut session.client), end)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
-            records(session, input, &name, input_columns, options)?
+            records(&session.database, session.in_force(), input, &name, input_columns, options)?
         }
         (CopyFormat::Binary, end) => {
             let (input, name) = open_input(streams(&mut session.client), end)?;
@@ -130,13 +132,14 @@ fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read 
 
 /// The rows of a text file, parsed on several threads, in the file's order.
 fn records(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     input: Box<dyn Read + Send>,
     name: &str,
     columns: InputColumns,
     options: CsvOptions,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-    let splitter = RecordSplitter::new(input, name, &options, session.database.input_memory());
+    let splitter = RecordSplitter::new(input, name, &options, database.input_memory());
     let parser = Arc::new(ChunkParser::new(name, columns, options)?);
     let chunks = produced(move || Ok(splitter), RecordSplitter::next_chunk);
     let batches = chunks
@@ -147,7 +150,7 @@ fn records(
                 tasks::joined(tasks::blocking(move || parser.parse(&chunk)).await)?
             }
         })
-        .buffered(planner::host_partitions(session.in_force()));
+        .buffered(planner::host_partitions(settings));
     Ok(batches.boxed())
 }
 

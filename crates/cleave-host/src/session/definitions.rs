@@ -536,7 +536,7 @@ pub(super) async fn begin_definition_in(
 /// Those of a commit.
 pub(super) async fn end_definition(session: &mut Session, definition: Definition) -> Result<()> {
     let Definition { mut edit, before, folded, temporary, mut implicit } = definition;
-    own_what_is_new(session, &before, &mut edit.next, &temporary);
+    own_what_is_new(&session.settings, &before, &mut edit.next, &temporary);
     let Some(block) = implicit.as_mut().or(session.block.as_mut()) else { return Ok(()) };
     let (after, claims) = edit.into_kept();
     block.defined.note(&before, &after, claims, temporary);
@@ -551,12 +551,12 @@ pub(super) async fn end_definition(session: &mut Session, definition: Definition
 /// Makes what there is now and was not before that of the role as which the session acts, with what is granted on
 /// such things.
 fn own_what_is_new(
-    session: &Session,
+    settings: &Settings,
     before: &CatalogState,
     next: &mut CatalogState,
     temporary: &BTreeMap<u32, OnCommit>,
 ) {
-    let role = roles::actor(&session.settings);
+    let role = roles::actor(settings);
     if *next.rights == Rights::default() && role == FIRST {
         return;
     }

@@ -70,7 +70,7 @@ pub(super) async fn run(
     (point, range): (Point<'_>, Option<(&RangeTemplate, &Parameters)>),
 ) -> Result<Outcome> {
     session.check_may_write(&locking.name())?;
-    changing_with::check_unchanged_by_parts(session, None, &locking.name())?;
+    changing_with::check_unchanged_by_parts(session.parts.as_deref(), None, &locking.name())?;
     let window = locking.window(parameters)?;
     let tables = locking.tables(&session.names())?;
     session.table_mark = Some(session.locks().mark());

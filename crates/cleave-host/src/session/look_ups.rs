@@ -15,7 +15,7 @@ use super::{Outcome, Session, rights, serializable};
 pub(super) async fn look_up(session: &Session, sql: &str) -> Option<Outcome> {
     let live = live_for_look_up(session)?;
     let query = session.point_queries.seen(sql, &live.state)?;
-    if !rights::may_read(session, &live.state, query.table_id()) {
+    if !rights::may_read(&session.settings, session.defined(), &live.state, query.table_id()) {
         return None;
     }
     let outcome = Box::pin(run_point_query(session, live, &query)).await.ok()?;

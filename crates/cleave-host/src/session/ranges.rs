@@ -499,8 +499,14 @@ pub(super) async fn returned_rows(
     parameters: &Parameters,
 ) -> Result<Option<Outcome>> {
     if let Some(returning) = returning
-        && let Some(outcome) =
-            returning::kept_returned(session, returning, rows, parameters).await?
+        && let Some(outcome) = returning::kept_returned(
+            &session.database,
+            session.in_force(),
+            returning,
+            rows,
+            parameters,
+        )
+        .await?
     {
         return Ok(Some(outcome));
     }

@@ -29,6 +29,7 @@ use cleave_query::select::ReadView;
 use cleave_sql::statement::Statement;
 use datafusion::sql::sqlparser::ast;
 
+use super::definitions::Defined;
 use super::grants::relation;
 use super::roles::check_there;
 use super::{Session, block};
@@ -193,18 +194,27 @@ pub(super) fn check_value(
 }
 
 /// Whether the session may read all of the table `id` of `state`.
-pub(super) fn may_read(session: &Session, state: &CatalogState, id: u32) -> bool {
-    session.settings.client.acting.role.is_none_or(|role| {
-        state.rights.may(role, Object::Relation(id), Privilege::Select)
-            || session.defined().is_temporary(id)
+pub(super) fn may_read(
+    settings: &Settings,
+    defined: &Defined,
+    state: &CatalogState,
+    id: u32,
+) -> bool {
+    settings.client.acting.role.is_none_or(|role| {
+        state.rights.may(role, Object::Relation(id), Privilege::Select) || defined.is_temporary(id)
     })
 }
 
 /// Whether the session may know how many rows the table `id` of `state` has, as who counts them does.
-pub(super) fn may_count(session: &Session, state: &CatalogState, id: u32) -> bool {
-    session.settings.client.acting.role.is_none_or(|role| {
+pub(super) fn may_count(
+    settings: &Settings,
+    defined: &Defined,
+    state: &CatalogState,
+    id: u32,
+) -> bool {
+    settings.client.acting.role.is_none_or(|role| {
         state.rights.may_some(role, Object::Relation(id), Privilege::Select)
-            || session.defined().is_temporary(id)
+            || defined.is_temporary(id)
     })
 }
 
@@ -214,7 +224,7 @@ pub(super) fn without_values(session: &Session, error: Error) -> Error {
         return error;
     };
     let state = session.names();
-    let may_read = |id: u32| may_read(session, &state, id);
+    let may_read = |id: u32| may_read(&session.settings, session.defined(), &state, id);
     let known = state.table(&table);
     let keys = known.into_iter().flat_map(|table| &table.rules.foreign_keys);
     let mut referred = keys.filter(|key| key.name == constraint).map(|key| key.target);

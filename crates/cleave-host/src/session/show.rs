@@ -44,7 +44,8 @@ pub(super) async fn tables(session: &Session) -> Result<Outcome> {
         .over(&session.database, session.database.snapshot(SnapshotKind::Flushed).await?);
     // How many rows a damaged table has is not known, and those of others are not told.
     let count = |table: &TableState| {
-        rights::may_count(session, &state, table.schema.table_id).then(|| table.row_count())
+        rights::may_count(&session.settings, session.defined(), &state, table.schema.table_id)
+            .then(|| table.row_count())
     };
     let sound = state.tables().map(|table| (&*table.schema.name, count(table)));
     let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));

@@ -417,7 +417,9 @@ pub(super) async fn modify_nested(
     }
     loop {
         let live = session.live().await?;
-        let around = change_around(session, nested, parameters, &live.state).await?;
+        let around =
+            change_around(&session.database, session.in_force(), nested, parameters, &live.state)
+                .await?;
         let Some((around, given)) = around else { return Ok(None) };
         let values = with_subqueries(session, (&*session, &live), nested, (parameters, &given));
         let Some(values) = Box::pin(values).await? else { return Ok(None) };
@@ -434,14 +436,13 @@ pub(super) async fn modify_nested(
 
 /// What `nested` is with these values, and the types of what its subqueries give; None: it needs a plan.
 async fn change_around(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     nested: &NestedChange,
     parameters: &Parameters,
     state: &CatalogState,
 ) -> Result<Option<(Arc<ChangeAround>, Vec<ColumnType>)>> {
-    let Some(types) =
-        types_around(&session.database, session.in_force(), nested, parameters, state).await?
-    else {
+    let Some(types) = types_around(database, settings, nested, parameters, state).await? else {
         return Ok(None);
     };
     let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
@@ -462,7 +463,8 @@ pub(super) async fn explain_nested_change(
     if !ranges::takes_ranges(session.in_force()) {
         return Ok(None);
     }
-    let around = change_around(session, nested, parameters, state).await?;
+    let around =
+        change_around(&session.database, session.in_force(), nested, parameters, state).await?;
     let rows_max = session.in_force().look_up_rows;
     Ok(around.map(|(around, _)| around.range.explain(rows_max) + &nested.explain(rows_max)))
 }

@@ -100,7 +100,11 @@ pub(super) async fn run(
     let update = on_conflict.query(schema, name, EXCLUDED)?;
     if update.is_some() {
         let what = "ON CONFLICT DO UPDATE of a table";
-        changing_with::check_unchanged_by_parts(session, Some(schema.table_id), what)?;
+        changing_with::check_unchanged_by_parts(
+            session.parts.as_deref(),
+            Some(schema.table_id),
+            what,
+        )?;
     }
     let mut duplicates = 0;
     // Also where there are no rows.

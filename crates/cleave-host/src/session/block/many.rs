@@ -30,6 +30,7 @@ use super::super::Session;
 use super::super::charge::{Charge, share_of};
 use super::super::definitions::Definition;
 use super::{Block, ByTable};
+use crate::database::Database;
 use crate::session::definitions;
 
 /// Bytes that a block keeps without being asked: most blocks change a few rows.
@@ -49,29 +50,31 @@ pub(in crate::session) async fn bound_changes(session: &mut Session) -> Result<(
         return Ok(());
     }
     let share = share_of(&session.database);
-    let left = match charge_block(session) {
+    let left = match charge_block(&session.database, &mut session.block) {
         Ok(()) if changed_bytes(session.block.as_ref()) <= share => return Ok(()),
         Ok(()) => share / 2,
         // Others have the rest.
         Err(_) => 0,
     };
     Box::pin(move_changes(session, left)).await?;
-    charge_block(session)
+    charge_block(&session.database, &mut session.block)
 }
 
 /// Charges what the block keeps.
 ///
 /// # Errors
 /// 53200.
-pub(in crate::session) fn charge_block(session: &mut Session) -> Result<()> {
-    let database = Arc::clone(&session.database);
-    let Some(block) = &mut session.block else { return Ok(()) };
+pub(in crate::session) fn charge_block(
+    database: &Arc<Database>,
+    block: &mut Option<Block>,
+) -> Result<()> {
+    let Some(block) = block else { return Ok(()) };
     let locked = block.locks.lock_count() * LOCK_BYTES;
     let bytes = block.kept_bytes() + locked;
     if bytes <= FREE_BYTES && block.charge.is_none() {
         return Ok(());
     }
-    block.charge.get_or_insert_with(|| Charge::new(&database)).set(bytes)
+    block.charge.get_or_insert_with(|| Charge::new(database)).set(bytes)
 }
 
 fn changed_bytes(block: Option<&Block>) -> usize {
