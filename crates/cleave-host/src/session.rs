@@ -4,7 +4,7 @@
 //! 2. Before it runs, [its row](Statement::properties) in the table of statements tells what is asked of it: where it
 //!    may stand ([`place`]) and which rights it needs ([`rights`]); who may what, [`roles`] and [`grants`] say.
 //! 3. Each statement goes to its handler: definitions to [`indexes`], settings to [`set`] and [`show`], ANALYZE to
-//!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`point_path`] or, planned, to
+//!    [`statistics`], rows in to [`insert`] (and [`upsert`]) and [`copy`], rows out to [`look_ups`] or, planned, to
 //!    [`select`](cleave_query::select); those that it locks on their way go through [`locking`]. [`prepared`] keeps
 //!    those that are to come again with other values, [`started`] gives rows as they come, [`cursors`] some at a time.
 //!    A handler is a function that takes what it needs: the database, settings, the cursors; or the session, where it
@@ -43,6 +43,7 @@ mod lifted;
 mod lock_range;
 mod locked_parts;
 mod locking;
+mod look_ups;
 mod modify;
 mod modify_row;
 mod place;
@@ -68,12 +69,11 @@ mod views;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use cleave_catalog::activity::Act;
 use cleave_catalog::advisory_locks::AdvisoryLocks;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::rights::Privilege;
@@ -81,16 +81,14 @@ use cleave_catalog::catalog::sequence::NumberSource;
 use cleave_catalog::commitment::unless;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::transaction::Began;
-use cleave_catalog::settings::{Client, Settings, When};
+use cleave_catalog::settings::{Client, Settings};
 use cleave_catalog::storage_error::StorageError;
-use cleave_engine::delta::Live;
 use cleave_engine::device::DISK_FULL;
 use cleave_engine::storage_engine::patience::with_patience;
 use cleave_engine::write::load;
 use cleave_engine::write::load::{LoadCheck, RowChecks};
 use cleave_fragment::waiting;
-use cleave_query::point_path;
-use cleave_query::point_path::{PointQueries, PointQuery, Sight};
+use cleave_query::point_path::{PointQueries, PointQuery};
 use cleave_sql::statement::conform::Conform;
 use cleave_sql::statement::hint::Hint;
 use cleave_sql::statement::moment::{Moment, Taker};
@@ -101,7 +99,7 @@ use cleave_txn::Tracked;
 use cleave_txn::locks::LockMark;
 use futures::stream::BoxStream;
 
-use block::Block;
+use block::{Block, modes, own};
 pub use copy::ClientStreams;
 pub use prepared::Described;
 pub use started::{ResultRows, Started};
@@ -111,8 +109,7 @@ use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
-use foreign_keys::CheckedLoad;
-use foreign_keys::{Followed, References};
+use foreign_keys::{CheckedLoad, Followed, References, deferred};
 use held::Held;
 use modify_row::RowChanges;
 use place::check_place;
@@ -289,17 +286,13 @@ impl Session {
         Arc::new(self.in_force().clone())
     }
 
-    fn client(&mut self) -> &mut ClientStreams {
-        self.client.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs the statements of a script, one after the other, up to the first that fails.
     ///
     /// # Errors
     /// What the script's text or a statement gives; those before it are done.
     pub async fn run(&mut self, sql: &str) -> Result<Vec<Outcome>> {
         if self.block.is_none()
-            && let Some(outcome) = self.look_up(sql).await
+            && let Some(outcome) = look_ups::look_up(self, sql).await
         {
             return Ok(vec![outcome]);
         }
@@ -325,9 +318,9 @@ impl Session {
         progress: Option<&(dyn Fn(u64) + Send + Sync)>,
     ) -> Result<u64> {
         self.hinted = None;
-        self.check_outside_block("a bulk load")?;
+        block::check_outside_block(self, "a bulk load")?;
         self.database.retry_held(table).await;
-        self.check_may(Privilege::Insert, table)?;
+        rights::check_may(self, Privilege::Insert, table)?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
         if self.owns(schema.table_id) {
             return Err(Error::unsupported("a bulk load into a temporary table"));
@@ -335,10 +328,10 @@ impl Session {
         self.begin_statement()?;
         let settings = self.shared_settings();
         let moment = self.moment();
-        self.lock_for_writing(table).await?;
+        locking::lock_for_writing(self, table).await?;
         // Another one may have come in its place.
-        self.check_may(Privilege::Insert, table)?;
-        self.prepare_load(schema.table_id).await?;
+        rights::check_may(self, Privilege::Insert, table)?;
+        serializable::prepare_load(self, schema.table_id).await?;
         let check = CheckedLoad { database: &self.database, settings: &settings };
         let made = |schema: &Arc<TableSchema>, batch: &RecordBatch| {
             Conform::by_name(schema, &batch.schema(), moment.clone())?.rows(batch)
@@ -350,67 +343,10 @@ impl Session {
         if loaded.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL) {
             self.database.give_up_versions();
         }
-        self.end_load(&loaded);
-        let loaded = loaded.map_err(|error| self.without_values(error));
+        serializable::end_load(self.tracked(), &loaded);
+        let loaded = loaded.map_err(|error| rights::without_values(self, error));
         self.statement_locks = None;
-        self.end_tracked(loaded)
-    }
-
-    /// The outcome of a point query that was seen before. None also where it fails: the same query then comes as any
-    /// other, and its error knows its place.
-    async fn look_up(&self, sql: &str) -> Option<Outcome> {
-        let live = self.live_for_look_up()?;
-        let query = self.point_queries.seen(sql, &live.state)?;
-        if !self.may_read(&live.state, query.table_id()) {
-            return None;
-        }
-        let outcome = Box::pin(self.run_point_query(live, &query)).await.ok()?;
-        self.harden_seen().await.ok()?;
-        outcome
-    }
-
-    /// What a look-up by key reads that needs nothing else: it waits for nobody, and nothing is noted of it.
-    fn live_for_look_up(&self) -> Option<Live> {
-        let settings = self.in_force();
-        // At level SERIALIZABLE it is noted what is read.
-        if settings.index_scan == When::Never
-            || !settings.as_of.is_empty()
-            || !settings.search_path.has_public()
-            || (self.block.is_none() && self.is_serializable_alone())
-            || self.database.readers_held_back()
-            || self.has_given_up()
-        {
-            return None;
-        }
-        let mut live = self.database.live();
-        self.note_state(&live.state);
-        live.state = self.defined().over(&self.database, live.state);
-        Some(live)
-    }
-
-    /// Whether a statement that nobody waits for any more has left something, which the next one takes away as it
-    /// begins.
-    fn has_given_up(&self) -> bool {
-        self.returns_alone
-            || self.parts.is_some()
-            || self.hinted.is_some()
-            || self.statement_locks.is_some()
-            || self.statement_tracked.is_some()
-            || self.block.as_ref().is_some_and(Block::is_own)
-    }
-
-    /// The outcome of a look-up for which nobody has to wait, neither for pages nor for the log.
-    fn look_up_at_hand(&self, live: Live, query: &PointQuery) -> Option<Outcome> {
-        self.note_look_up(query).ok()?;
-        let sight = Sight::new(live, self.own_changes(query.table_id()));
-        let stack = self.in_force().stack;
-        let rows = point_path::run_at_hand(&self.database, &sight, query, stack).ok()??;
-        self.note_seen(sight.log_end());
-        if !self.database.is_hardened(self.seen_log()) {
-            return None;
-        }
-        self.database.activity().note(Act::LookUp);
-        Some(Outcome::Rows { schema: rows.schema(), batches: vec![rows] })
+        serializable::end_tracked(&mut self.statement_tracked, loaded)
     }
 
     /// Runs a statement under the settings of its hints, after those of the prepared statement that it names.
@@ -422,7 +358,7 @@ impl Session {
             self.database.retry_held(&parsed.text).await;
             self.begin_statement()?;
         }
-        self.hinted = self.under(&hints)?;
+        self.hinted = under(&self.settings, &hints)?;
         parsed.hints = hints;
         let is_own = returning::begin_returning(self, &parsed.statement);
         // Whether a commit is there must not be left open.
@@ -443,9 +379,9 @@ impl Session {
     fn begin_statement(&mut self) -> Result<()> {
         if self.returns_alone {
             // Whoever ran it has given it up.
-            self.note_failure();
+            block::note_failure(self);
         }
-        self.check_not_failed()?;
+        block::check_not_failed(self)?;
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();
         self.statement_tracked = None;
@@ -453,7 +389,7 @@ impl Session {
         self.note_began();
         self.asked = None;
         (self.parts, self.measuring) = (None, None);
-        self.forget_own();
+        own::forget_own(self);
         Ok(())
     }
 
@@ -476,12 +412,12 @@ impl Session {
             Ok(outcome) => self.harden_seen().await.map(|()| outcome),
             Err(error) => Err(error),
         };
-        let outcome = self.end_tracked(outcome);
+        let outcome = serializable::end_tracked(&mut self.statement_tracked, outcome);
         self.statement_locks = None;
         self.settings.client.advisory.end_statement();
-        let outcome = outcome.map_err(|error| self.without_values(error));
+        let outcome = outcome.map_err(|error| rights::without_values(self, error));
         if let Err(error) = &outcome {
-            self.note_failure();
+            block::note_failure(self);
             if error.sqlstate() == DISK_FULL {
                 // The past is the first to go.
                 self.database.give_up_versions();
@@ -529,21 +465,11 @@ impl Session {
         self.seen_log.load(Ordering::Relaxed)
     }
 
-    /// The settings of a statement with these hints; None: there are none.
-    fn under(&self, hints: &[Hint]) -> Result<Option<Settings>> {
-        if hints.is_empty() {
-            return Ok(None);
-        }
-        let mut hinted = self.settings.clone();
-        hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
-        Ok(Some(hinted))
-    }
-
     async fn run_statement(&mut self, parsed: ParsedStatement) -> Result<Outcome> {
         if let Some(outcome) = search_path::check_path(self, &parsed.text)? {
             return Ok(outcome);
         }
-        self.check_rights(|| parsed.statement.clone()).await?;
+        rights::check_rights(self, || parsed.statement.clone()).await?;
         let properties = parsed.statement.properties();
         check_place(self, &properties)?;
         let tag = properties.tag.words();
@@ -562,24 +488,28 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::Sequence(sequence) => Box::pin(sequences::run(self, *sequence)).await,
-            Statement::Insert(insert) => self.insert(&insert, None, &Parameters::default()).await,
-            Statement::Modify(modify) => match Box::pin(self.modify_plain(&modify)).await? {
-                Some(outcome) => Ok(outcome),
-                None => Box::pin(self.modify(&modify, &Parameters::default())).await,
-            },
+            Statement::Insert(insert) => {
+                insert::run(self, &insert, None, &Parameters::default()).await
+            }
+            Statement::Modify(modify) => {
+                match Box::pin(modify_row::modify_plain(self, &modify)).await? {
+                    Some(outcome) => Ok(outcome),
+                    None => Box::pin(modify::run(self, &modify, &Parameters::default())).await,
+                }
+            }
             Statement::Copy(copy) => Box::pin(copy::run(self, *copy)).await,
             Statement::Query(query) => {
-                self.set_configs(&query, &Parameters::default())?;
-                self.start_query(&query, &parsed.text).await?.collect().await
+                started::set_configs(self, &query, &Parameters::default())?;
+                started::start_query(self, &query, &parsed.text).await?.collect().await
             }
             Statement::Locking(locking) => {
                 let none = Parameters::default();
                 let point: locking::Point<'_> = &|state| PointQuery::detect(&locking.query, state);
-                match self.range_of(&locking.query, true) {
-                    None => Box::pin(self.run_locking(&locking, &none, (point, None))).await,
+                match ranges::range_of(self, &locking.query, true) {
+                    None => Box::pin(locking::run(self, &locking, &none, (point, None))).await,
                     Some((range, values)) => {
                         let by = (point, Some((&*range, &values)));
-                        Box::pin(self.run_locking(&locking, &none, by)).await
+                        Box::pin(locking::run(self, &locking, &none, by)).await
                     }
                 }
             }
@@ -591,7 +521,7 @@ impl Session {
                 let none = Parameters::default();
                 Box::pin(changing_with::run_changing_with(self, &with, &none, &parsed.text)).await
             }
-            Statement::LockTable(lock) => self.run_lock_table(&lock).await,
+            Statement::LockTable(lock) => locking::run_lock_table(self, &lock).await,
             Statement::Prepare(prepare) => {
                 prepared::prepare_parsed(self, prepare, parsed.hints).await
             }
@@ -617,7 +547,7 @@ impl Session {
             Statement::Discard(what) => discard::run(self, what, tag),
             Statement::Declare(declare) => {
                 let none = Parameters::default();
-                Box::pin(self.declare(&declare, &none, &parsed.text)).await
+                Box::pin(cursors::declare(self, &declare, &none, &parsed.text)).await
             }
             Statement::Fetch(fetch) => self.cursors.fetch(&fetch).await?.collect().await,
             Statement::CloseCursor { name } => {
@@ -626,12 +556,12 @@ impl Session {
             }
             Statement::Vacuum(vacuum) => Box::pin(vacuum::run(self, vacuum)).await,
             Statement::Nothing { tag } => Ok(Outcome::done(tag)),
-            Statement::Begin(modes) => self.begin(modes),
-            Statement::SetTransaction(modes) => self.set_transaction(modes),
-            Statement::SetConstraints(set) => Box::pin(self.set_constraints(&set)).await,
-            Statement::SetCharacteristics(modes) => self.set_characteristics(modes),
-            Statement::Commit => self.commit().await,
-            Statement::Rollback => Ok(self.rollback()),
+            Statement::Begin(modes) => block::begin(self, modes),
+            Statement::SetTransaction(modes) => modes::set_transaction(self, modes),
+            Statement::SetConstraints(set) => Box::pin(deferred::set_constraints(self, &set)).await,
+            Statement::SetCharacteristics(modes) => modes::set_characteristics(self, modes),
+            Statement::Commit => block::commit(self).await,
+            Statement::Rollback => Ok(block::rollback(self)),
             Statement::Checkpoint => {
                 Box::pin(system::checkpoint(&self.database)).await?;
                 Ok(Outcome::done(tag))
@@ -641,21 +571,10 @@ impl Session {
                 Ok(Outcome::done(tag))
             }
             Statement::Role(statement) => Box::pin(roles::run(self, *statement, tag)).await,
-            Statement::Savepoint { name } => self.savepoint(&name),
-            Statement::RollbackTo { name } => self.rollback_to(&name),
-            Statement::Release { name } => self.release(&name),
+            Statement::Savepoint { name } => block::savepoint(self, &name),
+            Statement::RollbackTo { name } => block::rollback_to(self, &name),
+            Statement::Release { name } => block::release(self, &name),
         }
-    }
-
-    async fn run_point_query(&self, live: Live, query: &PointQuery) -> Result<Option<Outcome>> {
-        self.note_look_up(query)?;
-        let sight = Sight::new(live, self.own_changes(query.table_id()));
-        let rows = point_path::run(&self.database, &sight, query, self.in_force().stack).await?;
-        self.note_seen(sight.log_end());
-        if rows.is_some() {
-            self.database.activity().note(Act::LookUp);
-        }
-        Ok(rows.map(|batch| Outcome::Rows { schema: batch.schema(), batches: vec![batch] }))
     }
 }
 
@@ -666,6 +585,16 @@ impl fmt::Debug for Session {
             .field("settings", &self.settings)
             .finish_non_exhaustive()
     }
+}
+
+/// The settings of a statement with these hints; None: there are none.
+fn under(settings: &Settings, hints: &[Hint]) -> Result<Option<Settings>> {
+    if hints.is_empty() {
+        return Ok(None);
+    }
+    let mut hinted = settings.clone();
+    hints.iter().try_for_each(|hint| hinted.set(&hint.name, &hint.value))?;
+    Ok(Some(hinted))
 }
 
 /// What `statement` gives within its time; 0: it has any.

@@ -24,6 +24,7 @@ use cleave_catalog::catalog::rules::{ForeignKey, TableRules};
 use cleave_catalog::catalog::{CatalogState, TableState, TabletState};
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
 use cleave_catalog::index::IndexShape;
+use cleave_catalog::settings::Settings;
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::write::build_index::build_index_within;
 use cleave_query::select;
@@ -43,7 +44,10 @@ use super::define::emptied;
 use super::definitions::Definition;
 use super::foreign_key_rules::{drop_references, without_keys};
 use super::views::check_no_views;
-use super::{Outcome, Session, alter_identity, alter_rules, foreign_key_rules, sequences, views};
+use super::{
+    Outcome, Session, alter_identity, alter_rules, definitions, foreign_key_rules, sequences, views,
+};
+use crate::database::Database;
 
 /// Below this bit of its id a column of CREATE TABLE is numbered; above it stands the version that added another one.
 const VERSION_SHIFT: u32 = 12;
@@ -66,7 +70,8 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut tables = vec![alter.table.clone()];
     tables.extend(foreign_key_rules::held_for(session, &alter).await?);
-    let mut definition = session.begin_definition("ALTER TABLE", &tables, &names).await?;
+    let mut definition =
+        definitions::begin_definition(session, "ALTER TABLE", &tables, &names).await?;
     let mut name = alter.table;
     for action in alter.actions {
         let table = definition.edit.next.find_writable_table(&name)?;
@@ -78,7 +83,16 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
             }
             Action::SetType { column, .. } => {
                 let (next, schema) = (&definition.edit.next, &table.schema);
-                if !views::views_with_column(session, next, schema, column).await?.is_empty() {
+                if !views::views_with_column(
+                    &session.database,
+                    session.in_force(),
+                    next,
+                    schema,
+                    column,
+                )
+                .await?
+                .is_empty()
+                {
                     let what = "ALTER COLUMN ... TYPE of a column that a view has";
                     return Err(Error::unsupported(what));
                 }
@@ -96,10 +110,17 @@ pub(super) async fn alter_table(session: &mut Session, alter: AlterTable) -> Res
         }
         definition = Box::pin(altered(session, definition, table, action, &tables)).await?;
         if let Some((schema, column)) = dropped {
-            views::check_views_whole(session, &definition.edit.next, &schema, &column).await?;
+            views::check_views_whole(
+                &session.database,
+                session.in_force(),
+                &definition.edit.next,
+                &schema,
+                &column,
+            )
+            .await?;
         }
     }
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(done)
 }
 
@@ -114,11 +135,12 @@ pub(super) async fn rename_index(session: &mut Session, from: &str, to: &str) ->
         return Err(Error::unknown(NameKind::Index, from, names));
     };
     let tables = [table.schema.name.clone()];
-    let mut definition = session.begin_definition("ALTER INDEX", &tables, &[to]).await?;
+    let mut definition =
+        definitions::begin_definition(session, "ALTER INDEX", &tables, &[to]).await?;
     let next = &definition.edit.next;
     let table = renamed_index(next, next.find_writable_table(&tables[0])?, from, to)?;
     definition.edit.put_table(table);
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("ALTER INDEX"))
 }
 
@@ -255,7 +277,7 @@ async fn altered(
             let query = format!("SELECT {}", values.collect::<Vec<_>>().join(", "));
             without_absent(&mut schema);
             let changed = reshaped(&table, schema, all())?;
-            alter_rules::check_rules(session, &changed).await?;
+            alter_rules::check_rules(&session.database, &changed).await?;
             let (table_id, id) = (table.schema.table_id, find_column(&table.schema, &column)?.id);
             let definition = rewrite(session, definition, &table, changed, &query).await?;
             foreign_key_rules::check_retyped(session, &definition, table_id, id).await?;
@@ -471,7 +493,8 @@ async fn check_not_null(
     let (name, quoted) = (&table.schema.name, in_quotes(column));
     let text = format!("SELECT {quoted}");
     let filter = format!("WHERE {quoted} IS NULL LIMIT 1");
-    let mut found = rows_of(session, definition, name, &text, &filter).await?;
+    let mut found =
+        rows_of(&session.database, session.in_force(), definition, name, &text, &filter).await?;
     while let Some(batch) = found.next().await {
         if batch?.num_rows() > 0 {
             return Err(contains_null(name, column));
@@ -482,7 +505,8 @@ async fn check_not_null(
 
 /// The rows that `select` gives of the table `name`, as it is in the definition's state.
 pub(super) async fn rows_of(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     definition: &Definition,
     name: &str,
     select: &str,
@@ -493,7 +517,7 @@ pub(super) async fn rows_of(
     let parameters = Parameters::default();
     let view = ReadView { state, target: None, reads: None };
     let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
-    let running = Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
+    let running = Box::pin(select::run_query(database, settings, asked)).await?;
     let rows = stream::try_unfold(running, |mut running| async move {
         Ok(running.next().await?.map(|batch| (batch, running)))
     });
@@ -509,7 +533,9 @@ async fn rewrite(
     changed: TableState,
     select: &str,
 ) -> Result<Definition> {
-    let rows = rows_of(session, &definition, &table.schema.name, select, "").await?;
+    let rows =
+        rows_of(&session.database, session.in_force(), &definition, &table.schema.name, select, "")
+            .await?;
     let schema = Arc::clone(&changed.schema);
     let moment = session.moment_on(Arc::new(CatalogState::clone(&definition.edit.next)));
     definition.edit.put_table(emptied(&changed));

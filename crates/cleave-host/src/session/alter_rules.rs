@@ -23,6 +23,7 @@ use futures::StreamExt;
 use super::alter::reshaped;
 use super::definitions::Definition;
 use super::{Session, alter};
+use crate::database::Database;
 
 /// `definition` with one check more on `table`, whose rows do not break it.
 ///
@@ -61,7 +62,15 @@ pub(super) async fn add_check(
     if table.row_count() > 0 {
         let all = schema.columns.iter().map(|column| in_quotes(&column.name));
         let select = format!("SELECT {}", all.collect::<Vec<_>>().join(", "));
-        let mut rows = alter::rows_of(session, &definition, &schema.name, &select, "").await?;
+        let mut rows = alter::rows_of(
+            &session.database,
+            session.in_force(),
+            &definition,
+            &schema.name,
+            &select,
+            "",
+        )
+        .await?;
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             let batch = Conform::by_name(&schema, &batch.schema(), 0)?.rows(&batch)?;
@@ -77,9 +86,9 @@ pub(super) async fn add_check(
 ///
 /// # Errors
 /// Those of binding them.
-pub(super) async fn check_rules(session: &Session, table: &TableState) -> Result<()> {
+pub(super) async fn check_rules(database: &Arc<Database>, table: &TableState) -> Result<()> {
     let checks = &table.rules.checks;
-    Box::pin(compile(session.database.query_runtime(), &table.schema, checks)).await.map(drop)
+    Box::pin(compile(database.query_runtime(), &table.schema, checks)).await.map(drop)
 }
 
 /// Has the checks of `table` call a column by its other name, and say nothing of what the table was called.

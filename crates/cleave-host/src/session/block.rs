@@ -9,12 +9,12 @@
 //!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes
 //!    on pages that nothing else names. So own changes are seen by every statement and every operator, on either side
 //!    of a link, without any of them knowing (rule 21).
-//! 2. [`Session::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and
-//!    [looks](check) whether the rows are still there, and the keys not, in what is committed by then. Outside of a
-//!    block it commits the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the
-//!    statement again on a newer view, with its locks kept, and the other levels fail: the first who changes a row
-//!    wins. SERIALIZABLE notes what is read and written ([`super::serializable`]). What defines tables is
-//!    [`super::definitions`]' matter, and changes of tables that the block has defined itself.
+//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check)
+//!    whether the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits
+//!    the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again
+//!    on a newer view, with its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE
+//!    notes what is read and written ([`super::serializable`]). What defines tables is [`super::definitions`]' matter,
+//!    and changes of tables that the block has defined itself.
 //! 3. COMMIT applies what was kept to the newest state, in one commit: where it is small, by the log and the
 //!    [delta](cleave_engine::delta); ROLLBACK forgets it; a savepoint is a copy of it.
 //!
@@ -22,8 +22,8 @@
 //! changes before that.
 
 pub(super) mod many;
-mod modes;
-mod own;
+pub(super) mod modes;
+pub(super) mod own;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ use std::sync::Arc;
 use cleave_catalog::backends::TransactionStatus;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Fault, Result};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, TransactionModes};
 use cleave_engine::delta::Live;
 use cleave_engine::storage_engine::commit::validate::check;
@@ -50,11 +51,12 @@ use cleave_txn::locks::LockMark;
 use super::charge::Charge;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
+use super::foreign_keys::deferred;
 use super::held::Held;
-use super::savepoints;
 use super::serializable::safe_state;
 use super::set::BlockSettings;
-use super::{Outcome, Session};
+use super::{Outcome, Session, changing_with, definitions, rights, savepoints, serializable, set};
+use crate::database::Database;
 use own::merge;
 
 /// What a block has changed, by table.
@@ -145,8 +147,9 @@ impl Session {
     /// block is still refused. Nothing in a block.
     pub fn begin_implicit(&mut self) {
         if self.block.is_none() {
-            let modes = self.modes_with(Modes::default());
-            let (locks, defined) = (self.new_locks(), self.temporary.clone());
+            let modes = modes::modes_with(&self.settings, Modes::default());
+            let (locks, defined) =
+                (new_locks(&self.database, &self.settings), self.temporary.clone());
             self.block = Some(Block { implicit: true, ..Block::new(modes, locks, defined) });
         }
     }
@@ -163,29 +166,10 @@ impl Session {
     /// Those of COMMIT: nothing of it was done then.
     pub async fn end_implicit(&mut self) -> Result<()> {
         if self.is_implicit() {
-            let committed = Box::pin(self.commit()).await;
+            let committed = Box::pin(commit(self)).await;
             self.end_statement(committed).await?;
         }
         Ok(())
-    }
-
-    /// Runs BEGIN.
-    pub(super) fn begin(&mut self, modes: Modes) -> Result<Outcome> {
-        match &mut self.block {
-            Some(block) if block.implicit => {
-                block.implicit = false;
-                self.set_transaction(modes)?;
-            }
-            // Which PostgreSQL warns of, and goes on.
-            Some(_) => {}
-            None => {
-                let modes = self.modes_with(modes);
-                let (locks, defined) = (self.new_locks(), self.temporary.clone());
-                self.block = Some(Block::new(modes, locks, defined));
-                self.settings.transaction = Some(modes);
-            }
-        }
-        Ok(Outcome::done("BEGIN"))
     }
 
     /// The transaction as SERIALIZABLE knows it, from its first statement on.
@@ -196,152 +180,12 @@ impl Session {
         }
     }
 
-    /// Runs COMMIT: of a block that has failed, ROLLBACK.
-    pub(super) async fn commit(&mut self) -> Result<Outcome> {
-        let asked = self.ask_deferred().await;
-        // Without one PostgreSQL warns, and goes on.
-        let Some(mut block) = self.block.take() else { return Ok(Outcome::done("COMMIT")) };
-        let settings = std::mem::take(&mut block.settings);
-        if block.failed {
-            self.end_block_settings(settings, false);
-            self.cursors.end_transaction(false);
-            return Ok(Outcome::done("ROLLBACK"));
-        }
-        let committed = match asked {
-            Ok(()) => Box::pin(self.commit_block(block)).await,
-            Err(error) => Err(error),
-        };
-        self.end_block_settings(settings, committed.is_ok());
-        self.cursors.end_transaction(committed.is_ok());
-        committed?;
-        Ok(Outcome::done("COMMIT"))
-    }
-
-    /// Commits what `block` has changed and defined, if anything.
-    pub(super) async fn commit_block(&mut self, mut block: Block) -> Result<()> {
-        let permanent = block.defined.permanent();
-        for change in block.changes.values_mut() {
-            change.rows.values_mut().try_for_each(Begun::join)?;
-        }
-        let changes: Vec<&TableChange> = block.changes.values().collect();
-        // Of a statement outside of a block, what that has.
-        let tracked = block.tracked.clone().or_else(|| self.statement_tracked.clone());
-        let tracked = tracked.as_deref();
-        let log_end = if changes.is_empty() && permanent.is_empty() {
-            block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
-            0
-        } else {
-            let rows = RowChanges {
-                defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
-                ..self.row_changes(&changes, block.checked, tracked)
-            };
-            self.database.commit(Changes::Rows(rows)).await?.log_end
-        };
-        drop((changes, permanent));
-        self.temporary = std::mem::take(&mut block.defined).into_temporary();
-        // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
-        drop(block);
-        self.temporary.trim();
-        self.note_committed(log_end);
-        Ok(())
-    }
-
-    /// Runs ROLLBACK.
-    pub(super) fn rollback(&mut self) -> Outcome {
-        self.undo_block();
-        Outcome::done("ROLLBACK")
-    }
-
-    /// Runs SAVEPOINT.
-    pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
-        let block = self.open_block("SAVEPOINT")?;
-        savepoints::check_room(block.savepoints.len())?;
-        let (name, mark) = (name.to_owned(), block.locks.mark());
-        let (changes, defined) = (block.changes.clone(), block.defined.clone());
-        let deferred = block.deferred.clone();
-        block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
-        self.charge_block()?;
-        Ok(Outcome::done("SAVEPOINT"))
-    }
-
-    /// Runs ROLLBACK TO, also in a block that has failed.
-    pub(super) fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
-        let block = self.open_block("ROLLBACK TO SAVEPOINT")?;
-        let place = block.savepoint(name)?;
-        block.savepoints.truncate(place + 1);
-        if let Some(savepoint) = block.savepoints.last() {
-            block.changes = savepoint.changes.clone();
-            block.defined = savepoint.defined.clone();
-            block.deferred = savepoint.deferred.clone();
-            block.locks.release_to(savepoint.mark);
-        }
-        block.own = None;
-        block.failed = false;
-        self.charge_less();
-        self.cursors.undo_to(place);
-        self.undo_settings_to_savepoint();
-        Ok(Outcome::done("ROLLBACK"))
-    }
-
-    /// Runs RELEASE.
-    pub(super) fn release(&mut self, name: &str) -> Result<Outcome> {
-        let block = self.open_block("RELEASE SAVEPOINT")?;
-        let place = block.savepoint(name)?;
-        block.savepoints.truncate(place);
-        block.settings.release(place);
-        self.cursors.release(place);
-        Ok(Outcome::done("RELEASE"))
-    }
-
-    /// How many savepoints the block has; None: there is no block.
-    pub(super) fn savepoint_count(&self) -> Option<usize> {
-        self.block.as_ref().map(Block::savepoint_count)
-    }
-
-    /// Forgets the block, and all that it did.
-    fn undo_block(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.end_block_settings(block.settings, false);
-        }
-        self.cursors.end_transaction(false);
-    }
-
-    fn open_block(&mut self, what: &str) -> Result<&mut Block> {
-        let missing = || {
-            let message = format!("{what} can only be used in transaction blocks");
-            Error::Invalid { message, fault: Fault::NoTransaction, position: None }
-        };
-        self.block.as_mut().filter(|block| !block.implicit).ok_or_else(missing)
-    }
-
-    /// Refuses a statement in a block that has failed.
-    pub(super) fn check_not_failed(&self) -> Result<()> {
-        match self.transaction_status() {
-            TransactionStatus::Failed => Err(state(
-                Fault::FailedTransaction,
-                "the current transaction has failed: nothing is done until ROLLBACK",
-            )),
-            TransactionStatus::Idle | TransactionStatus::Open => Ok(()),
-        }
-    }
-
     /// Says that a statement was given up, or that its rows failed on their way: what it has locked is free outside of
     /// a block, and a block has failed.
     pub fn fail_block(&mut self) {
         self.statement_locks = None;
         self.statement_tracked = None;
-        self.note_failure();
-    }
-
-    /// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
-    pub(super) fn note_failure(&mut self) {
-        self.returns_alone = false;
-        (self.parts, self.measuring) = (None, None);
-        match &mut self.block {
-            Some(block) if block.implicit => self.undo_block(),
-            Some(block) => block.failed = true,
-            None => {}
-        }
+        note_failure(self);
     }
 
     /// Refuses a statement that changes rows where the block may only read.
@@ -361,121 +205,26 @@ impl Session {
         Err(Error::Invalid { message, fault: Fault::ReadOnlyTransaction, position: None })
     }
 
-    /// Whether a statement that runs now may commit by itself: nothing before it has to wait for its end.
-    pub(super) fn is_alone(&self) -> bool {
-        let has_done = |block: &Block| {
-            !block.implicit
-                || self.view_of_parts().is_some()
-                || !block.changes.is_empty()
-                || !block.defined.permanent().is_empty()
-        };
-        !self.block.as_ref().is_some_and(has_done)
-    }
-
-    /// Forgets the temporary tables, views and sequences; within a block until it is undone.
-    pub(super) fn discard_temporary(&mut self) {
-        if let Some(block) = &mut self.block {
-            (block.defined, block.own) = (block.defined.permanent(), None);
-        }
-        if self.is_alone() {
-            self.temporary = Defined::default();
-        }
-    }
-
-    /// Refuses a statement that commits by itself, except as the first change of several that came together.
-    pub(super) fn check_outside_block(&self, what: &str) -> Result<()> {
-        if self.is_alone() {
-            return self.check_may_write(what);
-        }
-        let message = format!("{what} cannot run inside a transaction block");
-        Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
-    }
-
-    /// Whether a statement that begins now may run and reads what is committed by then.
-    pub(super) fn reads_newest(&self) -> bool {
-        let is_newest =
-            |block: &Block| !block.failed && block.isolation == Isolation::ReadCommitted;
-        self.block.as_ref().is_none_or(is_newest)
-    }
-
-    /// Notes that a statement has read something.
-    pub(super) fn note_read(&mut self) {
-        if let Some(block) = &mut self.block {
-            block.has_read = true;
-        }
-    }
-
-    /// The state that all statements of the block read; None: each has its own.
-    pub(super) async fn block_snapshot(&mut self) -> Result<Option<Arc<CatalogState>>> {
-        let database = Arc::clone(&self.database);
-        let Some(block) = &mut self.block else { return Ok(None) };
-        block.has_read = true;
-        if block.isolation == Isolation::ReadCommitted {
-            return Ok(None);
-        }
-        if let Some(state) = &block.snapshot {
-            return Ok(Some(Arc::clone(state)));
-        }
-        let state = if block.isolation != Isolation::Serializable {
-            database.snapshot(SnapshotKind::Flushed).await?
-        } else if block.read_only && block.deferrable {
-            safe_state(&database).await?
-        } else {
-            // Before the state is taken: what others commit from now on is kept for it.
-            let tracked = Arc::new(database.dependencies().begin(block.read_only));
-            let state = database.snapshot(SnapshotKind::Flushed).await?;
-            tracked.has_snapshot();
-            block.tracked = Some(tracked);
-            state
-        };
-        block.snapshot = Some(Arc::clone(&state));
-        Ok(Some(state))
-    }
-
     /// What a look-up by key that begins now reads, without the own changes.
     pub(super) async fn live(&mut self) -> Result<Live> {
-        if let Some(state) = self.past().await? {
-            self.check_on(&state)?;
+        if let Some(state) = past(self).await? {
+            rights::check_on(self, &state)?;
             return Ok(Live::settled(state));
         }
-        let mut live = match self.block_snapshot().await? {
+        let mut live = match block_snapshot(&self.database, &mut self.block).await? {
             Some(state) => Live::settled(state),
             None => {
-                self.track_alone();
+                serializable::track_alone(self);
                 let live = self.database.live();
-                self.has_snapshot_alone();
+                serializable::has_snapshot_alone(self.statement_tracked.as_ref());
                 live
             }
         };
         // What it has seen of the delta, a look-up tells.
         self.note_state(&live.state);
         live.state = self.defined().over(&self.database, live.state);
-        self.check_on(&live.state)?;
+        rights::check_on(self, &live.state)?;
         Ok(live)
-    }
-
-    /// Takes the snapshot of a block that has one, if its first statement reads nothing.
-    pub(super) async fn fix_snapshot(&mut self) -> Result<()> {
-        self.block_snapshot().await.map(drop)
-    }
-
-    /// What held at the time that `as_of` says, if it says any.
-    async fn past(&mut self) -> Result<Option<Arc<CatalogState>>> {
-        let as_of = &self.in_force().as_of;
-        if as_of.is_empty() {
-            return Ok(None);
-        }
-        let has_changed =
-            |block: &Block| !block.changes.is_empty() || !block.defined.permanent().is_empty();
-        if self.block.as_ref().is_some_and(has_changed) {
-            return Err(state(
-                Fault::ActiveTransaction,
-                "as_of cannot be used in a transaction that has changed rows",
-            ));
-        }
-        let state = self.database.snapshot(SnapshotKind::AsOf(as_of)).await?;
-        self.note_state(&state);
-        Ok(Some(self.defined().over(&self.database, state)))
     }
 
     /// What the block has changed in a table.
@@ -487,7 +236,7 @@ impl Session {
     pub(super) async fn view(&mut self) -> Result<ReadView> {
         match self.view_of_parts() {
             Some((view, _)) => Ok(view.clone()),
-            None => self.view_now().await,
+            None => rights::view_now(self).await,
         }
     }
 
@@ -505,176 +254,17 @@ impl Session {
         if !is_plain {
             return self.view().await;
         }
-        self.note_read();
-        self.track_alone();
+        note_read(&mut self.block);
+        serializable::track_alone(self);
         let state = self
             .database
             .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().pass_along_bytes })
             .await?;
-        self.has_snapshot_alone();
+        serializable::has_snapshot_alone(self.statement_tracked.as_ref());
         self.note_state(&state);
         let state = self.defined().over(&self.database, state);
-        self.check_on(&state)?;
+        rights::check_on(self, &state)?;
         Ok(ReadView { state, target: None, reads: self.tracked().map(Arc::clone) })
-    }
-
-    /// As [`Session::view_now`], before it is asked whether the session may.
-    pub(super) async fn view_unasked(&mut self) -> Result<ReadView> {
-        if let Some(state) = self.past().await? {
-            return Ok(ReadView { state, target: None, reads: None });
-        }
-        let database = Arc::clone(&self.database);
-        let base = match self.block_snapshot().await? {
-            Some(state) => state,
-            None => {
-                self.track_alone();
-                let state = database.snapshot(SnapshotKind::Flushed).await?;
-                self.has_snapshot_alone();
-                state
-            }
-        };
-        let reads = self.tracked().map(Arc::clone);
-        self.note_state(&base);
-        let Some(block) = self.block.as_mut() else {
-            let state = self.temporary.over(&database, base);
-            return Ok(ReadView { state, target: None, reads });
-        };
-        if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
-            return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
-        }
-        let over = block.defined.over(&database, Arc::clone(&base));
-        if block.changes.is_empty() {
-            return Ok(ReadView { state: over, target: None, reads });
-        }
-        let state = Box::pin(self.with_own_changes(&over)).await?;
-        let Some(block) = self.block.as_mut() else {
-            return Ok(ReadView { state, target: None, reads });
-        };
-        block.own = Some(Own { base, over, state: Arc::clone(&state) });
-        Ok(ReadView { state, target: None, reads })
-    }
-
-    /// Takes a change of rows, of which those that end are committed, and the end of own ones, whatever foreign keys
-    /// say.
-    pub(super) async fn take_plain(
-        &mut self,
-        change: TableChange,
-        own_ended: OwnRows,
-    ) -> Result<Taken> {
-        if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
-            return Ok(Taken::Done);
-        }
-        self.track_writes().await?;
-        if self.owns(change.schema.table_id) {
-            let state = self.names();
-            let table = state.find_writable_table(&change.schema.name)?;
-            check_rows(&self.database, table, change.batches()).await?;
-            Box::pin(self.change_own(&change)).await?;
-            self.note_change_of_part(&change, &own_ended);
-            return Ok(Taken::Done);
-        }
-        let database = Arc::clone(&self.database);
-        let state = database.catalog();
-        let table = state.find_writable_table(&change.schema.name)?;
-        let is_same = |known: &TableSchema, own: &TableSchema| {
-            (known.table_id, known.version) == (own.table_id, own.version)
-        };
-        if !is_same(&table.schema, &change.schema) {
-            return Err(made_anew(&change.schema.name));
-        }
-        check_rows(&database, table, change.batches()).await?;
-        self.lock_keys(table, &change).await?;
-        self.note_writes(&change).await?;
-        let tracked = self.statement_tracked.clone();
-        let Some(block) = &mut self.block else {
-            let committed = async {
-                // What is not small is checked where it is written.
-                let checked = match change.is_small() {
-                    true => check(&database, &change, &change).await?,
-                    false => 0,
-                };
-                let changes = [&change];
-                let rows = self.row_changes(&changes, checked, tracked.as_deref());
-                Ok(database.commit(Changes::Rows(rows)).await?.log_end)
-            };
-            return match committed.await {
-                Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
-                Err(error) => Err(error),
-                Ok(log_end) => {
-                    self.note_committed(log_end);
-                    Ok(Taken::Done)
-                }
-            };
-        };
-        let table_id = change.schema.table_id;
-        let whole = match block.changes.get(&table_id) {
-            Some(before) => {
-                let mut whole = before.clone();
-                merge(&mut whole, &change, &own_ended)?;
-                Some(whole)
-            }
-            None => None,
-        };
-        // Unique keys hold in the newest state, whatever the snapshot is.
-        let checked = match check(&database, whole.as_ref().unwrap_or(&change), &change).await {
-            Err(Error::Conflict { kind: ConflictKind::Update, .. })
-                if block.isolation == Isolation::ReadCommitted =>
-            {
-                return Ok(Taken::Again);
-            }
-            checked => checked?,
-        };
-        block.checked = block.checked.min(checked);
-        block.own = None;
-        self.note_change_of_part(&change, &own_ended);
-        // What comes later may have other keys.
-        let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
-        if let Some(block) = &mut self.block {
-            block.changes.insert(table_id, whole);
-        }
-        self.bound_changes().await?;
-        Ok(Taken::Done)
-    }
-
-    /// Refuses a change whose rows break a rule of their own, or a unique key, and takes nothing.
-    pub(super) async fn check_alone(
-        &mut self,
-        change: &TableChange,
-        own_ended: &OwnRows,
-    ) -> Result<()> {
-        let (name, table_id) = (&change.schema.name, change.schema.table_id);
-        let database = Arc::clone(&self.database);
-        if self.owns(table_id) {
-            let state = self.names();
-            return check_rows(&database, state.find_writable_table(name)?, change.batches()).await;
-        }
-        let state = database.catalog();
-        let table = state.find_writable_table(name)?;
-        check_rows(&database, table, change.batches()).await?;
-        self.lock_keys(table, change).await?;
-        let before = self.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
-        let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
-        merge(&mut whole, change, own_ended)?;
-        check(&database, &whole, change).await.map(drop)
-    }
-
-    /// Locks the table and the unique keys of the rows of `change`.
-    pub(super) async fn lock_keys(
-        &mut self,
-        base: &TableState,
-        change: &TableChange,
-    ) -> Result<()> {
-        let timeout_ms = self.in_force().lock_timeout_ms;
-        // Two that hold it in a mode that many may have would wait for each other for ever.
-        if let Some(mark) = self.table_mark.take_if(|_| Held::takes_table(change)) {
-            self.locks().release_to(mark);
-        }
-        self.locks().lock_change(base, change, timeout_ms).await
-    }
-
-    /// No locks yet, of a transaction of this session.
-    pub(super) fn new_locks(&self) -> Held {
-        Held::new(&self.database, &self.settings.client.advisory)
     }
 
     /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run
@@ -689,30 +279,11 @@ impl Session {
         }
     }
 
-    /// As [`Session::locks`].
-    pub(super) fn locks_mut(&mut self) -> &mut Held {
-        match &mut self.block {
-            Some(block) => &mut block.locks,
-            None => {
-                let (database, advisory) = (&self.database, &self.settings.client.advisory);
-                self.statement_locks.get_or_insert_with(|| Held::new(database, advisory))
-            }
-        }
-    }
-
     /// The state that `view` is based on: what was committed, with what the session has defined.
     pub(super) fn committed<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
         match self.view_of_parts() {
             Some((_, base)) => base,
-            None => self.committed_now(view),
-        }
-    }
-
-    /// The same, whatever parts of the statement have read.
-    pub(super) fn committed_now<'a>(&'a self, view: &'a ReadView) -> &'a Arc<CatalogState> {
-        match self.block.as_ref().and_then(|block| block.own.as_ref()) {
-            Some(own) => &own.over,
-            None => &view.state,
+            None => committed_now(self, view),
         }
     }
 
@@ -720,22 +291,456 @@ impl Session {
     pub(super) fn reads_snapshot(&self) -> bool {
         self.block.as_ref().is_some_and(|block| block.isolation != Isolation::ReadCommitted)
     }
+}
 
-    /// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
-    fn note_committed(&mut self, log_end: u64) {
-        self.statement_locks = None;
-        self.note_seen(log_end);
+/// The same, whatever parts of the statement have read.
+pub(super) fn committed_now<'a>(session: &'a Session, view: &'a ReadView) -> &'a Arc<CatalogState> {
+    match session.block.as_ref().and_then(|block| block.own.as_ref()) {
+        Some(own) => &own.over,
+        None => &view.state,
     }
+}
 
-    /// What a commit of `changes` is to say, which were checked when `checked` rewrites had been.
-    fn row_changes<'a>(
-        &'a self,
-        changes: &'a [&'a TableChange],
-        checked: u64,
-        tracked: Option<&'a Tracked>,
-    ) -> RowChanges<'a> {
-        RowChanges { changes, checked, tracked, defined: None, settings: self.in_force() }
+/// Runs BEGIN.
+pub(super) fn begin(session: &mut Session, modes: Modes) -> Result<Outcome> {
+    match &mut session.block {
+        Some(block) if block.implicit => {
+            block.implicit = false;
+            modes::set_transaction(session, modes)?;
+        }
+        // Which PostgreSQL warns of, and goes on.
+        Some(_) => {}
+        None => {
+            let modes = modes::modes_with(&session.settings, modes);
+            let (locks, defined) =
+                (new_locks(&session.database, &session.settings), session.temporary.clone());
+            session.block = Some(Block::new(modes, locks, defined));
+            session.settings.transaction = Some(modes);
+        }
     }
+    Ok(Outcome::done("BEGIN"))
+}
+
+/// Runs COMMIT: of a block that has failed, ROLLBACK.
+pub(super) async fn commit(session: &mut Session) -> Result<Outcome> {
+    let asked = deferred::ask_deferred(session).await;
+    // Without one PostgreSQL warns, and goes on.
+    let Some(mut block) = session.block.take() else { return Ok(Outcome::done("COMMIT")) };
+    let settings = std::mem::take(&mut block.settings);
+    if block.failed {
+        set::end_block_settings(session, settings, false);
+        session.cursors.end_transaction(false);
+        return Ok(Outcome::done("ROLLBACK"));
+    }
+    let committed = match asked {
+        Ok(()) => Box::pin(commit_block(session, block)).await,
+        Err(error) => Err(error),
+    };
+    set::end_block_settings(session, settings, committed.is_ok());
+    session.cursors.end_transaction(committed.is_ok());
+    committed?;
+    Ok(Outcome::done("COMMIT"))
+}
+
+/// Commits what `block` has changed and defined, if anything.
+pub(super) async fn commit_block(session: &mut Session, mut block: Block) -> Result<()> {
+    let permanent = block.defined.permanent();
+    for change in block.changes.values_mut() {
+        change.rows.values_mut().try_for_each(Begun::join)?;
+    }
+    let changes: Vec<&TableChange> = block.changes.values().collect();
+    // Of a statement outside of a block, what that has.
+    let tracked = block.tracked.clone().or_else(|| session.statement_tracked.clone());
+    let tracked = tracked.as_deref();
+    let log_end = if changes.is_empty() && permanent.is_empty() {
+        block.tracked.as_ref().map_or(Ok(()), |tracked| tracked.finish())?;
+        0
+    } else {
+        let rows = RowChanges {
+            defined: (!permanent.is_empty()).then_some(&permanent as &dyn Defines),
+            ..row_changes(session.in_force(), &changes, block.checked, tracked)
+        };
+        session.database.commit(Changes::Rows(rows)).await?.log_end
+    };
+    drop((changes, permanent));
+    session.temporary = std::mem::take(&mut block.defined).into_temporary();
+    // Others may have the rows before it is durable: what they make of them is durable later (rule 27).
+    drop(block);
+    session.temporary.trim();
+    note_committed(session, log_end);
+    Ok(())
+}
+
+/// Runs ROLLBACK.
+pub(super) fn rollback(session: &mut Session) -> Outcome {
+    undo_block(session);
+    Outcome::done("ROLLBACK")
+}
+
+/// Runs SAVEPOINT.
+pub(super) fn savepoint(session: &mut Session, name: &str) -> Result<Outcome> {
+    let block = open_block(&mut session.block, "SAVEPOINT")?;
+    savepoints::check_room(block.savepoints.len())?;
+    let (name, mark) = (name.to_owned(), block.locks.mark());
+    let (changes, defined) = (block.changes.clone(), block.defined.clone());
+    let deferred = block.deferred.clone();
+    block.savepoints.push(Savepoint { name, changes, defined, deferred, mark });
+    many::charge_block(&session.database, &mut session.block)?;
+    Ok(Outcome::done("SAVEPOINT"))
+}
+
+/// Runs ROLLBACK TO, also in a block that has failed.
+pub(super) fn rollback_to(session: &mut Session, name: &str) -> Result<Outcome> {
+    let block = open_block(&mut session.block, "ROLLBACK TO SAVEPOINT")?;
+    let place = block.savepoint(name)?;
+    block.savepoints.truncate(place + 1);
+    if let Some(savepoint) = block.savepoints.last() {
+        block.changes = savepoint.changes.clone();
+        block.defined = savepoint.defined.clone();
+        block.deferred = savepoint.deferred.clone();
+        block.locks.release_to(savepoint.mark);
+    }
+    block.own = None;
+    block.failed = false;
+    block.charge_less();
+    session.cursors.undo_to(place);
+    set::undo_settings_to_savepoint(session);
+    Ok(Outcome::done("ROLLBACK"))
+}
+
+/// Runs RELEASE.
+pub(super) fn release(session: &mut Session, name: &str) -> Result<Outcome> {
+    let block = open_block(&mut session.block, "RELEASE SAVEPOINT")?;
+    let place = block.savepoint(name)?;
+    block.savepoints.truncate(place);
+    block.settings.release(place);
+    session.cursors.release(place);
+    Ok(Outcome::done("RELEASE"))
+}
+
+/// How many savepoints the block has; None: there is no block.
+pub(super) fn savepoint_count(block: Option<&Block>) -> Option<usize> {
+    block.map(Block::savepoint_count)
+}
+
+/// Forgets the block, and all that it did.
+fn undo_block(session: &mut Session) {
+    if let Some(block) = session.block.take() {
+        set::end_block_settings(session, block.settings, false);
+    }
+    session.cursors.end_transaction(false);
+}
+
+fn open_block<'a>(block: &'a mut Option<Block>, what: &str) -> Result<&'a mut Block> {
+    let missing = || {
+        let message = format!("{what} can only be used in transaction blocks");
+        Error::Invalid { message, fault: Fault::NoTransaction, position: None }
+    };
+    block.as_mut().filter(|block| !block.implicit).ok_or_else(missing)
+}
+
+/// Refuses a statement in a block that has failed.
+pub(super) fn check_not_failed(session: &Session) -> Result<()> {
+    match session.transaction_status() {
+        TransactionStatus::Failed => Err(state(
+            Fault::FailedTransaction,
+            "the current transaction has failed: nothing is done until ROLLBACK",
+        )),
+        TransactionStatus::Idle | TransactionStatus::Open => Ok(()),
+    }
+}
+
+/// Notes that a statement of a block has failed: one that nobody has begun is undone at once.
+pub(super) fn note_failure(session: &mut Session) {
+    session.returns_alone = false;
+    (session.parts, session.measuring) = (None, None);
+    match &mut session.block {
+        Some(block) if block.implicit => undo_block(session),
+        Some(block) => block.failed = true,
+        None => {}
+    }
+}
+
+/// Whether a statement that runs now may commit by itself: nothing before it has to wait for its end.
+pub(super) fn is_alone(session: &Session) -> bool {
+    let has_done = |block: &Block| {
+        !block.implicit
+            || session.view_of_parts().is_some()
+            || !block.changes.is_empty()
+            || !block.defined.permanent().is_empty()
+    };
+    !session.block.as_ref().is_some_and(has_done)
+}
+
+/// Forgets the temporary tables, views and sequences; within a block until it is undone.
+pub(super) fn discard_temporary(session: &mut Session) {
+    if let Some(block) = &mut session.block {
+        (block.defined, block.own) = (block.defined.permanent(), None);
+    }
+    if is_alone(session) {
+        session.temporary = Defined::default();
+    }
+}
+
+/// Refuses a statement that commits by itself, except as the first change of several that came together.
+pub(super) fn check_outside_block(session: &Session, what: &str) -> Result<()> {
+    if is_alone(session) {
+        return session.check_may_write(what);
+    }
+    let message = format!("{what} cannot run inside a transaction block");
+    Err(Error::Invalid { message, fault: Fault::ActiveTransaction, position: None })
+}
+
+/// Whether a statement that begins now may run and reads what is committed by then.
+pub(super) fn reads_newest(block: Option<&Block>) -> bool {
+    let is_newest = |block: &Block| !block.failed && block.isolation == Isolation::ReadCommitted;
+    block.is_none_or(is_newest)
+}
+
+/// Notes that a statement has read something.
+pub(super) fn note_read(block: &mut Option<Block>) {
+    if let Some(block) = block {
+        block.has_read = true;
+    }
+}
+
+/// The state that all statements of the block read; None: each has its own.
+pub(super) async fn block_snapshot(
+    database: &Arc<Database>,
+    block: &mut Option<Block>,
+) -> Result<Option<Arc<CatalogState>>> {
+    let Some(block) = block else { return Ok(None) };
+    block.has_read = true;
+    if block.isolation == Isolation::ReadCommitted {
+        return Ok(None);
+    }
+    if let Some(state) = &block.snapshot {
+        return Ok(Some(Arc::clone(state)));
+    }
+    let state = if block.isolation != Isolation::Serializable {
+        database.snapshot(SnapshotKind::Flushed).await?
+    } else if block.read_only && block.deferrable {
+        safe_state(database).await?
+    } else {
+        // Before the state is taken: what others commit from now on is kept for it.
+        let tracked = Arc::new(database.dependencies().begin(block.read_only));
+        let state = database.snapshot(SnapshotKind::Flushed).await?;
+        tracked.has_snapshot();
+        block.tracked = Some(tracked);
+        state
+    };
+    block.snapshot = Some(Arc::clone(&state));
+    Ok(Some(state))
+}
+
+/// Takes the snapshot of a block that has one, if its first statement reads nothing.
+pub(super) async fn fix_snapshot(session: &mut Session) -> Result<()> {
+    block_snapshot(&session.database, &mut session.block).await.map(drop)
+}
+
+/// What held at the time that `as_of` says, if it says any.
+async fn past(session: &mut Session) -> Result<Option<Arc<CatalogState>>> {
+    let as_of = &session.in_force().as_of;
+    if as_of.is_empty() {
+        return Ok(None);
+    }
+    let has_changed =
+        |block: &Block| !block.changes.is_empty() || !block.defined.permanent().is_empty();
+    if session.block.as_ref().is_some_and(has_changed) {
+        return Err(state(
+            Fault::ActiveTransaction,
+            "as_of cannot be used in a transaction that has changed rows",
+        ));
+    }
+    let state = session.database.snapshot(SnapshotKind::AsOf(as_of)).await?;
+    session.note_state(&state);
+    Ok(Some(session.defined().over(&session.database, state)))
+}
+
+/// As [`rights::view_now`], before it is asked whether the session may.
+pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
+    if let Some(state) = past(session).await? {
+        return Ok(ReadView { state, target: None, reads: None });
+    }
+    let database = Arc::clone(&session.database);
+    let base = match block_snapshot(&session.database, &mut session.block).await? {
+        Some(state) => state,
+        None => {
+            serializable::track_alone(session);
+            let state = database.snapshot(SnapshotKind::Flushed).await?;
+            serializable::has_snapshot_alone(session.statement_tracked.as_ref());
+            state
+        }
+    };
+    let reads = session.tracked().map(Arc::clone);
+    session.note_state(&base);
+    let Some(block) = session.block.as_mut() else {
+        let state = session.temporary.over(&database, base);
+        return Ok(ReadView { state, target: None, reads });
+    };
+    if let Some(own) = block.own.as_ref().filter(|own| Arc::ptr_eq(&own.base, &base)) {
+        return Ok(ReadView { state: Arc::clone(&own.state), target: None, reads });
+    }
+    let over = block.defined.over(&database, Arc::clone(&base));
+    if block.changes.is_empty() {
+        return Ok(ReadView { state: over, target: None, reads });
+    }
+    let state = Box::pin(own::with_own_changes(session, &over)).await?;
+    let Some(block) = session.block.as_mut() else {
+        return Ok(ReadView { state, target: None, reads });
+    };
+    block.own = Some(Own { base, over, state: Arc::clone(&state) });
+    Ok(ReadView { state, target: None, reads })
+}
+
+/// Takes a change of rows, of which those that end are committed, and the end of own ones, whatever foreign keys
+/// say.
+pub(super) async fn take_plain(
+    session: &mut Session,
+    change: TableChange,
+    own_ended: OwnRows,
+) -> Result<Taken> {
+    if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
+        return Ok(Taken::Done);
+    }
+    serializable::track_writes(session).await?;
+    if session.owns(change.schema.table_id) {
+        let state = session.names();
+        let table = state.find_writable_table(&change.schema.name)?;
+        check_rows(&session.database, table, change.batches()).await?;
+        Box::pin(definitions::change_own(session, &change)).await?;
+        changing_with::note_change_of_part(&mut session.parts, &change, &own_ended);
+        return Ok(Taken::Done);
+    }
+    let database = Arc::clone(&session.database);
+    let state = database.catalog();
+    let table = state.find_writable_table(&change.schema.name)?;
+    let is_same = |known: &TableSchema, own: &TableSchema| {
+        (known.table_id, known.version) == (own.table_id, own.version)
+    };
+    if !is_same(&table.schema, &change.schema) {
+        return Err(made_anew(&change.schema.name));
+    }
+    check_rows(&database, table, change.batches()).await?;
+    lock_keys(session, table, &change).await?;
+    serializable::note_writes(&session.database, session.tracked(), &change).await?;
+    let tracked = session.statement_tracked.clone();
+    let Some(block) = &mut session.block else {
+        let committed = async {
+            // What is not small is checked where it is written.
+            let checked = match change.is_small() {
+                true => check(&database, &change, &change).await?,
+                false => 0,
+            };
+            let changes = [&change];
+            let rows = row_changes(session.in_force(), &changes, checked, tracked.as_deref());
+            Ok(database.commit(Changes::Rows(rows)).await?.log_end)
+        };
+        return match committed.await {
+            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
+            Err(error) => Err(error),
+            Ok(log_end) => {
+                note_committed(session, log_end);
+                Ok(Taken::Done)
+            }
+        };
+    };
+    let table_id = change.schema.table_id;
+    let whole = match block.changes.get(&table_id) {
+        Some(before) => {
+            let mut whole = before.clone();
+            merge(&mut whole, &change, &own_ended)?;
+            Some(whole)
+        }
+        None => None,
+    };
+    // Unique keys hold in the newest state, whatever the snapshot is.
+    let checked = match check(&database, whole.as_ref().unwrap_or(&change), &change).await {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. })
+            if block.isolation == Isolation::ReadCommitted =>
+        {
+            return Ok(Taken::Again);
+        }
+        checked => checked?,
+    };
+    block.checked = block.checked.min(checked);
+    block.own = None;
+    changing_with::note_change_of_part(&mut session.parts, &change, &own_ended);
+    // What comes later may have other keys.
+    let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
+    if let Some(block) = &mut session.block {
+        block.changes.insert(table_id, whole);
+    }
+    many::bound_changes(session).await?;
+    Ok(Taken::Done)
+}
+
+/// Refuses a change whose rows break a rule of their own, or a unique key, and takes nothing.
+pub(super) async fn check_alone(
+    session: &mut Session,
+    change: &TableChange,
+    own_ended: &OwnRows,
+) -> Result<()> {
+    let (name, table_id) = (&change.schema.name, change.schema.table_id);
+    let database = Arc::clone(&session.database);
+    if session.owns(table_id) {
+        let state = session.names();
+        return check_rows(&database, state.find_writable_table(name)?, change.batches()).await;
+    }
+    let state = database.catalog();
+    let table = state.find_writable_table(name)?;
+    check_rows(&database, table, change.batches()).await?;
+    lock_keys(session, table, change).await?;
+    let before = session.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
+    let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
+    merge(&mut whole, change, own_ended)?;
+    check(&database, &whole, change).await.map(drop)
+}
+
+/// Locks the table and the unique keys of the rows of `change`.
+pub(super) async fn lock_keys(
+    session: &mut Session,
+    base: &TableState,
+    change: &TableChange,
+) -> Result<()> {
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    // Two that hold it in a mode that many may have would wait for each other for ever.
+    if let Some(mark) = session.table_mark.take_if(|_| Held::takes_table(change)) {
+        session.locks().release_to(mark);
+    }
+    session.locks().lock_change(base, change, timeout_ms).await
+}
+
+/// No locks yet, of a transaction of this session.
+pub(super) fn new_locks(database: &Arc<Database>, settings: &Settings) -> Held {
+    Held::new(database, &settings.client.advisory)
+}
+
+/// As [`Session::locks`].
+pub(super) fn locks_mut(session: &mut Session) -> &mut Held {
+    match &mut session.block {
+        Some(block) => &mut block.locks,
+        None => {
+            let (database, advisory) = (&session.database, &session.settings.client.advisory);
+            session.statement_locks.get_or_insert_with(|| Held::new(database, advisory))
+        }
+    }
+}
+
+/// Notes a commit of the session's, whose locks are free now: who sees what it did is told only when it is durable.
+fn note_committed(session: &mut Session, log_end: u64) {
+    session.statement_locks = None;
+    session.note_seen(log_end);
+}
+
+/// What a commit of `changes` is to say, which were checked when `checked` rewrites had been.
+fn row_changes<'a>(
+    settings: &'a Settings,
+    changes: &'a [&'a TableChange],
+    checked: u64,
+    tracked: Option<&'a Tracked>,
+) -> RowChanges<'a> {
+    RowChanges { changes, checked, tracked, defined: None, settings }
 }
 
 impl Block {

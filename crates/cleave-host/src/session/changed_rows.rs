@@ -19,8 +19,8 @@ use cleave_sql::statement::modify::{Modify, with_row_values};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
-use super::Session;
 use super::modify::{beside_columns, defaults};
+use super::{Session, changing_with};
 
 /// See the module's description.
 pub(super) struct ChangedRows<'a> {
@@ -157,7 +157,12 @@ impl<'a> ChangedRows<'a> {
         }
         let committed = session.committed(&view).table_by_id(schema.table_id);
         let next = committed.and_then(|table| table.tablets.get(place)).map(|own| own.next_vid);
-        let seen = session.ended_by_parts(schema.table_id, place, next.unwrap_or(u64::MAX));
+        let seen = changing_with::ended_by_parts(
+            session.parts.as_deref(),
+            schema.table_id,
+            place,
+            next.unwrap_or(u64::MAX),
+        );
         Ok(Running { query, is_measured, behind, seen })
     }
 }

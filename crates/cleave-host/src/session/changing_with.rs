@@ -28,11 +28,12 @@ use cleave_sql::statement::changing_with::{ChangingWith, Part};
 use cleave_sql::statement::locked_parts::GivenRows;
 use cleave_sql::statement::parameters::StatementText;
 use cleave_sql::statement::{ExplainFormat, Parameters, Statement};
+use cleave_store::ColumnType;
 
 use super::block::OwnRows;
+use super::foreign_keys::deferred;
 use super::prepared::{PreparedStatement, Source};
-use super::{Outcome, Session, explain, locked_parts, prepared};
-use cleave_store::ColumnType;
+use super::{Outcome, Session, explain, insert, locked_parts, locking, modify, prepared, started};
 
 /// What the parts of a statement read, and what they have done.
 #[derive(Debug)]
@@ -53,44 +54,48 @@ impl Session {
     pub(super) fn view_of_parts(&self) -> Option<(&ReadView, &Arc<CatalogState>)> {
         self.parts.as_ref().map(|parts| (&parts.view, &parts.base))
     }
+}
 
-    /// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
-    pub(super) fn ended_by_parts(&self, table: u32, place: usize, next: u64) -> VidSet {
-        let ended = self.parts.as_ref().and_then(|parts| parts.ended.get(&(table, place)));
-        ended.map(|ended| ended.below(next)).unwrap_or_default()
+/// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
+pub(super) fn ended_by_parts(parts: Option<&Parts>, table: u32, place: usize, next: u64) -> VidSet {
+    let ended = parts.and_then(|parts| parts.ended.get(&(table, place)));
+    ended.map(|ended| ended.below(next)).unwrap_or_default()
+}
+
+/// Notes a change that a part makes.
+pub(super) fn note_change_of_part(
+    parts: &mut Option<Box<Parts>>,
+    change: &TableChange,
+    own_ended: &OwnRows,
+) {
+    let Some(parts) = parts else { return };
+    let table = change.schema.table_id;
+    parts.changed.insert(table);
+    if own_ended.values().any(|rows| !rows.is_empty()) {
+        parts.own_ended.insert(table);
     }
-
-    /// Notes a change that a part makes.
-    pub(super) fn note_change_of_part(&mut self, change: &TableChange, own_ended: &OwnRows) {
-        let Some(parts) = &mut self.parts else { return };
-        let table = change.schema.table_id;
-        parts.changed.insert(table);
-        if own_ended.values().any(|rows| !rows.is_empty()) {
-            parts.own_ended.insert(table);
-        }
-        for (place, vids) in &change.ended {
-            parts.ended.entry((table, *place)).or_default().merge(vids);
-        }
+    for (place, vids) in &change.ended {
+        parts.ended.entry((table, *place)).or_default().merge(vids);
     }
+}
 
-    /// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
-    pub(super) fn check_own_of_part(&self, table: u32) -> Result<()> {
-        match &self.parts {
-            Some(parts) if parts.own_ended.contains(&table) => Err(Error::unsupported(
-                "WITH of which two parts change rows of one table that its transaction has begun",
-            )),
-            _ => Ok(()),
-        }
+/// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
+pub(super) fn check_own_of_part(parts: Option<&Parts>, table: u32) -> Result<()> {
+    match parts {
+        Some(parts) if parts.own_ended.contains(&table) => Err(Error::unsupported(
+            "WITH of which two parts change rows of one table that its transaction has begun",
+        )),
+        _ => Ok(()),
     }
 }
 
 /// Refuses `what` behind a part that has changed rows, of `table` if it is about that one.
 pub(super) fn check_unchanged_by_parts(
-    session: &Session,
+    parts: Option<&Parts>,
     table: Option<u32>,
     what: &str,
 ) -> Result<()> {
-    let Some(parts) = &session.parts else { return Ok(()) };
+    let Some(parts) = parts else { return Ok(()) };
     let is_changed = match table {
         Some(table) => parts.changed.contains(&table),
         None => !parts.changed.is_empty(),
@@ -119,7 +124,7 @@ pub(super) async fn run_changing_with(
         let outcome = Box::pin(run_parts_of(session, with, parameters, text)).await;
         session.parts = None;
         let outcome = match outcome {
-            Ok(outcome) => Box::pin(session.ask_now()).await.map(|()| outcome),
+            Ok(outcome) => Box::pin(deferred::ask_now(session)).await.map(|()| outcome),
             Err(error) => Err(error),
         };
         match outcome {
@@ -144,7 +149,7 @@ fn parts_of(session: &Session, view: ReadView) -> Parts {
 
 async fn lock_for_part(session: &mut Session, statement: &Statement) -> Result<()> {
     let Some(target) = statement.properties().writes else { return Ok(()) };
-    let locked = session.lock_for_writing(target.table).await;
+    let locked = locking::lock_for_writing(session, target.table).await;
     locked.map(drop).map_err(|error| error.at(target.position))
 }
 
@@ -186,19 +191,22 @@ async fn run_part(
     text: &str,
 ) -> Result<Outcome> {
     match statement {
-        Statement::Insert(insert) => Box::pin(session.insert(insert, None, given)).await,
-        Statement::Modify(modify) => Box::pin(session.modify(modify, given)).await,
+        Statement::Insert(insert) => Box::pin(insert::run(session, insert, None, given)).await,
+        Statement::Modify(modify) => Box::pin(modify::run(session, modify, given)).await,
         Statement::LockedParts(parts) => {
             Box::pin(locked_parts::run_locked_parts(session, parts, given, text)).await
         }
         Statement::Locking(locking) => {
-            Box::pin(session.run_locking(locking, given, (&|_| None, None))).await
+            Box::pin(locking::run(session, locking, given, (&|_| None, None))).await
         }
         Statement::Query(query) => {
-            session.wait_for_tables(query).await?;
+            locking::wait_for_tables(session, query).await?;
             let view = session.view().await?;
             let asked = Asked { query, parameters: given, view: Some(&view) };
-            session.started(asked, text).await?.collect().await
+            started::started(&session.database, session.in_force(), asked, text)
+                .await?
+                .collect()
+                .await
         }
         _ => Err(Error::unsupported("such a part of WITH")),
     }

@@ -9,7 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_query::select::pg_catalog;
 use cleave_sql::statement::parse::{CommentOn, CommentSubject};
 
-use super::Session;
+use super::{Session, definitions, roles};
 use crate::session::roles::refused;
 
 /// The name that those lock who comment: none that SQL can write.
@@ -17,11 +17,12 @@ const COMMENTS: &str = "\0comments";
 
 /// Runs COMMENT ON.
 pub(super) async fn run(session: &mut Session, comment: CommentOn) -> Result<()> {
-    let mut definition = session.begin_definition("COMMENT", &[], &[COMMENTS]).await?;
+    let mut definition =
+        definitions::begin_definition(session, "COMMENT", &[], &[COMMENTS]).await?;
     let next = &mut definition.edit.next;
     let found = pg_catalog::comment_subject(next, &session.settings.client, &comment.subject);
     let (subject, owned) = found.map_err(|error| error.at(comment.position))?;
-    let role = session.actor();
+    let role = roles::actor(&session.settings);
     let may = match (owned, &comment.subject) {
         (Some(id), _) => next.rights.owns(role, Object::Relation(id)),
         (None, _) => next.rights.is_superuser(role),
@@ -39,7 +40,7 @@ pub(super) async fn run(session: &mut Session, comment: CommentOn) -> Result<()>
         return Err(refused(&format!("must be owner of {what}")));
     }
     Arc::make_mut(&mut next.comments).say(subject, comment.text);
-    session.end_definition(definition).await
+    definitions::end_definition(session, definition).await
 }
 
 /// Forgets what was said of things that are not in `next` any more: their numbers may become those of others.

@@ -12,12 +12,13 @@ use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::tasks;
 use cleave_query::planner;
 use cleave_query::select;
@@ -34,7 +35,8 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::mpsc;
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, insert, locking};
+use crate::database::Database;
 
 /// Chunks or batches that wait for the next stage.
 const WAITING: usize = 4;
@@ -76,17 +78,17 @@ async fn copy_from(
     format: CopyFormat,
 ) -> Result<u64> {
     session.check_may_write("COPY FROM")?;
-    let schema = session.lock_for_writing(table).await?;
+    let schema = locking::lock_for_writing(session, table).await?;
     let moment = session.moment();
     let memory = session.database.input_memory();
     let batches = match (format, end) {
         (CopyFormat::Csv(options) | CopyFormat::Text(options), end) => {
-            let (input, name) = open_input(session.client(), end)?;
+            let (input, name) = open_input(streams(&mut session.client), end)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
-            records(session, input, &name, input_columns, options)?
+            records(&session.database, session.in_force(), input, &name, input_columns, options)?
         }
         (CopyFormat::Binary, end) => {
-            let (input, name) = open_input(session.client(), end)?;
+            let (input, name) = open_input(streams(&mut session.client), end)?;
             let input_columns = InputColumns::new(&schema, columns, moment.later())?;
             let reader = BinaryReader::new(BufReader::new(input), &name, input_columns, memory);
             produced(move || Ok(reader), BinaryReader::next_batch)
@@ -108,7 +110,11 @@ async fn copy_from(
     // Chunks are read side by side; numbers go by the file's order.
     let (table, columns) = (Arc::clone(&schema), columns.to_vec());
     let batches = batches.map(move |batch| moment.fill(&table, &columns, batch?)).boxed();
-    Box::pin(session.put_rows(&schema, batches)).await
+    Box::pin(insert::put_rows(session, &schema, batches)).await
+}
+
+fn streams(client: &mut Mutex<ClientStreams>) -> &mut ClientStreams {
+    client.get_mut().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read + Send>, String)> {
@@ -126,13 +132,14 @@ fn open_input(client: &mut ClientStreams, end: CopyEnd) -> Result<(Box<dyn Read 
 
 /// The rows of a text file, parsed on several threads, in the file's order.
 fn records(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     input: Box<dyn Read + Send>,
     name: &str,
     columns: InputColumns,
     options: CsvOptions,
 ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-    let splitter = RecordSplitter::new(input, name, &options, session.database.input_memory());
+    let splitter = RecordSplitter::new(input, name, &options, database.input_memory());
     let parser = Arc::new(ChunkParser::new(name, columns, options)?);
     let chunks = produced(move || Ok(splitter), RecordSplitter::next_chunk);
     let batches = chunks
@@ -143,7 +150,7 @@ fn records(
                 tasks::joined(tasks::blocking(move || parser.parse(&chunk)).await)?
             }
         })
-        .buffered(planner::host_partitions(session.in_force()));
+        .buffered(planner::host_partitions(settings));
     Ok(batches.boxed())
 }
 
@@ -162,7 +169,7 @@ async fn copy_to(
     let asked = Asked { query: &query, parameters, view: Some(&view) };
     let mut running =
         Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
-    let (output, name) = open_output(session.client(), end)?;
+    let (output, name) = open_output(streams(&mut session.client), end)?;
     let schema = running.schema();
     let (give, take) = mpsc::channel(WAITING);
     let writer = SpawnedTask::spawn_blocking(move || write(output, &name, &schema, format, take));
@@ -170,7 +177,7 @@ async fn copy_to(
     let (output, written) = tasks::joined(writer.await)?;
     // Also where the query or the writer failed: the next COPY wants it.
     if let Output::Client(client) = output {
-        session.client().output = Some(client);
+        streams(&mut session.client).output = Some(client);
     }
     sent.and(written)
 }

@@ -24,7 +24,7 @@ use cleave_sql::statement::parse::{Declare, Fetch};
 use tokio::sync::Mutex;
 
 use super::started::ResultRows;
-use super::{Outcome, Session, Started};
+use super::{Outcome, Session, Started, block, started};
 
 /// Cursors that a session may keep: each is a query that runs.
 const CURSOR_COUNT_MAX: usize = 1000;
@@ -151,45 +151,47 @@ impl Session {
     pub fn compute_on(&mut self, runtime: tokio::runtime::Handle) {
         self.runtime = Some(runtime);
     }
+}
 
-    /// Runs DECLARE.
-    pub(super) async fn declare(
-        &mut self,
-        declare: &Declare,
-        parameters: &Parameters,
-        text: &str,
-    ) -> Result<Outcome> {
-        let Declare { name, is_held, query } = declare;
-        let depth = self.savepoint_count();
-        if self.cursors.by_name.contains_key(name) {
-            return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
-        }
-        if self.cursors.by_name.len() >= CURSOR_COUNT_MAX {
-            return Err(Error::Invalid {
-                message: format!(
-                    "a session keeps at most {CURSOR_COUNT_MAX} cursors; CLOSE those that are done"
-                ),
-                fault: Fault::TooLong,
-                position: None,
-            });
-        }
-        let view = self.view_to_read().await?;
-        let asked = Asked { query, parameters, view: Some(&view) };
-        let Started::Rows(rows) = self.started(asked, text).await? else {
-            return Err(Error::unsupported("a cursor over what gives no rows"));
-        };
-        let rows = match &self.runtime {
-            Some(runtime) => rows.on(runtime),
-            None => rows,
-        };
-        let cursor = Cursor {
-            schema: rows.schema(),
-            rows: Arc::new(Mutex::new(CursorRows { rows, rest: None })),
-            is_held: *is_held,
-            is_settled: depth.is_none(),
-            depth: depth.unwrap_or(0),
-        };
-        self.cursors.by_name.insert(name.clone(), cursor);
-        Ok(Outcome::done("DECLARE CURSOR"))
+/// Runs DECLARE.
+pub(super) async fn declare(
+    session: &mut Session,
+    declare: &Declare,
+    parameters: &Parameters,
+    text: &str,
+) -> Result<Outcome> {
+    let Declare { name, is_held, query } = declare;
+    let depth = block::savepoint_count(session.block.as_ref());
+    if session.cursors.by_name.contains_key(name) {
+        return Err(Error::NameTaken { kind: NameKind::Cursor, name: name.clone() });
     }
+    if session.cursors.by_name.len() >= CURSOR_COUNT_MAX {
+        return Err(Error::Invalid {
+            message: format!(
+                "a session keeps at most {CURSOR_COUNT_MAX} cursors; CLOSE those that are done"
+            ),
+            fault: Fault::TooLong,
+            position: None,
+        });
+    }
+    let view = session.view_to_read().await?;
+    let asked = Asked { query, parameters, view: Some(&view) };
+    let Started::Rows(rows) =
+        started::started(&session.database, session.in_force(), asked, text).await?
+    else {
+        return Err(Error::unsupported("a cursor over what gives no rows"));
+    };
+    let rows = match &session.runtime {
+        Some(runtime) => rows.on(runtime),
+        None => rows,
+    };
+    let cursor = Cursor {
+        schema: rows.schema(),
+        rows: Arc::new(Mutex::new(CursorRows { rows, rest: None })),
+        is_held: *is_held,
+        is_settled: depth.is_none(),
+        depth: depth.unwrap_or(0),
+    };
+    session.cursors.by_name.insert(name.clone(), cursor);
+    Ok(Outcome::done("DECLARE CURSOR"))
 }

@@ -20,7 +20,9 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::foreign_key_rules::check_truncate;
-use super::{Outcome, Session, alter, foreign_key_rules, indexes, sequences, views};
+use super::{
+    Outcome, Session, alter, definitions, foreign_key_rules, indexes, locking, sequences, views,
+};
 
 /// Runs a statement that defines something anew.
 pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome> {
@@ -37,7 +39,7 @@ pub(super) async fn run(session: &mut Session, define: Define) -> Result<Outcome
 }
 
 async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result<Outcome> {
-    session.wait_for_tables(&create.query).await?;
+    locking::wait_for_tables(session, &create.query).await?;
     let view = session.view().await?;
     let parameters = Parameters::default();
     let asked = Asked { query: &create.query, parameters: &parameters, view: Some(&view) };
@@ -77,7 +79,7 @@ async fn create_table_as(session: &mut Session, create: CreateTableAs) -> Result
     let checks = Arc::clone(session.database.queries());
     let loaded = definition.load(checks, &settings, &schema, (Vec::new(), rows.boxed())).await?;
     let (definition, count) = loaded;
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(format!("SELECT {count}")))
 }
 
@@ -86,7 +88,7 @@ async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome>
         true => foreign_key_rules::all_referring(&session.names(), &truncate.tables),
         false => truncate.tables.clone(),
     };
-    let mut definition = session.begin_definition("TRUNCATE", &tables, &[]).await?;
+    let mut definition = definitions::begin_definition(session, "TRUNCATE", &tables, &[]).await?;
     let next = &definition.edit.next;
     let ids = tables.iter().filter_map(|name| Some(next.table(name)?.schema.table_id));
     check_truncate(next, &ids.collect())?;
@@ -98,7 +100,7 @@ async fn truncate(session: &mut Session, truncate: &Truncate) -> Result<Outcome>
             sequences::restart_sequences_of(session, &mut definition, table_id)?;
         }
     }
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("TRUNCATE TABLE"))
 }
 

@@ -6,10 +6,10 @@
 //!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
 //! ```
 //!
-//! 1. [`Session::begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of
-//!    what the session sees. Rows that the block has changed in such a table before are applied there first.
-//! 2. The statement changes the edit's state as it likes. [`Session::end_definition`] compares it with the one
-//!    before: tables that are others now are [`Defined`], with the space that they take.
+//! 1. [`begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of what the session
+//!    sees. Rows that the block has changed in such a table before are applied there first.
+//! 2. The statement changes the edit's state as it likes. [`end_definition`] compares it with the one before: tables
+//!    that are others now are [`Defined`], with the space that they take.
 //! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever
 //!    applied again.
 //! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
@@ -46,12 +46,14 @@ use cleave_txn::{LockMode, Written};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::Session;
 use super::block::Block;
+use super::block::many;
+use super::block::own;
 use super::changed_rows::Changed;
-use super::comments;
 use super::define::emptied;
 use super::foreign_keys::CheckedLoad;
+use super::foreign_keys::load;
+use super::{Session, block, comments, rights, roles, serializable};
 use crate::database::Database;
 
 /// The tables that a transaction has defined, and their space.
@@ -444,177 +446,178 @@ impl Session {
             None => &self.temporary,
         }
     }
+}
 
-    /// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins
-    /// to define.
-    ///
-    /// # Errors
-    /// In a read-only transaction; [`Error::Conflict`] of a lock; those of applying rows that were changed before.
-    pub(super) async fn begin_definition(
-        &mut self,
-        what: &str,
-        tables: &[String],
-        names: &[&str],
-    ) -> Result<Definition> {
-        self.begin_definition_in(what, (tables, LockMode::AccessExclusive), names).await
+/// Locks the tables called `tables`, as far as there are such, and `names`, which shall come into use, and begins
+/// to define.
+///
+/// # Errors
+/// In a read-only transaction; [`Error::Conflict`] of a lock; those of applying rows that were changed before.
+pub(super) async fn begin_definition(
+    session: &mut Session,
+    what: &str,
+    tables: &[String],
+    names: &[&str],
+) -> Result<Definition> {
+    begin_definition_in(session, what, (tables, LockMode::AccessExclusive), names).await
+}
+
+/// The same with the tables locked in `mode`, which keeps at least all who write away.
+///
+/// # Errors
+/// As [`begin_definition`].
+pub(super) async fn begin_definition_in(
+    session: &mut Session,
+    what: &str,
+    (tables, mode): (&[String], LockMode),
+    names: &[&str],
+) -> Result<Definition> {
+    session.check_may_write(what)?;
+    if !tables.is_empty() {
+        serializable::track_writes(session).await?;
     }
-
-    /// The same with the tables locked in `mode`, which keeps at least all who write away.
-    ///
-    /// # Errors
-    /// As [`Session::begin_definition`].
-    pub(super) async fn begin_definition_in(
-        &mut self,
-        what: &str,
-        (tables, mode): (&[String], LockMode),
-        names: &[&str],
-    ) -> Result<Definition> {
-        self.check_may_write(what)?;
-        if !tables.is_empty() {
-            self.track_writes().await?;
+    let database = Arc::clone(&session.database);
+    let settings = session.shared_settings();
+    let timeout = settings.lock_timeout_ms;
+    let mut implicit = None;
+    let block = match &session.block {
+        Some(block) => block,
+        None => {
+            let (locks, defined) =
+                (block::new_locks(&session.database, &session.settings), session.temporary.clone());
+            implicit.insert(Block::new(TransactionModes::OWN, locks, defined))
         }
-        let database = Arc::clone(&self.database);
-        let settings = self.shared_settings();
-        let timeout = settings.lock_timeout_ms;
-        let mut implicit = None;
-        let block = match &self.block {
-            Some(block) => block,
-            None => {
-                let (locks, defined) = (self.new_locks(), self.temporary.clone());
-                implicit.insert(Block::new(TransactionModes::OWN, locks, defined))
+    };
+    for name in names {
+        block.locks.lock_name(name, timeout).await?;
+    }
+    let seen = || block.defined.over(&database, database.catalog());
+    let mut locked = Vec::new();
+    for name in tables {
+        // Whoever had it locked may have put another one in its place.
+        while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
+            // Of one whose rows alone it has changed, readers are kept away as well.
+            let is_more = mode == LockMode::AccessExclusive && !block.defined.is_temporary(id);
+            if is_more || !block.defined.has(id) {
+                block.locks.lock_table(id, mode, timeout).await?;
             }
-        };
-        for name in names {
-            block.locks.lock_name(name, timeout).await?;
+            locked.push(id);
         }
-        let seen = || block.defined.over(&database, database.catalog());
-        let mut locked = Vec::new();
-        for name in tables {
-            // Whoever had it locked may have put another one in its place.
-            while let Some(id) = id_of(&seen(), name).filter(|id| !locked.contains(id)) {
-                // Of one whose rows alone it has changed, readers are kept away as well.
-                let is_more = mode == LockMode::AccessExclusive && !block.defined.is_temporary(id);
-                if is_more || !block.defined.has(id) {
-                    block.locks.lock_table(id, mode, timeout).await?;
-                }
-                locked.push(id);
-            }
-        }
-        if let Some(tracked) = self.tracked() {
-            for id in locked.iter().filter(|id| !block.defined.has(**id)) {
-                tracked.writes(u64::from(*id), &Written::All)?;
-            }
-        }
-        // With all rows of what was locked.
-        let newest = match tables {
-            [] => database.catalog(),
-            _ => database.snapshot(SnapshotKind::Flushed).await?,
-        };
-        let before = block.defined.over(&database, newest);
-        if !tables.is_empty() {
-            self.check_definition(&before)?;
-        }
-        let claims = block.defined.claims.clone();
-        let mut edit = CatalogEdit::kept(&database, Arc::clone(&before), claims)?;
-        let mut folded = Vec::new();
-        for id in locked {
-            if let Some(change) = block.changes.get(&id) {
-                edit = apply(edit, &settings, change).await?;
-                folded.push(id);
-            }
-        }
-        Ok(Definition { edit, before, folded, temporary: BTreeMap::new(), implicit })
     }
+    if let Some(tracked) = session.tracked() {
+        for id in locked.iter().filter(|id| !block.defined.has(**id)) {
+            tracked.writes(u64::from(*id), &Written::All)?;
+        }
+    }
+    // With all rows of what was locked.
+    let newest = match tables {
+        [] => database.catalog(),
+        _ => database.snapshot(SnapshotKind::Flushed).await?,
+    };
+    let before = block.defined.over(&database, newest);
+    if !tables.is_empty() {
+        rights::check_definition(session, &before)?;
+    }
+    let claims = block.defined.claims.clone();
+    let mut edit = CatalogEdit::kept(&database, Arc::clone(&before), claims)?;
+    let mut folded = Vec::new();
+    for id in locked {
+        if let Some(change) = block.changes.get(&id) {
+            edit = apply(edit, &settings, change).await?;
+            folded.push(id);
+        }
+    }
+    Ok(Definition { edit, before, folded, temporary: BTreeMap::new(), implicit })
+}
 
-    /// Has the session's block keep what was defined, or commits it where there is none.
-    ///
-    /// # Errors
-    /// Those of a commit.
-    pub(super) async fn end_definition(&mut self, definition: Definition) -> Result<()> {
-        let Definition { mut edit, before, folded, temporary, mut implicit } = definition;
-        self.own_what_is_new(&before, &mut edit.next, &temporary);
-        let Some(block) = implicit.as_mut().or(self.block.as_mut()) else { return Ok(()) };
-        let (after, claims) = edit.into_kept();
-        block.defined.note(&before, &after, claims, temporary);
-        block.changes.retain(|id, _| !folded.contains(id));
-        block.own = None;
-        match implicit {
-            Some(block) => self.commit_block(block).await,
-            None => Ok(()),
-        }
+/// Has the session's block keep what was defined, or commits it where there is none.
+///
+/// # Errors
+/// Those of a commit.
+pub(super) async fn end_definition(session: &mut Session, definition: Definition) -> Result<()> {
+    let Definition { mut edit, before, folded, temporary, mut implicit } = definition;
+    own_what_is_new(&session.settings, &before, &mut edit.next, &temporary);
+    let Some(block) = implicit.as_mut().or(session.block.as_mut()) else { return Ok(()) };
+    let (after, claims) = edit.into_kept();
+    block.defined.note(&before, &after, claims, temporary);
+    block.changes.retain(|id, _| !folded.contains(id));
+    block.own = None;
+    match implicit {
+        Some(block) => block::commit_block(session, block).await,
+        None => Ok(()),
     }
+}
 
-    /// Makes what there is now and was not before that of the role as which the session acts, with what is granted on
-    /// such things.
-    fn own_what_is_new(
-        &self,
-        before: &CatalogState,
-        next: &mut CatalogState,
-        temporary: &BTreeMap<u32, OnCommit>,
-    ) {
-        let role = self.actor();
-        if *next.rights == Rights::default() && role == FIRST {
-            return;
-        }
-        let ids = |state: &CatalogState| -> BTreeSet<u32> {
-            let tables = state.tables().map(|table| table.schema.table_id);
-            let views = state.views().map(|view| view.schema.table_id);
-            let sequences = state.sequences.values().map(|sequence| sequence.id);
-            tables.chain(views).chain(sequences).collect()
-        };
-        for id in ids(next).difference(&ids(before)).filter(|id| !temporary.contains_key(id)) {
-            let sequence = next.sequences.values().find(|sequence| sequence.id == *id);
-            let restarted = sequence.and_then(|sequence| before.sequences.get(&sequence.name));
-            let (restarted, is_sequence) = (restarted.map(|from| from.id), sequence.is_some());
-            let rights = Arc::make_mut(&mut next.rights);
-            match restarted {
-                // The same one under another number.
-                Some(from) => rights.pass_on(from, *id),
-                None => rights.begin(*id, is_sequence, role),
-            }
+/// Makes what there is now and was not before that of the role as which the session acts, with what is granted on
+/// such things.
+fn own_what_is_new(
+    settings: &Settings,
+    before: &CatalogState,
+    next: &mut CatalogState,
+    temporary: &BTreeMap<u32, OnCommit>,
+) {
+    let role = roles::actor(settings);
+    if *next.rights == Rights::default() && role == FIRST {
+        return;
+    }
+    let ids = |state: &CatalogState| -> BTreeSet<u32> {
+        let tables = state.tables().map(|table| table.schema.table_id);
+        let views = state.views().map(|view| view.schema.table_id);
+        let sequences = state.sequences.values().map(|sequence| sequence.id);
+        tables.chain(views).chain(sequences).collect()
+    };
+    for id in ids(next).difference(&ids(before)).filter(|id| !temporary.contains_key(id)) {
+        let sequence = next.sequences.values().find(|sequence| sequence.id == *id);
+        let restarted = sequence.and_then(|sequence| before.sequences.get(&sequence.name));
+        let (restarted, is_sequence) = (restarted.map(|from| from.id), sequence.is_some());
+        let rights = Arc::make_mut(&mut next.rights);
+        match restarted {
+            // The same one under another number.
+            Some(from) => rights.pass_on(from, *id),
+            None => rights.begin(*id, is_sequence, role),
         }
     }
+}
 
-    /// Changes rows of a table that is the session's own.
-    ///
-    /// # Errors
-    /// As [`apply`].
-    pub(super) async fn change_own(&mut self, change: &TableChange) -> Result<()> {
-        let settings = self.shared_settings();
-        let mut definition = self.begin_definition("a change of rows", &[], &[]).await?;
-        definition.edit = apply(definition.edit, &settings, change).await?;
-        self.end_definition(definition).await
-    }
+/// Changes rows of a table that is the session's own.
+///
+/// # Errors
+/// As [`apply`].
+pub(super) async fn change_own(session: &mut Session, change: &TableChange) -> Result<()> {
+    let settings = session.shared_settings();
+    let mut definition = begin_definition(session, "a change of rows", &[], &[]).await?;
+    definition.edit = apply(definition.edit, &settings, change).await?;
+    end_definition(session, definition).await
+}
 
-    /// Loads rows into a table that is the session's own, or becomes it; returns how many.
-    ///
-    /// # Errors
-    /// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
-    pub(super) async fn load_own(
-        &mut self,
-        schema: &Arc<TableSchema>,
-        first: Vec<RecordBatch>,
-        rest: BoxStream<'_, Result<RecordBatch>>,
-    ) -> Result<u64> {
-        let settings = self.shared_settings();
-        let moving = self.begin_moving(schema).await?;
-        let mut definition = moving.ok_or_else(Error::concurrent_update)?;
-        if definition.has_folded() {
-            // What the block had changed in the table is not to be applied once more below.
-            self.end_definition(definition).await?;
-            let moving = self.begin_moving(schema).await?;
-            definition = moving.ok_or_else(Error::concurrent_update)?;
-        }
-        self.hold_targets(schema.table_id).await?;
-        let checks = Arc::clone(self.database.queries());
-        let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
-        let state = Arc::new(CatalogState::clone(&definition.edit.next));
-        let state = self.with_own_changes(&state).await?;
-        let check = CheckedLoad { database: &self.database, settings: &settings };
-        check.check(&state, schema.table_id).await?;
-        self.end_definition(definition).await?;
-        Ok(count)
+/// Loads rows into a table that is the session's own, or becomes it; returns how many.
+///
+/// # Errors
+/// Those of `rest`; [`Error::DuplicateKey`]; those of the device.
+pub(super) async fn load_own(
+    session: &mut Session,
+    schema: &Arc<TableSchema>,
+    first: Vec<RecordBatch>,
+    rest: BoxStream<'_, Result<RecordBatch>>,
+) -> Result<u64> {
+    let settings = session.shared_settings();
+    let moving = many::begin_moving(session, schema).await?;
+    let mut definition = moving.ok_or_else(Error::concurrent_update)?;
+    if definition.has_folded() {
+        // What the block had changed in the table is not to be applied once more below.
+        end_definition(session, definition).await?;
+        let moving = many::begin_moving(session, schema).await?;
+        definition = moving.ok_or_else(Error::concurrent_update)?;
     }
+    load::hold_targets(session, schema.table_id).await?;
+    let checks = Arc::clone(session.database.queries());
+    let (definition, count) = definition.load(checks, &settings, schema, (first, rest)).await?;
+    let state = Arc::new(CatalogState::clone(&definition.edit.next));
+    let state = own::with_own_changes(session, &state).await?;
+    let check = CheckedLoad { database: &session.database, settings: &settings };
+    check.check(&state, schema.table_id).await?;
+    end_definition(session, definition).await?;
+    Ok(count)
 }
 
 /// What is another one in `after` than in `before`, by id; None: it is gone, and not because something hides it.

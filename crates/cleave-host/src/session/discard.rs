@@ -8,7 +8,7 @@ use cleave_fragment::Stop;
 use cleave_sql::statement::parse::{Discard, Scope};
 
 use super::roles::set_session_role;
-use super::{Outcome, Session, set};
+use super::{Outcome, Session, block, set};
 
 /// Runs DISCARD, whose command tag is `tag`.
 pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Result<Outcome> {
@@ -16,15 +16,15 @@ pub(super) fn run(session: &mut Session, what: Discard, tag: &'static str) -> Re
     match what {
         Discard::Plans => {}
         Discard::Sequences => sequences.forget(),
-        Discard::Temporary => session.discard_temporary(),
+        Discard::Temporary => block::discard_temporary(session),
         Discard::All => {
-            if !session.is_alone() {
+            if !block::is_alone(session) {
                 let message = format!("{tag} cannot run inside a transaction block");
                 let fault = Fault::ActiveTransaction;
                 return Err(Error::Invalid { message, fault, position: None });
             }
             sequences.forget();
-            session.discard_temporary();
+            block::discard_temporary(session);
             session.settings.client.advisory.unlock_all(&Stop::default())?;
             set_session_role(session, None, Scope::Session)?;
             set::reset_all(session)?;

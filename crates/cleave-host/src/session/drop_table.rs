@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::{Error, NameKind, Result};
 
-use super::{Outcome, Session, foreign_key_rules, indexes, views};
+use super::{Outcome, Session, definitions, foreign_key_rules, indexes, views};
 
 /// Runs DROP TABLE.
 pub(super) async fn run(
@@ -18,7 +18,7 @@ pub(super) async fn run(
     if cascade {
         locked.extend(foreign_key_rules::referring(&session.names(), names));
     }
-    let mut definition = session.begin_definition("DROP TABLE", &locked, &[]).await?;
+    let mut definition = definitions::begin_definition(session, "DROP TABLE", &locked, &[]).await?;
     let edit = &mut definition.edit;
     let ids = |state: &CatalogState| -> BTreeSet<u32> {
         let sound = state.tables().map(|table| table.schema.table_id);
@@ -42,7 +42,7 @@ pub(super) async fn run(
         let what = format!("table \"{}\"", names.join("\", \""));
         let (next, what) = (&mut edit.next, (what.as_str(), cascade));
         foreign_key_rules::drop_references(next, (&gone, &locked), |_| true, what)?;
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("DROP TABLE"))
 }

@@ -20,7 +20,10 @@ use cleave_sql::statement::{ExplainFormat, Insert, Modify, Parameters, Statement
 
 use super::prepared::PreparedStatement;
 use super::subqueries::NestedQuery;
-use super::{Outcome, Session, changing_with, insert, prepared};
+use super::{
+    Outcome, Session, changing_with, insert, modify, modify_row, prepared, ranges, serializable,
+    subqueries,
+};
 
 /// Where the query of a statement that changes rows is put when it has run.
 #[derive(Debug, Clone, Default)]
@@ -127,11 +130,11 @@ pub(super) async fn run(
         return Box::pin(explain_run(session, changes, None, format)).await;
     }
     let range = match &statement {
-        Statement::Query(query) => session.range_of(query, false),
+        Statement::Query(query) => ranges::range_of(session, query, false),
         _ => None,
     };
     let nested = match &statement {
-        Statement::Query(query) => session.nested_of(query),
+        Statement::Query(query) => subqueries::nested_of(session, query),
         _ => None,
     };
     let point_in = |state: &CatalogState| match &statement {
@@ -165,7 +168,7 @@ pub(super) async fn explain_with(
     let query = match statement {
         Statement::Query(query) => query,
         Statement::Insert(insert) => {
-            let schema = session.insert_target(&insert)?;
+            let schema = insert::insert_target(session, &insert)?;
             let written_out = match format {
                 ExplainFormat::Fragment => None,
                 _ => insert::explain_insert(&insert, &schema),
@@ -185,14 +188,18 @@ pub(super) async fn explain_with(
             let table = table.map_err(|error| error.at(modify.position))?;
             let by_keys = match format {
                 ExplainFormat::Fragment => None,
-                _ => Box::pin(session.explain_change(&modify, parameters, &view.state)).await?,
+                _ => {
+                    Box::pin(modify_row::explain_change(session, &modify, parameters, &view.state))
+                        .await?
+                }
             };
             if let Some(what) = by_keys {
                 let (schema, batches) = select::explain_look_up(what, None, format)?;
                 return Ok(Outcome::Rows { schema, batches });
             }
             target = Some(Target { table: modify.table.clone(), tablet: 0 });
-            modify.query_of(&table.schema, session.needed_columns(table, &modify).as_ref())?
+            modify
+                .query_of(&table.schema, modify::needed_columns(session, table, &modify).as_ref())?
         }
         Statement::Locking(locking) if analyze => {
             let what = format!("EXPLAIN ANALYZE of {}, which would lock rows,", locking.name());
@@ -211,7 +218,7 @@ pub(super) async fn explain_with(
     }
     if let Some((range, values)) = range.filter(|_| format != ExplainFormat::Fragment) {
         let by = (&*range, &values);
-        let explained = Box::pin(session.explain_range(analyze, &view.state, by)).await?;
+        let explained = Box::pin(ranges::explain_range(session, analyze, &view.state, by)).await?;
         if let Some((what, measured)) = explained {
             let (schema, batches) = select::explain_look_up(what, measured, format)?;
             return Ok(Outcome::Rows { schema, batches });
@@ -219,7 +226,8 @@ pub(super) async fn explain_with(
     }
     if let Some((nested, values)) = nested.filter(|_| format != ExplainFormat::Fragment) {
         let by = (&*nested, &values);
-        let explained = Box::pin(session.explain_nested(analyze, &view.state, by)).await?;
+        let explained =
+            Box::pin(subqueries::explain_nested(session, analyze, &view.state, by)).await?;
         if let Some((what, measured)) = explained {
             let (schema, batches) = select::explain_look_up(what, measured, format)?;
             return Ok(Outcome::Rows { schema, batches });
@@ -247,7 +255,7 @@ async fn explain_look_up(
     if analyze {
         let stopwatch = Stopwatch::start();
         // Own changes are in the state.
-        session.note_look_up(point)?;
+        serializable::note_look_up(session.tracked(), point)?;
         let sight = Sight::new(Live::settled(Arc::clone(state)), None);
         let stack = session.in_force().stack;
         let Some(rows) = point_path::run(&session.database, &sight, point, stack).await? else {
@@ -271,11 +279,11 @@ async fn explain_run(
     let state = session.names();
     let without_plan = match &changes {
         Changes::Insert(insert) => {
-            let schema = session.insert_target(insert)?;
+            let schema = insert::insert_target(session, insert)?;
             insert::explain_insert(insert, &schema)
         }
         Changes::Modify(modify) => {
-            Box::pin(session.explain_change(modify, parameters, &state)).await?
+            Box::pin(modify_row::explain_change(session, modify, parameters, &state)).await?
         }
     };
     drop(state);
@@ -286,11 +294,15 @@ async fn explain_run(
         (_, Some((prepared, parameters))) => {
             Box::pin(prepared::run_prepared(session, prepared, parameters)).await?.collect().await
         }
-        (Changes::Insert(insert), None) => Box::pin(session.insert(insert, None, parameters)).await,
-        (Changes::Modify(modify), None) => match Box::pin(session.modify_plain(modify)).await? {
-            Some(outcome) => Ok(outcome),
-            None => Box::pin(session.modify(modify, parameters)).await,
-        },
+        (Changes::Insert(insert), None) => {
+            Box::pin(insert::run(session, insert, None, parameters)).await
+        }
+        (Changes::Modify(modify), None) => {
+            match Box::pin(modify_row::modify_plain(session, modify)).await? {
+                Some(outcome) => Ok(outcome),
+                None => Box::pin(modify::run(session, modify, parameters)).await,
+            }
+        }
     };
     session.measuring = None;
     let elapsed = stopwatch.elapsed();

@@ -19,10 +19,11 @@ use cleave_sql::statement::ddl::GivenForeignKey;
 use cleave_store::{Column, ColumnType, TableSchema};
 use cleave_txn::LockMode;
 
-use super::Session;
 use super::alter_rules::{is_taken, with_own_rules};
+use super::block::own;
 use super::definitions::Definition;
 use super::foreign_keys::{Reference, check_all};
+use super::{Session, locking, rights};
 
 /// The table that is to have a foreign key.
 pub(super) struct Own<'a> {
@@ -46,7 +47,7 @@ pub(super) async fn hold_referenced<'a>(
             if locked == Some(id) || session.owns(id) {
                 break;
             }
-            session.lock_table(&table, LockMode::ShareRowExclusive, false).await?;
+            locking::lock_table(session, &table, LockMode::ShareRowExclusive, false).await?;
             locked = Some(id);
         }
     }
@@ -105,7 +106,7 @@ pub(super) fn with_foreign_keys(
 ) -> Result<TableRules> {
     for given in all {
         if given.target != own.schema.name {
-            session.check_may(Privilege::References, &given.target)?;
+            rights::check_may(session, Privilege::References, &given.target)?;
         }
         let is_temporary = |id: u32| session.defined().is_temporary(id);
         let key = foreign_key(state, own, given, is_temporary);
@@ -196,7 +197,7 @@ pub(super) async fn check_there(
     is_asked: impl Fn(&ForeignKey) -> bool,
 ) -> Result<()> {
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
-    let state = session.with_own_changes(&state).await?;
+    let state = own::with_own_changes(session, &state).await?;
     let Some(table) = state.table_by_id(table_id).map(Arc::clone) else { return Ok(()) };
     let view = ReadView { state: Arc::clone(&state), target: None, reads: None };
     for reference in Reference::all_of(&state, &table)? {

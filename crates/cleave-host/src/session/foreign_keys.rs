@@ -7,8 +7,8 @@
 //!                     refer to it, in the same transaction, until there are no more ─▶ does a row refer to one? then it all fails
 //! ```
 //!
-//! 1. [`Session::take_referring`] has the keys of what ends and begins, and looks at each of them where a statement
-//!    only adds rows; such a statement commits as any other.
+//! 1. [`take_referring`] has the keys of what ends and begins, and looks at each of them where a statement only adds
+//!    rows; such a statement commits as any other.
 //! 2. Where a key that rows may refer to goes, the statement is a block of its own, if it is in none. What follows from
 //!    it is done one table after the other, in [`act`], and adds to the keys that go and come.
 //! 3. What is left is asked once all that is done, or, of a deferred key, at COMMIT: is there a row with the key, and
@@ -21,10 +21,10 @@
 //!
 //! Source: PostgreSQL's manual, "Foreign Keys"; rule 23; decision 0068.
 
-mod act;
-mod deferred;
+pub(super) mod act;
+pub(super) mod deferred;
 mod keys;
-mod load;
+pub(super) mod load;
 mod look_up;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,10 +42,11 @@ use cleave_sql::statement::modify::{Action, Assignment, Modify};
 use cleave_store::Projection;
 use cleave_txn::LockMode;
 
-use super::Session;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
+use super::{Session, block, locking, rights, serializable, upsert};
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
 pub(super) use keys::Reference;
@@ -130,330 +131,330 @@ impl OpenKeys {
     }
 }
 
-impl Session {
-    /// Whether foreign keys have a say in changes of `table`.
-    pub(super) fn is_in_references(&self, table: &TableState) -> bool {
-        self.database.catalog().is_in_references(table)
-            || !self.defined().is_empty() && self.names().is_in_references(table)
-    }
+/// Whether foreign keys have a say in changes of `table`.
+pub(super) fn is_in_references(session: &Session, table: &TableState) -> bool {
+    session.database.catalog().is_in_references(table)
+        || !session.defined().is_empty() && session.names().is_in_references(table)
+}
 
-    /// The foreign keys of `table`, and those that refer to it.
-    fn references(&self, table: &Arc<TableState>) -> Result<(Vec<Reference>, Vec<Reference>)> {
-        let (names, committed) = (self.names(), self.database.catalog());
-        let known = |id: u32| names.table_by_id(id).or_else(|| committed.table_by_id(id));
-        let mut own = Vec::with_capacity(table.rules.foreign_keys.len());
-        for key in &table.rules.foreign_keys {
-            if let Some(parent) = known(key.target) {
-                own.push(Reference::new(table, key, parent)?);
-            }
-        }
-        let id = table.schema.table_id;
-        let mut to: BTreeMap<(u32, u32), Reference> = BTreeMap::new();
-        // A temporary table may hide one that refers to it.
-        let hidden = committed.references_to(id);
-        let hidden = hidden.filter(|(child, _)| !self.owns(child.schema.table_id));
-        for (child, key) in names.references_to(id).chain(hidden) {
-            let reference = Reference::new(child, key, table)?;
-            to.entry(reference.id()).or_insert(reference);
-        }
-        Ok((own, to.into_values().collect()))
-    }
-
-    /// Whether an UPDATE sets no column that is in a foreign key of `table`, or that one refers to.
-    pub(super) fn keeps_keys(&self, table: &TableState, modify: &Modify) -> bool {
-        let Action::Update(assignments) = &modify.action else { return false };
-        if !self.is_in_references(table) {
-            return true;
-        }
-        let needed = self.referring_columns(table);
-        let is_needed = |set: &Assignment| {
-            table.schema.column(&set.column).is_some_and(|column| needed.contains(&column.id))
-        };
-        !assignments.iter().any(is_needed)
-    }
-
-    /// Ids of the columns of `table` that foreign keys are about.
-    fn referring_columns(&self, table: &TableState) -> BTreeSet<u32> {
-        let own = table.rules.foreign_keys.iter().flat_map(|key| key.columns.iter().copied());
-        let mut needed: BTreeSet<u32> = own.collect();
-        for state in [self.names(), self.database.catalog()] {
-            let to = state.references_to(table.schema.table_id);
-            needed.extend(to.flat_map(|(_, key)| key.target_columns.iter().copied()));
-        }
-        needed
-    }
-
-    /// The rows of `ending`, which are those of `table` in what the statement has read; None: there are none, or nobody
-    /// asks.
-    pub(super) async fn replaced(
-        &self,
-        table: &TableState,
-        ending: Ending<'_>,
-    ) -> Result<Option<Replaced>> {
-        let Ending::Rows { places, before, after } = ending else { return Ok(None) };
-        let needed = self.referring_columns(table);
-        if needed.is_empty() {
-            return Ok(None);
-        }
-        let positions = table.schema.columns.iter().enumerate();
-        let positions = positions.filter(|(_, column)| needed.contains(&column.id));
-        let (positions, columns): (Vec<usize>, Vec<u32>) =
-            positions.map(|(position, column)| (position, column.id)).unzip();
-        let before = match before {
-            Some(rows) => rows.project(&positions)?,
-            None => {
-                let projection = Projection::of_table(&table.schema, &positions);
-                self.rows_at(table, &projection, places.iter().copied()).await?
-            }
-        };
-        let after = after.map(|rows| rows.project(&positions)).transpose()?;
-        Ok(Some(Replaced { columns, before, after }))
-    }
-
-    /// Takes a change of a table that foreign keys are about.
-    pub(super) async fn take_referring(
-        &mut self,
-        change: TableChange,
-        own_ended: OwnRows,
-        replaced: Option<Replaced>,
-    ) -> Result<Taken> {
-        let state = self.names();
-        let table = Arc::clone(state.find_writable_table(&change.schema.name)?);
-        if table.schema.version != change.schema.version {
-            return self.take_plain(change, own_ended).await;
-        }
-        let (own, to) = self.references(&table)?;
-        // Keys of rows that begin and end, each with its values.
-        let ended = change.ended.values().map(VidSet::len).sum::<usize>();
-        let key_count = (change.row_count() + ended) * (own.len() + to.len());
-        let charge = Charge::new(&self.database);
-        if key_count > LOCKED_ROWS_MAX {
-            charge.grow(key_count * KEY_BYTES)?;
-        }
-        let begun = match begun(&own, &change, replaced.as_ref()) {
-            Ok(begun) => begun,
-            Err(error) => return Err(self.first_fault(&change, &own_ended, error).await),
-        };
-        let gone = gone(&to, &change, replaced.as_ref())?;
-        // Before what is locked below, since it gives locks back.
-        if Held::takes_table(&change) && !self.owns(table.schema.table_id) {
-            self.lock_keys(&table, &change).await?;
-        }
-        self.table_mark = None;
-        if gone.is_empty() && !self.references.is_running {
-            let mut later = Vec::new();
-            for (reference, keys) in begun {
-                if self.is_deferred(&reference) {
-                    later.push((reference, keys));
-                    continue;
-                }
-                self.lock_targets(&reference, &keys).await?;
-                let absent = self.absent(&reference, &keys, Some(&change)).await?;
-                if let Some(values) = absent.values().next() {
-                    let error = reference.absent(values);
-                    return Err(self.first_fault(&change, &own_ended, error).await);
-                }
-            }
-            let taken = self.take_plain(change, own_ended).await?;
-            if let (Taken::Done, Some(block)) = (taken, &mut self.block) {
-                for (reference, keys) in later {
-                    block.deferred.open.of(&reference).begun.extend(keys);
-                }
-            }
-            return Ok(taken);
-        }
-        let is_own = self.begin_own();
-        let taken = Box::pin(self.take_with_keys(change, own_ended, begun, gone)).await;
-        self.end_own(is_own, taken).await
-    }
-
-    /// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that
-    /// one. Foreign keys are asked last, once the rows are there.
-    async fn first_fault(
-        &mut self,
-        change: &TableChange,
-        own_ended: &OwnRows,
-        error: Error,
-    ) -> Error {
-        match self.check_alone(change, own_ended).await {
-            Ok(()) | Err(Error::Conflict { kind: ConflictKind::Update, .. }) => error,
-            Err(first) => first,
+/// The foreign keys of `table`, and those that refer to it.
+fn references(
+    session: &Session,
+    table: &Arc<TableState>,
+) -> Result<(Vec<Reference>, Vec<Reference>)> {
+    let (names, committed) = (session.names(), session.database.catalog());
+    let known = |id: u32| names.table_by_id(id).or_else(|| committed.table_by_id(id));
+    let mut own = Vec::with_capacity(table.rules.foreign_keys.len());
+    for key in &table.rules.foreign_keys {
+        if let Some(parent) = known(key.target) {
+            own.push(Reference::new(table, key, parent)?);
         }
     }
+    let id = table.schema.table_id;
+    let mut to: BTreeMap<(u32, u32), Reference> = BTreeMap::new();
+    // A temporary table may hide one that refers to it.
+    let hidden = committed.references_to(id);
+    let hidden = hidden.filter(|(child, _)| !session.owns(child.schema.table_id));
+    for (child, key) in names.references_to(id).chain(hidden) {
+        let reference = Reference::new(child, key, table)?;
+        to.entry(reference.id()).or_insert(reference);
+    }
+    Ok((own, to.into_values().collect()))
+}
 
-    /// Takes a change by which keys go.
-    async fn take_with_keys(
-        &mut self,
-        change: TableChange,
-        own_ended: OwnRows,
-        begun: Vec<(Reference, KeySet)>,
-        gone: Vec<Gone>,
-    ) -> Result<Taken> {
-        if !Held::takes_table(&change) && !self.owns(change.schema.table_id) {
-            for gone in &gone {
-                self.lock_gone(gone).await?;
-            }
+/// Whether an UPDATE sets no column that is in a foreign key of `table`, or that one refers to.
+pub(super) fn keeps_keys(session: &Session, table: &TableState, modify: &Modify) -> bool {
+    let Action::Update(assignments) = &modify.action else { return false };
+    if !is_in_references(session, table) {
+        return true;
+    }
+    let needed = referring_columns(session, table);
+    let is_needed = |set: &Assignment| {
+        table.schema.column(&set.column).is_some_and(|column| needed.contains(&column.id))
+    };
+    !assignments.iter().any(is_needed)
+}
+
+/// Ids of the columns of `table` that foreign keys are about.
+fn referring_columns(session: &Session, table: &TableState) -> BTreeSet<u32> {
+    let own = table.rules.foreign_keys.iter().flat_map(|key| key.columns.iter().copied());
+    let mut needed: BTreeSet<u32> = own.collect();
+    for state in [session.names(), session.database.catalog()] {
+        let to = state.references_to(table.schema.table_id);
+        needed.extend(to.flat_map(|(_, key)| key.target_columns.iter().copied()));
+    }
+    needed
+}
+
+/// The rows of `ending`, which are those of `table` in what the statement has read; None: there are none, or nobody
+/// asks.
+pub(super) async fn replaced(
+    session: &Session,
+    table: &TableState,
+    ending: Ending<'_>,
+) -> Result<Option<Replaced>> {
+    let Ending::Rows { places, before, after } = ending else { return Ok(None) };
+    let needed = referring_columns(session, table);
+    if needed.is_empty() {
+        return Ok(None);
+    }
+    let positions = table.schema.columns.iter().enumerate();
+    let positions = positions.filter(|(_, column)| needed.contains(&column.id));
+    let (positions, columns): (Vec<usize>, Vec<u32>) =
+        positions.map(|(position, column)| (position, column.id)).unzip();
+    let before = match before {
+        Some(rows) => rows.project(&positions)?,
+        None => {
+            let projection = Projection::of_table(&table.schema, &positions);
+            upsert::rows_at(&session.database, table, &projection, places.iter().copied()).await?
         }
-        if let Taken::Again = self.take_plain(change, own_ended).await? {
-            return Ok(Taken::Again);
-        }
+    };
+    let after = after.map(|rows| rows.project(&positions)).transpose()?;
+    Ok(Some(Replaced { columns, before, after }))
+}
+
+/// Takes a change of a table that foreign keys are about.
+pub(super) async fn take_referring(
+    session: &mut Session,
+    change: TableChange,
+    own_ended: OwnRows,
+    replaced: Option<Replaced>,
+) -> Result<Taken> {
+    let state = session.names();
+    let table = Arc::clone(state.find_writable_table(&change.schema.name)?);
+    if table.schema.version != change.schema.version {
+        return block::take_plain(session, change, own_ended).await;
+    }
+    let (own, to) = references(session, &table)?;
+    // Keys of rows that begin and end, each with its values.
+    let ended = change.ended.values().map(VidSet::len).sum::<usize>();
+    let key_count = (change.row_count() + ended) * (own.len() + to.len());
+    let charge = Charge::new(&session.database);
+    if key_count > LOCKED_ROWS_MAX {
+        charge.grow(key_count * KEY_BYTES)?;
+    }
+    let begun = match begun(&own, &change, replaced.as_ref()) {
+        Ok(begun) => begun,
+        Err(error) => return Err(first_fault(session, &change, &own_ended, error).await),
+    };
+    let gone = gone(&to, &change, replaced.as_ref())?;
+    // Before what is locked below, since it gives locks back.
+    if Held::takes_table(&change) && !session.owns(table.schema.table_id) {
+        block::lock_keys(session, &table, &change).await?;
+    }
+    session.table_mark = None;
+    if gone.is_empty() && !session.references.is_running {
+        let mut later = Vec::new();
         for (reference, keys) in begun {
-            self.references.open.of(&reference).begun.extend(keys);
-        }
-        self.references.gone.extend(gone);
-        if self.references.is_running {
-            return Ok(Taken::Done);
-        }
-        self.references.is_running = true;
-        let outcome = self.follow_references().await;
-        self.references = References::default();
-        outcome.map(|()| Taken::Done)
-    }
-
-    /// Does what follows from keys that went, and asks for those that are open then.
-    async fn follow_references(&mut self) -> Result<()> {
-        while let Some(gone) = self.references.gone.pop_front() {
-            self.act(gone).await?;
-        }
-        for (_, open) in std::mem::take(&mut self.references.open).0 {
-            if self.is_deferred(&open.reference) {
-                if let Some(block) = &mut self.block {
-                    block.deferred.open.add(open);
-                }
+            if deferred::is_deferred(session, &reference) {
+                later.push((reference, keys));
                 continue;
             }
-            self.ask(&open).await?;
-        }
-        Ok(())
-    }
-
-    /// Refuses keys of which there is no row, but one that refers to it.
-    async fn ask(&mut self, open: &OpenKey) -> Result<()> {
-        self.lock_targets(&open.reference, &open.begun).await?;
-        for (keys, is_begun) in [(&open.begun, true), (&open.gone, false)] {
-            let absent = self.absent(&open.reference, keys, None).await?;
-            if let Some(key) = self.referred(&open.reference, &absent).await? {
-                return Err(match is_begun {
-                    true => open.reference.absent(&key),
-                    false => open.reference.still_there(&key),
-                });
+            lock_targets(session, &reference, &keys).await?;
+            let absent = keys_absent(session, &reference, &keys, Some(&change)).await?;
+            if let Some(values) = absent.values().next() {
+                let error = reference.absent(values);
+                return Err(first_fault(session, &change, &own_ended, error).await);
             }
         }
-        Ok(())
-    }
-
-    /// Locks keys that rows refer to, so that their rows stay; very many as their table.
-    async fn lock_targets(&mut self, reference: &Reference, keys: &KeySet) -> Result<()> {
-        let parent = &reference.parent;
-        if keys.is_empty() || self.owns(parent.schema.table_id) {
-            return Ok(());
-        }
-        if keys.len() > LOCKED_ROWS_MAX {
-            return self.lock_table(parent, LockMode::Share, false).await;
-        }
-        self.lock_table(parent, LockMode::RowShare, false).await?;
-        let timeout_ms = self.in_force().lock_timeout_ms;
-        let keys = keys.keys().map(|key| unique_lock(parent, reference.key.index, key));
-        let keys: BTreeSet<_> = keys.collect();
-        for key in keys {
-            self.locks().lock(key, LockMode::ForKeyShare, timeout_ms).await?;
-        }
-        Ok(())
-    }
-
-    /// Locks keys that go, so that nobody begins a row that refers to them.
-    async fn lock_gone(&mut self, gone: &Gone) -> Result<()> {
-        let timeout_ms = self.in_force().lock_timeout_ms;
-        let (parent, index) = (&gone.reference.parent, gone.reference.key.index);
-        let keys: BTreeSet<_> =
-            gone.keys.keys().map(|key| unique_lock(parent, index, key)).collect();
-        for key in keys {
-            self.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
-        }
-        Ok(())
-    }
-
-    /// Those of `keys` of which there is no row, in what is committed and what the transaction has done; and will do
-    /// with `change` where that is of the same table.
-    async fn absent(
-        &mut self,
-        reference: &Reference,
-        keys: &KeySet,
-        change: Option<&TableChange>,
-    ) -> Result<KeySet> {
-        let mut left: BTreeMap<&[u8], &KeyRow> =
-            keys.iter().map(|(key, values)| (key.as_slice(), values)).collect();
-        let (parent, shape) = (&reference.parent, &reference.shape);
-        let id = parent.schema.table_id;
-        let change = change.filter(|_| reference.is_own());
-        let own = self.own_changes(id);
-        for rows in [change, own].into_iter().flatten().flat_map(TableChange::batches) {
-            if left.is_empty() {
-                break;
-            }
-            for key in shape.row_entries(rows, 0)?.iter().flatten() {
-                left.remove(key);
+        let taken = block::take_plain(session, change, own_ended).await?;
+        if let (Taken::Done, Some(block)) = (taken, &mut session.block) {
+            for (reference, keys) in later {
+                block.deferred.open.of(&reference).begun.extend(keys);
             }
         }
-        let sorted: Vec<&[u8]> = left.keys().copied().collect();
-        if sorted.is_empty() {
-            return Ok(KeySet::new());
-        }
-        let ends = |change: Option<&TableChange>, (place, vid): RowPlace| {
-            let ended = change.and_then(|change| change.ended.get(&place));
-            ended.is_some_and(|ended| ended.contains(vid))
-        };
-        let is_kept = |row: RowPlace| !ends(change, row) && !ends(own, row);
-        if self.owns(id) {
-            let state = self.names();
-            let table = state.table_by_id(id).unwrap_or(parent);
-            let found = self.looked_up(table, shape, &sorted).await?;
-            left.retain(|key, _| !found.get(key).is_some_and(|row| is_kept(*row)));
-        } else {
-            let found = absent(&self.database, (id, shape), &is_kept, &sorted).await?;
-            left.retain(|key, _| found.contains(key));
-            self.check_seen(reference, &sorted, &left).await?;
-        }
-        Ok(left.into_iter().map(|(key, values)| (key.to_vec(), values.clone())).collect())
+        return Ok(taken);
     }
+    let is_own = own::begin_own(session);
+    let taken = Box::pin(take_with_keys(session, change, own_ended, begun, gone)).await;
+    own::end_own(session, is_own, taken).await
+}
 
-    /// At level SERIALIZABLE: that a key which is there is in the snapshot as well.
-    async fn check_seen(
-        &self,
-        reference: &Reference,
-        keys: &[&[u8]],
-        absent: &BTreeMap<&[u8], &KeyRow>,
-    ) -> Result<()> {
-        let (id, index) = (reference.parent.schema.table_id, reference.key.index);
-        self.note_keys(id, index, keys)?;
-        let snapshot = self.block.as_ref().filter(|block| block.is_serializable());
-        let Some(snapshot) = snapshot.and_then(|block| block.snapshot.as_ref()) else {
-            return Ok(());
-        };
-        let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
-        let there: Vec<&[u8]> =
-            keys.iter().filter(|key| !absent.contains_key(**key)).copied().collect();
-        let found = self.looked_up(table, &reference.shape, &there).await?;
-        match found.len() == there.len() {
-            true => Ok(()),
-            false => Err(Error::concurrent_update()),
-        }
+/// What to say of rows that break a foreign key, which is `error`, and perhaps another rule of theirs as well: that
+/// one. Foreign keys are asked last, once the rows are there.
+async fn first_fault(
+    session: &mut Session,
+    change: &TableChange,
+    own_ended: &OwnRows,
+    error: Error,
+) -> Error {
+    match block::check_alone(session, change, own_ended).await {
+        Ok(()) | Err(Error::Conflict { kind: ConflictKind::Update, .. }) => error,
+        Err(first) => first,
     }
+}
 
-    /// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that
-    /// state without it.
-    async fn newest_view(&mut self) -> Result<(ReadView, Arc<CatalogState>)> {
-        if !self.reads_snapshot() {
-            let view = self.view_now().await?;
-            let base = Arc::clone(self.committed_now(&view));
-            return Ok((view, base));
+/// Takes a change by which keys go.
+async fn take_with_keys(
+    session: &mut Session,
+    change: TableChange,
+    own_ended: OwnRows,
+    begun: Vec<(Reference, KeySet)>,
+    gone: Vec<Gone>,
+) -> Result<Taken> {
+    if !Held::takes_table(&change) && !session.owns(change.schema.table_id) {
+        for gone in &gone {
+            lock_gone(session, gone).await?;
         }
-        let newest = self.database.snapshot(SnapshotKind::Flushed).await?;
-        let base = self.defined().over(&self.database, newest);
-        let reads = self.tracked().map(Arc::clone);
-        let state = self.with_own_changes(&base).await?;
-        Ok((ReadView { state, target: None, reads }, base))
     }
+    if let Taken::Again = block::take_plain(session, change, own_ended).await? {
+        return Ok(Taken::Again);
+    }
+    for (reference, keys) in begun {
+        session.references.open.of(&reference).begun.extend(keys);
+    }
+    session.references.gone.extend(gone);
+    if session.references.is_running {
+        return Ok(Taken::Done);
+    }
+    session.references.is_running = true;
+    let outcome = follow_references(session).await;
+    session.references = References::default();
+    outcome.map(|()| Taken::Done)
+}
+
+/// Does what follows from keys that went, and asks for those that are open then.
+async fn follow_references(session: &mut Session) -> Result<()> {
+    while let Some(gone) = session.references.gone.pop_front() {
+        act::act(session, gone).await?;
+    }
+    for (_, open) in std::mem::take(&mut session.references.open).0 {
+        if deferred::is_deferred(session, &open.reference) {
+            if let Some(block) = &mut session.block {
+                block.deferred.open.add(open);
+            }
+            continue;
+        }
+        ask(session, &open).await?;
+    }
+    Ok(())
+}
+
+/// Refuses keys of which there is no row, but one that refers to it.
+async fn ask(session: &mut Session, open: &OpenKey) -> Result<()> {
+    lock_targets(session, &open.reference, &open.begun).await?;
+    for (keys, is_begun) in [(&open.begun, true), (&open.gone, false)] {
+        let absent = keys_absent(session, &open.reference, keys, None).await?;
+        if let Some(key) = act::referred(session, &open.reference, &absent).await? {
+            return Err(match is_begun {
+                true => open.reference.absent(&key),
+                false => open.reference.still_there(&key),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Locks keys that rows refer to, so that their rows stay; very many as their table.
+async fn lock_targets(session: &mut Session, reference: &Reference, keys: &KeySet) -> Result<()> {
+    let parent = &reference.parent;
+    if keys.is_empty() || session.owns(parent.schema.table_id) {
+        return Ok(());
+    }
+    if keys.len() > LOCKED_ROWS_MAX {
+        return locking::lock_table(session, parent, LockMode::Share, false).await;
+    }
+    locking::lock_table(session, parent, LockMode::RowShare, false).await?;
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    let keys = keys.keys().map(|key| unique_lock(parent, reference.key.index, key));
+    let keys: BTreeSet<_> = keys.collect();
+    for key in keys {
+        session.locks().lock(key, LockMode::ForKeyShare, timeout_ms).await?;
+    }
+    Ok(())
+}
+
+/// Locks keys that go, so that nobody begins a row that refers to them.
+async fn lock_gone(session: &mut Session, gone: &Gone) -> Result<()> {
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    let (parent, index) = (&gone.reference.parent, gone.reference.key.index);
+    let keys: BTreeSet<_> = gone.keys.keys().map(|key| unique_lock(parent, index, key)).collect();
+    for key in keys {
+        session.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
+    }
+    Ok(())
+}
+
+/// Those of `keys` of which there is no row, in what is committed and what the transaction has done; and will do
+/// with `change` where that is of the same table.
+async fn keys_absent(
+    session: &mut Session,
+    reference: &Reference,
+    keys: &KeySet,
+    change: Option<&TableChange>,
+) -> Result<KeySet> {
+    let mut left: BTreeMap<&[u8], &KeyRow> =
+        keys.iter().map(|(key, values)| (key.as_slice(), values)).collect();
+    let (parent, shape) = (&reference.parent, &reference.shape);
+    let id = parent.schema.table_id;
+    let change = change.filter(|_| reference.is_own());
+    let own = session.own_changes(id);
+    for rows in [change, own].into_iter().flatten().flat_map(TableChange::batches) {
+        if left.is_empty() {
+            break;
+        }
+        for key in shape.row_entries(rows, 0)?.iter().flatten() {
+            left.remove(key);
+        }
+    }
+    let sorted: Vec<&[u8]> = left.keys().copied().collect();
+    if sorted.is_empty() {
+        return Ok(KeySet::new());
+    }
+    let ends = |change: Option<&TableChange>, (place, vid): RowPlace| {
+        let ended = change.and_then(|change| change.ended.get(&place));
+        ended.is_some_and(|ended| ended.contains(vid))
+    };
+    let is_kept = |row: RowPlace| !ends(change, row) && !ends(own, row);
+    if session.owns(id) {
+        let state = session.names();
+        let table = state.table_by_id(id).unwrap_or(parent);
+        let found = upsert::looked_up(&session.database, table, shape, &sorted).await?;
+        left.retain(|key, _| !found.get(key).is_some_and(|row| is_kept(*row)));
+    } else {
+        let found = absent(&session.database, (id, shape), &is_kept, &sorted).await?;
+        left.retain(|key, _| found.contains(key));
+        check_seen(session, reference, &sorted, &left).await?;
+    }
+    Ok(left.into_iter().map(|(key, values)| (key.to_vec(), values.clone())).collect())
+}
+
+/// At level SERIALIZABLE: that a key which is there is in the snapshot as well.
+async fn check_seen(
+    session: &Session,
+    reference: &Reference,
+    keys: &[&[u8]],
+    absent: &BTreeMap<&[u8], &KeyRow>,
+) -> Result<()> {
+    let (id, index) = (reference.parent.schema.table_id, reference.key.index);
+    serializable::note_keys(session.tracked(), id, index, keys)?;
+    let snapshot = session.block.as_ref().filter(|block| block.is_serializable());
+    let Some(snapshot) = snapshot.and_then(|block| block.snapshot.as_ref()) else {
+        return Ok(());
+    };
+    let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+    let there: Vec<&[u8]> =
+        keys.iter().filter(|key| !absent.contains_key(**key)).copied().collect();
+    let found = upsert::looked_up(&session.database, table, &reference.shape, &there).await?;
+    match found.len() == there.len() {
+        true => Ok(()),
+        false => Err(Error::concurrent_update()),
+    }
+}
+
+/// What a look for rows that refer to others reads: the newest state, with what the transaction has done; and that
+/// state without it.
+async fn newest_view(session: &mut Session) -> Result<(ReadView, Arc<CatalogState>)> {
+    if !session.reads_snapshot() {
+        let view = rights::view_now(session).await?;
+        let base = Arc::clone(block::committed_now(session, &view));
+        return Ok((view, base));
+    }
+    let newest = session.database.snapshot(SnapshotKind::Flushed).await?;
+    let base = session.defined().over(&session.database, newest);
+    let reads = session.tracked().map(Arc::clone);
+    let state = own::with_own_changes(session, &base).await?;
+    Ok((ReadView { state, target: None, reads }, base))
 }
 
 /// The keys that the rows of `change` refer to, by foreign key, less those that rows which end referred to.

@@ -23,13 +23,13 @@ use cleave_txn::LockMode;
 
 use super::definitions::Definition;
 use super::foreign_key_rules::{Own, drop_references};
-use super::{Outcome, Session, foreign_key_rules, rules, sequences};
+use super::{Outcome, Session, block, definitions, foreign_key_rules, locking, rules, sequences};
 use crate::database::Database;
 
 /// Runs CREATE TABLE.
 pub(super) async fn create_table(session: &mut Session, create: CreateTable) -> Result<Outcome> {
     if let Some((definition, _)) = new_table(session, create).await? {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("CREATE TABLE"))
 }
@@ -42,7 +42,7 @@ pub(super) async fn new_table(
     let name = &create.schema.name;
     let names: &[&str] = if create.temporary.is_some() { &[] } else { &[name] };
     foreign_key_rules::hold_referenced(session, name, create.foreign_keys.iter()).await?;
-    let mut definition = session.begin_definition("CREATE TABLE", &[], names).await?;
+    let mut definition = definitions::begin_definition(session, "CREATE TABLE", &[], names).await?;
     let edit = &mut definition.edit;
     let is_taken = match create.temporary {
         Some(_) => session.defined().has_temporary(name),
@@ -118,21 +118,22 @@ pub(super) async fn create_index(session: &mut Session, create: CreateIndex) -> 
     let define = |edit: &CatalogEdit, table: &TableState| define(&edit.next, table, &create);
     let state = session.names();
     let table = state.find_table(&create.table)?;
-    if session.is_alone() && !session.owns(table.schema.table_id) {
+    if block::is_alone(session) && !session.owns(table.schema.table_id) {
         session.check_may_write("CREATE INDEX")?;
-        session.lock_table(table, LockMode::ShareUpdateExclusive, false).await?;
+        locking::lock_table(session, table, LockMode::ShareUpdateExclusive, false).await?;
         build_index(&session.database, &settings, &create.table, define).await?;
         return Ok(Outcome::done("CREATE INDEX"));
     }
     let names: Vec<&str> = create.name.as_deref().into_iter().collect();
     let tables = [create.table.clone()];
-    let mut definition = session.begin_definition("CREATE INDEX", &tables, &names).await?;
+    let mut definition =
+        definitions::begin_definition(session, "CREATE INDEX", &tables, &names).await?;
     let table = definition.edit.table(&create.table)?;
     if let Some(index) = define(&definition.edit, &table)? {
         let built = build_index_within(&mut definition.edit, &settings, &table, index);
         let changed = built.await?;
         definition.edit.put_table(changed);
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("CREATE INDEX"))
 }
@@ -148,7 +149,7 @@ pub(super) async fn drop_indexes(
     for name in names {
         tables.extend(to_drop(&state, name)?.map(|(table, _)| table.schema.name.clone()));
     }
-    let mut definition = session.begin_definition("DROP INDEX", &tables, &[]).await?;
+    let mut definition = definitions::begin_definition(session, "DROP INDEX", &tables, &[]).await?;
     let edit = &mut definition.edit;
     let mut dropped = false;
     for name in names {
@@ -188,7 +189,7 @@ pub(super) async fn drop_indexes(
         dropped = true;
     }
     if dropped {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("DROP INDEX"))
 }

@@ -34,10 +34,14 @@ use datafusion::sql::sqlparser::ast;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
+use super::block::many;
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::{all_of, share_of};
 use super::foreign_keys::CheckedLoad;
-use super::{Outcome, Session, identity, returning};
+use super::{
+    Outcome, Session, block, definitions, identity, locking, returning, serializable, upsert,
+};
 
 /// The query for what RETURNING lists, over rows of the table alone; None: it lists nothing.
 ///
@@ -72,257 +76,253 @@ pub(super) fn explain_insert(insert: &Insert, schema: &TableSchema) -> Option<St
     ))
 }
 
-impl Session {
-    /// Runs INSERT; `known` is what was read of it before, if anything.
-    pub(super) async fn insert(
-        &mut self,
-        insert: &Insert,
-        known: Option<&ConstantInsert<'_>>,
-        parameters: &Parameters,
-    ) -> Result<Outcome> {
-        self.check_may_write("INSERT")?;
-        let returning = returning_query(insert)?;
-        let locked = self.lock_for_writing(&insert.table).await;
-        let schema = locked.map_err(|error| error.at(insert.position))?;
-        let made;
-        let constants = match known.filter(|known| Arc::ptr_eq(&known.schema, &schema)) {
-            Some(known) => Some(known),
-            None => {
-                let read = ConstantInsert::of(insert, &schema);
-                // What is listed is wrong before the values are too many for it.
-                made = read.or_else(|error| check_listed(insert, &schema).and(Err(error)))?;
-                made.as_ref()
-            }
-        };
-        if constants.is_none() {
-            check_listed(insert, &schema)?;
-            if let Some(query) = &insert.source {
-                self.wait_for_tables(query).await?;
-            }
+/// Runs INSERT; `known` is what was read of it before, if anything.
+pub(super) async fn run(
+    session: &mut Session,
+    insert: &Insert,
+    known: Option<&ConstantInsert<'_>>,
+    parameters: &Parameters,
+) -> Result<Outcome> {
+    session.check_may_write("INSERT")?;
+    let returning = returning_query(insert)?;
+    let locked = locking::lock_for_writing(session, &insert.table).await;
+    let schema = locked.map_err(|error| error.at(insert.position))?;
+    let made;
+    let constants = match known.filter(|known| Arc::ptr_eq(&known.schema, &schema)) {
+        Some(known) => Some(known),
+        None => {
+            let read = ConstantInsert::of(insert, &schema);
+            // What is listed is wrong before the values are too many for it.
+            made = read.or_else(|error| check_listed(insert, &schema).and(Err(error)))?;
+            made.as_ref()
         }
-        self.fix_snapshot().await?;
-        // What subqueries of RETURNING read was there before.
-        let view = match &returning {
-            Some(query) if returns_nested(&insert.returning) => {
-                self.wait_for_tables(query).await?;
-                Some(self.view().await?)
-            }
-            _ => None,
-        };
-        let with = (parameters, view.as_ref());
-        let rows = match constants {
-            Some(constants) => {
-                let rows = self.constant_rows(insert, constants, parameters)?;
-                if insert.on_conflict.is_none() && returning.is_none() && insert::are_few(&rows) {
-                    let count = Box::pin(self.put_few(&schema, vec![rows])).await?;
-                    return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
-                }
-                stream::iter([Ok(rows)]).boxed()
-            }
-            None => self.insert_source(&schema, insert, parameters).await?,
-        };
-        if let Some(on_conflict) = &insert.on_conflict {
-            let (rows, _charge) = all_of(&self.database, Vec::new(), rows).await?;
-            let rows = concat_batches(&schema.arrow(), &rows)?;
-            let clause = (on_conflict, &insert.target_name());
-            let rows = Box::pin(self.upsert(&schema, rows, clause, parameters)).await?;
-            return returning::inserted(self, insert, (&schema, &rows), returning, with).await;
+    };
+    if constants.is_none() {
+        check_listed(insert, &schema)?;
+        if let Some(query) = &insert.source {
+            locking::wait_for_tables(session, query).await?;
         }
-        if returning.is_none() {
-            let count = Box::pin(self.put_rows(&schema, rows)).await?;
-            return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+    }
+    block::fix_snapshot(session).await?;
+    // What subqueries of RETURNING read was there before.
+    let view = match &returning {
+        Some(query) if returns_nested(&insert.returning) => {
+            locking::wait_for_tables(session, query).await?;
+            Some(session.view().await?)
         }
-        let (rows, _charge) = all_of(&self.database, Vec::new(), rows).await?;
+        _ => None,
+    };
+    let with = (parameters, view.as_ref());
+    let rows = match constants {
+        Some(constants) => {
+            let rows = made_of_constants(session, insert, constants, parameters)?;
+            if insert.on_conflict.is_none() && returning.is_none() && insert::are_few(&rows) {
+                let count = Box::pin(put_few(session, &schema, vec![rows])).await?;
+                return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+            }
+            stream::iter([Ok(rows)]).boxed()
+        }
+        None => insert_source(session, &schema, insert, parameters).await?,
+    };
+    if let Some(on_conflict) = &insert.on_conflict {
+        let (rows, _charge) = all_of(&session.database, Vec::new(), rows).await?;
         let rows = concat_batches(&schema.arrow(), &rows)?;
-        let put = stream::iter([Ok(rows.clone())]).boxed();
-        Box::pin(self.put_rows(&schema, put)).await?;
-        returning::inserted(self, insert, (&schema, &rows), returning, with).await
+        let clause = (on_conflict, &insert.target_name());
+        let rows = Box::pin(upsert::run(session, &schema, rows, clause, parameters)).await?;
+        return returning::inserted(session, insert, (&schema, &rows), returning, with).await;
     }
+    if returning.is_none() {
+        let count = Box::pin(put_rows(session, &schema, rows)).await?;
+        return Ok(Outcome::Done { tag: format!("INSERT 0 {count}") });
+    }
+    let (rows, _charge) = all_of(&session.database, Vec::new(), rows).await?;
+    let rows = concat_batches(&schema.arrow(), &rows)?;
+    let put = stream::iter([Ok(rows.clone())]).boxed();
+    Box::pin(put_rows(session, &schema, put)).await?;
+    returning::inserted(session, insert, (&schema, &rows), returning, with).await
+}
 
-    /// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of
-    /// them are loaded.
-    pub(super) async fn put_rows(
-        &mut self,
-        schema: &Arc<TableSchema>,
-        rows: BoxStream<'_, Result<RecordBatch>>,
-    ) -> Result<u64> {
-        let few = match insert::gather(rows).await? {
-            Gathered::Few(rows) => rows,
-            Gathered::Many(first, rest) if self.owns(schema.table_id) => {
-                return Box::pin(self.load_own(schema, first, rest)).await;
-            }
-            Gathered::Many(first, rest) if self.is_alone() => {
-                let settings = self.shared_settings();
-                Box::pin(self.prepare_load(schema.table_id)).await?;
-                let check = CheckedLoad { database: &self.database, settings: &settings };
-                let checks = Arc::clone(self.database.queries());
-                let load = insert::load(
-                    &self.database,
-                    &settings,
-                    schema,
-                    (first, rest),
-                    (checks, &check),
-                );
-                let loaded = Box::pin(load).await;
-                self.end_load(&loaded);
-                return loaded;
-            }
-            Gathered::Many(first, rest) => {
-                let share = share_of(&self.database);
-                let may_move = self.may_move(schema.table_id).await?;
-                match insert::gather_up_to(first, rest, share).await? {
-                    Gathered::Few(rows) => rows,
-                    Gathered::Many(first, rest) if may_move => {
-                        return Box::pin(self.load_own(schema, first, rest)).await;
-                    }
-                    Gathered::Many(first, rest) => {
-                        let (rows, _charge) = all_of(&self.database, first, rest).await?;
-                        return self.put_few(schema, rows).await;
-                    }
+/// Adds rows, which conform to the table that `schema` describes, and returns how many. Outside of a block, many of
+/// them are loaded.
+pub(super) async fn put_rows(
+    session: &mut Session,
+    schema: &Arc<TableSchema>,
+    rows: BoxStream<'_, Result<RecordBatch>>,
+) -> Result<u64> {
+    let few = match insert::gather(rows).await? {
+        Gathered::Few(rows) => rows,
+        Gathered::Many(first, rest) if session.owns(schema.table_id) => {
+            return Box::pin(definitions::load_own(session, schema, first, rest)).await;
+        }
+        Gathered::Many(first, rest) if block::is_alone(session) => {
+            let settings = session.shared_settings();
+            Box::pin(serializable::prepare_load(session, schema.table_id)).await?;
+            let check = CheckedLoad { database: &session.database, settings: &settings };
+            let checks = Arc::clone(session.database.queries());
+            let load =
+                insert::load(&session.database, &settings, schema, (first, rest), (checks, &check));
+            let loaded = Box::pin(load).await;
+            serializable::end_load(session.tracked(), &loaded);
+            return loaded;
+        }
+        Gathered::Many(first, rest) => {
+            let share = share_of(&session.database);
+            let may_move = many::may_move(session, schema.table_id).await?;
+            match insert::gather_up_to(first, rest, share).await? {
+                Gathered::Few(rows) => rows,
+                Gathered::Many(first, rest) if may_move => {
+                    return Box::pin(definitions::load_own(session, schema, first, rest)).await;
+                }
+                Gathered::Many(first, rest) => {
+                    let (rows, _charge) = all_of(&session.database, first, rest).await?;
+                    return put_few(session, schema, rows).await;
                 }
             }
-        };
-        self.put_few(schema, few).await
-    }
+        }
+    };
+    put_few(session, schema, few).await
+}
 
-    /// As [`Session::put_rows`], of rows that are not to be loaded.
-    async fn put_few(&mut self, schema: &Arc<TableSchema>, rows: Vec<RecordBatch>) -> Result<u64> {
-        let count = rows.iter().map(|rows| rows.num_rows() as u64).sum();
-        let newest = self.names();
-        let table = newest.find_writable_table(&schema.name)?;
-        let mut change = TableChange::new(Arc::clone(schema));
-        let rows = match insert::are_few_in_all(&rows) {
-            true => vec![concat_batches(&schema.arrow(), &rows)?],
-            false => rows,
-        };
-        for rows in rows {
-            for (place, rows) in route(table, rows)? {
-                change.rows.entry(place).or_default().push(&rows)?;
+/// As [`put_rows`], of rows that are not to be loaded.
+async fn put_few(
+    session: &mut Session,
+    schema: &Arc<TableSchema>,
+    rows: Vec<RecordBatch>,
+) -> Result<u64> {
+    let count = rows.iter().map(|rows| rows.num_rows() as u64).sum();
+    let newest = session.names();
+    let table = newest.find_writable_table(&schema.name)?;
+    let mut change = TableChange::new(Arc::clone(schema));
+    let rows = match insert::are_few_in_all(&rows) {
+        true => vec![concat_batches(&schema.arrow(), &rows)?],
+        false => rows,
+    };
+    for rows in rows {
+        for (place, rows) in route(table, rows)? {
+            change.rows.entry(place).or_default().push(&rows)?;
+        }
+    }
+    while let Taken::Again = own::take_rows(session, change.clone(), OwnRows::new(), None).await? {}
+    Ok(count)
+}
+
+/// The table that rows go to, which has the columns that are listed.
+pub(super) fn insert_target(session: &Session, insert: &Insert) -> Result<Arc<TableSchema>> {
+    let state = session.names();
+    let table = state.find_writable_table(&insert.table);
+    let table = table.map_err(|error| error.at(insert.position))?;
+    check_listed(insert, &table.schema)?;
+    Ok(Arc::clone(&table.schema))
+}
+
+/// What is known of an INSERT without values: the types of its parameters, of which `types` are known, and the
+/// tables that it names. A parameter that fills a column takes its type.
+///
+/// # Errors
+/// Those of the INSERT that have nothing to do with values.
+pub(super) async fn describe_insert(
+    session: &Session,
+    insert: &Insert,
+    mut types: Vec<Option<ColumnType>>,
+    given: &GivenRows,
+) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
+    let schema = insert_target(session, insert)?;
+    let listed = |place: usize| match insert.columns.as_slice() {
+        [] => schema.columns.get(place),
+        names => schema.columns.get(schema.column_index(names.get(place)?)?),
+    };
+    let source = insert.source.as_ref();
+    for (place, cell) in source.map(|query| filling(&query.body)).unwrap_or_default() {
+        let Some(parameter) = place_of(cell)? else { continue };
+        if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place)) {
+            *unknown = Some(parameter_type(column.column_type));
+        }
+    }
+    upsert::describe_update(session, insert, &schema, &mut types).await?;
+    let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
+    if let Some(rows) = constant_rows(query) {
+        let count = rows.iter().map(Vec::len).max().unwrap_or_default();
+        conform_of(&schema, insert, count, 0)?;
+        return Ok((all_known(&types)?, vec![schema]));
+    }
+    let mut query = query.clone();
+    let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
+    let view = ReadView { state: session.names(), target: None, reads: None };
+    let read = (Some(&view), given);
+    let described = describe_over(&session.database, session.in_force(), read, &query, types);
+    let described = Box::pin(described).await?;
+    let count = described.schema.fields().len().saturating_sub(hidden_count);
+    let conform = conform_of(&schema, insert, count, 0)?;
+    check_inserted(&query, &conform, &described.schema)?;
+    let mut tables = described.tables;
+    tables.push(schema);
+    Ok((described.types, tables))
+}
+
+/// The rows of an INSERT of constants, as the table stores them.
+fn made_of_constants(
+    session: &Session,
+    insert: &Insert,
+    constants: &ConstantInsert<'_>,
+    parameters: &Parameters,
+) -> Result<RecordBatch> {
+    let (state, rows) = (session.names(), &constants.rows);
+    let table = state.find_writable_table(&insert.table)?;
+    let mut conform = constants.conform.at(session.moment());
+    let is_default =
+        |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
+    identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
+    let (columns, defaults) = values(&constants.schema, &conform, (rows, parameters))?;
+    conform.rows_of_columns(&columns, rows.len(), &defaults)
+}
+
+/// The rows to insert, as the table stores them.
+async fn insert_source(
+    session: &mut Session,
+    schema: &Arc<TableSchema>,
+    insert: &Insert,
+    parameters: &Parameters,
+) -> Result<BoxStream<'static, Result<RecordBatch>>> {
+    let moment = session.moment();
+    let state = session.names();
+    let table = state.find_writable_table(&insert.table)?;
+    let Some(mut query) = insert.source.clone() else {
+        let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);
+        return Ok(stream::iter([rows]).boxed());
+    };
+    let defaults = Defaults::take(&mut query)?;
+    let view = session.view().await?;
+    let asked = Asked { query: &query, parameters, view: Some(&view) };
+    let measuring = session.measuring.clone();
+    let (database, settings) = (&session.database, session.in_force());
+    let running = match &measuring {
+        Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
+        None => Box::pin(select::run_query(database, settings, asked)).await?,
+    };
+    // Behind the values stands the row's number, where there is a DEFAULT.
+    let hidden_count = usize::from(defaults.is_some());
+    let count = running.schema().fields().len().saturating_sub(hidden_count);
+    let mut conform = conform_of(schema, insert, count, moment)?;
+    check_inserted(&query, &conform, &running.schema())?;
+    let is_default =
+        |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
+    identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
+    let source = (running, conform, (defaults, measuring));
+    let rows = stream::try_unfold(source, |(mut running, conform, rest)| async move {
+        let (defaults, measuring) = &rest;
+        let Some(batch) = running.next().await? else {
+            if let Some(measuring) = measuring {
+                measuring.put(Measured::of(&mut running).await?);
             }
-        }
-        while let Taken::Again = self.take_rows(change.clone(), OwnRows::new(), None).await? {}
-        Ok(count)
-    }
-
-    /// The table that rows go to, which has the columns that are listed.
-    pub(super) fn insert_target(&self, insert: &Insert) -> Result<Arc<TableSchema>> {
-        let state = self.names();
-        let table = state.find_writable_table(&insert.table);
-        let table = table.map_err(|error| error.at(insert.position))?;
-        check_listed(insert, &table.schema)?;
-        Ok(Arc::clone(&table.schema))
-    }
-
-    /// What is known of an INSERT without values: the types of its parameters, of which `types` are known, and the
-    /// tables that it names. A parameter that fills a column takes its type.
-    ///
-    /// # Errors
-    /// Those of the INSERT that have nothing to do with values.
-    pub(super) async fn describe_insert(
-        &self,
-        insert: &Insert,
-        mut types: Vec<Option<ColumnType>>,
-        given: &GivenRows,
-    ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>)> {
-        let schema = self.insert_target(insert)?;
-        let listed = |place: usize| match insert.columns.as_slice() {
-            [] => schema.columns.get(place),
-            names => schema.columns.get(schema.column_index(names.get(place)?)?),
+            return Ok(None);
         };
-        let source = insert.source.as_ref();
-        for (place, cell) in source.map(|query| filling(&query.body)).unwrap_or_default() {
-            let Some(parameter) = place_of(cell)? else { continue };
-            if let (Some(unknown @ None), Some(column)) = (types.get_mut(parameter), listed(place))
-            {
-                *unknown = Some(parameter_type(column.column_type));
-            }
-        }
-        self.describe_update(insert, &schema, &mut types).await?;
-        let Some(query) = source else { return Ok((all_known(&types)?, vec![schema])) };
-        if let Some(rows) = constant_rows(query) {
-            let count = rows.iter().map(Vec::len).max().unwrap_or_default();
-            conform_of(&schema, insert, count, 0)?;
-            return Ok((all_known(&types)?, vec![schema]));
-        }
-        let mut query = query.clone();
-        let hidden_count = usize::from(Defaults::take(&mut query)?.is_some());
-        let view = ReadView { state: self.names(), target: None, reads: None };
-        let read = (Some(&view), given);
-        let described = describe_over(&self.database, self.in_force(), read, &query, types);
-        let described = Box::pin(described).await?;
-        let count = described.schema.fields().len().saturating_sub(hidden_count);
-        let conform = conform_of(&schema, insert, count, 0)?;
-        check_inserted(&query, &conform, &described.schema)?;
-        let mut tables = described.tables;
-        tables.push(schema);
-        Ok((described.types, tables))
-    }
-
-    /// The rows of an INSERT of constants, as the table stores them.
-    fn constant_rows(
-        &self,
-        insert: &Insert,
-        constants: &ConstantInsert<'_>,
-        parameters: &Parameters,
-    ) -> Result<RecordBatch> {
-        let (state, rows) = (self.names(), &constants.rows);
-        let table = state.find_writable_table(&insert.table)?;
-        let mut conform = constants.conform.at(self.moment());
-        let is_default =
-            |place: usize| rows.iter().all(|row| row.get(place) == Some(&Constant::Default));
-        identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
-        let (columns, defaults) = values(&constants.schema, &conform, (rows, parameters))?;
-        conform.rows_of_columns(&columns, rows.len(), &defaults)
-    }
-
-    /// The rows to insert, as the table stores them.
-    async fn insert_source(
-        &mut self,
-        schema: &Arc<TableSchema>,
-        insert: &Insert,
-        parameters: &Parameters,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let moment = self.moment();
-        let state = self.names();
-        let table = state.find_writable_table(&insert.table)?;
-        let Some(mut query) = insert.source.clone() else {
-            let rows = one_row(&Conform::by_name(schema, &Schema::empty(), moment)?);
-            return Ok(stream::iter([rows]).boxed());
+        let rows = match defaults {
+            Some(defaults) => conform.rows_with_defaults(&batch, &defaults.of(&batch)?)?,
+            None => conform.rows(&batch)?,
         };
-        let defaults = Defaults::take(&mut query)?;
-        let view = self.view().await?;
-        let asked = Asked { query: &query, parameters, view: Some(&view) };
-        let measuring = self.measuring.clone();
-        let (database, settings) = (&self.database, self.in_force());
-        let running = match &measuring {
-            Some(_) => Box::pin(select::run_measured(database, settings, asked)).await?,
-            None => Box::pin(select::run_query(database, settings, asked)).await?,
-        };
-        // Behind the values stands the row's number, where there is a DEFAULT.
-        let hidden_count = usize::from(defaults.is_some());
-        let count = running.schema().fields().len().saturating_sub(hidden_count);
-        let mut conform = conform_of(schema, insert, count, moment)?;
-        check_inserted(&query, &conform, &running.schema())?;
-        let is_default =
-            |place: usize| defaults.as_ref().is_some_and(|defaults| defaults.are_all(place));
-        identity::check_insert((&state, table), insert.overriding, &mut conform, is_default)?;
-        let source = (running, conform, (defaults, measuring));
-        let rows = stream::try_unfold(source, |(mut running, conform, rest)| async move {
-            let (defaults, measuring) = &rest;
-            let Some(batch) = running.next().await? else {
-                if let Some(measuring) = measuring {
-                    measuring.put(Measured::of(&mut running).await?);
-                }
-                return Ok(None);
-            };
-            let rows = match defaults {
-                Some(defaults) => conform.rows_with_defaults(&batch, &defaults.of(&batch)?)?,
-                None => conform.rows(&batch)?,
-            };
-            Ok(Some((rows, (running, conform, rest))))
-        });
-        Ok(rows.boxed())
-    }
+        Ok(Some((rows, (running, conform, rest))))
+    });
+    Ok(rows.boxed())
 }
 
 /// Refuses columns that the table does not have.

@@ -18,8 +18,8 @@ use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::modify::Assignment;
 use cleave_txn::{LockKey, LockMode};
 
-use super::Session;
 use super::held::{unique_indexes, unique_key};
+use super::{Session, locking};
 
 /// Whether SET leaves the columns of all unique keys of `table` alone.
 pub(super) fn leaves_keys(table: &TableState, assignments: &[Assignment]) -> bool {
@@ -60,51 +60,49 @@ pub(super) fn gone_keys(table: &TableState, rows: &RecordBatch) -> Result<Vec<Lo
     Ok(keys)
 }
 
-impl Session {
-    /// Locks the unique keys of `rows` of `table`, which end or change their keys.
-    pub(super) async fn lock_gone_keys(
-        &mut self,
-        table: &TableState,
-        rows: &RecordBatch,
-    ) -> Result<()> {
-        self.lock_known_keys(table, gone_keys(table, rows)?).await
-    }
+/// Locks the unique keys of `rows` of `table`, which end or change their keys.
+pub(super) async fn lock_gone_keys(
+    session: &mut Session,
+    table: &TableState,
+    rows: &RecordBatch,
+) -> Result<()> {
+    lock_known_keys(session, table, gone_keys(table, rows)?).await
+}
 
-    /// Locks `keys` of `table`, which end or change.
-    pub(super) async fn lock_known_keys(
-        &mut self,
-        table: &TableState,
-        keys: Vec<LockKey>,
-    ) -> Result<()> {
-        match self.owns(table.schema.table_id) {
-            true => Ok(()),
-            false => self.lock_for_good(keys).await,
-        }
+/// Locks `keys` of `table`, which end or change.
+pub(super) async fn lock_known_keys(
+    session: &mut Session,
+    table: &TableState,
+    keys: Vec<LockKey>,
+) -> Result<()> {
+    match session.owns(table.schema.table_id) {
+        true => Ok(()),
+        false => lock_for_good(session, keys).await,
     }
+}
 
-    /// As [`Session::lock_gone_keys`], of the rows of `table` that `change` ends.
-    pub(super) async fn lock_changed_keys(
-        &mut self,
-        table: &TableState,
-        change: &TableChange,
-    ) -> Result<()> {
-        if self.owns(table.schema.table_id) {
-            return Ok(());
-        }
-        let ended = change.ended.iter();
-        let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
-        let ended: BTreeSet<RowPlace> = ended.collect();
-        let keys = self.keys_of(table, &ended).await?;
-        self.lock_for_good(keys.into_values().flatten().collect()).await
+/// As [`lock_gone_keys`], of the rows of `table` that `change` ends.
+pub(super) async fn lock_changed_keys(
+    session: &mut Session,
+    table: &TableState,
+    change: &TableChange,
+) -> Result<()> {
+    if session.owns(table.schema.table_id) {
+        return Ok(());
     }
+    let ended = change.ended.iter();
+    let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
+    let ended: BTreeSet<RowPlace> = ended.collect();
+    let keys = locking::keys_of(&session.database, table, &ended).await?;
+    lock_for_good(session, keys.into_values().flatten().collect()).await
+}
 
-    async fn lock_for_good(&mut self, mut keys: Vec<LockKey>) -> Result<()> {
-        keys.sort_unstable();
-        keys.dedup();
-        let timeout_ms = self.in_force().lock_timeout_ms;
-        for key in keys {
-            self.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
-        }
-        Ok(())
+async fn lock_for_good(session: &mut Session, mut keys: Vec<LockKey>) -> Result<()> {
+    keys.sort_unstable();
+    keys.dedup();
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    for key in keys {
+        session.locks().lock(key, LockMode::ForUpdate, timeout_ms).await?;
     }
+    Ok(())
 }

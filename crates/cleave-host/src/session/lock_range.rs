@@ -20,7 +20,7 @@ use cleave_txn::LockKey;
 use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
 use super::ranges::found_rows;
-use super::{Outcome, Session};
+use super::{Outcome, Session, locking, ranges};
 
 /// A row of the result, and what is locked of it.
 #[derive(Debug, Default)]
@@ -40,7 +40,10 @@ pub(super) async fn lock_range(
     (template, parameters): (&RangeTemplate, &Parameters),
 ) -> Result<Option<Outcome>> {
     let [locked] = tables else { return Ok(None) };
-    if !session.takes_ranges() || locked.table != template.table() || !template.stops {
+    if !ranges::takes_ranges(session.in_force())
+        || locked.table != template.table()
+        || !template.stops
+    {
         return Ok(None);
     }
     let Some(window) = template.window(parameters) else { return Ok(None) };
@@ -51,14 +54,14 @@ pub(super) async fn lock_range(
     let mark = session.locks().mark();
     loop {
         let live = session.live().await?;
-        let Some(ranges) = session.ranges(template, parameters, &live.state)? else {
+        let Some(ranges) = ranges::ranges(session, template, parameters, &live.state)? else {
             return Ok(None);
         };
         let table = Arc::clone(live.state.find_writable_table(&locked.table)?);
         let (ranged, rows) = {
             let sight = Sight::new(live, session.own_changes(template.table_id()));
             let asked = skips.then_some(Window { limit: looked_at, offset: 0 });
-            let asked = session.ranged(&sight, template, (ranges, parameters), asked);
+            let asked = ranges::ranged(session, &sight, template, (ranges, parameters), asked);
             let Some(ranged) = asked.await? else { return Ok(None) };
             let rows = found_rows(&ranged, ranged.rows.num_columns().saturating_sub(1))?;
             if rows.len() > LOCKED_ROWS_MAX {
@@ -106,7 +109,7 @@ async fn lock_them(
     let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
     let of_rows = places.iter().map(|(place, vid)| held::row_key(table, *place, *vid));
     for key in keys.into_iter().chain(of_rows) {
-        session.lock_one(key, locked).await?;
+        locking::lock_one(session, key, locked).await?;
     }
     let is_there = has_rows(session, table, places.into_iter())?;
     Ok(is_there.then(|| (0..).take(rows.len()).collect()))
@@ -129,7 +132,7 @@ async fn lock_free_ones(
         let of_row = row.row.map(|(place, vid)| held::row_key(table, place, vid));
         let mut is_free = true;
         for key in row.keys.iter().copied().chain(of_row) {
-            is_free = is_free && session.lock_one(key, locked).await?;
+            is_free = is_free && locking::lock_one(session, key, locked).await?;
         }
         if !is_free {
             session.locks().release_to(mark);

@@ -14,7 +14,7 @@ use cleave_sql::statement::{Parameters, Statement};
 use datafusion::sql::sqlparser::ast;
 
 use super::locking::Point;
-use super::{Outcome, Session};
+use super::{Outcome, Session, block, insert, locking, modify, modify_row, serializable, started};
 
 /// Runs such a statement, whose text is `text`. At level SERIALIZABLE, where what each part reads is noted until
 /// the end of its transaction, outside of a block it is one.
@@ -24,15 +24,15 @@ pub(super) async fn run_locked_parts(
     parameters: &Parameters,
     text: &str,
 ) -> Result<Outcome> {
-    if session.block.is_some() || !session.is_serializable_alone() {
+    if session.block.is_some() || !serializable::is_serializable_alone(&session.settings) {
         return Box::pin(run_parts(session, parts, parameters, text)).await;
     }
     session.begin_implicit();
     let outcome = Box::pin(run_parts(session, parts, parameters, text)).await;
     match outcome {
-        Ok(outcome) => session.commit().await.map(|_| outcome),
+        Ok(outcome) => block::commit(session).await.map(|_| outcome),
         Err(error) => {
-            session.rollback();
+            block::rollback(session);
             Err(error)
         }
     }
@@ -47,7 +47,7 @@ async fn run_parts(
     let mut given = parameters.clone();
     for part in &parts.parts {
         let point: Point<'_> = &|state| PointQuery::detect(&part.query, state);
-        let outcome = match Box::pin(session.run_locking(part, &given, (point, None))).await {
+        let outcome = match Box::pin(locking::run(session, part, &given, (point, None))).await {
             Ok(outcome) => outcome,
             Err(error) => return Err(of_another(session, error, parts).await),
         };
@@ -60,30 +60,33 @@ async fn run_parts(
         Statement::Query(query) => {
             let mut query = query.clone();
             put_values(&mut query, &given.rows, false)?;
-            session.wait_for_tables(&query).await?;
+            locking::wait_for_tables(session, &query).await?;
             let view = session.view().await?;
             let asked = Asked { query: &query, parameters: &given, view: Some(&view) };
-            session.started(asked, text).await?.collect().await
+            started::started(&session.database, session.in_force(), asked, text)
+                .await?
+                .collect()
+                .await
         }
         Statement::Insert(insert) => {
             let mut insert = insert.clone();
             if let Some(source) = &mut insert.source {
                 put_values(source, &given.rows, false)?;
             }
-            session.insert(&insert, None, &given).await
+            insert::run(session, &insert, None, &given).await
         }
         Statement::Modify(modify) => {
             let mut modify = modify.clone();
             put_into(&mut modify, &given.rows)?;
-            match Box::pin(session.modify_plain(&modify)).await? {
+            match Box::pin(modify_row::modify_plain(session, &modify)).await? {
                 Some(outcome) => Ok(outcome),
-                None => Box::pin(session.modify(&modify, &given)).await,
+                None => Box::pin(modify::run(session, &modify, &given)).await,
             }
         }
         Statement::Locking(locking) => {
             let mut locking = locking.clone();
             put_values(&mut locking.query, &given.rows, false)?;
-            Box::pin(session.run_locking(&locking, &given, (&|_| None, None))).await
+            Box::pin(locking::run(session, &locking, &given, (&|_| None, None))).await
         }
         _ => Err(Error::unsupported("a locking clause in this statement")),
     }

@@ -1,8 +1,8 @@
 //! `SELECT … FOR UPDATE` and its like, and LOCK TABLE: what a transaction locks without changing it.
 //!
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
-//! 2. Rows in a range of keys, or of one key, are found [without a plan](Session::lock_range); any other query runs
-//!    with tablet and VID of each locked row behind its columns ([`Locking::row_query`]).
+//! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range); any other query runs with tablet
+//!    and VID of each locked row behind its columns ([`Locking::row_query`]).
 //! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]).
 //!    So a block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in
 //!    hand. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query, and takes
@@ -23,6 +23,7 @@ use arrow::compute::{cast, concat_batches, take_record_batch};
 use arrow::datatypes::DataType;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{ConflictKind, Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_engine::delta::Live;
 use cleave_engine::storage_engine::commit::validate::{RowPlace, check_ended};
@@ -42,7 +43,8 @@ use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
 use super::held::{self, LOCKED_ROWS_MAX};
-use super::{Outcome, Session, changing_with, lock_range};
+use super::{Outcome, Session, block, changing_with, lock_range, look_ups, rights, upsert};
+use crate::database::Database;
 
 /// Rows that SKIP LOCKED looks at, at least, and how many more when these were not enough.
 pub(super) const LOOKED_AT_MIN: usize = 64;
@@ -60,396 +62,399 @@ struct Candidates {
     is_cut: bool,
 }
 
-impl Session {
-    /// Runs a query that locks rows.
-    pub(super) async fn run_locking(
-        &mut self,
-        locking: &Locking,
-        parameters: &Parameters,
-        (point, range): (Point<'_>, Option<(&RangeTemplate, &Parameters)>),
-    ) -> Result<Outcome> {
-        self.check_may_write(&locking.name())?;
-        changing_with::check_unchanged_by_parts(self, None, &locking.name())?;
-        let window = locking.window(parameters)?;
-        let tables = locking.tables(&self.names())?;
-        self.table_mark = Some(self.locks().mark());
-        for locked in &tables {
-            let state = self.names();
-            let table = state.find_writable_table(&locked.table)?;
-            let is_nowait = locked.wait == WaitPolicy::Fail;
-            self.lock_table(table, LockMode::RowShare, is_nowait).await?;
+/// Runs a query that locks rows.
+pub(super) async fn run(
+    session: &mut Session,
+    locking: &Locking,
+    parameters: &Parameters,
+    (point, range): (Point<'_>, Option<(&RangeTemplate, &Parameters)>),
+) -> Result<Outcome> {
+    session.check_may_write(&locking.name())?;
+    changing_with::check_unchanged_by_parts(session.parts.as_deref(), None, &locking.name())?;
+    let window = locking.window(parameters)?;
+    let tables = locking.tables(&session.names())?;
+    session.table_mark = Some(session.locks().mark());
+    for locked in &tables {
+        let state = session.names();
+        let table = state.find_writable_table(&locked.table)?;
+        let is_nowait = locked.wait == WaitPolicy::Fail;
+        lock_table(session, table, LockMode::RowShare, is_nowait).await?;
+    }
+    if let Some(range) = range
+        && let Some(outcome) =
+            Box::pin(lock_range::lock_range(session, locking, &tables, range)).await?
+    {
+        return Ok(outcome);
+    }
+    let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
+    rights::check_on(session, &session.names())?;
+    let mark = session.locks().mark();
+    loop {
+        let view = session.view().await?;
+        let locked = locked_once(session, &view, locking, &tables, (window, parameters), point);
+        if let Some(rows) = Box::pin(locked).await? {
+            return Ok(Outcome::Rows { schema: rows.schema(), batches: vec![rows] });
         }
-        if let Some(range) = range
-            && let Some(outcome) =
-                Box::pin(lock_range::lock_range(self, locking, &tables, range)).await?
-        {
-            return Ok(outcome);
+        if session.view_of_parts().is_some() {
+            return Err(Error::concurrent_update());
         }
-        let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
-        self.check_on(&self.names())?;
-        let mark = self.locks().mark();
-        loop {
-            let view = self.view().await?;
-            let locked = self.locked_once(&view, locking, &tables, (window, parameters), point);
-            if let Some(rows) = Box::pin(locked).await? {
-                return Ok(Outcome::Rows { schema: rows.schema(), batches: vec![rows] });
-            }
-            if self.view_of_parts().is_some() {
-                return Err(Error::concurrent_update());
-            }
-            // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
-            if skips {
-                self.locks().release_to(mark);
-            }
+        // Others may want what was locked in vain; who waits keeps it, so that it comes to an end.
+        if skips {
+            session.locks().release_to(mark);
         }
     }
+}
 
-    /// Runs LOCK TABLE.
-    pub(super) async fn run_lock_table(&mut self, lock: &LockTable) -> Result<Outcome> {
-        if lock.mode > LockMode::RowShare {
-            self.check_may_write("LOCK TABLE")?;
-        }
-        for (name, position) in &lock.tables {
-            let state = self.names();
-            let table = state.find_table(name).map_err(|error| error.at(*position))?;
-            if lock.mode == LockMode::AccessExclusive {
-                self.locks_mut().hold_readers_back();
-            }
-            self.lock_table(table, lock.mode, lock.nowait).await?;
-        }
-        self.check_on(&self.names())?;
-        Ok(Outcome::done("LOCK TABLE"))
+/// Runs LOCK TABLE.
+pub(super) async fn run_lock_table(session: &mut Session, lock: &LockTable) -> Result<Outcome> {
+    if lock.mode > LockMode::RowShare {
+        session.check_may_write("LOCK TABLE")?;
     }
-
-    /// Locks the table `name`, which the statement is to write, before it reads anything; its schema by then.
-    pub(super) async fn lock_for_writing(&mut self, name: &str) -> Result<Arc<TableSchema>> {
-        self.table_mark = Some(self.locks().mark());
-        let mut locked = None;
-        loop {
-            let state = self.names();
-            let table = state.find_writable_table(name)?;
-            let id = table.schema.table_id;
-            // Whoever had it locked may have put another one in its place.
-            if locked == Some(id) || self.owns(id) {
-                self.check_on(&state)?;
-                return Ok(Arc::clone(&table.schema));
-            }
-            self.lock_table(table, LockMode::RowExclusive, false).await?;
-            locked = Some(id);
+    for (name, position) in &lock.tables {
+        let state = session.names();
+        let table = state.find_table(name).map_err(|error| error.at(*position))?;
+        if lock.mode == LockMode::AccessExclusive {
+            block::locks_mut(session).hold_readers_back();
         }
+        lock_table(session, table, lock.mode, lock.nowait).await?;
     }
+    rights::check_on(session, &session.names())?;
+    Ok(Outcome::done("LOCK TABLE"))
+}
 
-    /// Waits for those who hold a table of `query` in `ACCESS EXCLUSIVE`: where nobody can, this is one look at a
-    /// counter.
-    pub(super) async fn wait_for_tables(&mut self, query: &ast::Query) -> Result<()> {
-        if !self.database.readers_held_back() {
-            return Ok(());
+/// Locks the table `name`, which the statement is to write, before it reads anything; its schema by then.
+pub(super) async fn lock_for_writing(
+    session: &mut Session,
+    name: &str,
+) -> Result<Arc<TableSchema>> {
+    session.table_mark = Some(session.locks().mark());
+    let mut locked = None;
+    loop {
+        let state = session.names();
+        let table = state.find_writable_table(name)?;
+        let id = table.schema.table_id;
+        // Whoever had it locked may have put another one in its place.
+        if locked == Some(id) || session.owns(id) {
+            rights::check_on(session, &state)?;
+            return Ok(Arc::clone(&table.schema));
         }
-        let mut names = BTreeSet::new();
-        let _: ControlFlow<()> = ast::visit_relations(query, |name| {
-            names.extend(table_name(name).ok());
-            ControlFlow::Continue(())
-        });
-        let state = self.names();
-        let views = names.iter().filter_map(|name| state.view(name));
-        let below: BTreeSet<u32> = views.flat_map(|view| view.depends.iter().copied()).collect();
-        let is_read = |table: &&Arc<TableState>| {
-            names.contains(&table.schema.name) || below.contains(&table.schema.table_id)
+        lock_table(session, table, LockMode::RowExclusive, false).await?;
+        locked = Some(id);
+    }
+}
+
+/// Waits for those who hold a table of `query` in `ACCESS EXCLUSIVE`: where nobody can, this is one look at a
+/// counter.
+pub(super) async fn wait_for_tables(session: &mut Session, query: &ast::Query) -> Result<()> {
+    if !session.database.readers_held_back() {
+        return Ok(());
+    }
+    let mut names = BTreeSet::new();
+    let _: ControlFlow<()> = ast::visit_relations(query, |name| {
+        names.extend(table_name(name).ok());
+        ControlFlow::Continue(())
+    });
+    let state = session.names();
+    let views = names.iter().filter_map(|name| state.view(name));
+    let below: BTreeSet<u32> = views.flat_map(|view| view.depends.iter().copied()).collect();
+    let is_read = |table: &&Arc<TableState>| {
+        names.contains(&table.schema.name) || below.contains(&table.schema.table_id)
+    };
+    for table in state.tables().filter(is_read) {
+        lock_table(session, table, LockMode::AccessShare, false).await?;
+    }
+    Ok(())
+}
+
+/// Locks a whole table.
+pub(super) async fn lock_table(
+    session: &mut Session,
+    table: &TableState,
+    mode: LockMode,
+    is_nowait: bool,
+) -> Result<()> {
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    let key = held::table_key(table);
+    if !is_nowait {
+        return session.locks().lock(key, mode, timeout_ms).await;
+    }
+    match session.locks().try_lock(key, mode)? {
+        true => Ok(()),
+        false => Err(Error::lock(&LockError::NotAvailable { key, mode })),
+    }
+}
+
+/// The rows of the query on `view`, locked; None: one of them has changed since.
+async fn locked_once(
+    session: &mut Session,
+    view: &ReadView,
+    locking: &Locking,
+    tables: &[LockedTable],
+    (window, parameters): (RowWindow, &Parameters),
+    point: Point<'_>,
+) -> Result<Option<RecordBatch>> {
+    let wanted = window.limit.map(|limit| limit.saturating_add(window.offset));
+    let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
+    let mut looked_at = match wanted {
+        Some(wanted) if skips => Some(wanted.saturating_mul(2).max(LOOKED_AT_MIN)),
+        wanted => wanted,
+    };
+    let looked_up = looked_up_row(session, view, tables, point).await?;
+    loop {
+        let candidates = match &looked_up {
+            Some((rows, place)) => {
+                let places = vec![place.iter().copied().collect()];
+                Candidates { rows: rows.clone(), places, is_cut: false }
+            }
+            None => {
+                let query = locking.row_query(&view.state, tables, looked_at)?;
+                let asked = Asked { query: &query, parameters, view: Some(view) };
+                candidates(&session.database, session.in_force(), asked, tables.len(), looked_at)
+                    .await?
+            }
         };
-        for table in state.tables().filter(is_read) {
-            self.lock_table(table, LockMode::AccessShare, false).await?;
-        }
-        Ok(())
-    }
-
-    /// Locks a whole table.
-    pub(super) async fn lock_table(
-        &mut self,
-        table: &TableState,
-        mode: LockMode,
-        is_nowait: bool,
-    ) -> Result<()> {
-        let timeout_ms = self.in_force().lock_timeout_ms;
-        let key = held::table_key(table);
-        if !is_nowait {
-            return self.locks().lock(key, mode, timeout_ms).await;
-        }
-        match self.locks().try_lock(key, mode)? {
-            true => Ok(()),
-            false => Err(Error::lock(&LockError::NotAvailable { key, mode })),
-        }
-    }
-
-    /// The rows of the query on `view`, locked; None: one of them has changed since.
-    async fn locked_once(
-        &mut self,
-        view: &ReadView,
-        locking: &Locking,
-        tables: &[LockedTable],
-        (window, parameters): (RowWindow, &Parameters),
-        point: Point<'_>,
-    ) -> Result<Option<RecordBatch>> {
-        let wanted = window.limit.map(|limit| limit.saturating_add(window.offset));
-        let skips = tables.iter().any(|locked| locked.wait == WaitPolicy::Skip);
-        let mut looked_at = match wanted {
-            Some(wanted) if skips => Some(wanted.saturating_mul(2).max(LOOKED_AT_MIN)),
-            wanted => wanted,
+        let kept = match skips {
+            true => lock_free(session, view, tables, &candidates, wanted).await?,
+            false => lock_all(session, view, tables, &candidates).await?,
         };
-        let looked_up = self.looked_up_row(view, tables, point).await?;
-        loop {
-            let candidates = match &looked_up {
-                Some((rows, place)) => {
-                    let places = vec![place.iter().copied().collect()];
-                    Candidates { rows: rows.clone(), places, is_cut: false }
-                }
-                None => {
-                    let query = locking.row_query(&view.state, tables, looked_at)?;
-                    let asked = Asked { query: &query, parameters, view: Some(view) };
-                    self.candidates(asked, tables.len(), looked_at).await?
-                }
+        let Some(kept) = kept else { return Ok(None) };
+        if skips && candidates.is_cut && wanted.is_some_and(|wanted| kept.len() < wanted) {
+            looked_at = looked_at.map(|count| count.saturating_mul(LOOKED_AT_GROWTH));
+            continue;
+        }
+        let shown = kept.into_iter().skip(window.offset);
+        let shown = UInt32Array::from_iter_values(shown.take(window.limit.unwrap_or(usize::MAX)));
+        return Ok(Some(take_record_batch(&candidates.rows, &shown)?));
+    }
+}
+
+/// The row of a look-up by a unique key, and where it is; an inner None: there is none; None: it is no such
+/// look-up.
+async fn looked_up_row(
+    session: &Session,
+    view: &ReadView,
+    tables: &[LockedTable],
+    point: Point<'_>,
+) -> Result<Option<(RecordBatch, Option<RowPlace>)>> {
+    let [locked] = tables else { return Ok(None) };
+    if session.in_force().index_scan == When::Never {
+        return Ok(None);
+    }
+    let Some(point) = point(&view.state) else { return Ok(None) };
+    let Some((index, key)) = point.only_key() else { return Ok(None) };
+    let table = view.state.find_writable_table(&locked.table)?;
+    let shape = table.tablets.first().and_then(|tablet| tablet.index(index));
+    let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(None) };
+    let found = upsert::looked_up(&session.database, table, &shape, &[key]).await?;
+    let live = Live::settled(Arc::clone(session.committed(view)));
+    let rows = look_ups::run_point_query(session, live, &point).await?;
+    let Some(Outcome::Rows { schema, batches }) = rows else { return Ok(None) };
+    let rows = concat_batches(&schema, &batches)?;
+    let place = found.into_values().next().filter(|_| rows.num_rows() == 1);
+    Ok(Some((rows, place)))
+}
+
+/// The rows of a query that has tablets and VIDs of `table_count` tables behind its columns, or among them.
+async fn candidates(
+    database: &Arc<Database>,
+    settings: &Settings,
+    asked: Asked<'_>,
+    table_count: usize,
+    looked_at: Option<usize>,
+) -> Result<Candidates> {
+    let running = select::run_query(database, settings, asked);
+    let mut running = Box::pin(running).await?;
+    let mut batches = Vec::new();
+    while let Some(batch) = running.next().await? {
+        batches.push(batch);
+    }
+    let rows = concat_batches(&running.schema(), &batches)?;
+    let strange = || Error::unsupported("a query whose rows are not told");
+    let mut places = Vec::with_capacity(table_count);
+    for number in 0..table_count {
+        let [vid, place] = hidden_names(number);
+        let vids = rows.column_by_name(&vid).ok_or_else(strange)?;
+        let of = rows.column_by_name(&place).ok_or_else(strange)?;
+        let (vids, of) = (cast(vids, &DataType::UInt64)?, cast(of, &DataType::Int64)?);
+        let (vids, of) = (vids.as_primitive::<UInt64Type>(), of.as_primitive::<Int64Type>());
+        if vids.null_count() + of.null_count() > 0 {
+            return Err(strange());
+        }
+        let place = |(place, vid): (&i64, &u64)| (usize::try_from(*place).unwrap_or(0), *vid);
+        places.push(of.values().iter().zip(vids.values()).map(place).collect());
+    }
+    let schema = rows.schema();
+    let is_shown = |(place, field): (usize, &Arc<arrow::datatypes::Field>)| {
+        (!field.name().starts_with(HIDDEN)).then_some(place)
+    };
+    let shown: Vec<usize> = schema.fields().iter().enumerate().filter_map(is_shown).collect();
+    let is_cut = looked_at.is_some_and(|count| rows.num_rows() >= count);
+    Ok(Candidates { rows: rows.project(&shown)?, places, is_cut })
+}
+
+/// Locks all rows; None: one of them has changed since `view`.
+async fn lock_all(
+    session: &mut Session,
+    view: &ReadView,
+    tables: &[LockedTable],
+    candidates: &Candidates,
+) -> Result<Option<Vec<u32>>> {
+    for (locked, places) in tables.iter().zip(&candidates.places) {
+        let places: BTreeSet<RowPlace> = places.iter().copied().collect();
+        let table = Arc::clone(view.state.find_writable_table(&locked.table)?);
+        if places.len() > LOCKED_ROWS_MAX {
+            let mode = match locked.mode {
+                LockMode::ForKeyShare | LockMode::ForShare => LockMode::Share,
+                _ => LockMode::Exclusive,
             };
-            let kept = match skips {
-                true => self.lock_free(view, tables, &candidates, wanted).await?,
-                false => self.lock_all(view, tables, &candidates).await?,
-            };
-            let Some(kept) = kept else { return Ok(None) };
-            if skips && candidates.is_cut && wanted.is_some_and(|wanted| kept.len() < wanted) {
-                looked_at = looked_at.map(|count| count.saturating_mul(LOOKED_AT_GROWTH));
-                continue;
+            // Two that hold it in a mode that many may have would wait for each other for ever.
+            if let Some(mark) = session.table_mark.take_if(|_| tables.len() == 1) {
+                session.locks().release_to(mark);
             }
-            let shown = kept.into_iter().skip(window.offset);
-            let shown =
-                UInt32Array::from_iter_values(shown.take(window.limit.unwrap_or(usize::MAX)));
-            return Ok(Some(take_record_batch(&candidates.rows, &shown)?));
+            lock_table(session, &table, mode, locked.wait == WaitPolicy::Fail).await?;
+            continue;
+        }
+        let keys = keys_of(&session.database, &table, &places).await?;
+        let of_index: BTreeSet<LockKey> = keys.values().flatten().copied().collect();
+        let rows = row_keys(session, view, &table, &places)?;
+        for key in of_index.into_iter().chain(rows) {
+            lock_one(session, key, locked).await?;
         }
     }
-
-    /// The row of a look-up by a unique key, and where it is; an inner None: there is none; None: it is no such
-    /// look-up.
-    async fn looked_up_row(
-        &self,
-        view: &ReadView,
-        tables: &[LockedTable],
-        point: Point<'_>,
-    ) -> Result<Option<(RecordBatch, Option<RowPlace>)>> {
-        let [locked] = tables else { return Ok(None) };
-        if self.in_force().index_scan == When::Never {
+    for (locked, places) in tables.iter().zip(&candidates.places) {
+        if !are_there(session, view, locked, places)? {
             return Ok(None);
         }
-        let Some(point) = point(&view.state) else { return Ok(None) };
-        let Some((index, key)) = point.only_key() else { return Ok(None) };
-        let table = view.state.find_writable_table(&locked.table)?;
-        let shape = table.tablets.first().and_then(|tablet| tablet.index(index));
-        let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(None) };
-        let found = self.looked_up(table, &shape, &[key]).await?;
-        let live = Live::settled(Arc::clone(self.committed(view)));
-        let rows = self.run_point_query(live, &point).await?;
-        let Some(Outcome::Rows { schema, batches }) = rows else { return Ok(None) };
-        let rows = concat_batches(&schema, &batches)?;
-        let place = found.into_values().next().filter(|_| rows.num_rows() == 1);
-        Ok(Some((rows, place)))
     }
+    Ok(Some((0..).take(candidates.rows.num_rows()).collect()))
+}
 
-    /// The rows of a query that has tablets and VIDs of `table_count` tables behind its columns, or among them.
-    async fn candidates(
-        &self,
-        asked: Asked<'_>,
-        table_count: usize,
-        looked_at: Option<usize>,
-    ) -> Result<Candidates> {
-        let running = select::run_query(&self.database, self.in_force(), asked);
-        let mut running = Box::pin(running).await?;
-        let mut batches = Vec::new();
-        while let Some(batch) = running.next().await? {
-            batches.push(batch);
-        }
-        let rows = concat_batches(&running.schema(), &batches)?;
-        let strange = || Error::unsupported("a query whose rows are not told");
-        let mut places = Vec::with_capacity(table_count);
-        for number in 0..table_count {
-            let [vid, place] = hidden_names(number);
-            let vids = rows.column_by_name(&vid).ok_or_else(strange)?;
-            let of = rows.column_by_name(&place).ok_or_else(strange)?;
-            let (vids, of) = (cast(vids, &DataType::UInt64)?, cast(of, &DataType::Int64)?);
-            let (vids, of) = (vids.as_primitive::<UInt64Type>(), of.as_primitive::<Int64Type>());
-            if vids.null_count() + of.null_count() > 0 {
-                return Err(strange());
-            }
-            let place = |(place, vid): (&i64, &u64)| (usize::try_from(*place).unwrap_or(0), *vid);
-            places.push(of.values().iter().zip(vids.values()).map(place).collect());
-        }
-        let schema = rows.schema();
-        let is_shown = |(place, field): (usize, &Arc<arrow::datatypes::Field>)| {
-            (!field.name().starts_with(HIDDEN)).then_some(place)
-        };
-        let shown: Vec<usize> = schema.fields().iter().enumerate().filter_map(is_shown).collect();
-        let is_cut = looked_at.is_some_and(|count| rows.num_rows() >= count);
-        Ok(Candidates { rows: rows.project(&shown)?, places, is_cut })
+/// Locks rows that are free, in their order, up to as many as are `wanted`; None: one of them has changed since
+/// `view`.
+async fn lock_free(
+    session: &mut Session,
+    view: &ReadView,
+    tables: &[LockedTable],
+    candidates: &Candidates,
+    wanted: Option<usize>,
+) -> Result<Option<Vec<u32>>> {
+    let mut keys = Vec::with_capacity(tables.len());
+    for (locked, places) in tables.iter().zip(&candidates.places) {
+        let table = Arc::clone(view.state.find_writable_table(&locked.table)?);
+        let of_rows = keys_of(&session.database, &table, &places.iter().copied().collect()).await?;
+        keys.push((table, of_rows));
     }
-
-    /// Locks all rows; None: one of them has changed since `view`.
-    async fn lock_all(
-        &mut self,
-        view: &ReadView,
-        tables: &[LockedTable],
-        candidates: &Candidates,
-    ) -> Result<Option<Vec<u32>>> {
-        for (locked, places) in tables.iter().zip(&candidates.places) {
-            let places: BTreeSet<RowPlace> = places.iter().copied().collect();
-            let table = Arc::clone(view.state.find_writable_table(&locked.table)?);
-            if places.len() > LOCKED_ROWS_MAX {
-                let mode = match locked.mode {
-                    LockMode::ForKeyShare | LockMode::ForShare => LockMode::Share,
-                    _ => LockMode::Exclusive,
-                };
-                // Two that hold it in a mode that many may have would wait for each other for ever.
-                if let Some(mark) = self.table_mark.take_if(|_| tables.len() == 1) {
-                    self.locks().release_to(mark);
-                }
-                self.lock_table(&table, mode, locked.wait == WaitPolicy::Fail).await?;
-                continue;
+    let mut kept = Vec::new();
+    for (row, number) in (0..candidates.rows.num_rows()).zip(0_u32..) {
+        if wanted.is_some_and(|wanted| kept.len() >= wanted) {
+            break;
+        }
+        let mark = session.locks().mark();
+        let mut is_free = true;
+        for ((locked, places), (table, of_rows)) in tables.iter().zip(&candidates.places).zip(&keys)
+        {
+            let Some(place) = places.get(row) else { continue };
+            let of_index = of_rows.get(place).into_iter().flatten().copied();
+            let of_row = row_keys(session, view, table, &BTreeSet::from([*place]))?;
+            for key in of_index.chain(of_row) {
+                is_free = is_free && lock_one(session, key, locked).await?;
             }
-            let keys = self.keys_of(&table, &places).await?;
-            let of_index: BTreeSet<LockKey> = keys.values().flatten().copied().collect();
-            let rows = self.row_keys(view, &table, &places)?;
-            for key in of_index.into_iter().chain(rows) {
-                self.lock_one(key, locked).await?;
-            }
+        }
+        if !is_free {
+            session.locks().release_to(mark);
+            continue;
         }
         for (locked, places) in tables.iter().zip(&candidates.places) {
-            if !self.are_there(view, locked, places)? {
+            let place = places.get(row..=row).unwrap_or_default();
+            if !are_there(session, view, locked, place)? {
                 return Ok(None);
             }
         }
-        Ok(Some((0..).take(candidates.rows.num_rows()).collect()))
+        kept.push(number);
     }
+    Ok(Some(kept))
+}
 
-    /// Locks rows that are free, in their order, up to as many as are `wanted`; None: one of them has changed since
-    /// `view`.
-    async fn lock_free(
-        &mut self,
-        view: &ReadView,
-        tables: &[LockedTable],
-        candidates: &Candidates,
-        wanted: Option<usize>,
-    ) -> Result<Option<Vec<u32>>> {
-        let mut keys = Vec::with_capacity(tables.len());
-        for (locked, places) in tables.iter().zip(&candidates.places) {
-            let table = Arc::clone(view.state.find_writable_table(&locked.table)?);
-            let of_rows = self.keys_of(&table, &places.iter().copied().collect()).await?;
-            keys.push((table, of_rows));
-        }
-        let mut kept = Vec::new();
-        for (row, number) in (0..candidates.rows.num_rows()).zip(0_u32..) {
-            if wanted.is_some_and(|wanted| kept.len() >= wanted) {
-                break;
-            }
-            let mark = self.locks().mark();
-            let mut is_free = true;
-            for ((locked, places), (table, of_rows)) in
-                tables.iter().zip(&candidates.places).zip(&keys)
-            {
-                let Some(place) = places.get(row) else { continue };
-                let of_index = of_rows.get(place).into_iter().flatten().copied();
-                let of_row = self.row_keys(view, table, &BTreeSet::from([*place]))?;
-                for key in of_index.chain(of_row) {
-                    is_free = is_free && self.lock_one(key, locked).await?;
-                }
-            }
-            if !is_free {
-                self.locks().release_to(mark);
-                continue;
-            }
-            for (locked, places) in tables.iter().zip(&candidates.places) {
-                let place = places.get(row..=row).unwrap_or_default();
-                if !self.are_there(view, locked, place)? {
-                    return Ok(None);
-                }
-            }
-            kept.push(number);
-        }
-        Ok(Some(kept))
+/// Locks `key` as a locking clause says; false: it is to be skipped.
+pub(super) async fn lock_one(
+    session: &mut Session,
+    key: LockKey,
+    locked: &LockedTable,
+) -> Result<bool> {
+    let timeout_ms = session.in_force().lock_timeout_ms;
+    let locks = session.locks();
+    match locked.wait {
+        WaitPolicy::Wait => locks.lock(key, locked.mode, timeout_ms).await.map(|()| true),
+        WaitPolicy::Skip => locks.try_lock(key, locked.mode),
+        WaitPolicy::Fail if locks.try_lock(key, locked.mode)? => Ok(true),
+        WaitPolicy::Fail => Err(Error::lock(&LockError::NotAvailable { key, mode: locked.mode })),
     }
+}
 
-    /// Locks `key` as a locking clause says; false: it is to be skipped.
-    pub(super) async fn lock_one(&mut self, key: LockKey, locked: &LockedTable) -> Result<bool> {
-        let timeout_ms = self.in_force().lock_timeout_ms;
-        let locks = self.locks();
-        match locked.wait {
-            WaitPolicy::Wait => locks.lock(key, locked.mode, timeout_ms).await.map(|()| true),
-            WaitPolicy::Skip => locks.try_lock(key, locked.mode),
-            WaitPolicy::Fail if locks.try_lock(key, locked.mode)? => Ok(true),
-            WaitPolicy::Fail => {
-                Err(Error::lock(&LockError::NotAvailable { key, mode: locked.mode }))
+/// The unique keys of the rows of `table` at `places`, in the order of the indexes.
+pub(super) async fn keys_of(
+    database: &Arc<Database>,
+    table: &TableState,
+    places: &BTreeSet<RowPlace>,
+) -> Result<HashMap<RowPlace, Vec<LockKey>>> {
+    let mut keys: HashMap<RowPlace, Vec<LockKey>> = HashMap::new();
+    let indexes = table.tablets.first().map(|tablet| tablet.indexes.as_slice());
+    let indexes = indexes.unwrap_or_default().iter();
+    for index in indexes.filter(|index| index.definition().unique) {
+        let shape = index.shape();
+        let rows =
+            upsert::rows_at(database, table, &shape.projection(), places.iter().copied()).await?;
+        let of_rows = shape.entries(&rows, 0)?;
+        for (place, key) in places.iter().zip(&of_rows) {
+            if let Some(key) = key.filter(|key| !shape.key.has_null(key)) {
+                keys.entry(*place).or_default().push(held::unique_key(table, index, key));
             }
         }
     }
+    Ok(keys)
+}
 
-    /// The unique keys of the rows of `table` at `places`, in the order of the indexes.
-    pub(super) async fn keys_of(
-        &self,
-        table: &TableState,
-        places: &BTreeSet<RowPlace>,
-    ) -> Result<HashMap<RowPlace, Vec<LockKey>>> {
-        let mut keys: HashMap<RowPlace, Vec<LockKey>> = HashMap::new();
-        let indexes = table.tablets.first().map(|tablet| tablet.indexes.as_slice());
-        let indexes = indexes.unwrap_or_default().iter();
-        for index in indexes.filter(|index| index.definition().unique) {
-            let shape = index.shape();
-            let rows = self.rows_at(table, &shape.projection(), places.iter().copied()).await?;
-            let of_rows = shape.entries(&rows, 0)?;
-            for (place, key) in places.iter().zip(&of_rows) {
-                if let Some(key) = key.filter(|key| !shape.key.has_null(key)) {
-                    keys.entry(*place).or_default().push(held::unique_key(table, index, key));
-                }
-            }
-        }
-        Ok(keys)
-    }
+/// The rows of `table` at `places` as the lock table calls them: own rows of the block are nobody else's matter.
+fn row_keys(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    places: &BTreeSet<RowPlace>,
+) -> Result<Vec<LockKey>> {
+    let base = session.committed(view).find_writable_table(&table.schema.name)?;
+    let next = |place: usize| base.tablets.get(place).map_or(u64::MAX, |tablet| tablet.next_vid);
+    let committed = places.iter().filter(|(place, vid)| *vid < next(*place));
+    Ok(committed.map(|(place, vid)| held::row_key(table, *place, *vid)).collect())
+}
 
-    /// The rows of `table` at `places` as the lock table calls them: own rows of the block are nobody else's matter.
-    fn row_keys(
-        &self,
-        view: &ReadView,
-        table: &TableState,
-        places: &BTreeSet<RowPlace>,
-    ) -> Result<Vec<LockKey>> {
-        let base = self.committed(view).find_writable_table(&table.schema.name)?;
-        let next =
-            |place: usize| base.tablets.get(place).map_or(u64::MAX, |tablet| tablet.next_vid);
-        let committed = places.iter().filter(|(place, vid)| *vid < next(*place));
-        Ok(committed.map(|(place, vid)| held::row_key(table, *place, *vid)).collect())
+/// Whether the rows of a table at `places`, of which the view has all, are in the newest state.
+///
+/// # Errors
+/// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
+fn are_there(
+    session: &Session,
+    view: &ReadView,
+    locked: &LockedTable,
+    places: &[RowPlace],
+) -> Result<bool> {
+    let base = session.committed(view).find_writable_table(&locked.table)?;
+    if session.owns(base.schema.table_id) {
+        // Nobody else changes it.
+        return Ok(true);
     }
-
-    /// Whether the rows of a table at `places`, of which the view has all, are in the newest state.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] where one is not, and all statements of the block read one snapshot.
-    fn are_there(
-        &self,
-        view: &ReadView,
-        locked: &LockedTable,
-        places: &[RowPlace],
-    ) -> Result<bool> {
-        let base = self.committed(view).find_writable_table(&locked.table)?;
-        if self.owns(base.schema.table_id) {
-            // Nobody else changes it.
-            return Ok(true);
+    let mut change = TableChange::new(Arc::clone(&base.schema));
+    for (place, vid) in places {
+        // Beyond the end of the committed rows are own ones.
+        if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
+            change.ended.entry(*place).or_default().insert(*vid);
         }
-        let mut change = TableChange::new(Arc::clone(&base.schema));
-        for (place, vid) in places {
-            // Beyond the end of the committed rows are own ones.
-            if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
-                change.ended.entry(*place).or_default().insert(*vid);
-            }
-        }
-        let all = match check_ended(&self.database.live(), &change) {
-            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => false,
-            checked => checked.map(|()| true)?,
-        };
-        if !all && self.reads_snapshot() {
-            return Err(Error::concurrent_update());
-        }
-        Ok(all)
     }
+    let all = match check_ended(&session.database.live(), &change) {
+        Err(Error::Conflict { kind: ConflictKind::Update, .. }) => false,
+        checked => checked.map(|()| true)?,
+    };
+    if !all && session.reads_snapshot() {
+        return Err(Error::concurrent_update());
+    }
+    Ok(all)
 }

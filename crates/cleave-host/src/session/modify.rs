@@ -3,7 +3,7 @@
 //! 1. [`Modify::query`] makes a query of the statement. It runs once for each tablet of the table, as any query does:
 //!    on the host, or cut, on the statement's own view.
 //! 2. What it gives are VIDs and rows as they shall be; a VID that comes twice counts once (rule 22).
-//! 3. [`Session::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
+//! 3. [`own::take`] has the transaction take the change: rows with these VIDs end, the others begin. Where another
 //!    transaction was faster with one of them, it all begins anew on a later view, or fails (see [`super::block`]).
 //! 4. An UPDATE of very many rows writes them while they come, as a load does, to pages that its transaction alone
 //!    sees.
@@ -16,6 +16,7 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::concat_batches;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::commit::validate::RowPlace;
 use cleave_engine::write::begun::byte_count;
 use cleave_engine::write::insert::{TableChange, route};
@@ -32,14 +33,16 @@ use futures::StreamExt;
 use futures::stream;
 
 use super::block::Taken;
+use super::block::many;
 use super::block::many::is_same_table;
+use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
 use super::foreign_keys::Ending;
 use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
-use super::identity;
 use super::key_locks::{self, leaves_keys};
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
+use crate::database::Database;
 
 /// The query for what RETURNING lists, and rows that it is over.
 pub(super) type Returns = Option<(Box<ast::Query>, RecordBatch)>;
@@ -72,270 +75,279 @@ impl Made {
     }
 }
 
-impl Session {
-    /// Runs UPDATE or DELETE.
-    pub(super) async fn modify(
-        &mut self,
-        modify: &Modify,
-        parameters: &Parameters,
-    ) -> Result<Outcome> {
-        self.check_may_write(modify.name())?;
-        let schema = self.lock_for_writing(&modify.table).await;
-        let schema = schema.map_err(|error| error.at(modify.position))?;
-        if self.database.readers_held_back() {
-            let query = modify.query(&schema)?;
-            self.wait_for_tables(&query).await?;
-            if !modify.returning.is_empty() {
-                self.wait_for_tables(&*modify.returning_query()?).await?;
-            }
-        }
-        loop {
-            let view = self.view().await?;
-            let table = view.state.find_writable_table(&modify.table);
-            let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
-            let bytes_max = self.gathered_max(&table, modify).await?;
-            let asked = (modify, parameters);
-            let Some(made) = self.made_of(&view, &table, asked, bytes_max).await? else {
-                match Box::pin(self.update_many(&view, &table, asked)).await? {
-                    Some(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
-                    None => continue,
-                }
-            };
-            self.lock_keys_of(&table, modify, &made).await?;
-            let ending = match self.keeps_keys(&table, modify) {
-                true => Ending::KeysKept,
-                false => made.ending(modify),
-            };
-            if let Taken::Again = self.take(&view, &table, made.change.clone(), ending).await? {
-                if self.view_of_parts().is_some() {
-                    return Err(Error::concurrent_update());
-                }
-                continue;
-            }
-            let returned = match modify.returning.as_slice() {
-                [] => None,
-                _ => Some(modify.returned(&table.schema, &made.rows, made.beside.as_ref())?),
-            };
-            let returned = returned.as_ref().map(|(query, rows)| (query.clone(), rows));
-            let done = (modify.name(), made.count);
-            return self.outcome(done, returned, parameters, Some(&view)).await;
+/// Runs UPDATE or DELETE.
+pub(super) async fn run(
+    session: &mut Session,
+    modify: &Modify,
+    parameters: &Parameters,
+) -> Result<Outcome> {
+    session.check_may_write(modify.name())?;
+    let schema = locking::lock_for_writing(session, &modify.table).await;
+    let schema = schema.map_err(|error| error.at(modify.position))?;
+    if session.database.readers_held_back() {
+        let query = modify.query(&schema)?;
+        locking::wait_for_tables(session, &query).await?;
+        if !modify.returning.is_empty() {
+            locking::wait_for_tables(session, &*modify.returning_query()?).await?;
         }
     }
-
-    /// Locks the keys that the statement takes away.
-    pub(super) async fn lock_keys_of(
-        &mut self,
-        table: &TableState,
-        modify: &Modify,
-        made: &Made,
-    ) -> Result<()> {
-        match modify.action {
-            _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
-            Action::Delete => {
-                let mut keys = key_locks::gone_keys(table, &made.rows)?;
-                keys.extend(&made.gone_keys);
-                self.lock_known_keys(table, keys).await
-            }
-            Action::Update(_) => self.lock_changed_keys(table, &made.change).await,
-        }
-    }
-
-    /// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and what
-    /// RETURNING lists, with no rows of what it lists that of.
-    pub(super) async fn describe_modify(
-        &self,
-        modify: &Modify,
-        mut types: Vec<Option<ColumnType>>,
-        given: &GivenRows,
-    ) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>, Returns)> {
-        let state = self.names();
-        let table = state.find_writable_table(&modify.table);
+    loop {
+        let view = session.view().await?;
+        let table = view.state.find_writable_table(&modify.table);
         let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
-        assigned_types(modify.assignments(), &table.schema, &mut types)?;
-        let query = modify.query(&table.schema)?;
-        let target = Some(Target { table: modify.table.clone(), tablet: 0 });
-        let view = ReadView { state, target, reads: None };
-        let read = (Some(&view), given);
-        let described = describe_over(&self.database, self.in_force(), read, &query, types);
-        let described = Box::pin(described).await?;
-        let rows = RecordBatch::new_empty(table.schema.arrow());
-        let beside = beside_columns(modify, &table.schema, described.schema.fields().len() - 1);
-        let beside = beside.map(|columns| {
-            let columns: Vec<usize> = columns.map(|column| column + 1).collect();
-            RecordBatch::new_empty(Arc::clone(&described.schema)).project(&columns)
-        });
+        let bytes_max = gathered_max(session, &table, modify).await?;
+        let asked = (modify, parameters);
+        let Some(made) = made_of(session, &view, &table, asked, bytes_max).await? else {
+            match Box::pin(update_many(session, &view, &table, asked)).await? {
+                Some(count) => return Ok(Outcome::done(format!("{} {count}", modify.name()))),
+                None => continue,
+            }
+        };
+        lock_keys_of(session, &table, modify, &made).await?;
+        let ending = match foreign_keys::keeps_keys(session, &table, modify) {
+            true => Ending::KeysKept,
+            false => made.ending(modify),
+        };
+        if let Taken::Again = own::take(session, &view, &table, made.change.clone(), ending).await?
+        {
+            if session.view_of_parts().is_some() {
+                return Err(Error::concurrent_update());
+            }
+            continue;
+        }
         let returned = match modify.returning.as_slice() {
             [] => None,
-            _ => Some(modify.returned(&table.schema, &rows, beside.transpose()?.as_ref())?),
+            _ => Some(modify.returned(&table.schema, &made.rows, made.beside.as_ref())?),
         };
-        let types: Vec<_> = described.types.into_iter().map(Some).collect();
-        Ok((all_known(&types)?, described.tables, returned))
+        let returned = returned.as_ref().map(|(query, rows)| (query.clone(), rows));
+        let done = (modify.name(), made.count);
+        return outcome(
+            &session.database,
+            session.in_force(),
+            done,
+            returned,
+            parameters,
+            Some(&view),
+        )
+        .await;
     }
+}
 
-    /// The rows of `table` that the statement is about, and what it makes of them.
-    pub(super) async fn made(
-        &self,
-        view: &ReadView,
-        table: &TableState,
-        modify: &Modify,
-        parameters: &Parameters,
-    ) -> Result<Made> {
-        let made = self.made_of(view, table, (modify, parameters), usize::MAX).await?;
-        // Beyond all bytes there are none.
-        made.ok_or_else(Error::concurrent_update)
+/// Locks the keys that the statement takes away.
+pub(super) async fn lock_keys_of(
+    session: &mut Session,
+    table: &TableState,
+    modify: &Modify,
+    made: &Made,
+) -> Result<()> {
+    match modify.action {
+        _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
+        Action::Delete => {
+            let mut keys = key_locks::gone_keys(table, &made.rows)?;
+            keys.extend(&made.gone_keys);
+            key_locks::lock_known_keys(session, table, keys).await
+        }
+        Action::Update(_) => key_locks::lock_changed_keys(session, table, &made.change).await,
     }
+}
 
-    /// The same; None: rows as they shall be take more than `bytes_max`.
-    async fn made_of(
-        &self,
-        view: &ReadView,
-        table: &TableState,
-        (modify, parameters): (&Modify, &Parameters),
-        bytes_max: usize,
-    ) -> Result<Option<Made>> {
-        let schema = &table.schema;
-        identity::check_update(table, modify.assignments())?;
-        let is_update = matches!(modify.action, Action::Update(_));
-        let asks_references = self.is_in_references(table) && !self.keeps_keys(table, modify);
-        let needed = self.needed_columns(table, modify);
-        let needs_rows = needed.is_none();
-        let charge = Charge::new(&self.database);
-        let mut change = TableChange::new(Arc::clone(schema));
-        let (mut all, mut places, mut beside) = (Vec::new(), Vec::new(), Vec::new());
-        let mut gone_keys = Vec::new();
-        let (mut count, mut bytes) = (0, 0);
-        let mut source = ChangedRows::new(self, view, table, (modify, parameters), needed)?;
-        while let Some(changed) = source.next().await? {
-            let Changed { place, vids, rows, beside: more } = changed;
-            count += vids.len();
-            if asks_references {
-                charge.grow(vids.len() * size_of::<RowPlace>())?;
-                places.extend(vids.iter().map(|vid| (place, *vid)));
+/// What is known of an UPDATE or DELETE without values, as of a query: types of parameters, tables, and what
+/// RETURNING lists, with no rows of what it lists that of.
+pub(super) async fn describe_modify(
+    session: &Session,
+    modify: &Modify,
+    mut types: Vec<Option<ColumnType>>,
+    given: &GivenRows,
+) -> Result<(Vec<ColumnType>, Vec<Arc<TableSchema>>, Returns)> {
+    let state = session.names();
+    let table = state.find_writable_table(&modify.table);
+    let table = Arc::clone(table.map_err(|error| error.at(modify.position))?);
+    assigned_types(modify.assignments(), &table.schema, &mut types)?;
+    let query = modify.query(&table.schema)?;
+    let target = Some(Target { table: modify.table.clone(), tablet: 0 });
+    let view = ReadView { state, target, reads: None };
+    let read = (Some(&view), given);
+    let described = describe_over(&session.database, session.in_force(), read, &query, types);
+    let described = Box::pin(described).await?;
+    let rows = RecordBatch::new_empty(table.schema.arrow());
+    let beside = beside_columns(modify, &table.schema, described.schema.fields().len() - 1);
+    let beside = beside.map(|columns| {
+        let columns: Vec<usize> = columns.map(|column| column + 1).collect();
+        RecordBatch::new_empty(Arc::clone(&described.schema)).project(&columns)
+    });
+    let returned = match modify.returning.as_slice() {
+        [] => None,
+        _ => Some(modify.returned(&table.schema, &rows, beside.transpose()?.as_ref())?),
+    };
+    let types: Vec<_> = described.types.into_iter().map(Some).collect();
+    Ok((all_known(&types)?, described.tables, returned))
+}
+
+/// The rows of `table` that the statement is about, and what it makes of them.
+pub(super) async fn made(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    modify: &Modify,
+    parameters: &Parameters,
+) -> Result<Made> {
+    let made = made_of(session, view, table, (modify, parameters), usize::MAX).await?;
+    // Beyond all bytes there are none.
+    made.ok_or_else(Error::concurrent_update)
+}
+
+/// The same; None: rows as they shall be take more than `bytes_max`.
+async fn made_of(
+    session: &Session,
+    view: &ReadView,
+    table: &TableState,
+    (modify, parameters): (&Modify, &Parameters),
+    bytes_max: usize,
+) -> Result<Option<Made>> {
+    let schema = &table.schema;
+    identity::check_update(table, modify.assignments())?;
+    let is_update = matches!(modify.action, Action::Update(_));
+    let asks_references = foreign_keys::is_in_references(session, table)
+        && !foreign_keys::keeps_keys(session, table, modify);
+    let needed = needed_columns(session, table, modify);
+    let needs_rows = needed.is_none();
+    let charge = Charge::new(&session.database);
+    let mut change = TableChange::new(Arc::clone(schema));
+    let (mut all, mut places, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    let mut gone_keys = Vec::new();
+    let (mut count, mut bytes) = (0, 0);
+    let mut source = ChangedRows::new(session, view, table, (modify, parameters), needed)?;
+    while let Some(changed) = source.next().await? {
+        let Changed { place, vids, rows, beside: more } = changed;
+        count += vids.len();
+        if asks_references {
+            charge.grow(vids.len() * size_of::<RowPlace>())?;
+            places.extend(vids.iter().map(|vid| (place, *vid)));
+        }
+        change.ended.entry(place).or_default().extend(vids);
+        if !needs_rows {
+            // Of few rows that end, the keys are locked.
+            match count > LOCKED_ROWS_MAX {
+                true => gone_keys.clear(),
+                false => gone_keys.extend(key_locks::gone_keys(table, &rows)?),
             }
-            change.ended.entry(place).or_default().extend(vids);
-            if !needs_rows {
-                // Of few rows that end, the keys are locked.
-                match count > LOCKED_ROWS_MAX {
-                    true => gone_keys.clear(),
-                    false => gone_keys.extend(key_locks::gone_keys(table, &rows)?),
-                }
-                continue;
-            }
-            bytes += byte_count(&rows);
-            if bytes > bytes_max {
-                return Ok(None);
-            }
-            let more_bytes = more.as_ref().map_or(0, byte_count);
-            charge.grow(2 * (byte_count(&rows) + more_bytes))?;
-            all.push(rows);
-            beside.extend(more);
+            continue;
         }
-        let beside_schema = source.beside.take();
-        drop(source);
-        let rows = concat_batches(&schema.arrow(), &all)?;
-        if is_update {
-            change.rows = route(table, rows.clone())?;
-            change.keeps_keys = leaves_keys(table, modify.assignments());
-        }
-        let beside = beside_schema.map(|schema| concat_batches(&schema, &beside)).transpose()?;
-        Ok(Some(Made { change, places, count, rows, gone_keys, beside, _charge: charge }))
-    }
-
-    /// The columns of `table` that the statement needs of the rows that it is about; None: all.
-    pub(super) fn needed_columns(
-        &self,
-        table: &TableState,
-        modify: &Modify,
-    ) -> Option<BTreeSet<usize>> {
-        let is_update = matches!(modify.action, Action::Update(_));
-        let asks_references = self.is_in_references(table) && !self.keeps_keys(table, modify);
-        if is_update || asks_references || !modify.returning.is_empty() {
-            return None;
-        }
-        let keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
-        Some(keys.copied().collect())
-    }
-
-    /// How many bytes of rows an UPDATE of `table` may gather before it writes them while they come.
-    async fn gathered_max(&mut self, table: &TableState, modify: &Modify) -> Result<usize> {
-        let asks = self.is_in_references(table) && !self.keeps_keys(table, modify);
-        let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
-        let is_plain = is_plain && self.view_of_parts().is_none();
-        match is_plain && !asks && self.may_move(table.schema.table_id).await? {
-            true => Ok(share_of(&self.database)),
-            false => Ok(usize::MAX),
-        }
-    }
-
-    /// Runs an UPDATE whose rows are many: they are written while they come. How many they are; None: `view` is to be
-    /// a newer one.
-    async fn update_many(
-        &mut self,
-        view: &ReadView,
-        table: &TableState,
-        asked: (&Modify, &Parameters),
-    ) -> Result<Option<usize>> {
-        let is_own = self.begin_own();
-        let mut count = 0;
-        let taken = match Box::pin(self.write_while_read(view, table, asked)).await {
-            Ok(Some(written)) => {
-                count = written;
-                Ok(Taken::Done)
-            }
-            Ok(None) => Ok(Taken::Again),
-            Err(error) => Err(error),
-        };
-        match Box::pin(self.end_own(is_own, taken)).await? {
-            Taken::Done => Ok(Some(count)),
-            Taken::Again => Ok(None),
-        }
-    }
-
-    async fn write_while_read(
-        &mut self,
-        view: &ReadView,
-        table: &TableState,
-        asked: (&Modify, &Parameters),
-    ) -> Result<Option<usize>> {
-        let (schema, settings) = (&table.schema, self.shared_settings());
-        let moving = self.begin_moving(schema).await?;
-        let definition = moving.ok_or_else(Error::concurrent_update)?;
-        if definition.has_folded() {
-            // Own rows that the view has are others now.
-            self.end_definition(definition).await?;
+        bytes += byte_count(&rows);
+        if bytes > bytes_max {
             return Ok(None);
         }
-        if !is_same_table(schema.table_id, &view.state, definition.before()) {
-            return Ok(None);
-        }
-        let rows = ChangedRows::new(self, view, table, asked, None)?;
-        let rows = stream::try_unfold(rows, |mut rows| async move {
-            Ok(rows.next().await?.map(|changed| (changed, rows)))
-        });
-        let checks = Arc::clone(self.database.queries());
-        let (definition, count) =
-            definition.replace(checks, &settings, schema, rows.boxed()).await?;
-        self.end_definition(definition).await?;
-        Ok(Some(count))
+        let more_bytes = more.as_ref().map_or(0, byte_count);
+        charge.grow(2 * (byte_count(&rows) + more_bytes))?;
+        all.push(rows);
+        beside.extend(more);
     }
+    let beside_schema = source.beside.take();
+    drop(source);
+    let rows = concat_batches(&schema.arrow(), &all)?;
+    if is_update {
+        change.rows = route(table, rows.clone())?;
+        change.keeps_keys = leaves_keys(table, modify.assignments());
+    }
+    let beside = beside_schema.map(|schema| concat_batches(&schema, &beside)).transpose()?;
+    Ok(Some(Made { change, places, count, rows, gone_keys, beside, _charge: charge }))
+}
 
-    /// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows,
-    /// and of `view`.
-    pub(super) async fn outcome(
-        &self,
-        (name, row_count): (&str, usize),
-        returned: Option<(Box<ast::Query>, &RecordBatch)>,
-        parameters: &Parameters,
-        view: Option<&ReadView>,
-    ) -> Result<Outcome> {
-        let Some((query, rows)) = returned else {
-            return Ok(Outcome::done(format!("{name} {row_count}")));
-        };
-        let asked = Asked { query: &query, parameters, view };
-        let (schema, batches) =
-            Box::pin(select::over_rows(&self.database, self.in_force(), asked, rows)).await?;
-        Ok(Outcome::Rows { schema, batches })
+/// The columns of `table` that the statement needs of the rows that it is about; None: all.
+pub(super) fn needed_columns(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+) -> Option<BTreeSet<usize>> {
+    let is_update = matches!(modify.action, Action::Update(_));
+    let asks_references = foreign_keys::is_in_references(session, table)
+        && !foreign_keys::keeps_keys(session, table, modify);
+    if is_update || asks_references || !modify.returning.is_empty() {
+        return None;
     }
+    let keys = unique_indexes(table).flat_map(|index| index.shape().columns.iter());
+    Some(keys.copied().collect())
+}
+
+/// How many bytes of rows an UPDATE of `table` may gather before it writes them while they come.
+async fn gathered_max(session: &mut Session, table: &TableState, modify: &Modify) -> Result<usize> {
+    let asks = foreign_keys::is_in_references(session, table)
+        && !foreign_keys::keeps_keys(session, table, modify);
+    let is_plain = matches!(modify.action, Action::Update(_)) && modify.returning.is_empty();
+    let is_plain = is_plain && session.view_of_parts().is_none();
+    match is_plain && !asks && many::may_move(session, table.schema.table_id).await? {
+        true => Ok(share_of(&session.database)),
+        false => Ok(usize::MAX),
+    }
+}
+
+/// Runs an UPDATE whose rows are many: they are written while they come. How many they are; None: `view` is to be
+/// a newer one.
+async fn update_many(
+    session: &mut Session,
+    view: &ReadView,
+    table: &TableState,
+    asked: (&Modify, &Parameters),
+) -> Result<Option<usize>> {
+    let is_own = own::begin_own(session);
+    let mut count = 0;
+    let taken = match Box::pin(write_while_read(session, view, table, asked)).await {
+        Ok(Some(written)) => {
+            count = written;
+            Ok(Taken::Done)
+        }
+        Ok(None) => Ok(Taken::Again),
+        Err(error) => Err(error),
+    };
+    match Box::pin(own::end_own(session, is_own, taken)).await? {
+        Taken::Done => Ok(Some(count)),
+        Taken::Again => Ok(None),
+    }
+}
+
+async fn write_while_read(
+    session: &mut Session,
+    view: &ReadView,
+    table: &TableState,
+    asked: (&Modify, &Parameters),
+) -> Result<Option<usize>> {
+    let (schema, settings) = (&table.schema, session.shared_settings());
+    let moving = many::begin_moving(session, schema).await?;
+    let definition = moving.ok_or_else(Error::concurrent_update)?;
+    if definition.has_folded() {
+        // Own rows that the view has are others now.
+        definitions::end_definition(session, definition).await?;
+        return Ok(None);
+    }
+    if !is_same_table(schema.table_id, &view.state, definition.before()) {
+        return Ok(None);
+    }
+    let rows = ChangedRows::new(session, view, table, asked, None)?;
+    let rows = stream::try_unfold(rows, |mut rows| async move {
+        Ok(rows.next().await?.map(|changed| (changed, rows)))
+    });
+    let checks = Arc::clone(session.database.queries());
+    let (definition, count) = definition.replace(checks, &settings, schema, rows.boxed()).await?;
+    definitions::end_definition(session, definition).await?;
+    Ok(Some(count))
+}
+
+/// What a statement that changed `row_count` rows gives: where it has RETURNING, what that query says of its rows,
+/// and of `view`.
+pub(super) async fn outcome(
+    database: &Arc<Database>,
+    settings: &Settings,
+    (name, row_count): (&str, usize),
+    returned: Option<(Box<ast::Query>, &RecordBatch)>,
+    parameters: &Parameters,
+    view: Option<&ReadView>,
+) -> Result<Outcome> {
+    let Some((query, rows)) = returned else {
+        return Ok(Outcome::done(format!("{name} {row_count}")));
+    };
+    let asked = Asked { query: &query, parameters, view };
+    let (schema, batches) = Box::pin(select::over_rows(database, settings, asked, rows)).await?;
+    Ok(Outcome::Rows { schema, batches })
 }
 
 /// Which of `count` columns that the query of `modify` gives behind the VIDs are of other tables than its own; None:

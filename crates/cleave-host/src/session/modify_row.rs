@@ -4,11 +4,11 @@
 //! 1. [`RowChange::of`] recognises a statement whose WHERE gives a whole unique key, and whose SET has nothing in it
 //!    but columns, constants, parameters and operators; or leaves it to the planner. Of more rows, it may be a
 //!    [`RangeChange`].
-//! 2. [`Session::modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has
-//!    the transaction take the change. Where another transaction was faster with the row, it is looked up again.
+//! 2. [`modify_row`] looks the row up, in the delta and among own rows too, makes the other one of it, and has the
+//!    transaction take the change. Where another transaction was faster with the row, it is looked up again.
 //!
-//! A statement without parameters is one with them, where its constants are: [`Session::modify_plain`]. One with
-//! subqueries may be one with their values ([`super::subqueries`]).
+//! A statement without parameters is one with them, where its constants are: [`modify_plain`]. One with subqueries may
+//! be one with their values ([`super::subqueries`]).
 //!
 //! Invariant: what becomes of the row is what the planner's way would make of it: the expressions are bound and
 //! rewritten by the same rules ([`compile`]), a parameter being a column of its type.
@@ -34,6 +34,7 @@ use cleave_sql::statement::{Parameter, Parameters};
 use cleave_store::ColumnType;
 use datafusion::sql::sqlparser::ast::{self, Visit, VisitMut};
 
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::{Ending, Replaced};
 use super::key_locks::has_same_keys;
@@ -41,7 +42,10 @@ use super::lifted::{Constants, Seen};
 use super::ranges::{Lift, RangeChange};
 use super::returning::Returning;
 use super::subqueries::NestedChange;
-use super::{Outcome, Session, identity};
+use super::{
+    Outcome, Session, block, foreign_keys, identity, key_locks, locking, ranges, serializable,
+    subqueries,
+};
 
 /// Sets of types of parameters for which expressions are kept: a `numeric` has as many digits as its value.
 const COMPILED_MAX: usize = 8;
@@ -171,225 +175,228 @@ fn has_parameters(modify: &Modify) -> bool {
         || modify.returning.visit(&mut Parameters).is_break()
 }
 
-impl Session {
-    /// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.
-    pub(super) async fn modify_plain(&mut self, modify: &Modify) -> Result<Option<Outcome>> {
-        if self.view_of_parts().is_some() {
+/// Runs an UPDATE or DELETE without parameters, if it changes one row by its key; None: it needs a plan.
+pub(super) async fn modify_plain(
+    session: &mut Session,
+    modify: &Modify,
+) -> Result<Option<Outcome>> {
+    if session.view_of_parts().is_some() {
+        return Ok(None);
+    }
+    let state = session.names();
+    let Some(lifted) = Lifted::of(modify, &state) else { return Ok(None) };
+    if has_subqueries(modify) {
+        let types = lifted.types();
+        let nested = session.nested.change(lifted.modify, types, &state);
+        let (Some(nested), parameters) = (nested, Parameters::new(lifted.values)) else {
             return Ok(None);
-        }
-        let state = self.names();
-        let Some(lifted) = Lifted::of(modify, &state) else { return Ok(None) };
-        if has_subqueries(modify) {
-            let types = lifted.types();
-            let nested = self.nested.change(lifted.modify, types, &state);
-            let (Some(nested), parameters) = (nested, Parameters::new(lifted.values)) else {
-                return Ok(None);
-            };
-            drop(state);
-            return Box::pin(self.modify_nested(&nested, &parameters)).await;
-        }
-        let change = self.row_changes.get_or_make(
-            &lifted.modify,
-            |change| change.holds(&state),
-            || KeyedChange::of(&lifted.modify, &lifted.types(), &state),
-        );
-        let Some(change) = change else { return Ok(None) };
+        };
         drop(state);
-        let parameters = Parameters::new(lifted.values);
-        Box::pin(self.modify_keyed(&lifted.modify, &change, &parameters)).await
+        return Box::pin(subqueries::modify_nested(session, &nested, &parameters)).await;
     }
+    let change = session.row_changes.get_or_make(
+        &lifted.modify,
+        |change| change.holds(&state),
+        || KeyedChange::of(&lifted.modify, &lifted.types(), &state),
+    );
+    let Some(change) = change else { return Ok(None) };
+    drop(state);
+    let parameters = Parameters::new(lifted.values);
+    Box::pin(modify_keyed(session, &lifted.modify, &change, &parameters)).await
+}
 
-    /// What EXPLAIN says of an UPDATE or DELETE that goes without a plan; None: it needs one with these values.
-    pub(super) async fn explain_change(
-        &self,
-        modify: &Modify,
-        parameters: &Parameters,
-        state: &Arc<CatalogState>,
-    ) -> Result<Option<String>> {
-        // Parts of WITH are planned.
-        if self.view_of_parts().is_some() {
+/// What EXPLAIN says of an UPDATE or DELETE that goes without a plan; None: it needs one with these values.
+pub(super) async fn explain_change(
+    session: &Session,
+    modify: &Modify,
+    parameters: &Parameters,
+    state: &Arc<CatalogState>,
+) -> Result<Option<String>> {
+    // Parts of WITH are planned.
+    if session.view_of_parts().is_some() {
+        return Ok(None);
+    }
+    let own;
+    let (modify, parameters) = match Lifted::of(modify, state) {
+        Some(Lifted { modify, values }) => {
+            own = (modify, Parameters::new(values));
+            (&own.0, &own.1)
+        }
+        None => (modify, parameters),
+    };
+    let types = parameters.values().iter().map(Parameter::column_type).collect::<Vec<_>>();
+    let what = |found: String| {
+        let verb = if matches!(modify.action, Action::Delete) { "Delete" } else { "Update" };
+        let found = found.replacen("Point", "point", 1).replacen("Range", "range", 1);
+        Some(format!("{verb} by {found}"))
+    };
+    if has_subqueries(modify) {
+        let Some(nested) = NestedChange::of(modify, &types, state) else { return Ok(None) };
+        let explained = subqueries::explain_nested_change(session, (&nested, parameters), state);
+        return Ok(Box::pin(explained).await?.and_then(what));
+    }
+    let Some(change) = KeyedChange::of(modify, &types, state) else { return Ok(None) };
+    if let Some(row) = &change.row
+        && session.in_force().index_scan != When::Never
+        && let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row())
+    {
+        return Ok(what(query.explain(state)));
+    }
+    match &change.range {
+        Some(range) => {
+            Ok(ranges::explain_ranges(session, range, parameters, state)?.and_then(what))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
+pub(super) async fn modify_keyed(
+    session: &mut Session,
+    modify: &Modify,
+    change: &KeyedChange,
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    let returning = change.returning.as_ref();
+    if let Some(row) = &change.row {
+        let outcome = Box::pin(modify_row(session, modify, (row, returning), parameters)).await?;
+        if outcome.is_some() {
+            return Ok(outcome);
+        }
+    }
+    match &change.range {
+        Some(range) => {
+            Box::pin(ranges::modify_range(session, modify, (range, returning), parameters)).await
+        }
+        None => Ok(None),
+    }
+}
+
+/// Runs an UPDATE or DELETE that is `row`; None: it needs a plan with these values.
+async fn modify_row(
+    session: &mut Session,
+    modify: &Modify,
+    (row, returning): (&RowChange, Option<&Returning>),
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    session.check_may_write(modify.name())?;
+    if session.in_force().index_scan == When::Never {
+        return Ok(None);
+    }
+    locking::lock_for_writing(session, &modify.table).await?;
+    loop {
+        let live = session.live().await?;
+        if !row.point.holds(&live.state) {
             return Ok(None);
         }
-        let own;
-        let (modify, parameters) = match Lifted::of(modify, state) {
-            Some(Lifted { modify, values }) => {
-                own = (modify, Parameters::new(values));
-                (&own.0, &own.1)
-            }
-            None => (modify, parameters),
-        };
-        let types = parameters.values().iter().map(Parameter::column_type).collect::<Vec<_>>();
-        let what = |found: String| {
-            let verb = if matches!(modify.action, Action::Delete) { "Delete" } else { "Update" };
-            let found = found.replacen("Point", "point", 1).replacen("Range", "range", 1);
-            Some(format!("{verb} by {found}"))
-        };
-        if has_subqueries(modify) {
-            let Some(nested) = NestedChange::of(modify, &types, state) else { return Ok(None) };
-            let explained = self.explain_nested_change((&nested, parameters), state);
-            return Ok(Box::pin(explained).await?.and_then(what));
-        }
-        let Some(change) = KeyedChange::of(modify, &types, state) else { return Ok(None) };
-        if let Some(row) = &change.row
-            && self.in_force().index_scan != When::Never
-            && let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row())
-        {
-            return Ok(what(query.explain(state)));
-        }
-        match &change.range {
-            Some(range) => Ok(self.explain_ranges(range, parameters, state)?.and_then(what)),
-            None => Ok(None),
-        }
-    }
-
-    /// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
-    pub(super) async fn modify_keyed(
-        &mut self,
-        modify: &Modify,
-        change: &KeyedChange,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        let returning = change.returning.as_ref();
-        if let Some(row) = &change.row {
-            let outcome = Box::pin(self.modify_row(modify, (row, returning), parameters)).await?;
-            if outcome.is_some() {
-                return Ok(outcome);
-            }
-        }
-        match &change.range {
-            Some(range) => {
-                Box::pin(self.modify_range(modify, (range, returning), parameters)).await
-            }
-            None => Ok(None),
-        }
-    }
-
-    /// Runs an UPDATE or DELETE that is `row`; None: it needs a plan with these values.
-    async fn modify_row(
-        &mut self,
-        modify: &Modify,
-        (row, returning): (&RowChange, Option<&Returning>),
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        self.check_may_write(modify.name())?;
-        if self.in_force().index_scan == When::Never {
+        let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row()) else {
             return Ok(None);
-        }
-        self.lock_for_writing(&modify.table).await?;
-        loop {
-            let live = self.live().await?;
-            if !row.point.holds(&live.state) {
-                return Ok(None);
+        };
+        serializable::note_look_up(session.tracked(), &query)?;
+        let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
+        identity::check_update(&table, modify.assignments())?;
+        let sight = Sight::new(live, session.own_changes(query.table_id()));
+        let stack = session.in_force().stack;
+        let found = point_path::find(&session.database, &sight, &query, stack).await?;
+        session.note_seen(sight.log_end());
+        let kept = foreign_keys::keeps_keys(session, &table, modify);
+        let (count, rows, change, own_ended, replaced) = match found {
+            None => return Ok(None),
+            Some(None) => {
+                let none = RecordBatch::new_empty(table.schema.arrow());
+                (0, none, TableChange::new(Arc::clone(&table.schema)), OwnRows::new(), None)
             }
-            let Some(query) = row.point.bind(parameters).filter(|query| query.has_one_row()) else {
-                return Ok(None);
-            };
-            self.note_look_up(&query)?;
-            let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
-            identity::check_update(&table, modify.assignments())?;
-            let sight = Sight::new(live, self.own_changes(query.table_id()));
-            let stack = self.in_force().stack;
-            let found = point_path::find(&self.database, &sight, &query, stack).await?;
-            self.note_seen(sight.log_end());
-            let kept = self.keeps_keys(&table, modify);
-            let (count, rows, change, own_ended, replaced) = match found {
-                None => return Ok(None),
-                Some(None) => {
-                    let none = RecordBatch::new_empty(table.schema.arrow());
-                    (0, none, TableChange::new(Arc::clone(&table.schema)), OwnRows::new(), None)
+            Some(Some(found)) => {
+                let made = row_made(session, &table, modify, (row, parameters), &found).await?;
+                let (change, own_ended) = row_change(&table, modify, &made, &found)?;
+                if !change.keeps_keys {
+                    key_locks::lock_gone_keys(session, &table, &found.batch).await?;
                 }
-                Some(Some(found)) => {
-                    let made = self.row_made(&table, modify, (row, parameters), &found).await?;
-                    let (change, own_ended) = row_change(&table, modify, &made, &found)?;
-                    if !change.keeps_keys {
-                        self.lock_gone_keys(&table, &found.batch).await?;
-                    }
-                    let replaced = match kept {
-                        true => None,
-                        false => self.replaced_row(&table, modify, &made, &found).await?,
-                    };
-                    (1, made, change, own_ended, replaced)
-                }
-            };
-            let taken = match kept {
-                true => self.take_plain(change, own_ended).await?,
-                false => self.take_rows(change, own_ended, replaced).await?,
-            };
-            if let Taken::Again = taken {
-                continue;
+                let replaced = match kept {
+                    true => None,
+                    false => replaced_row(session, &table, modify, &made, &found).await?,
+                };
+                (1, made, change, own_ended, replaced)
             }
-            let done = (modify.name(), count);
-            return self.returned_rows(modify, done, returning, &rows, parameters).await;
+        };
+        let taken = match kept {
+            true => block::take_plain(session, change, own_ended).await?,
+            false => own::take_rows(session, change, own_ended, replaced).await?,
+        };
+        if let Taken::Again = taken {
+            continue;
         }
+        let done = (modify.name(), count);
+        return ranges::returned_rows(session, modify, done, returning, &rows, parameters).await;
     }
+}
 
-    /// What foreign keys ask of the row `found`.
-    async fn replaced_row(
-        &self,
-        table: &TableState,
-        modify: &Modify,
-        made: &RecordBatch,
-        found: &Found,
-    ) -> Result<Option<Replaced>> {
-        let (before, after) =
-            (Some(&found.batch), matches!(modify.action, Action::Update(_)).then_some(made));
-        self.replaced(table, Ending::Rows { places: &[], before, after }).await
-    }
+/// What foreign keys ask of the row `found`.
+async fn replaced_row(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+    made: &RecordBatch,
+    found: &Found,
+) -> Result<Option<Replaced>> {
+    let (before, after) =
+        (Some(&found.batch), matches!(modify.action, Action::Update(_)).then_some(made));
+    foreign_keys::replaced(session, table, Ending::Rows { places: &[], before, after }).await
+}
 
-    /// The row that takes the place of `found`, or that one itself where it ends.
-    async fn row_made(
-        &self,
-        table: &TableState,
-        modify: &Modify,
-        (row, parameters): (&RowChange, &Parameters),
-        found: &Found,
-    ) -> Result<RecordBatch> {
-        // It has all columns of the table.
-        if matches!(modify.action, Action::Delete) {
-            return Ok(found.batch.clone());
-        }
-        let (schema, types) = (&table.schema, range_path::types(parameters));
-        let known = {
-            let kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-            kept.iter().find(|compiled| compiled.types == types).map(Arc::clone)
-        };
-        let compiled = match known {
-            Some(compiled) => compiled,
-            None => {
-                let values = modify.assignments().iter().filter_map(|set| set.value.clone());
-                let (arrow, name) = (schema.arrow(), modify.target_name());
-                let made = compile(
-                    (&self.database, self.in_force()),
-                    (&arrow, &name),
-                    types,
-                    values.collect(),
-                );
-                let made = Arc::new(Box::pin(made).await?);
-                let mut kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
-                if kept.len() >= COMPILED_MAX {
-                    kept.clear();
-                }
-                kept.push(Arc::clone(&made));
-                made
-            }
-        };
-        let mut columns = found.batch.columns().to_vec();
-        let read = compiled.wanted.iter().map(|place| match columns.get(*place) {
-            Some(column) => Ok(Arc::clone(column)),
-            None => range_path::value(parameters, place - columns.len()),
-        });
-        let mut values = compiled.values(read.collect::<Result<_>>()?)?.into_iter();
-        let set = modify.assignments().iter().zip(&row.places);
-        let set = set.map(|(set, place)| (*place, set.value.as_ref().and_then(|_| values.next())));
-        let set: Vec<_> = set.collect();
-        let own = |place: usize| {
-            let mut values = set.iter().filter(|(own, _)| *own == place);
-            values.find_map(|(_, value)| value.as_ref()).map(|value| value.data_type())
-        };
-        check_set(schema, modify.assignments(), own)?;
-        change_row(schema, &mut columns, set, || self.moment())?;
-        Ok(RecordBatch::try_new(found.batch.schema(), columns)?)
+/// The row that takes the place of `found`, or that one itself where it ends.
+async fn row_made(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+    (row, parameters): (&RowChange, &Parameters),
+    found: &Found,
+) -> Result<RecordBatch> {
+    // It has all columns of the table.
+    if matches!(modify.action, Action::Delete) {
+        return Ok(found.batch.clone());
     }
+    let (schema, types) = (&table.schema, range_path::types(parameters));
+    let known = {
+        let kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().find(|compiled| compiled.types == types).map(Arc::clone)
+    };
+    let compiled = match known {
+        Some(compiled) => compiled,
+        None => {
+            let values = modify.assignments().iter().filter_map(|set| set.value.clone());
+            let (arrow, name) = (schema.arrow(), modify.target_name());
+            let made = compile(
+                (&session.database, session.in_force()),
+                (&arrow, &name),
+                types,
+                values.collect(),
+            );
+            let made = Arc::new(Box::pin(made).await?);
+            let mut kept = row.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+            if kept.len() >= COMPILED_MAX {
+                kept.clear();
+            }
+            kept.push(Arc::clone(&made));
+            made
+        }
+    };
+    let mut columns = found.batch.columns().to_vec();
+    let read = compiled.wanted.iter().map(|place| match columns.get(*place) {
+        Some(column) => Ok(Arc::clone(column)),
+        None => range_path::value(parameters, place - columns.len()),
+    });
+    let mut values = compiled.values(read.collect::<Result<_>>()?)?.into_iter();
+    let set = modify.assignments().iter().zip(&row.places);
+    let set = set.map(|(set, place)| (*place, set.value.as_ref().and_then(|_| values.next())));
+    let set: Vec<_> = set.collect();
+    let own = |place: usize| {
+        let mut values = set.iter().filter(|(own, _)| *own == place);
+        values.find_map(|(_, value)| value.as_ref()).map(|value| value.data_type())
+    };
+    check_set(schema, modify.assignments(), own)?;
+    change_row(schema, &mut columns, set, || session.moment())?;
+    Ok(RecordBatch::try_new(found.batch.schema(), columns)?)
 }
 
 /// The change that makes `made` of the row `found`.

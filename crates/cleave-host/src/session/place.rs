@@ -7,7 +7,7 @@
 use cleave_catalog::error::{Error, Fault, Result};
 use cleave_sql::statement::properties::{Place, Properties};
 
-use super::Session;
+use super::{Session, block};
 
 /// Refuses a statement that may not stand where the session is.
 ///
@@ -21,8 +21,8 @@ pub(super) fn check_place(session: &Session, statement: &Properties<'_>) -> Resu
             let message = format!("{} can only be used in transaction blocks", statement.name);
             Err(Error::Invalid { message, fault: Fault::NoTransaction, position: None })
         }
-        Place::Outside => session.check_outside_block(statement.name),
-        Place::OutsideReading if is_in_block => session.check_outside_block(statement.name),
+        Place::Outside => block::check_outside_block(session, statement.name),
+        Place::OutsideReading if is_in_block => block::check_outside_block(session, statement.name),
         _ => Ok(()),
     }
 }

@@ -48,7 +48,9 @@ use super::place::check_place;
 use super::rights::Allowed;
 use super::subqueries::{NestedChange, NestedQuery};
 use super::{
-    Outcome, Session, Started, changing_with, locked_parts, returning, search_path, within,
+    Outcome, Session, Started, changing_with, cursors, insert, locked_parts, locking, look_ups,
+    modify, modify_row, ranges, returning, rights, search_path, started, subqueries, under, upsert,
+    within,
 };
 
 /// Statements that a session may keep.
@@ -297,7 +299,7 @@ impl Session {
     /// Those of [`Session::execute`].
     pub async fn start_prepared(&mut self, name: &str, values: &[Option<&str>]) -> Result<Started> {
         let known = Arc::clone(self.prepared.find(name)?);
-        self.hinted = self.under(&known.source.hints)?;
+        self.hinted = under(&self.settings, &known.source.hints)?;
         self.begin_statement()?;
         let is_own = returning::begin_returning(self, known.statement());
         let limit_ms = self.in_force().statement_timeout_ms;
@@ -326,7 +328,7 @@ impl Session {
     /// What is known of the prepared statement `name`, where it may run and its tables are as they were.
     pub fn described_at_hand(&self, name: &str) -> Option<Arc<Described>> {
         let known = self.prepared.by_name.get(name)?;
-        let is_allowed = self.check_again(known.statement(), known.allowed.as_ref(), None);
+        let is_allowed = rights::check_again(self, known.statement(), known.allowed.as_ref(), None);
         let holds = self.in_force().search_path.has_public()
             && known.holds(&self.names())
             && is_allowed.ok()?.is_none();
@@ -376,7 +378,7 @@ async fn start_texts(
     });
     let values = Parameters::new(read.collect::<Result<_>>()?);
     if let Statement::Query(query) = prepared.statement() {
-        session.set_configs(query, &values)?;
+        started::set_configs(session, query, &values)?;
     }
     Box::pin(run_prepared(session, &prepared, &values)).await
 }
@@ -395,7 +397,7 @@ async fn prepare_source(
         session.prepared.check_room(text.len())?;
     }
     // What SET refuses is refused now, and not with the first values.
-    session.under(&hints)?;
+    under(&session.settings, &hints)?;
     let declared = declared.into_iter().map(|known| known.map(parameter_type)).collect();
     let source = Source { statement, text: StatementText::of(&text), hints, declared };
     let prepared = describe_source(session, source).await?;
@@ -418,7 +420,7 @@ pub(super) fn prepared_look_up(
     if !is_plain || types.len() != values.len() || !known.described.lists.is_empty() {
         return None;
     }
-    let is_allowed = session.check_again(known.statement(), known.allowed.as_ref(), None);
+    let is_allowed = rights::check_again(session, known.statement(), known.allowed.as_ref(), None);
     if is_allowed.ok()?.is_some() || !known.holds(state) {
         return None;
     }
@@ -436,7 +438,8 @@ pub(super) async fn prepared_now(
     if !session.in_force().search_path.has_public() {
         search_path::check_path(session, &known.source.text.with(&Parameters::default()))?;
     }
-    let allowed = session.check_prepared(known.statement(), known.allowed.as_ref()).await?;
+    let allowed =
+        rights::check_prepared(session, known.statement(), known.allowed.as_ref()).await?;
     let holds = known.holds(&session.names());
     let anew = match (holds, allowed) {
         (true, None) => return Ok(known),
@@ -487,16 +490,16 @@ pub(super) async fn describe_over(
     };
     let mut count = query.map_or(Ok(0), |query| parameters::count(query))?;
     if let Statement::Insert(insert) = &source.statement {
-        count = count.max(session.update_parameters(insert)?);
+        count = count.max(upsert::update_parameters(session, insert)?);
     }
     let lists = query.map_or(Ok(BTreeSet::new()), |query| parameters::list_places(query))?;
     let mut types = source.declared.clone();
     types.resize(count.max(types.len()), None);
     if let Statement::Insert(insert) = &source.statement {
-        let described = Box::pin(session.describe_insert(insert, types, given)).await?;
+        let described = Box::pin(insert::describe_insert(session, insert, types, given)).await?;
         let (parameters, tables) = described;
-        let rows = RecordBatch::new_empty(session.insert_target(insert)?.arrow());
-        let returning = super::insert::returning_query(insert)?;
+        let rows = RecordBatch::new_empty(insert::insert_target(session, insert)?.arrow());
+        let returning = insert::returning_query(insert)?;
         let returned = returning.map(|query| (query, rows));
         let columns = returned_columns(session, returned, &parameters).await?;
         let described = Arc::new(Described { parameters, lists, columns });
@@ -509,7 +512,7 @@ pub(super) async fn describe_over(
         return Ok(PreparedStatement { constants, ..prepared });
     }
     if let Statement::Modify(modify) = &source.statement {
-        let described = Box::pin(session.describe_modify(modify, types, given)).await?;
+        let described = Box::pin(modify::describe_modify(session, modify, types, given)).await?;
         let (parameters, tables, returned) = described;
         let columns = returned_columns(session, returned, &parameters).await?;
         let state = session.names();
@@ -575,29 +578,30 @@ pub(super) async fn run_prepared(
         Statement::Query(query) => query,
         Statement::Insert(insert) => {
             let known = prepared.constants.as_deref();
-            let outcome = Box::pin(session.insert(insert, known, values)).await?;
-            return Ok(session.charged(outcome));
+            let outcome = Box::pin(insert::run(session, insert, known, values)).await?;
+            return Ok(started::charged(&session.database, outcome));
         }
         Statement::Modify(modify) => {
             if let Some(change) = &prepared.change
                 && let Some(outcome) =
-                    Box::pin(session.modify_keyed(modify, change, values)).await?
+                    Box::pin(modify_row::modify_keyed(session, modify, change, values)).await?
             {
                 return Ok(outcome.into());
             }
             if let Some(Nested::Change(nested)) = &prepared.nested
-                && let Some(outcome) = Box::pin(session.modify_nested(nested, values)).await?
+                && let Some(outcome) =
+                    Box::pin(subqueries::modify_nested(session, nested, values)).await?
             {
                 return Ok(outcome.into());
             }
-            let outcome = Box::pin(session.modify(modify, values)).await?;
-            return Ok(session.charged(outcome));
+            let outcome = Box::pin(modify::run(session, modify, values)).await?;
+            return Ok(started::charged(&session.database, outcome));
         }
         Statement::Locking(locking) => {
-            let point: super::locking::Point<'_> = &|state| prepared.point_query(values, state);
+            let point: locking::Point<'_> = &|state| prepared.point_query(values, state);
             let by = (point, prepared.range.as_deref().map(|range| (range, values)));
-            let outcome = Box::pin(session.run_locking(locking, values, by)).await?;
-            return Ok(session.charged(outcome));
+            let outcome = Box::pin(locking::run(session, locking, values, by)).await?;
+            return Ok(started::charged(&session.database, outcome));
         }
         Statement::LockedParts(parts) => {
             let text = prepared.source.text.with(values);
@@ -611,32 +615,40 @@ pub(super) async fn run_prepared(
         }
         Statement::Declare(declare) => {
             let text = prepared.source.text.with(values);
-            return Box::pin(session.declare(declare, values, &text)).await.map(Started::from);
+            return Box::pin(cursors::declare(session, declare, values, &text))
+                .await
+                .map(Started::from);
         }
         _ => return Err(Error::unsupported("EXECUTE of this statement")),
     };
-    session.wait_for_tables(query).await?;
+    locking::wait_for_tables(session, query).await?;
     if prepared.point.is_some() && session.in_force().index_scan != When::Never {
         let live = session.live().await?;
         if let Some(point) = prepared.point_query(values, &live.state)
-            && let Some(outcome) = session.run_point_query(live, &point).await?
+            && let Some(outcome) = look_ups::run_point_query(session, live, &point).await?
         {
             return Ok(outcome.into());
         }
     }
     if let Some(template) = &prepared.range
-        && let Some(outcome) = Box::pin(session.run_range(template, values)).await?
+        && let Some(outcome) = Box::pin(ranges::run_range(session, template, values)).await?
     {
         return Ok(outcome.into());
     }
     if let Some(nested) = prepared.nested()
-        && let Some(outcome) = Box::pin(session.run_nested(nested, values)).await?
+        && let Some(outcome) = Box::pin(subqueries::run_nested(session, nested, values)).await?
     {
         return Ok(outcome.into());
     }
     let view = session.view_to_read().await?;
     let text = prepared.source.text.with(values);
-    session.started(Asked { query, parameters: values, view: Some(&view) }, &text).await
+    started::started(
+        &session.database,
+        session.in_force(),
+        Asked { query, parameters: values, view: Some(&view) },
+        &text,
+    )
+    .await
 }
 
 /// The values that EXECUTE lists, as its prepared statement takes them.
@@ -674,7 +686,7 @@ async fn computed_value(
     let query = select::value_query(value)?;
     refuse_in_query(&query)?;
     let view = ReadView { state: session.names(), target: None, reads: None };
-    session.check_value(value, &view.state)?;
+    rights::check_value(session, value, &view.state)?;
     let asked = Asked { view: Some(&view), ..Asked::from(&*query) };
     let running = select::run_query(&session.database, session.in_force(), asked);
     let (_, batches, _) = Box::pin(Box::pin(running).await?.collect()).await?;

@@ -1,10 +1,9 @@
-//! Statements over few rows by a range of keys, without a plan ([`range_path`]): SELECT, UPDATE, DELETE and SELECT …
-//! FOR UPDATE.
+//! Statements over few rows by a range of keys, without a plan ([`range_path`](cleave_query::range_path)): SELECT,
+//! UPDATE, DELETE and SELECT … FOR UPDATE.
 //!
-//! 1. [`Session::run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the
-//!    session's [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
-//! 2. [`Session::modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows
-//!    gives.
+//! 1. [`run_range`] gives the rows of a query, of [prepared](super::prepared) ones and of those in the session's
+//!    [`RangeQueries`], which are told apart by all but numbers and strings that WHERE compares with.
+//! 2. [`modify_range`] makes rows as [`super::modify`] does, of those that the query for an UPDATE's rows gives.
 //! 3. [`lock_range::lock_range`](super::lock_range) locks such rows.
 //!
 //! Settings that ask for a certain way to run a query (`split`, `stack`, `ndp`, `index_scan`; of a join `join_order`,
@@ -19,6 +18,7 @@ use arrow::array::{AsArray, RecordBatch};
 use cleave_catalog::activity::Act;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{JoinMethod, JoinOrder, Stack, When};
 use cleave_engine::delta::Live;
 use cleave_engine::write::insert::{TableChange, route};
@@ -38,14 +38,18 @@ use cleave_store::{ColumnType, KeyRange};
 use cleave_txn::KeySpan;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
+use super::foreign_keys::act;
 use super::held::unique_indexes;
 use super::key_locks::leaves_keys;
 use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
 use super::returning::Returning;
-use super::{Outcome, Session, identity, returning};
+use super::{
+    Outcome, Session, block, foreign_keys, identity, key_locks, locking, modify, returning,
+};
 
 /// The queries without parameters that a session has seen, each with whether the numbers of rows come behind its
 /// columns.
@@ -232,285 +236,294 @@ impl Reader for InState<'_> {
     }
 }
 
-impl Session {
-    /// Whether statements may go by ranges of keys: nothing asks for a plan.
-    pub(super) fn takes_ranges(&self) -> bool {
-        let settings = self.in_force();
-        settings.look_up_rows > 0
-            && settings.index_scan == When::WherePays
-            && settings.split == Split::Auto
-            && settings.stack == Stack::Ndp
-            && settings.ndp
-    }
+/// Whether statements may go by ranges of keys: nothing asks for a plan.
+pub(super) fn takes_ranges(settings: &Settings) -> bool {
+    settings.look_up_rows > 0
+        && settings.index_scan == When::WherePays
+        && settings.split == Split::Auto
+        && settings.stack == Stack::Ndp
+        && settings.ndp
+}
 
-    /// The template of a query without parameters, and its values; `numbered`: the numbers of rows are to come behind
-    /// its columns. None: it needs a plan.
-    pub(super) fn range_of(
-        &mut self,
-        query: &ast::Query,
-        numbered: bool,
-    ) -> Option<(Arc<RangeTemplate>, Parameters)> {
-        if !self.takes_ranges() || has_nested(query) {
-            return None;
-        }
-        let state = self.names();
-        let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
-        // Of another type, a constant may be compared in another way.
-        let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
-        let lifted = (lifted, numbered, types);
-        let template = self.range_queries.get_or_make(
-            &lifted,
-            |template| template.holds(&state),
-            || RangeTemplate::of(&lifted.0, &lifted.2, &state, numbered).map(Arc::new),
-        )?;
-        Some((template, Parameters::new(values)))
+/// The template of a query without parameters, and its values; `numbered`: the numbers of rows are to come behind
+/// its columns. None: it needs a plan.
+pub(super) fn range_of(
+    session: &mut Session,
+    query: &ast::Query,
+    numbered: bool,
+) -> Option<(Arc<RangeTemplate>, Parameters)> {
+    if !takes_ranges(session.in_force()) || has_nested(query) {
+        return None;
     }
+    let state = session.names();
+    let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
+    // Of another type, a constant may be compared in another way.
+    let types: Vec<ColumnType> = values.iter().map(Parameter::column_type).collect();
+    let lifted = (lifted, numbered, types);
+    let template = session.range_queries.get_or_make(
+        &lifted,
+        |template| template.holds(&state),
+        || RangeTemplate::of(&lifted.0, &lifted.2, &state, numbered).map(Arc::new),
+    )?;
+    Some((template, Parameters::new(values)))
+}
 
-    /// Runs a query that is `template`; None: it needs a plan with these values.
-    pub(super) async fn run_range(
-        &mut self,
-        template: &RangeTemplate,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        let live = self.live().await?;
-        let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
+/// Runs a query that is `template`; None: it needs a plan with these values.
+pub(super) async fn run_range(
+    session: &mut Session,
+    template: &RangeTemplate,
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    if !takes_ranges(session.in_force()) {
+        return Ok(None);
+    }
+    let live = session.live().await?;
+    let Some(ranges) = ranges(session, template, parameters, &live.state)? else {
+        return Ok(None);
+    };
+    let sight = Sight::new(live, session.own_changes(template.table_id()));
+    let found = ranged(session, &sight, template, (ranges, parameters), None).await?;
+    Ok(found
+        .map(|Ranged { rows, .. }| Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
+}
+
+/// The ranges of keys of `template` with these values, noted as read; None: it needs a plan.
+pub(super) fn ranges(
+    session: &Session,
+    template: &RangeTemplate,
+    parameters: &Parameters,
+    state: &CatalogState,
+) -> Result<Option<Vec<KeyRange>>> {
+    let settings = session.in_force();
+    let is_free = template.joined.is_empty()
+        || settings.join_order == JoinOrder::Auto && settings.join_method == JoinMethod::Auto;
+    let ranges = match is_free && template.holds(state) {
+        true => template.bind(parameters),
+        false => None,
+    };
+    if let Some(ranges) = &ranges {
+        session.note_ranges(template.table_id(), template.index_id(), ranges)?;
+    }
+    Ok(ranges)
+}
+
+/// What `template` gives in these ranges: of its rows those in the window that LIMIT and OFFSET say, or in
+/// `window`; None: it needs a plan.
+pub(super) async fn ranged(
+    session: &Session,
+    sight: &Sight<'_>,
+    template: &RangeTemplate,
+    asked: (Vec<KeyRange>, &Parameters),
+    window: Option<Window>,
+) -> Result<Option<Ranged>> {
+    ranged_for(session, session, sight, template, asked, window).await
+}
+
+/// As [`ranged`], for a reader who sees other changes than the session's.
+pub(super) async fn ranged_for(
+    session: &Session,
+    reader: &dyn Reader,
+    sight: &Sight<'_>,
+    template: &RangeTemplate,
+    (ranges, parameters): (Vec<KeyRange>, &Parameters),
+    window: Option<Window>,
+) -> Result<Option<Ranged>> {
+    let Some(window) = window.or_else(|| template.window(parameters)) else { return Ok(None) };
+    let context = (session.database.queries(), session.in_force(), reader);
+    let asked = (ranges, parameters, window);
+    let found = Box::pin(run(context, sight, template, asked)).await?;
+    // Of which commits it has seen something is not told row by row.
+    session.note_seen(sight.live.log_end);
+    if found.is_some() {
+        session.database.activity().note(Act::LookUp);
+    }
+    Ok(found)
+}
+
+/// EXPLAIN of a query that is `template`, with what it found and how long that took where it is to run; None: it
+/// needs a plan.
+pub(super) async fn explain_range(
+    session: &Session,
+    analyze: bool,
+    state: &Arc<CatalogState>,
+    (template, parameters): (&RangeTemplate, &Parameters),
+) -> Result<Option<(String, Option<(usize, Duration)>)>> {
+    if !takes_ranges(session.in_force()) {
+        return Ok(None);
+    }
+    let stopwatch = Stopwatch::start();
+    let Some(ranges) = ranges(session, template, parameters, state)? else { return Ok(None) };
+    let sight = Sight::new(Live::settled(Arc::clone(state)), None);
+    let asked = (ranges, parameters);
+    let reader = InState(session);
+    let found = ranged_for(session, &reader, &sight, template, asked, None);
+    let Some(found) = found.await? else { return Ok(None) };
+    let measured = analyze.then(|| (found.rows.num_rows(), stopwatch.elapsed()));
+    Ok(Some((template.explain(session.in_force().look_up_rows), measured)))
+}
+
+/// What EXPLAIN says of the look-ups of a change by ranges; None: it needs a plan with these values.
+pub(super) fn explain_ranges(
+    session: &Session,
+    change: &RangeChange,
+    parameters: &Parameters,
+    state: &Arc<CatalogState>,
+) -> Result<Option<String>> {
+    let template = &change.template;
+    if !takes_ranges(session.in_force()) || ranges(session, template, parameters, state)?.is_none()
+    {
+        return Ok(None);
+    }
+    Ok(Some(template.explain(session.in_force().look_up_rows)))
+}
+
+/// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
+pub(super) async fn modify_range(
+    session: &mut Session,
+    modify: &Modify,
+    (change, returning): (&RangeChange, Option<&Returning>),
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    session.check_may_write(modify.name())?;
+    if !takes_ranges(session.in_force()) {
+        return Ok(None);
+    }
+    locking::lock_for_writing(session, &modify.table).await?;
+    loop {
+        let live = session.live().await?;
+        let changed = change_range(session, live, modify, change, parameters);
+        let rows = match Box::pin(changed).await? {
+            None => return Ok(None),
+            Some((Taken::Again, _)) => continue,
+            Some((Taken::Done, rows)) => rows,
+        };
+        let (name, count) = (modify.name(), rows.num_rows());
+        return returned_rows(session, modify, (name, count), returning, &rows, parameters).await;
+    }
+}
+
+/// Changes the rows that `live` and the transaction have in the ranges of `change`; those that RETURNING is about.
+/// None: it needs a plan.
+pub(super) async fn change_range(
+    session: &mut Session,
+    live: Live,
+    modify: &Modify,
+    change: &RangeChange,
+    parameters: &Parameters,
+) -> Result<Option<(Taken, RecordBatch)>> {
+    let template = &change.template;
+    let Some(ranges) = ranges(session, template, parameters, &live.state)? else {
+        return Ok(None);
+    };
+    let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
+    identity::check_update(&table, modify.assignments())?;
+    let keeps_keys = leaves_keys(&table, modify.assignments());
+    let keeps_references = foreign_keys::keeps_keys(session, &table, modify);
+    let is_update = matches!(modify.action, Action::Update(_));
+    let goes = !keeps_keys && unique_indexes(&table).next().is_some();
+    let (found, before) = {
+        let sight = Sight::new(live, session.own_changes(template.table_id()));
+        let Some(found) = ranged(session, &sight, template, (ranges, parameters), None).await?
+        else {
             return Ok(None);
         };
-        let sight = Sight::new(live, self.own_changes(template.table_id()));
-        let found = self.ranged(&sight, template, (ranges, parameters), None).await?;
-        Ok(found.map(|Ranged { rows, .. }| Outcome::Rows {
-            schema: rows.schema(),
-            batches: vec![rows],
-        }))
-    }
-
-    /// The ranges of keys of `template` with these values, noted as read; None: it needs a plan.
-    pub(super) fn ranges(
-        &self,
-        template: &RangeTemplate,
-        parameters: &Parameters,
-        state: &CatalogState,
-    ) -> Result<Option<Vec<KeyRange>>> {
-        let settings = self.in_force();
-        let is_free = template.joined.is_empty()
-            || settings.join_order == JoinOrder::Auto && settings.join_method == JoinMethod::Auto;
-        let ranges = match is_free && template.holds(state) {
-            true => template.bind(parameters),
+        // Keys that go are locked for good, and asked for by foreign keys.
+        let before = match is_update && (goes || !keeps_references) {
+            true => {
+                let stack = session.in_force().stack;
+                let read = template.read(&session.database, &sight, &table, stack);
+                let all: Vec<usize> = (0..table.schema.columns.len()).collect();
+                Some(read.fetch(&found_rows(&found, 0)?, &all).await?)
+            }
             false => None,
         };
-        if let Some(ranges) = &ranges {
-            self.note_ranges(template.table_id(), template.index_id(), ranges)?;
-        }
-        Ok(ranges)
+        (found, before)
+    };
+    let (mut change, own_ended, rows) = changed(session, &table, modify, &found)?;
+    act::check_in_snapshot(session, &change)?;
+    change.keeps_keys = is_update && keeps_keys;
+    let gone = if is_update { before.as_ref() } else { Some(&rows) };
+    if let Some(gone) = gone.filter(|_| !change.keeps_keys) {
+        key_locks::lock_gone_keys(session, &table, gone).await?;
     }
+    let taken = if keeps_references {
+        block::take_plain(session, change, own_ended).await?
+    } else {
+        let after = is_update.then_some(&rows);
+        let ending = Ending::Rows { places: &[], before: gone, after };
+        let replaced = foreign_keys::replaced(session, &table, ending).await?;
+        own::take_rows(session, change, own_ended, replaced).await?
+    };
+    Ok(Some((taken, rows)))
+}
 
-    /// What `template` gives in these ranges: of its rows those in the window that LIMIT and OFFSET say, or in
-    /// `window`; None: it needs a plan.
-    pub(super) async fn ranged(
-        &self,
-        sight: &Sight<'_>,
-        template: &RangeTemplate,
-        asked: (Vec<KeyRange>, &Parameters),
-        window: Option<Window>,
-    ) -> Result<Option<Ranged>> {
-        self.ranged_for(self, sight, template, asked, window).await
-    }
-
-    /// As [`Session::ranged`], for a reader who sees other changes than the session's.
-    pub(super) async fn ranged_for(
-        &self,
-        reader: &dyn Reader,
-        sight: &Sight<'_>,
-        template: &RangeTemplate,
-        (ranges, parameters): (Vec<KeyRange>, &Parameters),
-        window: Option<Window>,
-    ) -> Result<Option<Ranged>> {
-        let Some(window) = window.or_else(|| template.window(parameters)) else { return Ok(None) };
-        let context = (self.database.queries(), self.in_force(), reader);
-        let asked = (ranges, parameters, window);
-        let found = Box::pin(run(context, sight, template, asked)).await?;
-        // Of which commits it has seen something is not told row by row.
-        self.note_seen(sight.live.log_end);
-        if found.is_some() {
-            self.database.activity().note(Act::LookUp);
-        }
-        Ok(found)
-    }
-
-    /// EXPLAIN of a query that is `template`, with what it found and how long that took where it is to run; None: it
-    /// needs a plan.
-    pub(super) async fn explain_range(
-        &self,
-        analyze: bool,
-        state: &Arc<CatalogState>,
-        (template, parameters): (&RangeTemplate, &Parameters),
-    ) -> Result<Option<(String, Option<(usize, Duration)>)>> {
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        let stopwatch = Stopwatch::start();
-        let Some(ranges) = self.ranges(template, parameters, state)? else { return Ok(None) };
-        let sight = Sight::new(Live::settled(Arc::clone(state)), None);
-        let asked = (ranges, parameters);
-        let reader = InState(self);
-        let found = self.ranged_for(&reader, &sight, template, asked, None);
-        let Some(found) = found.await? else { return Ok(None) };
-        let measured = analyze.then(|| (found.rows.num_rows(), stopwatch.elapsed()));
-        Ok(Some((template.explain(self.in_force().look_up_rows), measured)))
-    }
-
-    /// What EXPLAIN says of the look-ups of a change by ranges; None: it needs a plan with these values.
-    pub(super) fn explain_ranges(
-        &self,
-        change: &RangeChange,
-        parameters: &Parameters,
-        state: &Arc<CatalogState>,
-    ) -> Result<Option<String>> {
-        let template = &change.template;
-        if !self.takes_ranges() || self.ranges(template, parameters, state)?.is_none() {
-            return Ok(None);
-        }
-        Ok(Some(template.explain(self.in_force().look_up_rows)))
-    }
-
-    /// Runs an UPDATE or DELETE that is `change`; None: it needs a plan with these values.
-    pub(super) async fn modify_range(
-        &mut self,
-        modify: &Modify,
-        (change, returning): (&RangeChange, Option<&Returning>),
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        self.check_may_write(modify.name())?;
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        self.lock_for_writing(&modify.table).await?;
-        loop {
-            let live = self.live().await?;
-            let changed = self.change_range(live, modify, change, parameters);
-            let rows = match Box::pin(changed).await? {
-                None => return Ok(None),
-                Some((Taken::Again, _)) => continue,
-                Some((Taken::Done, rows)) => rows,
-            };
-            let (name, count) = (modify.name(), rows.num_rows());
-            return self.returned_rows(modify, (name, count), returning, &rows, parameters).await;
-        }
-    }
-
-    /// Changes the rows that `live` and the transaction have in the ranges of `change`; those that RETURNING is about.
-    /// None: it needs a plan.
-    pub(super) async fn change_range(
-        &mut self,
-        live: Live,
-        modify: &Modify,
-        change: &RangeChange,
-        parameters: &Parameters,
-    ) -> Result<Option<(Taken, RecordBatch)>> {
-        let template = &change.template;
-        let Some(ranges) = self.ranges(template, parameters, &live.state)? else {
-            return Ok(None);
-        };
-        let table = Arc::clone(live.state.find_writable_table(&modify.table)?);
-        identity::check_update(&table, modify.assignments())?;
-        let keeps_keys = leaves_keys(&table, modify.assignments());
-        let keeps_references = self.keeps_keys(&table, modify);
-        let is_update = matches!(modify.action, Action::Update(_));
-        let goes = !keeps_keys && unique_indexes(&table).next().is_some();
-        let (found, before) = {
-            let sight = Sight::new(live, self.own_changes(template.table_id()));
-            let Some(found) = self.ranged(&sight, template, (ranges, parameters), None).await?
-            else {
-                return Ok(None);
-            };
-            // Keys that go are locked for good, and asked for by foreign keys.
-            let before = match is_update && (goes || !keeps_references) {
-                true => {
-                    let stack = self.in_force().stack;
-                    let read = template.read(&self.database, &sight, &table, stack);
-                    let all: Vec<usize> = (0..table.schema.columns.len()).collect();
-                    Some(read.fetch(&found_rows(&found, 0)?, &all).await?)
-                }
-                false => None,
-            };
-            (found, before)
-        };
-        let (mut change, own_ended, rows) = self.changed(&table, modify, &found)?;
-        self.check_in_snapshot(&change)?;
-        change.keeps_keys = is_update && keeps_keys;
-        let gone = if is_update { before.as_ref() } else { Some(&rows) };
-        if let Some(gone) = gone.filter(|_| !change.keeps_keys) {
-            self.lock_gone_keys(&table, gone).await?;
-        }
-        let taken = if keeps_references {
-            self.take_plain(change, own_ended).await?
-        } else {
-            let after = is_update.then_some(&rows);
-            let ending = Ending::Rows { places: &[], before: gone, after };
-            let replaced = self.replaced(&table, ending).await?;
-            self.take_rows(change, own_ended, replaced).await?
-        };
-        Ok(Some((taken, rows)))
-    }
-
-    /// What an UPDATE or DELETE does whose query gave `ranged`.
-    fn changed(
-        &self,
-        table: &TableState,
-        modify: &Modify,
-        ranged: &Ranged,
-    ) -> Result<(TableChange, OwnRows, RecordBatch)> {
-        let schema = &table.schema;
-        let mut change = TableChange::new(Arc::clone(schema));
-        let mut own_ended = OwnRows::new();
-        for row in found_rows(ranged, 0)? {
-            match row.place {
-                FoundPlace::Committed(vid) => {
-                    change.ended.entry(row.tablet).or_default().insert(vid);
-                }
-                FoundPlace::Own(place) => {
-                    own_ended.entry(row.tablet).or_default().insert(place);
-                }
+/// What an UPDATE or DELETE does whose query gave `ranged`.
+fn changed(
+    session: &Session,
+    table: &TableState,
+    modify: &Modify,
+    ranged: &Ranged,
+) -> Result<(TableChange, OwnRows, RecordBatch)> {
+    let schema = &table.schema;
+    let mut change = TableChange::new(Arc::clone(schema));
+    let mut own_ended = OwnRows::new();
+    for row in found_rows(ranged, 0)? {
+        match row.place {
+            FoundPlace::Committed(vid) => {
+                change.ended.entry(row.tablet).or_default().insert(vid);
+            }
+            FoundPlace::Own(place) => {
+                own_ended.entry(row.tablet).or_default().insert(place);
             }
         }
-        let columns: Vec<usize> = (1..ranged.rows.num_columns()).collect();
-        let rows = ranged.rows.project(&columns)?;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), self.moment())?;
-        let defaults = defaults(modify.assignments(), schema, rows.num_rows());
-        check_set(schema, modify.assignments(), |place| {
-            Some(rows.columns().get(place)?.data_type())
-        })?;
-        let rows = conform.rows_with_defaults(&rows, &defaults)?;
-        if matches!(modify.action, Action::Update(_)) && rows.num_rows() > 0 {
-            change.rows = route(table, rows.clone())?;
-        }
-        Ok((change, own_ended, rows))
     }
+    let columns: Vec<usize> = (1..ranged.rows.num_columns()).collect();
+    let rows = ranged.rows.project(&columns)?;
+    let conform = Conform::by_position(schema, &[], schema.columns.len(), session.moment())?;
+    let defaults = defaults(modify.assignments(), schema, rows.num_rows());
+    check_set(schema, modify.assignments(), |place| Some(rows.columns().get(place)?.data_type()))?;
+    let rows = conform.rows_with_defaults(&rows, &defaults)?;
+    if matches!(modify.action, Action::Update(_)) && rows.num_rows() > 0 {
+        change.rows = route(table, rows.clone())?;
+    }
+    Ok((change, own_ended, rows))
+}
 
-    /// What a statement that has changed `rows` gives, by the plan that is kept for RETURNING where there is one.
-    pub(super) async fn returned_rows(
-        &self,
-        modify: &Modify,
-        (name, count): (&str, usize),
-        returning: Option<&Returning>,
-        rows: &RecordBatch,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        if let Some(returning) = returning
-            && let Some(outcome) =
-                returning::kept_returned(self, returning, rows, parameters).await?
-        {
-            return Ok(Some(outcome));
-        }
-        let returned = match modify.returning.as_slice() {
-            [] => None,
-            _ => Some((modify.returning_query()?, rows)),
-        };
-        self.outcome((name, count), returned, parameters, None).await.map(Some)
+/// What a statement that has changed `rows` gives, by the plan that is kept for RETURNING where there is one.
+pub(super) async fn returned_rows(
+    session: &Session,
+    modify: &Modify,
+    (name, count): (&str, usize),
+    returning: Option<&Returning>,
+    rows: &RecordBatch,
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    if let Some(returning) = returning
+        && let Some(outcome) = returning::kept_returned(
+            &session.database,
+            session.in_force(),
+            returning,
+            rows,
+            parameters,
+        )
+        .await?
+    {
+        return Ok(Some(outcome));
     }
+    let returned = match modify.returning.as_slice() {
+        [] => None,
+        _ => Some((modify.returning_query()?, rows)),
+    };
+    modify::outcome(
+        &session.database,
+        session.in_force(),
+        (name, count),
+        returned,
+        parameters,
+        None,
+    )
+    .await
+    .map(Some)
 }
 
 /// The rows of the table whose numbers stand in `column`, in the order of the result.

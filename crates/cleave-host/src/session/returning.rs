@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
 use cleave_query::range_path;
 use cleave_query::range_path::Kept;
 use cleave_query::range_path::template::{are_plain, expanded, with_numbers};
@@ -17,7 +18,8 @@ use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast;
 
 use super::lifted::Seen;
-use super::{Outcome, Session};
+use super::{Outcome, Session, modify};
+use crate::database::Database;
 
 /// What a session has returned: by table, what the statement calls it, and the list.
 pub(super) type Returned = Seen<(String, ast::Ident, Vec<ast::SelectItem>), Returning>;
@@ -80,13 +82,14 @@ fn has_returning(session: &Session, statement: &Statement) -> bool {
 
 /// What `returning` lists of `rows`; None: that needs a plan.
 pub(super) async fn kept_returned(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     returning: &Returning,
     rows: &RecordBatch,
     parameters: &Parameters,
 ) -> Result<Option<Outcome>> {
     let types = range_path::types(parameters);
-    let context = (&**session.database.queries(), session.in_force());
+    let context = (&**database.queries(), settings);
     let slot = (TARGET, &returning.columns);
     let Some(kept) = returning.kept.plan(context, &returning.query, slot, types).await else {
         return Ok(None);
@@ -117,9 +120,19 @@ pub(super) async fn inserted(
         || Returning::of(schema, &list.1, &list.2).map(Arc::new),
     );
     if let Some(returning) = returning
-        && let Some(outcome) = kept_returned(session, &returning, rows, parameters).await?
+        && let Some(outcome) =
+            kept_returned(&session.database, session.in_force(), &returning, rows, parameters)
+                .await?
     {
         return Ok(outcome);
     }
-    session.outcome(("INSERT 0", count), Some((query, rows)), parameters, view).await
+    modify::outcome(
+        &session.database,
+        session.in_force(),
+        ("INSERT 0", count),
+        Some((query, rows)),
+        parameters,
+        view,
+    )
+    .await
 }

@@ -12,12 +12,13 @@ use cleave_catalog::catalog::rights::{FIRST, Membership, Object, Privilege, Righ
 use cleave_catalog::error::{Error, Fault, NameKind, Result, RoleFault};
 use cleave_catalog::password::Verifier;
 use cleave_catalog::settings::Client;
+use cleave_catalog::settings::Settings;
 use cleave_sql::statement::names::SCHEMA;
 use cleave_sql::statement::parse::Scope;
 use cleave_sql::statement::roles::{Password, RoleName, RoleOptions, RoleStatement};
 
 use super::definitions::Defined;
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions};
 
 /// The name that those lock who change rights: none that SQL can write.
 const RIGHTS: &str = "\0rights";
@@ -47,11 +48,11 @@ pub(super) async fn run(
         }
         _ => {}
     }
-    let mut definition = session.begin_definition(tag, &[], &[RIGHTS]).await?;
+    let mut definition = definitions::begin_definition(session, tag, &[], &[RIGHTS]).await?;
     let mut rights = Rights::clone(&definition.edit.next.rights);
     Actor::of(session).change_rights(&definition.edit.next, &mut rights, statement)?;
     definition.edit.next.rights = rights.into();
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done(tag))
 }
 
@@ -415,11 +416,6 @@ pub(super) fn set_session_role(
 }
 
 impl Session {
-    /// The role whose rights count.
-    pub(super) fn actor(&self) -> u32 {
-        self.settings.client.acting.role.unwrap_or(FIRST)
-    }
-
     /// Makes the session that of `user`, with the rights of the role of this name.
     ///
     /// # Errors
@@ -456,12 +452,18 @@ impl Session {
 
     /// See [`Database::ask_for_passwords`](crate::database::Database::ask_for_passwords).
     pub(crate) async fn ask_for_passwords(&mut self) -> Result<()> {
-        let mut definition = self.begin_definition("CREATE ROLE", &[], &[RIGHTS]).await?;
+        let mut definition =
+            definitions::begin_definition(self, "CREATE ROLE", &[], &[RIGHTS]).await?;
         let mut rights = Rights::clone(&definition.edit.next.rights);
         ask_for_passwords(&mut rights)?;
         definition.edit.next.rights = rights.into();
-        self.end_definition(definition).await
+        definitions::end_definition(self, definition).await
     }
+}
+
+/// The role whose rights count.
+pub(super) fn actor(settings: &Settings) -> u32 {
+    settings.client.acting.role.unwrap_or(FIRST)
 }
 
 fn ask_for_passwords(rights: &mut Rights) -> Result<()> {

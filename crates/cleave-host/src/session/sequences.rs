@@ -18,7 +18,7 @@ use cleave_txn::LockMode;
 
 use super::definitions::Definition;
 use super::indexes::{name_taken, wrong_kind};
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions};
 
 /// Runs a statement on sequences.
 pub(super) async fn run(session: &mut Session, statement: SequenceStatement) -> Result<Outcome> {
@@ -41,7 +41,8 @@ async fn create_sequence(
     name: String,
     options: &SequenceOptions,
 ) -> Result<Outcome> {
-    let mut definition = session.begin_definition("CREATE SEQUENCE", &[], &[&name]).await?;
+    let mut definition =
+        definitions::begin_definition(session, "CREATE SEQUENCE", &[], &[&name]).await?;
     let state = &definition.edit.next;
     if state.is_name_taken(&name) {
         if if_not_exists {
@@ -58,7 +59,7 @@ async fn create_sequence(
     let on_commit = owner.and_then(|owner| session.defined().on_commit(owner.table));
     definition.temporary.extend(on_commit.map(|on_commit| (id, on_commit)));
     definition.edit.next.sequences.insert(name, Arc::new(made));
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("CREATE SEQUENCE"))
 }
 
@@ -69,7 +70,7 @@ async fn alter_sequence(
     options: &SequenceOptions,
 ) -> Result<Outcome> {
     let mut definition =
-        session.begin_definition("ALTER SEQUENCE", &[name.to_owned()], &[]).await?;
+        definitions::begin_definition(session, "ALTER SEQUENCE", &[name.to_owned()], &[]).await?;
     let state = &definition.edit.next;
     let Some(before) = state.sequences.get(name).map(Arc::clone) else {
         if state.is_name_taken(name) {
@@ -95,7 +96,7 @@ async fn alter_sequence(
         });
     }
     change_sequence(session, &mut definition, &before, options, owner)?;
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("ALTER SEQUENCE"))
 }
 
@@ -168,7 +169,8 @@ async fn drop_sequences(
     if_exists: bool,
     names: &[String],
 ) -> Result<Outcome> {
-    let mut definition = session.begin_definition("DROP SEQUENCE", names, &[]).await?;
+    let mut definition =
+        definitions::begin_definition(session, "DROP SEQUENCE", names, &[]).await?;
     let next = &mut definition.edit.next;
     let mut dropped = false;
     for name in names {
@@ -187,7 +189,7 @@ async fn drop_sequences(
         dropped = true;
     }
     if dropped {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("DROP SEQUENCE"))
 }

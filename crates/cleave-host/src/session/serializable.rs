@@ -1,12 +1,12 @@
 //! SERIALIZABLE: what a session's statements read and write in, noted with all other transactions of that level; a
 //! statement or a commit that has no place in their order fails.
 //!
-//! 1. [`Session::block_snapshot`] begins the transaction before its state is taken; [`Session::track_alone`] does for a
-//!    statement outside of a block, which is a transaction of its own.
-//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`Session::note_look_up`]; a
-//!    scan, wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
+//! 1. [`block::block_snapshot`] begins the transaction before its state is taken; [`track_alone`] does for a statement
+//!    outside of a block, which is a transaction of its own.
+//! 2. What is read is noted before a page of it is: a look-up by a key as that key, in [`note_look_up`]; a scan,
+//!    wherever it will run, while it is planned ([`ReadView::reads`]), as ranges of an index's keys where its
 //!    conditions give some, otherwise as its table.
-//! 3. [`Session::note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
+//! 3. [`note_writes`] notes rows that end and begin by their keys in each index, once they are locked.
 //! 4. A commit is prepared while it has the writer lock.
 //!
 //! 5. A block that is DEFERRABLE and only reads waits for a [state](safe_state) in which it has a place whatever others
@@ -27,6 +27,7 @@ use cleave_catalog::catalog::{CatalogState, TabletState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::newest;
 use cleave_catalog::index::{TabletIndex, rows_by_vid};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::{Isolation, Stack};
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 use cleave_engine::write::insert::TableChange;
@@ -34,9 +35,10 @@ use cleave_engine::write::vid_set::VidSet;
 use cleave_fragment::waiting;
 use cleave_query::point_path::PointQuery;
 use cleave_store::KeyRange;
-use cleave_txn::{KeySpan, Safety, Written};
+use cleave_txn::{KeySpan, Safety, Tracked, Written};
 
-use super::Session;
+use super::foreign_keys::load;
+use super::{Session, block};
 use crate::database::Database;
 
 /// How often it is looked whether a state is safe: for this nobody who commits has to wake anyone.
@@ -44,100 +46,112 @@ const SAFETY_PERIOD: Duration = Duration::from_millis(5);
 /// Rows of a statement up to which their keys are told apart.
 const ROWS_MAX: usize = 500;
 
-impl Session {
-    /// Whether a statement outside of a block is to be serializable.
-    pub(super) fn is_serializable_alone(&self) -> bool {
-        self.settings.default_transaction_isolation == Isolation::Serializable
-    }
+/// Whether a statement outside of a block is to be serializable.
+pub(super) fn is_serializable_alone(settings: &Settings) -> bool {
+    settings.default_transaction_isolation == Isolation::Serializable
+}
 
-    /// Begins the transaction of a statement outside of a block, before it takes the state that it reads.
-    pub(super) fn track_alone(&mut self) {
-        if self.block.is_none() && self.is_serializable_alone() {
-            let read_only = self.settings.default_transaction_read_only;
-            let tracked = self.database.dependencies().begin(read_only);
-            self.statement_tracked = Some(Arc::new(tracked));
+/// Begins the transaction of a statement outside of a block, before it takes the state that it reads.
+pub(super) fn track_alone(session: &mut Session) {
+    if session.block.is_none() && is_serializable_alone(&session.settings) {
+        let read_only = session.settings.default_transaction_read_only;
+        let tracked = session.database.dependencies().begin(read_only);
+        session.statement_tracked = Some(Arc::new(tracked));
+    }
+}
+
+/// Says that it has taken that.
+pub(super) fn has_snapshot_alone(statement_tracked: Option<&Arc<Tracked>>) {
+    if let Some(tracked) = statement_tracked {
+        tracked.has_snapshot();
+    }
+}
+
+/// Begins the transaction of a statement that has read nothing.
+pub(super) async fn track_writes(session: &mut Session) -> Result<()> {
+    match &session.block {
+        None if session.statement_tracked.is_none() => {
+            track_alone(session);
+            has_snapshot_alone(session.statement_tracked.as_ref());
+        }
+        Some(block) if block.is_serializable() => {
+            drop(block::block_snapshot(&session.database, &mut session.block).await?)
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Notes a look-up.
+pub(super) fn note_look_up(tracked: Option<&Arc<Tracked>>, query: &PointQuery) -> Result<()> {
+    if let Some(tracked) = tracked {
+        tracked.reads_keys(u64::from(query.table_id()), &[query.span()])?;
+    }
+    Ok(())
+}
+
+/// Notes that `keys` of an index are looked for.
+pub(super) fn note_keys(
+    tracked: Option<&Arc<Tracked>>,
+    table_id: u32,
+    index: u32,
+    keys: &[&[u8]],
+) -> Result<()> {
+    let Some(tracked) = tracked else { return Ok(()) };
+    let spans = keys.iter().map(|key| {
+        let KeyRange { from, below } = KeyRange::of_prefix(key.to_vec());
+        KeySpan { space: index, from, below }
+    });
+    let spans: Vec<KeySpan> = spans.collect();
+    Ok(tracked.reads_keys(u64::from(table_id), &spans)?)
+}
+
+/// Notes what `change` does, whose rows are locked.
+pub(super) async fn note_writes(
+    database: &Arc<Database>,
+    tracked: Option<&Arc<Tracked>>,
+    change: &TableChange,
+) -> Result<()> {
+    if let Some(tracked) = tracked {
+        let written = written(database, change).await?;
+        tracked.writes(u64::from(change.schema.table_id), &written)?;
+    }
+    Ok(())
+}
+
+/// Prepares a statement that loads rows into a table and commits them by itself.
+pub(super) async fn prepare_load(session: &mut Session, table_id: u32) -> Result<()> {
+    track_writes(session).await?;
+    load::hold_targets(session, table_id).await?;
+    if let Some(tracked) = session.tracked() {
+        tracked.writes(u64::from(table_id), &Written::All)?;
+        // Others may commit before it has the writer lock.
+        tracked.prepare(false)?;
+    }
+    Ok(())
+}
+
+/// What comes after such a load.
+pub(super) fn end_load<T>(tracked: Option<&Arc<Tracked>>, outcome: &Result<T>) {
+    if let Some(tracked) = tracked {
+        match outcome {
+            Ok(_) => tracked.ended(),
+            // It may be there.
+            Err(Error::Storage(_)) => {}
+            Err(_) => tracked.give_up(),
         }
     }
+}
 
-    /// Says that it has taken that.
-    pub(super) fn has_snapshot_alone(&self) {
-        if let Some(tracked) = &self.statement_tracked {
-            tracked.has_snapshot();
-        }
-    }
-
-    /// Begins the transaction of a statement that has read nothing.
-    pub(super) async fn track_writes(&mut self) -> Result<()> {
-        match &self.block {
-            None if self.statement_tracked.is_none() => {
-                self.track_alone();
-                self.has_snapshot_alone();
-            }
-            Some(block) if block.is_serializable() => drop(self.block_snapshot().await?),
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Notes a look-up.
-    pub(super) fn note_look_up(&self, query: &PointQuery) -> Result<()> {
-        if let Some(tracked) = self.tracked() {
-            tracked.reads_keys(u64::from(query.table_id()), &[query.span()])?;
-        }
-        Ok(())
-    }
-
-    /// Notes that `keys` of an index are looked for.
-    pub(super) fn note_keys(&self, table_id: u32, index: u32, keys: &[&[u8]]) -> Result<()> {
-        let Some(tracked) = self.tracked() else { return Ok(()) };
-        let spans = keys.iter().map(|key| {
-            let KeyRange { from, below } = KeyRange::of_prefix(key.to_vec());
-            KeySpan { space: index, from, below }
-        });
-        let spans: Vec<KeySpan> = spans.collect();
-        Ok(tracked.reads_keys(u64::from(table_id), &spans)?)
-    }
-
-    /// Notes what `change` does, whose rows are locked.
-    pub(super) async fn note_writes(&self, change: &TableChange) -> Result<()> {
-        if let Some(tracked) = self.tracked() {
-            let written = written(&self.database, change).await?;
-            tracked.writes(u64::from(change.schema.table_id), &written)?;
-        }
-        Ok(())
-    }
-
-    /// Prepares a statement that loads rows into a table and commits them by itself.
-    pub(super) async fn prepare_load(&mut self, table_id: u32) -> Result<()> {
-        self.track_writes().await?;
-        self.hold_targets(table_id).await?;
-        if let Some(tracked) = self.tracked() {
-            tracked.writes(u64::from(table_id), &Written::All)?;
-            // Others may commit before it has the writer lock.
-            tracked.prepare(false)?;
-        }
-        Ok(())
-    }
-
-    /// What comes after such a load.
-    pub(super) fn end_load<T>(&self, outcome: &Result<T>) {
-        if let Some(tracked) = self.tracked() {
-            match outcome {
-                Ok(_) => tracked.ended(),
-                // It may be there.
-                Err(Error::Storage(_)) => {}
-                Err(_) => tracked.give_up(),
-            }
-        }
-    }
-
-    /// Ends the transaction of a statement outside of a block.
-    pub(super) fn end_tracked<T>(&mut self, outcome: Result<T>) -> Result<T> {
-        let Some(tracked) = self.statement_tracked.take() else { return outcome };
-        let outcome = outcome?;
-        tracked.finish()?;
-        Ok(outcome)
-    }
+/// Ends the transaction of a statement outside of a block.
+pub(super) fn end_tracked<T>(
+    statement_tracked: &mut Option<Arc<Tracked>>,
+    outcome: Result<T>,
+) -> Result<T> {
+    let Some(tracked) = statement_tracked.take() else { return outcome };
+    let outcome = outcome?;
+    tracked.finish()?;
+    Ok(outcome)
 }
 
 /// A state that no transaction which only reads can spoil: whoever might have, and ran beside it, has ended without

@@ -17,6 +17,7 @@ use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::transaction::MODES;
 use cleave_sql::statement::parse::Scope;
 
+use super::block::modes;
 use super::{Outcome, Session};
 
 /// What a block has set. See the module's description.
@@ -84,36 +85,40 @@ impl Session {
         change(&mut self.settings)
     }
 
-    /// Puts back what held at the savepoint that is now the block's last one.
-    pub(super) fn undo_settings_to_savepoint(&mut self) {
-        if let Some(block) = &mut self.block {
-            let depth = block.savepoint_count();
-            let settings = block.settings.undo_to(depth);
-            self.put_settings(settings);
-        }
-    }
-
-    /// What a block, which is over, leaves of its settings.
-    pub(super) fn end_block_settings(&mut self, mut block: BlockSettings, is_committed: bool) {
-        let settings = match is_committed {
-            true => block.lasting.map(|lasting| *lasting),
-            false => block.undo_to(0),
-        };
-        self.put_settings(settings);
-        self.settings.transaction = None;
-    }
-
     /// How often settings were changed: clients are told of some.
     #[must_use]
     pub fn settings_version(&self) -> u64 {
         self.settings_version
     }
+}
 
-    fn put_settings(&mut self, settings: Option<Settings>) {
-        let Some(settings) = settings else { return };
-        self.settings = Settings { transaction: self.settings.transaction, ..settings };
-        self.settings_version += 1;
+/// Puts back what held at the savepoint that is now the block's last one.
+pub(super) fn undo_settings_to_savepoint(session: &mut Session) {
+    if let Some(block) = &mut session.block {
+        let depth = block.savepoint_count();
+        let settings = block.settings.undo_to(depth);
+        put_settings(session, settings);
     }
+}
+
+/// What a block, which is over, leaves of its settings.
+pub(super) fn end_block_settings(
+    session: &mut Session,
+    mut block: BlockSettings,
+    is_committed: bool,
+) {
+    let settings = match is_committed {
+        true => block.lasting.map(|lasting| *lasting),
+        false => block.undo_to(0),
+    };
+    put_settings(session, settings);
+    session.settings.transaction = None;
+}
+
+fn put_settings(session: &mut Session, settings: Option<Settings>) {
+    let Some(settings) = settings else { return };
+    session.settings = Settings { transaction: session.settings.transaction, ..settings };
+    session.settings_version += 1;
 }
 
 /// Runs SET and RESET of one setting; None: its default.
@@ -124,7 +129,7 @@ pub(super) fn set_one(
     scope: Scope,
 ) -> Result<Outcome> {
     if let Some(name) = MODES.into_iter().find(|mode| mode.eq_ignore_ascii_case(name)) {
-        return session.set_mode(name, value);
+        return modes::set_mode(session, name, value);
     }
     session.change_settings(scope, |settings| match value {
         Some(value) => settings.set(name, value),

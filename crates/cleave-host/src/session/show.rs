@@ -9,7 +9,7 @@ use cleave_catalog::error::Result;
 use cleave_catalog::settings::Settings;
 use cleave_engine::storage_engine::snapshot::SnapshotKind;
 
-use super::{Outcome, Session, system};
+use super::{Outcome, Session, rights, system};
 
 /// Runs SHOW of one setting, of the session or the database.
 pub(super) fn one(session: &Session, name: &str) -> Result<Outcome> {
@@ -44,7 +44,8 @@ pub(super) async fn tables(session: &Session) -> Result<Outcome> {
         .over(&session.database, session.database.snapshot(SnapshotKind::Flushed).await?);
     // How many rows a damaged table has is not known, and those of others are not told.
     let count = |table: &TableState| {
-        session.may_count(&state, table.schema.table_id).then(|| table.row_count())
+        rights::may_count(&session.settings, session.defined(), &state, table.schema.table_id)
+            .then(|| table.row_count())
     };
     let sound = state.tables().map(|table| (&*table.schema.name, count(table)));
     let damaged = state.damaged_tables().map(|table| (&*table.schema.name, None));

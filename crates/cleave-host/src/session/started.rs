@@ -20,6 +20,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use cleave_catalog::error::{Error, Result};
+use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_engine::write::begun::byte_count;
 use cleave_fragment::StopOnDrop;
@@ -35,7 +36,11 @@ use tokio::task::JoinSet;
 
 use super::charge::Charge;
 use super::cursors::CursorRows;
-use super::{Outcome, Session, prepared, search_path, within};
+use super::{
+    Outcome, Session, block, locking, look_ups, prepared, ranges, rights, search_path, subqueries,
+    under, within,
+};
+use crate::database::Database;
 
 /// What a statement has given so far.
 #[derive(Debug)]
@@ -88,14 +93,14 @@ impl Session {
         let started = match parsed.statement {
             Statement::Query(query) => {
                 self.begin_statement()?;
-                self.set_configs(&query, &Parameters::default())?;
+                set_configs(self, &query, &Parameters::default())?;
                 let hints = std::mem::take(&mut parsed.hints);
-                self.hinted = self.under(&hints)?;
+                self.hinted = under(&self.settings, &hints)?;
                 let limit_ms = self.in_force().statement_timeout_ms;
                 let started = async {
                     search_path::check_path(self, &parsed.text)?;
-                    self.check_rights(|| Statement::Query(query.clone())).await?;
-                    self.start_query(&query, &parsed.text).await
+                    rights::check_rights(self, || Statement::Query(query.clone())).await?;
+                    start_query(self, &query, &parsed.text).await
                 };
                 let started = within(limit_ms, Box::pin(started)).await;
                 let started = self.end_statement(started).await;
@@ -107,31 +112,33 @@ impl Session {
                 let started = Box::pin(self.cursors.fetch(&fetch)).await;
                 self.end_statement(started).await
             }
-            _ => Box::pin(self.run_hinted(parsed)).await.map(|outcome| self.charged(outcome)),
+            _ => Box::pin(self.run_hinted(parsed))
+                .await
+                .map(|outcome| charged(&self.database, outcome)),
         };
         started.map_err(|error| error.at(Some(position)))
     }
 
     /// Starts the one statement of `sql`, if it is a look-up that was seen before.
     pub async fn start_seen(&mut self, sql: &str) -> Option<Started> {
-        if !self.reads_newest() {
+        if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
-        let outcome = self.look_up(sql).await?;
-        self.note_read();
+        let outcome = look_ups::look_up(self, sql).await?;
+        block::note_read(&mut self.block);
         Some(outcome.into())
     }
 
     /// What the prepared statement `name` gives, if it is a look-up by key for which nobody has to wait. None also
     /// where it fails: it then comes as any other, and its error knows its place.
     pub fn start_look_up(&mut self, name: &str, values: &[Option<&str>]) -> Option<Started> {
-        if !self.reads_newest() {
+        if !block::reads_newest(self.block.as_ref()) {
             return None;
         }
-        let live = self.live_for_look_up()?;
+        let live = look_ups::live_for_look_up(self)?;
         let query = prepared::prepared_look_up(self, name, values, &live.state)?;
-        let outcome = self.look_up_at_hand(live, &query)?;
-        self.note_read();
+        let outcome = look_ups::look_up_at_hand(self, live, &query)?;
+        block::note_read(&mut self.block);
         Some(outcome.into())
     }
 
@@ -166,61 +173,78 @@ impl Session {
             Started::Done { .. } => None,
         })
     }
+}
 
-    /// Sets what `SELECT set_config(name, value, is_local)` sets.
-    pub(super) fn set_configs(&mut self, query: &ast::Query, values: &Parameters) -> Result<()> {
-        for (name, value, scope) in assignments(query, values)? {
-            self.change_settings(scope, |settings| settings.set(&name, &value))?;
-        }
-        Ok(())
+/// Sets what `SELECT set_config(name, value, is_local)` sets.
+pub(super) fn set_configs(
+    session: &mut Session,
+    query: &ast::Query,
+    values: &Parameters,
+) -> Result<()> {
+    for (name, value, scope) in assignments(query, values)? {
+        session.change_settings(scope, |settings| settings.set(&name, &value))?;
     }
+    Ok(())
+}
 
-    /// Starts a query: by a look-up where it is one, by a plan otherwise.
-    pub(super) async fn start_query(&mut self, query: &ast::Query, text: &str) -> Result<Started> {
-        self.wait_for_tables(query).await?;
-        if self.in_force().index_scan != When::Never {
-            let live = self.live().await?;
-            if let Some(point) = self.point_queries.detect(query, text, &live.state)
-                && let Some(outcome) = self.run_point_query(live, &point).await?
-            {
-                return Ok(outcome.into());
-            }
-        }
-        if let Some((template, values)) = self.range_of(query, false)
-            && let Some(outcome) = Box::pin(self.run_range(&template, &values)).await?
+/// Starts a query: by a look-up where it is one, by a plan otherwise.
+pub(super) async fn start_query(
+    session: &mut Session,
+    query: &ast::Query,
+    text: &str,
+) -> Result<Started> {
+    locking::wait_for_tables(session, query).await?;
+    if session.in_force().index_scan != When::Never {
+        let live = session.live().await?;
+        if let Some(point) = session.point_queries.detect(query, text, &live.state)
+            && let Some(outcome) = look_ups::run_point_query(session, live, &point).await?
         {
             return Ok(outcome.into());
         }
-        if let Some((nested, values)) = self.nested_of(query)
-            && let Some(outcome) = Box::pin(self.run_nested(&nested, &values)).await?
-        {
-            return Ok(outcome.into());
-        }
-        let view = self.view_to_read().await?;
-        let parameters = &Parameters::default();
-        self.started(Asked { query, parameters, view: Some(&view) }, text).await
     }
+    if let Some((template, values)) = ranges::range_of(session, query, false)
+        && let Some(outcome) = Box::pin(ranges::run_range(session, &template, &values)).await?
+    {
+        return Ok(outcome.into());
+    }
+    if let Some((nested, values)) = subqueries::nested_of(session, query)
+        && let Some(outcome) = Box::pin(subqueries::run_nested(session, &nested, &values)).await?
+    {
+        return Ok(outcome.into());
+    }
+    let view = session.view_to_read().await?;
+    let parameters = &Parameters::default();
+    started(
+        &session.database,
+        session.in_force(),
+        Asked { query, parameters, view: Some(&view) },
+        text,
+    )
+    .await
+}
 
-    /// What was done, with its rows charged until they are sent: they are there already and cannot be refused, so that
-    /// others have to do with less.
-    pub(super) fn charged(&self, outcome: Outcome) -> Started {
-        let mut started = Started::from(outcome);
-        if let Started::Rows(ResultRows { source: Source::Made(batches, charge), .. }) =
-            &mut started
-        {
-            let bytes = batches.iter().map(byte_count).sum::<usize>();
-            *charge = (bytes > UNCHARGED_BYTES).then(|| Charge::of(&self.database, bytes));
-        }
-        started
+/// What was done, with its rows charged until they are sent: they are there already and cannot be refused, so that
+/// others have to do with less.
+pub(super) fn charged(database: &Arc<Database>, outcome: Outcome) -> Started {
+    let mut started = Started::from(outcome);
+    if let Started::Rows(ResultRows { source: Source::Made(batches, charge), .. }) = &mut started {
+        let bytes = batches.iter().map(byte_count).sum::<usize>();
+        *charge = (bytes > UNCHARGED_BYTES).then(|| Charge::of(database, bytes));
     }
+    started
+}
 
-    /// A query that is planned, and entered in the log as `text`.
-    pub(super) async fn started(&self, asked: Asked<'_>, text: &str) -> Result<Started> {
-        let running = Box::pin(run_logged(&self.database, self.in_force(), asked, text)).await?;
-        let schema = running.schema();
-        let source = Source::Running(Box::new(running));
-        Ok(Started::Rows(ResultRows { schema, source }))
-    }
+/// A query that is planned, and entered in the log as `text`.
+pub(super) async fn started(
+    database: &Arc<Database>,
+    settings: &Settings,
+    asked: Asked<'_>,
+    text: &str,
+) -> Result<Started> {
+    let running = Box::pin(run_logged(database, settings, asked, text)).await?;
+    let schema = running.schema();
+    let source = Source::Running(Box::new(running));
+    Ok(Started::Rows(ResultRows { schema, source }))
 }
 
 /// Names and values, and how long they hold, that a query of `set_config` sets.

@@ -11,7 +11,7 @@ use cleave_query::analyze::{Analyzed, analyze};
 use cleave_query::listed_statistics;
 use cleave_sql::statement::{Analyze, AnalyzeTable};
 
-use super::{Outcome, Session};
+use super::{Outcome, Session, rights};
 
 /// Runs ANALYZE: table by table, each as it is when its turn comes; what was found of those before an error stays.
 pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome> {
@@ -24,7 +24,7 @@ pub(super) async fn run(session: &Session, statement: Analyze) -> Result<Outcome
         if session.names().table(&name).is_some_and(|table| session.owns(table.schema.table_id)) {
             continue;
         }
-        session.check_on(&session.names())?;
+        rights::check_on(session, &session.names())?;
         match Box::pin(analyze(&session.database, session.in_force(), &name, &columns)).await {
             Ok(found) => analyzed.push(found),
             // Dropped meanwhile.
@@ -41,7 +41,7 @@ pub(super) async fn shown(session: &Session, table: Option<&str>) -> Result<Outc
     let state = session.database.snapshot(SnapshotKind::Flushed).await?;
     if let Some(name) = table {
         state.find_table(name)?;
-        session.check_on(&state)?;
+        rights::check_on(session, &state)?;
     }
     let batch = listed_statistics::rows(&state, session.database.statistics(), table)?;
     Ok(Outcome::Rows { schema: batch.schema(), batches: vec![batch] })

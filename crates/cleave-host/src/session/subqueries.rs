@@ -24,6 +24,7 @@ use std::time::Duration;
 use arrow::array::{Array, RecordBatch};
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
 use cleave_engine::delta::Live;
 use cleave_media::clock::Stopwatch;
 use cleave_query::point_path::Sight;
@@ -41,7 +42,8 @@ use super::block::Taken;
 use super::lifted::Seen;
 use super::ranges::{InState, Lifted, RangeChange};
 use super::returning::Returning;
-use super::{Outcome, Session};
+use super::{Outcome, Session, locking, ranges};
+use crate::database::Database;
 use taken_out::{Gives, TakenOut};
 
 /// A statement whose subqueries are looked up before it. See the module's description.
@@ -235,228 +237,236 @@ impl NestedStatements {
     }
 }
 
-impl Session {
-    /// What a query without parameters is that has subqueries, and the values of its constants.
-    pub(super) fn nested_of(
-        &mut self,
-        query: &ast::Query,
-    ) -> Option<(Arc<NestedQuery>, Parameters)> {
-        if !has_nested(query) || !self.takes_ranges() {
-            return None;
-        }
-        let state = self.names();
-        let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
-        let types = values.iter().map(Parameter::column_type).collect();
-        let nested = self.nested.query(lifted, types, &state)?;
-        Some((nested, Parameters::new(values)))
+/// What a query without parameters is that has subqueries, and the values of its constants.
+pub(super) fn nested_of(
+    session: &mut Session,
+    query: &ast::Query,
+) -> Option<(Arc<NestedQuery>, Parameters)> {
+    if !has_nested(query) || !ranges::takes_ranges(session.in_force()) {
+        return None;
     }
+    let state = session.names();
+    let Lifted { query: lifted, values } = Lifted::of(query, &state)?;
+    let types = values.iter().map(Parameter::column_type).collect();
+    let nested = session.nested.query(lifted, types, &state)?;
+    Some((nested, Parameters::new(values)))
+}
 
-    /// Runs a query that is `nested`; None: it needs a plan with these values.
-    pub(super) async fn run_nested(
-        &mut self,
-        nested: &NestedQuery,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        let live = self.live().await?;
-        let rows = Box::pin(self.nested_rows(&*self, &live, nested, parameters)).await?;
-        Ok(rows.map(|(rows, _)| Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
+/// Runs a query that is `nested`; None: it needs a plan with these values.
+pub(super) async fn run_nested(
+    session: &mut Session,
+    nested: &NestedQuery,
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    if !ranges::takes_ranges(session.in_force()) {
+        return Ok(None);
     }
+    let live = session.live().await?;
+    let rows = Box::pin(nested_rows(session, &*session, &live, nested, parameters)).await?;
+    Ok(rows.map(|(rows, _)| Outcome::Rows { schema: rows.schema(), batches: vec![rows] }))
+}
 
-    /// The rows of a query that is `nested`, in `live`, and what it is; None: it needs a plan with these values.
-    async fn nested_rows(
-        &self,
-        reader: &dyn Reader,
-        live: &Live,
-        nested: &NestedQuery,
-        parameters: &Parameters,
-    ) -> Result<Option<(RecordBatch, Arc<Around>)>> {
-        let state = &live.state;
-        let Some(types) = self.types_around(nested, parameters, state).await? else {
-            return Ok(None);
-        };
-        let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
-        let around = nested.around(
-            types,
-            |around| around.holds(state),
-            |(query, _), types| Around::of(query, types, state),
-        );
-        let Some(around) = around.filter(|around| !around.is_given_up()) else { return Ok(None) };
-        let values = self.with_subqueries((reader, live), nested, (parameters, &given));
-        let Some(values) = values.await? else { return Ok(None) };
-        let rows = match &*around {
-            Around::Ranges(template) => {
-                let Some(ranges) = self.ranges(template, &values, state)? else { return Ok(None) };
-                let own = reader.own_changes(template.table_id());
-                let sight = Sight::new(live.clone(), own);
-                let asked = (ranges, &values);
-                let found = self.ranged_for(reader, &sight, template, asked, None).await?;
-                found.map(|Ranged { rows, .. }| rows)
-            }
-            Around::Row { query, kept } => {
-                let types = range_path::types(&values);
-                let (context, columns) =
-                    ((&**self.database.queries(), self.in_force()), with_no_columns());
-                let plan = kept.plan(context, query, (TARGET, &columns), types).await;
-                let Some(plan) = plan else { return Ok(None) };
-                let one = range_path::input(&plan, (Vec::new(), 1, 0), &values)?;
-                // An expression that fails has the planner say so.
-                plan.run(vec![one]).await.ok()
-            }
-        };
-        let Some(rows) = rows else { return Ok(None) };
-        let (_, names) = &nested.statement;
-        let rows = RecordBatch::try_new_with_options(
-            names.apply(&rows.schema()),
-            rows.columns().to_vec(),
-            &arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.num_rows())),
-        )?;
-        Ok(Some((rows, around)))
-    }
-
-    /// The types of `parameters`, and behind them those of what the subqueries give; None: one needs a plan.
-    async fn types_around<S, O>(
-        &self,
-        nested: &Nested<S, O>,
-        parameters: &Parameters,
-        state: &CatalogState,
-    ) -> Result<Option<Vec<ColumnType>>> {
-        if !nested.holds(state) {
-            return Ok(None);
-        }
-        let of_values = range_path::types(parameters);
-        let mut types: Vec<ColumnType> =
-            parameters.values().iter().map(Parameter::column_type).collect();
-        for Subquery { gives, template, .. } in &nested.subqueries {
-            if *gives == Gives::Existence {
-                types.push(ColumnType::Boolean);
-                continue;
-            }
-            let kept = template.kept(&self.database, self.in_force(), of_values.clone()).await;
-            let Some(kept) = kept else { return Ok(None) };
-            let [field] = &kept.schema().fields()[..] else { return Ok(None) };
-            // A value of another type would come back as another one.
-            let own = sql_type(field.data_type()).filter(|own| own.arrow() == *field.data_type());
-            let Some(own) = own else { return Ok(None) };
-            types.push(own);
-        }
-        Ok(Some(types))
-    }
-
-    /// The values of `parameters`, and behind them what the subqueries give, which has these types; None: one needs a
-    /// plan.
-    async fn with_subqueries<S, O>(
-        &self,
-        (reader, live): (&dyn Reader, &Live),
-        nested: &Nested<S, O>,
-        (parameters, types): (&Parameters, &[ColumnType]),
-    ) -> Result<Option<Parameters>> {
-        let mut values = parameters.values().to_vec();
-        for (Subquery { gives, template, .. }, column_type) in nested.subqueries.iter().zip(types) {
-            let (Some(ranges), Some(window)) =
-                (self.ranges(template, parameters, &live.state)?, template.window(parameters))
-            else {
+/// The rows of a query that is `nested`, in `live`, and what it is; None: it needs a plan with these values.
+async fn nested_rows(
+    session: &Session,
+    reader: &dyn Reader,
+    live: &Live,
+    nested: &NestedQuery,
+    parameters: &Parameters,
+) -> Result<Option<(RecordBatch, Arc<Around>)>> {
+    let state = &live.state;
+    let Some(types) =
+        types_around(&session.database, session.in_force(), nested, parameters, state).await?
+    else {
+        return Ok(None);
+    };
+    let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
+    let around = nested.around(
+        types,
+        |around| around.holds(state),
+        |(query, _), types| Around::of(query, types, state),
+    );
+    let Some(around) = around.filter(|around| !around.is_given_up()) else { return Ok(None) };
+    let values = with_subqueries(session, (reader, live), nested, (parameters, &given));
+    let Some(values) = values.await? else { return Ok(None) };
+    let rows = match &*around {
+        Around::Ranges(template) => {
+            let Some(ranges) = ranges::ranges(session, template, &values, state)? else {
                 return Ok(None);
             };
-            let sight = Sight::new(live.clone(), reader.own_changes(template.table_id()));
-            let window = Some(gives.window(window));
-            let asked = (ranges, parameters);
-            let found = Box::pin(self.ranged_for(reader, &sight, template, asked, window));
-            let Some(Ranged { rows, .. }) = found.await? else { return Ok(None) };
-            let Some(value) = gives.value(&rows, *column_type)? else { return Ok(None) };
-            values.push(value);
+            let own = reader.own_changes(template.table_id());
+            let sight = Sight::new(live.clone(), own);
+            let asked = (ranges, &values);
+            let found = ranges::ranged_for(session, reader, &sight, template, asked, None).await?;
+            found.map(|Ranged { rows, .. }| rows)
         }
-        Ok(Some(Parameters::new(values)))
-    }
+        Around::Row { query, kept } => {
+            let types = range_path::types(&values);
+            let (context, columns) =
+                ((&**session.database.queries(), session.in_force()), with_no_columns());
+            let plan = kept.plan(context, query, (TARGET, &columns), types).await;
+            let Some(plan) = plan else { return Ok(None) };
+            let one = range_path::input(&plan, (Vec::new(), 1, 0), &values)?;
+            // An expression that fails has the planner say so.
+            plan.run(vec![one]).await.ok()
+        }
+    };
+    let Some(rows) = rows else { return Ok(None) };
+    let (_, names) = &nested.statement;
+    let rows = RecordBatch::try_new_with_options(
+        names.apply(&rows.schema()),
+        rows.columns().to_vec(),
+        &arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.num_rows())),
+    )?;
+    Ok(Some((rows, around)))
+}
 
-    /// EXPLAIN of a query that is `nested`, with what it found and how long that took where it is to run; None: it
-    /// needs a plan.
-    pub(super) async fn explain_nested(
-        &self,
-        analyze: bool,
-        state: &Arc<CatalogState>,
-        (nested, parameters): (&NestedQuery, &Parameters),
-    ) -> Result<Option<(String, Option<(usize, Duration)>)>> {
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        let stopwatch = Stopwatch::start();
-        let live = Live::settled(Arc::clone(state));
-        let reader = InState(self);
-        let rows = self.nested_rows(&reader, &live, nested, parameters);
-        let Some((rows, around)) = Box::pin(rows).await? else { return Ok(None) };
-        let measured = analyze.then(|| (rows.num_rows(), stopwatch.elapsed()));
-        let rows_max = self.in_force().look_up_rows;
-        Ok(Some((around.explain(rows_max) + &nested.explain(rows_max), measured)))
+/// The types of `parameters`, and behind them those of what the subqueries give; None: one needs a plan.
+async fn types_around<S, O>(
+    database: &Arc<Database>,
+    settings: &Settings,
+    nested: &Nested<S, O>,
+    parameters: &Parameters,
+    state: &CatalogState,
+) -> Result<Option<Vec<ColumnType>>> {
+    if !nested.holds(state) {
+        return Ok(None);
     }
-
-    /// Runs an UPDATE or DELETE that is `nested`; None: it needs a plan with these values.
-    pub(super) async fn modify_nested(
-        &mut self,
-        nested: &NestedChange,
-        parameters: &Parameters,
-    ) -> Result<Option<Outcome>> {
-        let modify = &nested.statement;
-        self.check_may_write(modify.name())?;
-        // Parts of WITH read what was there before the first of them.
-        if !self.takes_ranges() || self.view_of_parts().is_some() {
-            return Ok(None);
+    let of_values = range_path::types(parameters);
+    let mut types: Vec<ColumnType> =
+        parameters.values().iter().map(Parameter::column_type).collect();
+    for Subquery { gives, template, .. } in &nested.subqueries {
+        if *gives == Gives::Existence {
+            types.push(ColumnType::Boolean);
+            continue;
         }
-        self.lock_for_writing(&modify.table).await?;
-        for subquery in &nested.subqueries {
-            self.wait_for_tables(&subquery.query).await?;
-        }
-        loop {
-            let live = self.live().await?;
-            let around = self.change_around(nested, parameters, &live.state).await?;
-            let Some((around, given)) = around else { return Ok(None) };
-            let values = self.with_subqueries((&*self, &live), nested, (parameters, &given));
-            let Some(values) = Box::pin(values).await? else { return Ok(None) };
-            let changed = self.change_range(live, modify, &around.range, &values);
-            let rows = match Box::pin(changed).await? {
-                None => return Ok(None),
-                Some((Taken::Again, _)) => continue,
-                Some((Taken::Done, rows)) => rows,
-            };
-            let (done, returning) = ((modify.name(), rows.num_rows()), around.returning.as_ref());
-            return self.returned_rows(modify, done, returning, &rows, &values).await;
-        }
+        let kept = template.kept(database, settings, of_values.clone()).await;
+        let Some(kept) = kept else { return Ok(None) };
+        let [field] = &kept.schema().fields()[..] else { return Ok(None) };
+        // A value of another type would come back as another one.
+        let own = sql_type(field.data_type()).filter(|own| own.arrow() == *field.data_type());
+        let Some(own) = own else { return Ok(None) };
+        types.push(own);
     }
+    Ok(Some(types))
+}
 
-    /// What `nested` is with these values, and the types of what its subqueries give; None: it needs a plan.
-    async fn change_around(
-        &self,
-        nested: &NestedChange,
-        parameters: &Parameters,
-        state: &CatalogState,
-    ) -> Result<Option<(Arc<ChangeAround>, Vec<ColumnType>)>> {
-        let Some(types) = self.types_around(nested, parameters, state).await? else {
+/// The values of `parameters`, and behind them what the subqueries give, which has these types; None: one needs a
+/// plan.
+async fn with_subqueries<S, O>(
+    session: &Session,
+    (reader, live): (&dyn Reader, &Live),
+    nested: &Nested<S, O>,
+    (parameters, types): (&Parameters, &[ColumnType]),
+) -> Result<Option<Parameters>> {
+    let mut values = parameters.values().to_vec();
+    for (Subquery { gives, template, .. }, column_type) in nested.subqueries.iter().zip(types) {
+        let (Some(ranges), Some(window)) = (
+            ranges::ranges(session, template, parameters, &live.state)?,
+            template.window(parameters),
+        ) else {
             return Ok(None);
         };
-        let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
-        let around = nested.around(
-            types,
-            |around| around.range.holds(state),
-            |modify, types| ChangeAround::of(modify, types, state),
-        );
-        Ok(around.map(|around| (around, given)))
+        let sight = Sight::new(live.clone(), reader.own_changes(template.table_id()));
+        let window = Some(gives.window(window));
+        let asked = (ranges, parameters);
+        let found = Box::pin(ranges::ranged_for(session, reader, &sight, template, asked, window));
+        let Some(Ranged { rows, .. }) = found.await? else { return Ok(None) };
+        let Some(value) = gives.value(&rows, *column_type)? else { return Ok(None) };
+        values.push(value);
     }
+    Ok(Some(Parameters::new(values)))
+}
 
-    /// What EXPLAIN says of an UPDATE or DELETE that is `nested`; None: it needs a plan.
-    pub(super) async fn explain_nested_change(
-        &self,
-        (nested, parameters): (&NestedChange, &Parameters),
-        state: &CatalogState,
-    ) -> Result<Option<String>> {
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        let around = self.change_around(nested, parameters, state).await?;
-        let rows_max = self.in_force().look_up_rows;
-        Ok(around.map(|(around, _)| around.range.explain(rows_max) + &nested.explain(rows_max)))
+/// EXPLAIN of a query that is `nested`, with what it found and how long that took where it is to run; None: it
+/// needs a plan.
+pub(super) async fn explain_nested(
+    session: &Session,
+    analyze: bool,
+    state: &Arc<CatalogState>,
+    (nested, parameters): (&NestedQuery, &Parameters),
+) -> Result<Option<(String, Option<(usize, Duration)>)>> {
+    if !ranges::takes_ranges(session.in_force()) {
+        return Ok(None);
     }
+    let stopwatch = Stopwatch::start();
+    let live = Live::settled(Arc::clone(state));
+    let reader = InState(session);
+    let rows = nested_rows(session, &reader, &live, nested, parameters);
+    let Some((rows, around)) = Box::pin(rows).await? else { return Ok(None) };
+    let measured = analyze.then(|| (rows.num_rows(), stopwatch.elapsed()));
+    let rows_max = session.in_force().look_up_rows;
+    Ok(Some((around.explain(rows_max) + &nested.explain(rows_max), measured)))
+}
+
+/// Runs an UPDATE or DELETE that is `nested`; None: it needs a plan with these values.
+pub(super) async fn modify_nested(
+    session: &mut Session,
+    nested: &NestedChange,
+    parameters: &Parameters,
+) -> Result<Option<Outcome>> {
+    let modify = &nested.statement;
+    session.check_may_write(modify.name())?;
+    // Parts of WITH read what was there before the first of them.
+    if !ranges::takes_ranges(session.in_force()) || session.view_of_parts().is_some() {
+        return Ok(None);
+    }
+    locking::lock_for_writing(session, &modify.table).await?;
+    for subquery in &nested.subqueries {
+        locking::wait_for_tables(session, &subquery.query).await?;
+    }
+    loop {
+        let live = session.live().await?;
+        let around =
+            change_around(&session.database, session.in_force(), nested, parameters, &live.state)
+                .await?;
+        let Some((around, given)) = around else { return Ok(None) };
+        let values = with_subqueries(session, (&*session, &live), nested, (parameters, &given));
+        let Some(values) = Box::pin(values).await? else { return Ok(None) };
+        let changed = ranges::change_range(session, live, modify, &around.range, &values);
+        let rows = match Box::pin(changed).await? {
+            None => return Ok(None),
+            Some((Taken::Again, _)) => continue,
+            Some((Taken::Done, rows)) => rows,
+        };
+        let (done, returning) = ((modify.name(), rows.num_rows()), around.returning.as_ref());
+        return ranges::returned_rows(session, modify, done, returning, &rows, &values).await;
+    }
+}
+
+/// What `nested` is with these values, and the types of what its subqueries give; None: it needs a plan.
+async fn change_around(
+    database: &Arc<Database>,
+    settings: &Settings,
+    nested: &NestedChange,
+    parameters: &Parameters,
+    state: &CatalogState,
+) -> Result<Option<(Arc<ChangeAround>, Vec<ColumnType>)>> {
+    let Some(types) = types_around(database, settings, nested, parameters, state).await? else {
+        return Ok(None);
+    };
+    let given = types.get(parameters.values().len()..).unwrap_or_default().to_vec();
+    let around = nested.around(
+        types,
+        |around| around.range.holds(state),
+        |modify, types| ChangeAround::of(modify, types, state),
+    );
+    Ok(around.map(|around| (around, given)))
+}
+
+/// What EXPLAIN says of an UPDATE or DELETE that is `nested`; None: it needs a plan.
+pub(super) async fn explain_nested_change(
+    session: &Session,
+    (nested, parameters): (&NestedChange, &Parameters),
+    state: &CatalogState,
+) -> Result<Option<String>> {
+    if !ranges::takes_ranges(session.in_force()) {
+        return Ok(None);
+    }
+    let around =
+        change_around(&session.database, session.in_force(), nested, parameters, state).await?;
+    let rows_max = session.in_force().look_up_rows;
+    Ok(around.map(|(around, _)| around.range.explain(rows_max) + &nested.explain(rows_max)))
 }
 
 impl Gives {

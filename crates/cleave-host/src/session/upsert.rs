@@ -8,8 +8,8 @@
 //! 3. DO UPDATE is made of pairs of rows in memory: by itself ([`simple`]), by a plan that is kept ([`pairs`]), or by a
 //!    query that is planned ([`OnConflict::query`]); a row that would be updated twice, or updated and inserted, is an
 //!    error (21000).
-//! 4. The transaction [takes](Session::take_rows) rows that end and rows that begin as one change. Where a row has
-//!    changed since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
+//! 4. The transaction [takes](own::take_rows) rows that end and rows that begin as one change. Where a row has changed
+//!    since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to
 //! exist already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
@@ -43,10 +43,12 @@ use cleave_store::{ColumnType, Projection, TableSchema};
 use datafusion::sql::sqlparser::ast;
 use futures::future::try_join_all;
 
+use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::modify::defaults;
-use super::{Session, changing_with, identity};
+use super::{Session, block, changing_with, foreign_keys, identity, insert, serializable};
+use crate::database::Database;
 use pairs::PairsPlan;
 use simple::Pairs;
 
@@ -86,342 +88,352 @@ impl Updated {
     }
 }
 
-impl Session {
-    /// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were
-    /// inserted or updated, as they are then, in their order.
-    pub(super) async fn upsert(
-        &mut self,
-        schema: &Arc<TableSchema>,
-        rows: RecordBatch,
-        (on_conflict, name): (&OnConflict, &ast::Ident),
-        parameters: &Parameters,
-    ) -> Result<RecordBatch> {
-        let update = on_conflict.query(schema, name, EXCLUDED)?;
-        if update.is_some() {
-            let what = "ON CONFLICT DO UPDATE of a table";
-            changing_with::check_unchanged_by_parts(self, Some(schema.table_id), what)?;
+/// Inserts `rows`, which conform to the table that `schema` describes, as ON CONFLICT says; returns those that were
+/// inserted or updated, as they are then, in their order.
+pub(super) async fn run(
+    session: &mut Session,
+    schema: &Arc<TableSchema>,
+    rows: RecordBatch,
+    (on_conflict, name): (&OnConflict, &ast::Ident),
+    parameters: &Parameters,
+) -> Result<RecordBatch> {
+    let update = on_conflict.query(schema, name, EXCLUDED)?;
+    if update.is_some() {
+        let what = "ON CONFLICT DO UPDATE of a table";
+        changing_with::check_unchanged_by_parts(
+            session.parts.as_deref(),
+            Some(schema.table_id),
+            what,
+        )?;
+    }
+    let mut duplicates = 0;
+    // Also where there are no rows.
+    on_conflict.arbiters(session.names().find_writable_table(&schema.name)?)?;
+    let keys = TableChange {
+        rows: BTreeMap::from([(0, rows.clone().into())]),
+        ..TableChange::new(Arc::clone(schema))
+    };
+    loop {
+        if !session.owns(schema.table_id) {
+            let newest = session.database.catalog();
+            block::lock_keys(session, newest.find_writable_table(&schema.name)?, &keys).await?;
         }
-        let mut duplicates = 0;
-        // Also where there are no rows.
-        on_conflict.arbiters(self.names().find_writable_table(&schema.name)?)?;
-        let keys = TableChange {
-            rows: BTreeMap::from([(0, rows.clone().into())]),
-            ..TableChange::new(Arc::clone(schema))
-        };
-        loop {
-            if !self.owns(schema.table_id) {
-                let newest = self.database.catalog();
-                self.lock_keys(newest.find_writable_table(&schema.name)?, &keys).await?;
-            }
-            let seen = self.database.live();
-            let live = self.live().await?;
-            let table = Arc::clone(live.state.find_writable_table(&schema.name)?);
-            if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
-                identity::check_update(&table, assignments)?;
-            }
-            let arbiters = arbiter_keys(on_conflict, &table, &rows)?;
-            let known = update.as_ref().and_then(|_| self.kept_pairs(schema, on_conflict, name));
-            let (sorted, updated) = {
-                let sight = Sight::new(live, self.own_changes(schema.table_id));
-                let there = self.read_by(&sight, &table, 0);
-                let sorted = self.sorted(&there, &arbiters, rows.num_rows(), update.is_some());
-                let sorted = sorted.await?;
-                let updated = match &update {
-                    Some(update) if !sorted.pairs.is_empty() => {
-                        let update = (&**update, on_conflict, name, known.as_deref());
-                        self.updated(&there, &rows, &sorted.pairs, update, parameters).await?
-                    }
-                    _ => Updated::none(schema),
-                };
-                self.note_seen(sight.log_end());
-                (sorted, updated)
-            };
-            let (change, own_ended, changed) = change_of(&table, &rows, &sorted, &updated)?;
-            let ending = match updated.pairs.is_empty() {
-                true => Ending::None,
-                false => Ending::Rows {
-                    places: &[],
-                    before: Some(&updated.before),
-                    after: Some(&updated.rows),
-                },
-            };
-            let replaced = self.replaced(&table, ending).await?;
-            match self.take_rows(change, own_ended, replaced).await {
-                Ok(Taken::Done) => return Ok(changed),
-                Ok(Taken::Again) => {}
-                // A bulk load locks no keys, and its rows came after the view.
-                Err(Error::DuplicateKey { constraint, .. })
-                    if duplicates < DUPLICATE_RETRIES_MAX
-                        && arbiters
-                            .iter()
-                            .any(|(shape, _)| shape.definition.name == constraint)
-                        && self.has_moved(&seen) =>
-                {
-                    if self.reads_snapshot() {
-                        return Err(Error::concurrent_update());
-                    }
-                    duplicates += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Whether anything was committed since `seen`.
-    fn has_moved(&self, seen: &Live) -> bool {
-        let live = self.database.live();
-        live.number != seen.number || !Arc::ptr_eq(&live.state, &seen.state)
-    }
-
-    /// How many parameters DO UPDATE has.
-    pub(super) fn update_parameters(&self, insert: &Insert) -> Result<usize> {
-        let Some(on_conflict) = &insert.on_conflict else { return Ok(0) };
-        let schema = self.insert_target(insert)?;
-        let query = on_conflict.query(&schema, &insert.target_name(), EXCLUDED)?;
-        query.map_or(Ok(0), |query| parameters::count(&query))
-    }
-
-    /// Notes in `types` those of the parameters of DO UPDATE: one that is assigned to a column has the column's type.
-    pub(super) async fn describe_update(
-        &self,
-        insert: &Insert,
-        schema: &Arc<TableSchema>,
-        types: &mut [Option<ColumnType>],
-    ) -> Result<()> {
-        let Some(on_conflict) = &insert.on_conflict else { return Ok(()) };
-        let state = self.names();
-        on_conflict.arbiters(state.find_writable_table(&schema.name)?)?;
-        // Rows of the table stand for those that were to be inserted, which look alike.
-        let Some(query) = on_conflict.query(schema, &insert.target_name(), TARGET)? else {
-            return Ok(());
-        };
+        let seen = session.database.live();
+        let live = session.live().await?;
+        let table = Arc::clone(live.state.find_writable_table(&schema.name)?);
         if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
-            super::modify::assigned_types(assignments, schema, types)?;
+            identity::check_update(&table, assignments)?;
         }
-        let places = parameters::places(&query)?;
-        let other = |place: usize| (!places.contains(&place)).then_some(ColumnType::Text);
-        let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));
-        let known = known.collect();
-        let target = Some(Target { table: schema.name.clone(), tablet: 0 });
-        let view = ReadView { state, target, reads: None };
-        let described = describe(&self.database, self.in_force(), Some(&view), &query, known);
-        let described = Box::pin(described).await?;
-        for place in places {
-            if let Some(known) = types.get_mut(place) {
-                *known = described.types.get(place).copied();
-            }
-        }
-        Ok(())
-    }
-
-    /// What reads rows of `table` by the index with the number `index`.
-    fn read_by<'a>(
-        &'a self,
-        sight: &'a Sight<'a>,
-        table: &'a TableState,
-        index: u32,
-    ) -> RangeRead<'a> {
-        let (database, stack) = (&self.database, Stack::Native);
-        RangeRead { database, sight, table, index, is_search_key: true, backward: false, stack }
-    }
-
-    /// What becomes of `row_count` rows that have these keys.
-    async fn sorted(
-        &self,
-        there: &RangeRead<'_>,
-        arbiters: &[(Arc<IndexShape>, BinaryArray)],
-        row_count: usize,
-        updates: bool,
-    ) -> Result<Sorted> {
-        let mut found_by = Vec::with_capacity(arbiters.len());
-        for (shape, keys) in arbiters {
-            found_by.push(self.rows_with(there, shape, keys).await?);
-        }
-        let mut begun: Vec<HashSet<&[u8]>> = vec![HashSet::new(); arbiters.len()];
-        let mut sorted = Sorted::default();
-        for (row, number) in (0..row_count).zip(0_u32..) {
-            let keys = arbiters.iter().map(|(shape, keys)| own_key(shape, keys, row));
-            let keys: Vec<Option<&[u8]>> = keys.collect();
-            let found = keys.iter().zip(&found_by);
-            let mut found = found.filter_map(|(key, found)| found.get((*key)?));
-            if let Some(there) = found.next() {
-                if updates {
-                    sorted.pairs.push((number, there.clone()));
+        let arbiters = arbiter_keys(on_conflict, &table, &rows)?;
+        let known = update
+            .as_ref()
+            .and_then(|_| pairs::kept_pairs(&mut session.pairs_plans, schema, on_conflict, name));
+        let (sorted, updated) = {
+            let sight = Sight::new(live, session.own_changes(schema.table_id));
+            let there = read_by(&session.database, &sight, &table, 0);
+            let sorted = sorted(session, &there, &arbiters, rows.num_rows(), update.is_some());
+            let sorted = sorted.await?;
+            let updated = match &update {
+                Some(update) if !sorted.pairs.is_empty() => {
+                    let update = (&**update, on_conflict, name, known.as_deref());
+                    updated(session, &there, &rows, &sorted.pairs, update, parameters).await?
                 }
-                continue;
-            }
-            let is_begun = |(key, begun): (&Option<&[u8]>, &HashSet<&[u8]>)| {
-                key.is_some_and(|key| begun.contains(key))
+                _ => Updated::none(schema),
             };
-            if keys.iter().zip(&begun).any(is_begun) {
-                if updates {
-                    return Err(twice());
+            session.note_seen(sight.log_end());
+            (sorted, updated)
+        };
+        let (change, own_ended, changed) = change_of(&table, &rows, &sorted, &updated)?;
+        let ending = match updated.pairs.is_empty() {
+            true => Ending::None,
+            false => Ending::Rows {
+                places: &[],
+                before: Some(&updated.before),
+                after: Some(&updated.rows),
+            },
+        };
+        let replaced = foreign_keys::replaced(session, &table, ending).await?;
+        match own::take_rows(session, change, own_ended, replaced).await {
+            Ok(Taken::Done) => return Ok(changed),
+            Ok(Taken::Again) => {}
+            // A bulk load locks no keys, and its rows came after the view.
+            Err(Error::DuplicateKey { constraint, .. })
+                if duplicates < DUPLICATE_RETRIES_MAX
+                    && arbiters.iter().any(|(shape, _)| shape.definition.name == constraint)
+                    && has_moved(&session.database, &seen) =>
+            {
+                if session.reads_snapshot() {
+                    return Err(Error::concurrent_update());
                 }
-                continue;
+                duplicates += 1;
             }
-            for (key, begun) in keys.into_iter().zip(&mut begun) {
-                begun.extend(key);
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether anything was committed since `seen`.
+fn has_moved(database: &Arc<Database>, seen: &Live) -> bool {
+    let live = database.live();
+    live.number != seen.number || !Arc::ptr_eq(&live.state, &seen.state)
+}
+
+/// How many parameters DO UPDATE has.
+pub(super) fn update_parameters(session: &Session, insert: &Insert) -> Result<usize> {
+    let Some(on_conflict) = &insert.on_conflict else { return Ok(0) };
+    let schema = insert::insert_target(session, insert)?;
+    let query = on_conflict.query(&schema, &insert.target_name(), EXCLUDED)?;
+    query.map_or(Ok(0), |query| parameters::count(&query))
+}
+
+/// Notes in `types` those of the parameters of DO UPDATE: one that is assigned to a column has the column's type.
+pub(super) async fn describe_update(
+    session: &Session,
+    insert: &Insert,
+    schema: &Arc<TableSchema>,
+    types: &mut [Option<ColumnType>],
+) -> Result<()> {
+    let Some(on_conflict) = &insert.on_conflict else { return Ok(()) };
+    let state = session.names();
+    on_conflict.arbiters(state.find_writable_table(&schema.name)?)?;
+    // Rows of the table stand for those that were to be inserted, which look alike.
+    let Some(query) = on_conflict.query(schema, &insert.target_name(), TARGET)? else {
+        return Ok(());
+    };
+    if let ConflictAction::Update { assignments, .. } = &on_conflict.action {
+        super::modify::assigned_types(assignments, schema, types)?;
+    }
+    let places = parameters::places(&query)?;
+    let other = |place: usize| (!places.contains(&place)).then_some(ColumnType::Text);
+    let known = types.iter().enumerate().map(|(place, known)| known.or_else(|| other(place)));
+    let known = known.collect();
+    let target = Some(Target { table: schema.name.clone(), tablet: 0 });
+    let view = ReadView { state, target, reads: None };
+    let described = describe(&session.database, session.in_force(), Some(&view), &query, known);
+    let described = Box::pin(described).await?;
+    for place in places {
+        if let Some(known) = types.get_mut(place) {
+            *known = described.types.get(place).copied();
+        }
+    }
+    Ok(())
+}
+
+/// What reads rows of `table` by the index with the number `index`.
+fn read_by<'a>(
+    database: &'a Arc<Database>,
+    sight: &'a Sight<'a>,
+    table: &'a TableState,
+    index: u32,
+) -> RangeRead<'a> {
+    let stack = Stack::Native;
+    RangeRead { database, sight, table, index, is_search_key: true, backward: false, stack }
+}
+
+/// What becomes of `row_count` rows that have these keys.
+async fn sorted(
+    session: &Session,
+    there: &RangeRead<'_>,
+    arbiters: &[(Arc<IndexShape>, BinaryArray)],
+    row_count: usize,
+    updates: bool,
+) -> Result<Sorted> {
+    let mut found_by = Vec::with_capacity(arbiters.len());
+    for (shape, keys) in arbiters {
+        found_by.push(rows_with(session, there, shape, keys).await?);
+    }
+    let mut begun: Vec<HashSet<&[u8]>> = vec![HashSet::new(); arbiters.len()];
+    let mut sorted = Sorted::default();
+    for (row, number) in (0..row_count).zip(0_u32..) {
+        let keys = arbiters.iter().map(|(shape, keys)| own_key(shape, keys, row));
+        let keys: Vec<Option<&[u8]>> = keys.collect();
+        let found = keys.iter().zip(&found_by);
+        let mut found = found.filter_map(|(key, found)| found.get((*key)?));
+        if let Some(there) = found.next() {
+            if updates {
+                sorted.pairs.push((number, there.clone()));
             }
-            sorted.inserted.push(number);
+            continue;
         }
-        Ok(sorted)
-    }
-
-    /// The rows that have one of `keys` in an index.
-    async fn rows_with<'a>(
-        &self,
-        there: &RangeRead<'_>,
-        shape: &IndexShape,
-        keys: &'a BinaryArray,
-    ) -> Result<BTreeMap<&'a [u8], RangeRow>> {
-        let keys = (0..keys.len()).filter_map(|row| own_key(shape, keys, row));
-        let keys: BTreeSet<&[u8]> = keys.collect();
-        let keys: Vec<&[u8]> = keys.into_iter().collect();
-        let (table, index) = (there.table.schema.table_id, shape.definition.id);
-        self.note_keys(table, index, &keys)?;
-        let found = self.read_by(there.sight, there.table, index).with_keys(&keys).await?;
-        let found = keys.iter().zip(found);
-        let found: BTreeMap<&[u8], RangeRow> =
-            found.filter_map(|(key, row)| Some((*key, row?))).collect();
-        if self.reads_snapshot() && !self.owns(table) {
-            let missing = keys.iter().filter(|key| !found.contains_key(*key));
-            let missing: Vec<&[u8]> = missing.copied().collect();
-            let own = self.own_changes(table);
-            let is_kept = |(place, vid): RowPlace| {
-                let ended = own.and_then(|own| own.ended.get(&place));
-                ended.is_none_or(|ended| !ended.contains(vid))
-            };
-            let absent = absent(&self.database, (table, shape), &is_kept, &missing).await?;
-            if absent.len() < missing.len() {
-                return Err(Error::concurrent_update());
-            }
-        }
-        Ok(found)
-    }
-
-    /// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, side by side.
-    pub(super) async fn looked_up<'a>(
-        &self,
-        table: &TableState,
-        shape: &IndexShape,
-        keys: &[&'a [u8]],
-    ) -> Result<BTreeMap<&'a [u8], RowPlace>> {
-        let asked = table.tablets.iter().enumerate().filter_map(|(place, tablet)| {
-            let index = tablet.index(shape.definition.id)?;
-            Some(async move {
-                let pages = self.database.page_source(tablet.device, Stack::Native)?;
-                let found = index.get_many(tablet, &*pages, keys).await?;
-                Ok::<_, Error>((place, found))
-            })
-        });
-        let mut rows = BTreeMap::new();
-        for (place, found) in try_join_all(asked).await? {
-            let of_tablet = keys.iter().zip(found);
-            rows.extend(of_tablet.filter_map(|(key, vid)| Some((*key, (place, vid?)))));
-        }
-        Ok(rows)
-    }
-
-    /// The rows as DO UPDATE makes them of `pairs`.
-    async fn updated(
-        &self,
-        there: &RangeRead<'_>,
-        rows: &RecordBatch,
-        pairs: &[Pair],
-        (query, on_conflict, name, known): Update<'_>,
-        parameters: &Parameters,
-    ) -> Result<Updated> {
-        let schema = &there.table.schema;
-        let all: Vec<usize> = (0..schema.columns.len()).collect();
-        let found: Vec<RangeRow> = pairs.iter().map(|(_, row)| row.clone()).collect();
-        let before = there.fetch(&found, &all).await?;
-        let numbers = UInt32Array::from_iter_values(pairs.iter().map(|(number, _)| *number));
-        let excluded = take_record_batch(rows, &numbers)?;
-        let moment = self.moment();
-        let now_us = moment.now_us;
-        let conform = Conform::by_position(schema, &[], schema.columns.len(), moment)?;
-        let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
-            return Ok(Updated::none(schema));
+        let is_begun = |(key, begun): (&Option<&[u8]>, &HashSet<&[u8]>)| {
+            key.is_some_and(|key| begun.contains(key))
         };
-        if selection.is_none() {
-            let of_rows = Pairs { schema, name, there: &before, excluded: &excluded };
-            if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us)? {
-                let defaults = defaults(assignments, schema, rows.num_rows());
-                let rows = conform.rows_with_defaults(&rows, &defaults)?;
-                let made: Vec<usize> = (0..pairs.len()).collect();
-                check_once(pairs, &made)?;
-                return Ok(Updated { rows, before, pairs: made });
+        if keys.iter().zip(&begun).any(is_begun) {
+            if updates {
+                return Err(twice());
             }
+            continue;
         }
-        let by_kept = match known {
-            Some(known) => self.made_of_pairs(known, (&before, &excluded), parameters).await?,
-            None => None,
-        };
-        let batches = match by_kept {
-            Some(made) => vec![made],
-            None => {
-                let (before, excluded) = (numbered(&before)?, numbered(&excluded)?);
-                let asked = Asked { query, parameters, view: None };
-                let tables = [(TARGET, &before), (EXCLUDED, &excluded)];
-                let run = over_tables(&self.database, self.in_force(), asked, &tables);
-                Box::pin(run).await?.1
-            }
-        };
-        let mut made = Vec::with_capacity(batches.len());
-        let mut numbers: Vec<usize> = Vec::new();
-        for batch in batches {
-            let (pair, columns) = split_numbers(&batch)?;
-            numbers.extend(pair);
-            let defaults = defaults(assignments, schema, columns.num_rows());
-            check_set(schema, assignments, |place| {
-                Some(columns.columns().get(place)?.data_type())
-            })?;
-            made.push(conform.rows_with_defaults(&columns, &defaults)?);
+        for (key, begun) in keys.into_iter().zip(&mut begun) {
+            begun.extend(key);
         }
-        // The engine gives them in any order.
-        let mut order: Vec<(usize, u32)> = numbers.into_iter().zip(0..).collect();
-        order.sort_unstable();
-        let made = concat_batches(&schema.arrow(), &made)?;
-        let places = UInt32Array::from_iter_values(order.iter().map(|(_, place)| *place));
-        let of_pairs: Vec<usize> = order.iter().map(|(pair, _)| *pair).collect();
-        check_once(pairs, &of_pairs)?;
-        let numbers = of_pairs.iter().map(|pair| u32::try_from(*pair).unwrap_or(u32::MAX));
-        let before = take_record_batch(&before, &UInt32Array::from_iter_values(numbers))?;
-        Ok(Updated { rows: take_record_batch(&made, &places)?, before, pairs: of_pairs })
+        sorted.inserted.push(number);
     }
+    Ok(sorted)
+}
 
-    /// The columns of `projection` of the rows at `places`, in their order.
-    pub(super) async fn rows_at(
-        &self,
-        table: &TableState,
-        projection: &Projection,
-        places: impl Iterator<Item = RowPlace>,
-    ) -> Result<RecordBatch> {
-        let mut by_tablet: BTreeMap<usize, (Vec<u64>, Vec<usize>)> = BTreeMap::new();
-        let mut count = 0;
-        for (position, (place, vid)) in places.enumerate() {
-            let (vids, positions) = by_tablet.entry(place).or_default();
-            vids.push(vid);
-            positions.push(position);
-            count = position + 1;
+/// The rows that have one of `keys` in an index.
+async fn rows_with<'a>(
+    session: &Session,
+    there: &RangeRead<'_>,
+    shape: &IndexShape,
+    keys: &'a BinaryArray,
+) -> Result<BTreeMap<&'a [u8], RangeRow>> {
+    let keys = (0..keys.len()).filter_map(|row| own_key(shape, keys, row));
+    let keys: BTreeSet<&[u8]> = keys.collect();
+    let keys: Vec<&[u8]> = keys.into_iter().collect();
+    let (table, index) = (there.table.schema.table_id, shape.definition.id);
+    serializable::note_keys(session.tracked(), table, index, &keys)?;
+    let found =
+        read_by(&session.database, there.sight, there.table, index).with_keys(&keys).await?;
+    let found = keys.iter().zip(found);
+    let found: BTreeMap<&[u8], RangeRow> =
+        found.filter_map(|(key, row)| Some((*key, row?))).collect();
+    if session.reads_snapshot() && !session.owns(table) {
+        let missing = keys.iter().filter(|key| !found.contains_key(*key));
+        let missing: Vec<&[u8]> = missing.copied().collect();
+        let own = session.own_changes(table);
+        let is_kept = |(place, vid): RowPlace| {
+            let ended = own.and_then(|own| own.ended.get(&place));
+            ended.is_none_or(|ended| !ended.contains(vid))
+        };
+        let absent = absent(&session.database, (table, shape), &is_kept, &missing).await?;
+        if absent.len() < missing.len() {
+            return Err(Error::concurrent_update());
         }
-        let read = by_tablet.iter().filter_map(|(place, (vids, _))| {
-            let tablet = table.tablets.get(*place)?;
-            Some(async move {
-                let pages = self.database.page_source(tablet.device, Stack::Native)?;
-                rows_by_vid(tablet, &*pages, projection, vids).await
-            })
-        });
-        let rows = concat_batches(&projection.schema, &try_join_all(read).await?)?;
-        let mut order = vec![0_u32; count];
-        let positions = by_tablet.values().flat_map(|(_, positions)| positions);
-        for (position, row) in positions.zip(0..) {
-            if let Some(place) = order.get_mut(*position) {
-                *place = row;
-            }
-        }
-        Ok(take_record_batch(&rows, &UInt32Array::from(order))?)
     }
+    Ok(found)
+}
+
+/// The rows of `table` that have one of `keys`, which are sorted, in an index: of all its tablets, side by side.
+pub(super) async fn looked_up<'a>(
+    database: &Arc<Database>,
+    table: &TableState,
+    shape: &IndexShape,
+    keys: &[&'a [u8]],
+) -> Result<BTreeMap<&'a [u8], RowPlace>> {
+    let asked = table.tablets.iter().enumerate().filter_map(|(place, tablet)| {
+        let index = tablet.index(shape.definition.id)?;
+        Some(async move {
+            let pages = database.page_source(tablet.device, Stack::Native)?;
+            let found = index.get_many(tablet, &*pages, keys).await?;
+            Ok::<_, Error>((place, found))
+        })
+    });
+    let mut rows = BTreeMap::new();
+    for (place, found) in try_join_all(asked).await? {
+        let of_tablet = keys.iter().zip(found);
+        rows.extend(of_tablet.filter_map(|(key, vid)| Some((*key, (place, vid?)))));
+    }
+    Ok(rows)
+}
+
+/// The rows as DO UPDATE makes them of `pairs`.
+async fn updated(
+    session: &Session,
+    there: &RangeRead<'_>,
+    rows: &RecordBatch,
+    pairs: &[Pair],
+    (query, on_conflict, name, known): Update<'_>,
+    parameters: &Parameters,
+) -> Result<Updated> {
+    let schema = &there.table.schema;
+    let all: Vec<usize> = (0..schema.columns.len()).collect();
+    let found: Vec<RangeRow> = pairs.iter().map(|(_, row)| row.clone()).collect();
+    let before = there.fetch(&found, &all).await?;
+    let numbers = UInt32Array::from_iter_values(pairs.iter().map(|(number, _)| *number));
+    let excluded = take_record_batch(rows, &numbers)?;
+    let moment = session.moment();
+    let now_us = moment.now_us;
+    let conform = Conform::by_position(schema, &[], schema.columns.len(), moment)?;
+    let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
+        return Ok(Updated::none(schema));
+    };
+    if selection.is_none() {
+        let of_rows = Pairs { schema, name, there: &before, excluded: &excluded };
+        if let Some(rows) = simple::updated(&of_rows, assignments, parameters, now_us)? {
+            let defaults = defaults(assignments, schema, rows.num_rows());
+            let rows = conform.rows_with_defaults(&rows, &defaults)?;
+            let made: Vec<usize> = (0..pairs.len()).collect();
+            check_once(pairs, &made)?;
+            return Ok(Updated { rows, before, pairs: made });
+        }
+    }
+    let by_kept = match known {
+        Some(known) => {
+            pairs::made_of_pairs(
+                &session.database,
+                session.in_force(),
+                known,
+                (&before, &excluded),
+                parameters,
+            )
+            .await?
+        }
+        None => None,
+    };
+    let batches = match by_kept {
+        Some(made) => vec![made],
+        None => {
+            let (before, excluded) = (numbered(&before)?, numbered(&excluded)?);
+            let asked = Asked { query, parameters, view: None };
+            let tables = [(TARGET, &before), (EXCLUDED, &excluded)];
+            let run = over_tables(&session.database, session.in_force(), asked, &tables);
+            Box::pin(run).await?.1
+        }
+    };
+    let mut made = Vec::with_capacity(batches.len());
+    let mut numbers: Vec<usize> = Vec::new();
+    for batch in batches {
+        let (pair, columns) = split_numbers(&batch)?;
+        numbers.extend(pair);
+        let defaults = defaults(assignments, schema, columns.num_rows());
+        check_set(schema, assignments, |place| Some(columns.columns().get(place)?.data_type()))?;
+        made.push(conform.rows_with_defaults(&columns, &defaults)?);
+    }
+    // The engine gives them in any order.
+    let mut order: Vec<(usize, u32)> = numbers.into_iter().zip(0..).collect();
+    order.sort_unstable();
+    let made = concat_batches(&schema.arrow(), &made)?;
+    let places = UInt32Array::from_iter_values(order.iter().map(|(_, place)| *place));
+    let of_pairs: Vec<usize> = order.iter().map(|(pair, _)| *pair).collect();
+    check_once(pairs, &of_pairs)?;
+    let numbers = of_pairs.iter().map(|pair| u32::try_from(*pair).unwrap_or(u32::MAX));
+    let before = take_record_batch(&before, &UInt32Array::from_iter_values(numbers))?;
+    Ok(Updated { rows: take_record_batch(&made, &places)?, before, pairs: of_pairs })
+}
+
+/// The columns of `projection` of the rows at `places`, in their order.
+pub(super) async fn rows_at(
+    database: &Arc<Database>,
+    table: &TableState,
+    projection: &Projection,
+    places: impl Iterator<Item = RowPlace>,
+) -> Result<RecordBatch> {
+    let mut by_tablet: BTreeMap<usize, (Vec<u64>, Vec<usize>)> = BTreeMap::new();
+    let mut count = 0;
+    for (position, (place, vid)) in places.enumerate() {
+        let (vids, positions) = by_tablet.entry(place).or_default();
+        vids.push(vid);
+        positions.push(position);
+        count = position + 1;
+    }
+    let read = by_tablet.iter().filter_map(|(place, (vids, _))| {
+        let tablet = table.tablets.get(*place)?;
+        Some(async move {
+            let pages = database.page_source(tablet.device, Stack::Native)?;
+            rows_by_vid(tablet, &*pages, projection, vids).await
+        })
+    });
+    let rows = concat_batches(&projection.schema, &try_join_all(read).await?)?;
+    let mut order = vec![0_u32; count];
+    let positions = by_tablet.values().flat_map(|(_, positions)| positions);
+    for (position, row) in positions.zip(0..) {
+        if let Some(place) = order.get_mut(*position) {
+            *place = row;
+        }
+    }
+    Ok(take_record_batch(&rows, &UInt32Array::from(order))?)
 }
 
 /// The keys of `rows` in each index that ON CONFLICT is about.

@@ -11,7 +11,7 @@ use cleave_sql::statement::{Analyze, AnalyzeTable, Vacuum};
 use cleave_txn::LockMode;
 
 use super::statistics::{all_tables, check_targets};
-use super::{Outcome, Session, statistics};
+use super::{Outcome, Session, locking, rights, statistics};
 
 /// Runs VACUUM: each table is done when its turn comes, and what was done before an error stays.
 pub(super) async fn run(session: &mut Session, statement: Vacuum) -> Result<Outcome> {
@@ -74,8 +74,8 @@ async fn vacuum_table(
     (full, is_nowait): (bool, bool),
 ) -> Result<Vacuumed> {
     let settings = session.shared_settings();
-    session.lock_table(table, LockMode::ShareUpdateExclusive, is_nowait).await?;
-    session.check_on(&session.names())?;
+    locking::lock_table(session, table, LockMode::ShareUpdateExclusive, is_nowait).await?;
+    rights::check_on(session, &session.names())?;
     let database = Arc::clone(&session.database);
     let done = Box::pin(vacuum(&database, &settings, &table.schema.name, full)).await;
     session.statement_locks = None;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::ViewState;
 use cleave_catalog::error::{Error, Fault, NameKind, Result};
+use cleave_catalog::settings::Settings;
 use cleave_query::select;
 use cleave_query::select::ReadView;
 use cleave_sql::dialect::written_out;
@@ -26,7 +27,8 @@ use cleave_txn::LockMode;
 use datafusion::sql::sqlparser::ast;
 
 use super::define::columns_of;
-use super::{Outcome, Session};
+use super::{Outcome, Session, definitions};
+use crate::database::Database;
 
 /// Refuses a view of a sequence as a table: what a view is made of, it names by ids of tables and views.
 fn check_no_sequence(query: &ast::Query, state: &CatalogState) -> Result<()> {
@@ -53,7 +55,8 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     let name = create.name;
     let names: &[&str] = if create.is_temporary { &[] } else { &[&name] };
     let replaced: Vec<String> = create.or_replace.then(|| name.clone()).into_iter().collect();
-    let mut definition = session.begin_definition("CREATE VIEW", &replaced, names).await?;
+    let mut definition =
+        definitions::begin_definition(session, "CREATE VIEW", &replaced, names).await?;
     let state = Arc::new(CatalogState::clone(&definition.edit.next));
     let before = state.view(&name);
     let is_taken = match create.is_temporary {
@@ -135,7 +138,7 @@ pub(super) async fn create_view(session: &mut Session, create: CreateView) -> Re
     }
     let name = view.schema.name.clone();
     definition.edit.next.views.insert(name, Arc::new(view));
-    session.end_definition(definition).await?;
+    definitions::end_definition(session, definition).await?;
     Ok(Outcome::done("CREATE VIEW"))
 }
 
@@ -146,7 +149,7 @@ pub(super) async fn drop_views(
     names: &[String],
     cascade: bool,
 ) -> Result<Outcome> {
-    let mut definition = session.begin_definition("DROP VIEW", names, &[]).await?;
+    let mut definition = definitions::begin_definition(session, "DROP VIEW", names, &[]).await?;
     let next = &mut definition.edit.next;
     let mut gone = BTreeSet::new();
     for name in names {
@@ -161,14 +164,15 @@ pub(super) async fn drop_views(
     }
     drop_dependents(next, &gone, cascade)?;
     if !gone.is_empty() {
-        session.end_definition(definition).await?;
+        definitions::end_definition(session, definition).await?;
     }
     Ok(Outcome::done("DROP VIEW"))
 }
 
 /// The views whose queries speak of a column.
 pub(super) async fn views_with_column(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     state: &CatalogState,
     schema: &TableSchema,
     column: &str,
@@ -176,7 +180,7 @@ pub(super) async fn views_with_column(
     let read = read_of(state);
     let mut found = Vec::new();
     for view in state.views_of(schema.table_id) {
-        let by = (session.database.queries(), session.in_force(), &read);
+        let by = (database.queries(), settings, &read);
         let of = (schema.name.as_str(), column);
         if Box::pin(select::uses_column(by, view, of)).await? {
             found.push(Arc::clone(view));
@@ -193,7 +197,8 @@ pub(super) async fn drop_views_with(
     schema: &TableSchema,
     (column, cascade): (&str, bool),
 ) -> Result<()> {
-    let users = views_with_column(session, state, schema, column).await?;
+    let users =
+        views_with_column(&session.database, session.in_force(), state, schema, column).await?;
     if let Some(view) = users.first().filter(|_| !cascade) {
         return Err(depends(view, schema, column));
     }
@@ -205,14 +210,15 @@ pub(super) async fn drop_views_with(
 
 /// Refuses a state without `column` to which the query of a view cannot be bound.
 pub(super) async fn check_views_whole(
-    session: &Session,
+    database: &Arc<Database>,
+    settings: &Settings,
     state: &CatalogState,
     schema: &TableSchema,
     column: &str,
 ) -> Result<()> {
     let read = read_of(state);
     for view in state.views_of(schema.table_id) {
-        let by = (session.database.queries(), session.in_force(), &read);
+        let by = (database.queries(), settings, &read);
         if !Box::pin(select::is_whole(by, view)).await {
             return Err(depends(view, schema, column));
         }

@@ -1,10 +1,9 @@
 //! Changes of a block that are too many to stay in memory: their table becomes the block's own.
 //!
-//! 1. [`Session::bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it
-//!    moves the table with the most changes. The block locks it EXCLUSIVE, and writes its rows, ends and keys to
-//!    pages that nothing else names, as a load does. From then on the table is
-//!    [defined](super::super::definitions) by the block.
-//! 2. [`Session::begin_moving`] does the same for a statement whose rows are many: they go to pages while they come.
+//! 1. [`bound_changes`] charges what a block keeps to the memory of queries. Beyond a share of that, it moves the table
+//!    with the most changes. The block locks it EXCLUSIVE, and writes its rows, ends and keys to pages that nothing
+//!    else names, as a load does. From then on the table is [defined](super::super::definitions) by the block.
+//! 2. [`begin_moving`] does the same for a statement whose rows are many: they go to pages while they come.
 //! 3. COMMIT puts the whole table into the newest state. ROLLBACK, ROLLBACK TO and a crash leave pages that nobody
 //!    names.
 //!
@@ -31,6 +30,8 @@ use super::super::Session;
 use super::super::charge::{Charge, share_of};
 use super::super::definitions::Definition;
 use super::{Block, ByTable};
+use crate::database::Database;
+use crate::session::definitions;
 
 /// Bytes that a block keeps without being asked: most blocks change a few rows.
 const FREE_BYTES: usize = 64 << 10;
@@ -39,138 +40,136 @@ const LOCK_BYTES: usize = 160;
 /// What a savepoint takes beside rows, about.
 const SAVEPOINT_BYTES: usize = 1 << 10;
 
-impl Session {
-    /// Charges what the block keeps, and moves its changes to pages where they are too many.
-    ///
-    /// # Errors
-    /// 53200; those of writing.
-    pub(in crate::session) async fn bound_changes(&mut self) -> Result<()> {
-        let Some(block) = &self.block else { return Ok(()) };
-        if block.kept_bytes() <= FREE_BYTES && block.charge.is_none() {
-            return Ok(());
+/// Charges what the block keeps, and moves its changes to pages where they are too many.
+///
+/// # Errors
+/// 53200; those of writing.
+pub(in crate::session) async fn bound_changes(session: &mut Session) -> Result<()> {
+    let Some(block) = &session.block else { return Ok(()) };
+    if block.kept_bytes() <= FREE_BYTES && block.charge.is_none() {
+        return Ok(());
+    }
+    let share = share_of(&session.database);
+    let left = match charge_block(&session.database, &mut session.block) {
+        Ok(()) if changed_bytes(session.block.as_ref()) <= share => return Ok(()),
+        Ok(()) => share / 2,
+        // Others have the rest.
+        Err(_) => 0,
+    };
+    Box::pin(move_changes(session, left)).await?;
+    charge_block(&session.database, &mut session.block)
+}
+
+/// Charges what the block keeps.
+///
+/// # Errors
+/// 53200.
+pub(in crate::session) fn charge_block(
+    database: &Arc<Database>,
+    block: &mut Option<Block>,
+) -> Result<()> {
+    let Some(block) = block else { return Ok(()) };
+    let locked = block.locks.lock_count() * LOCK_BYTES;
+    let bytes = block.kept_bytes() + locked;
+    if bytes <= FREE_BYTES && block.charge.is_none() {
+        return Ok(());
+    }
+    block.charge.get_or_insert_with(|| Charge::new(database)).set(bytes)
+}
+
+fn changed_bytes(block: Option<&Block>) -> usize {
+    block.map_or(0, |block| bytes_of(&block.changes))
+}
+
+/// Moves changes of tables to pages, those that take most first, until the others take `left` bytes at most.
+async fn move_changes(session: &mut Session, left: usize) -> Result<()> {
+    let Some(block) = &session.block else { return Ok(()) };
+    let tables = block.changes.iter();
+    let mut tables: Vec<(usize, Arc<TableSchema>)> =
+        tables.map(|(_, change)| (change.byte_count(), Arc::clone(&change.schema))).collect();
+    tables.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    for (_, schema) in tables {
+        if changed_bytes(session.block.as_ref()) <= left {
+            break;
         }
-        let share = share_of(&self.database);
-        let left = match self.charge_block() {
-            Ok(()) if self.changed_bytes() <= share => return Ok(()),
-            Ok(()) => share / 2,
-            // Others have the rest.
-            Err(_) => 0,
-        };
-        Box::pin(self.move_changes(left)).await?;
-        self.charge_block()
-    }
-
-    /// Gives back what the block does not keep any more.
-    pub(in crate::session) fn charge_less(&mut self) {
-        let locks = self.block.as_ref().map_or(0, |block| block.locks.lock_count() * LOCK_BYTES);
-        if let Some(block) = &mut self.block {
-            let bytes = block.kept_bytes() + locks;
-            drop(block.charge.take_if(|charge| bytes <= FREE_BYTES || charge.set(bytes).is_err()));
+        // The rows are locked, and stay so: nothing is given back to lock the table.
+        session.table_mark = None;
+        if let Some(definition) = begin_moving(session, &schema).await? {
+            definitions::end_definition(session, definition).await?;
         }
     }
+    Ok(())
+}
 
-    /// Charges what the block keeps.
-    ///
-    /// # Errors
-    /// 53200.
-    pub(in crate::session) fn charge_block(&mut self) -> Result<()> {
-        let database = Arc::clone(&self.database);
-        let Some(block) = &mut self.block else { return Ok(()) };
-        let locked = block.locks.lock_count() * LOCK_BYTES;
-        let bytes = block.kept_bytes() + locked;
-        if bytes <= FREE_BYTES && block.charge.is_none() {
-            return Ok(());
-        }
-        block.charge.get_or_insert_with(|| Charge::new(&database)).set(bytes)
+/// Begins to write rows of the table that `schema` describes to pages, with what the block has changed of it;
+/// None: it is not
+/// the table that the block has read.
+///
+/// # Errors
+/// [`Conflict`](cleave_catalog::error::Error::Conflict) of a lock; those of writing; of a table that is another one by
+/// now.
+pub(in crate::session) async fn begin_moving(
+    session: &mut Session,
+    schema: &TableSchema,
+) -> Result<Option<Definition>> {
+    let id = schema.table_id;
+    if !may_move(session, id).await? {
+        return Ok(None);
     }
-
-    fn changed_bytes(&self) -> usize {
-        self.block.as_ref().map_or(0, |block| bytes_of(&block.changes))
-    }
-
-    /// Moves changes of tables to pages, those that take most first, until the others take `left` bytes at most.
-    async fn move_changes(&mut self, left: usize) -> Result<()> {
-        let Some(block) = &self.block else { return Ok(()) };
-        let tables = block.changes.iter();
-        let mut tables: Vec<(usize, Arc<TableSchema>)> =
-            tables.map(|(_, change)| (change.byte_count(), Arc::clone(&change.schema))).collect();
-        tables.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        for (_, schema) in tables {
-            if self.changed_bytes() <= left {
-                break;
+    let tables = match session.owns(id) {
+        true => Vec::new(),
+        false => {
+            // Two that hold it in a mode that many may have would wait for each other for ever.
+            if let Some(mark) = session.table_mark.take() {
+                session.locks().release_to(mark);
             }
-            // The rows are locked, and stay so: nothing is given back to lock the table.
-            self.table_mark = None;
-            if let Some(definition) = self.begin_moving(&schema).await? {
-                self.end_definition(definition).await?;
-            }
+            vec![schema.name.clone()]
         }
-        Ok(())
+    };
+    let locked = (tables.as_slice(), LockMode::Exclusive);
+    let definition =
+        definitions::begin_definition_in(session, "a change of rows", locked, &[]).await?;
+    let now = definition.before().table_by_id(id).map(|table| table.schema.version);
+    if now != Some(schema.version) {
+        return Err(made_anew(&schema.name));
     }
+    let is_moved = session.owns(id) || is_as_read(session.block.as_ref(), id, definition.before());
+    Ok(is_moved.then_some(definition))
+}
 
-    /// Begins to write rows of the table that `schema` describes to pages, with what the block has changed of it;
-    /// None: it is not
-    /// the table that the block has read.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] of a lock; those of writing; of a table that is another one by now.
-    pub(in crate::session) async fn begin_moving(
-        &mut self,
-        schema: &TableSchema,
-    ) -> Result<Option<Definition>> {
-        let id = schema.table_id;
-        if !self.may_move(id).await? {
-            return Ok(None);
-        }
-        let tables = match self.owns(id) {
-            true => Vec::new(),
-            false => {
-                // Two that hold it in a mode that many may have would wait for each other for ever.
-                if let Some(mark) = self.table_mark.take() {
-                    self.locks().release_to(mark);
-                }
-                vec![schema.name.clone()]
-            }
-        };
-        let locked = (tables.as_slice(), LockMode::Exclusive);
-        let definition = self.begin_definition_in("a change of rows", locked, &[]).await?;
-        let now = definition.before().table_by_id(id).map(|table| table.schema.version);
-        if now != Some(schema.version) {
-            return Err(made_anew(&schema.name));
-        }
-        let is_moved = self.owns(id) || self.is_as_read(id, definition.before());
-        Ok(is_moved.then_some(definition))
+/// Whether changes of the table `id` may be moved to pages.
+///
+/// # Errors
+/// Those of settling.
+pub(in crate::session) async fn may_move(session: &mut Session, id: u32) -> Result<bool> {
+    if session.owns(id) {
+        return Ok(true);
     }
+    // The parts of a statement count rows of the table that they have read.
+    if session.view_of_parts().is_some() {
+        return Ok(false);
+    }
+    if !session.reads_snapshot() {
+        return Ok(true);
+    }
+    let newest = session.database.snapshot(SnapshotKind::Flushed).await?;
+    Ok(is_as_read(session.block.as_ref(), id, &newest))
+}
 
-    /// Whether changes of the table `id` may be moved to pages.
-    ///
-    /// # Errors
-    /// Those of settling.
-    pub(in crate::session) async fn may_move(&mut self, id: u32) -> Result<bool> {
-        if self.owns(id) {
-            return Ok(true);
-        }
-        // The parts of a statement count rows of the table that they have read.
-        if self.view_of_parts().is_some() {
-            return Ok(false);
-        }
-        if !self.reads_snapshot() {
-            return Ok(true);
-        }
-        let newest = self.database.snapshot(SnapshotKind::Flushed).await?;
-        Ok(self.is_as_read(id, &newest))
-    }
-
-    /// Whether the table `id` is in `newest` what it is in the snapshot of the block, if that has one.
-    fn is_as_read(&self, id: u32, newest: &CatalogState) -> bool {
-        let block = self.block.as_ref();
-        let block = block.filter(|block| block.isolation != Isolation::ReadCommitted);
-        let Some(snapshot) = block.and_then(|block| block.snapshot.as_ref()) else { return true };
-        is_same_table(id, snapshot, newest)
-    }
+/// Whether the table `id` is in `newest` what it is in the snapshot of the block, if that has one.
+fn is_as_read(block: Option<&Block>, id: u32, newest: &CatalogState) -> bool {
+    let block = block.filter(|block| block.isolation != Isolation::ReadCommitted);
+    let Some(snapshot) = block.and_then(|block| block.snapshot.as_ref()) else { return true };
+    is_same_table(id, snapshot, newest)
 }
 
 impl Block {
+    /// Gives back what it does not keep any more.
+    pub(super) fn charge_less(&mut self) {
+        let bytes = self.kept_bytes() + self.locks.lock_count() * LOCK_BYTES;
+        drop(self.charge.take_if(|charge| bytes <= FREE_BYTES || charge.set(bytes).is_err()));
+    }
+
     /// Bytes of rows, VIDs and keys that it keeps, for itself and for its savepoints.
     fn kept_bytes(&self) -> usize {
         let deferred = self.savepoints.iter().map(|savepoint| savepoint.deferred.byte_count());

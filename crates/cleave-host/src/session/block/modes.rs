@@ -7,96 +7,96 @@ use cleave_sql::statement::parse::{Modes, Scope};
 use super::{Session, state};
 use crate::session::Outcome;
 
-impl Session {
-    /// The modes of a transaction that begins now and says `modes`.
-    pub(super) fn modes_with(&self, modes: Modes) -> TransactionModes {
-        let settings = &self.settings;
-        TransactionModes {
-            isolation: modes.isolation.unwrap_or(settings.default_transaction_isolation),
-            read_only: modes.read_only.unwrap_or(settings.default_transaction_read_only),
-            deferrable: modes.deferrable.unwrap_or(settings.default_transaction_deferrable),
-        }
+/// The modes of a transaction that begins now and says `modes`.
+pub(super) fn modes_with(settings: &Settings, modes: Modes) -> TransactionModes {
+    TransactionModes {
+        isolation: modes.isolation.unwrap_or(settings.default_transaction_isolation),
+        read_only: modes.read_only.unwrap_or(settings.default_transaction_read_only),
+        deferrable: modes.deferrable.unwrap_or(settings.default_transaction_deferrable),
     }
+}
 
-    /// Runs SET TRANSACTION.
-    pub(in crate::session) fn set_transaction(&mut self, modes: Modes) -> Result<Outcome> {
-        let Some(block) = &mut self.block else {
-            return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
-        };
-        if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
-            if block.has_read {
-                return Err(state(
-                    Fault::ActiveTransaction,
-                    "SET TRANSACTION ISOLATION LEVEL must come before any query",
-                ));
-            }
-            block.isolation = isolation;
-        }
-        if block.read_only && block.has_read && modes.read_only == Some(false) {
+/// Runs SET TRANSACTION.
+pub(in crate::session) fn set_transaction(session: &mut Session, modes: Modes) -> Result<Outcome> {
+    let Some(block) = &mut session.block else {
+        return Err(state(Fault::NoTransaction, "SET TRANSACTION needs a transaction block"));
+    };
+    if let Some(isolation) = modes.isolation.filter(|isolation| *isolation != block.isolation) {
+        if block.has_read {
             return Err(state(
                 Fault::ActiveTransaction,
-                "transaction read-write mode must be set before any query",
+                "SET TRANSACTION ISOLATION LEVEL must come before any query",
             ));
         }
-        if block.has_read && modes.deferrable.is_some_and(|mode| mode != block.deferrable) {
-            return Err(state(
-                Fault::ActiveTransaction,
-                "SET TRANSACTION [NOT] DEFERRABLE must come before any query",
-            ));
-        }
-        block.read_only = modes.read_only.unwrap_or(block.read_only);
-        block.deferrable = modes.deferrable.unwrap_or(block.deferrable);
-        self.settings.transaction = Some(TransactionModes {
-            isolation: block.isolation,
-            read_only: block.read_only,
-            deferrable: block.deferrable,
-        });
-        Ok(Outcome::done("SET"))
+        block.isolation = isolation;
     }
-
-    /// Runs SET SESSION CHARACTERISTICS AS TRANSACTION.
-    pub(in crate::session) fn set_characteristics(&mut self, modes: Modes) -> Result<Outcome> {
-        self.change_settings(Scope::Session, |settings| {
-            let known = settings.default_transaction_isolation;
-            settings.default_transaction_isolation = modes.isolation.unwrap_or(known);
-            let known = settings.default_transaction_read_only;
-            settings.default_transaction_read_only = modes.read_only.unwrap_or(known);
-            let known = settings.default_transaction_deferrable;
-            settings.default_transaction_deferrable = modes.deferrable.unwrap_or(known);
-            Ok(())
-        })?;
-        Ok(Outcome::done("SET"))
+    if block.read_only && block.has_read && modes.read_only == Some(false) {
+        return Err(state(
+            Fault::ActiveTransaction,
+            "transaction read-write mode must be set before any query",
+        ));
     }
+    if block.has_read && modes.deferrable.is_some_and(|mode| mode != block.deferrable) {
+        return Err(state(
+            Fault::ActiveTransaction,
+            "SET TRANSACTION [NOT] DEFERRABLE must come before any query",
+        ));
+    }
+    block.read_only = modes.read_only.unwrap_or(block.read_only);
+    block.deferrable = modes.deferrable.unwrap_or(block.deferrable);
+    session.settings.transaction = Some(TransactionModes {
+        isolation: block.isolation,
+        read_only: block.read_only,
+        deferrable: block.deferrable,
+    });
+    Ok(Outcome::done("SET"))
+}
 
-    /// Runs `SET transaction_isolation` and its like, which outside of a block last for the statement itself.
-    pub(in crate::session) fn set_mode(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-    ) -> Result<Outcome> {
-        let Some(value) = value else {
-            let message = format!("parameter \"{name}\" cannot be reset");
-            return Err(state(Fault::Statement, &message));
-        };
-        let mut settings = Settings::default();
-        settings.set(&format!("default_{name}"), value)?;
-        let modes = match name {
-            "transaction_isolation" => {
-                let isolation = Some(settings.default_transaction_isolation);
-                Modes { isolation, ..Modes::default() }
-            }
-            "transaction_read_only" => {
-                let read_only = Some(settings.default_transaction_read_only);
-                Modes { read_only, ..Modes::default() }
-            }
-            _ => {
-                let deferrable = Some(settings.default_transaction_deferrable);
-                Modes { deferrable, ..Modes::default() }
-            }
-        };
-        match self.block {
-            Some(_) => self.set_transaction(modes),
-            None => Ok(Outcome::done("SET")),
+/// Runs SET SESSION CHARACTERISTICS AS TRANSACTION.
+pub(in crate::session) fn set_characteristics(
+    session: &mut Session,
+    modes: Modes,
+) -> Result<Outcome> {
+    session.change_settings(Scope::Session, |settings| {
+        let known = settings.default_transaction_isolation;
+        settings.default_transaction_isolation = modes.isolation.unwrap_or(known);
+        let known = settings.default_transaction_read_only;
+        settings.default_transaction_read_only = modes.read_only.unwrap_or(known);
+        let known = settings.default_transaction_deferrable;
+        settings.default_transaction_deferrable = modes.deferrable.unwrap_or(known);
+        Ok(())
+    })?;
+    Ok(Outcome::done("SET"))
+}
+
+/// Runs `SET transaction_isolation` and its like, which outside of a block last for the statement itself.
+pub(in crate::session) fn set_mode(
+    session: &mut Session,
+    name: &str,
+    value: Option<&str>,
+) -> Result<Outcome> {
+    let Some(value) = value else {
+        let message = format!("parameter \"{name}\" cannot be reset");
+        return Err(state(Fault::Statement, &message));
+    };
+    let mut settings = Settings::default();
+    settings.set(&format!("default_{name}"), value)?;
+    let modes = match name {
+        "transaction_isolation" => {
+            let isolation = Some(settings.default_transaction_isolation);
+            Modes { isolation, ..Modes::default() }
         }
+        "transaction_read_only" => {
+            let read_only = Some(settings.default_transaction_read_only);
+            Modes { read_only, ..Modes::default() }
+        }
+        _ => {
+            let deferrable = Some(settings.default_transaction_deferrable);
+            Modes { deferrable, ..Modes::default() }
+        }
+    };
+    match session.block {
+        Some(_) => set_transaction(session, modes),
+        None => Ok(Outcome::done("SET")),
     }
 }

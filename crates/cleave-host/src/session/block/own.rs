@@ -13,130 +13,133 @@ use super::super::charge::Charge;
 use super::super::definitions::Defined;
 use super::super::foreign_keys::{Deferred, Ending, Replaced};
 use super::{Block, ByTable, OwnRows, Session, Taken};
+use crate::session::{block, changing_with, foreign_keys};
 
-impl Session {
-    /// Takes what a statement that has read `view` makes of `table`, as it was there.
-    pub(in crate::session) async fn take(
-        &mut self,
-        view: &ReadView,
-        table: &TableState,
-        change: TableChange,
-        ending: Ending<'_>,
-    ) -> Result<Taken> {
-        let base = Arc::clone(self.committed(view));
-        self.take_over(&base, table, change, ending).await
+/// Takes what a statement that has read `view` makes of `table`, as it was there.
+pub(in crate::session) async fn take(
+    session: &mut Session,
+    view: &ReadView,
+    table: &TableState,
+    change: TableChange,
+    ending: Ending<'_>,
+) -> Result<Taken> {
+    let base = Arc::clone(session.committed(view));
+    take_over(session, &base, table, change, ending).await
+}
+
+/// Takes what a statement makes of `table`, as it was in what it has read: `base`, with the transaction's changes.
+pub(in crate::session) async fn take_over(
+    session: &mut Session,
+    base: &CatalogState,
+    table: &TableState,
+    mut change: TableChange,
+    ending: Ending<'_>,
+) -> Result<Taken> {
+    let replaced = foreign_keys::replaced(session, table, ending).await?;
+    let (whole, base) = (base, base.find_writable_table(&table.schema.name)?);
+    let is_of_parts = session.view_of_parts().is_some_and(|(_, own)| std::ptr::eq(&**own, whole));
+    let mut own_ended = OwnRows::new();
+    for (place, vids) in &mut change.ended {
+        let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
+        let own = vids.split_off(next);
+        if !own.is_empty() {
+            let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
+            own_ended.insert(*place, places.collect());
+        }
     }
-
-    /// Takes what a statement makes of `table`, as it was in what it has read: `base`, with the transaction's changes.
-    pub(in crate::session) async fn take_over(
-        &mut self,
-        base: &CatalogState,
-        table: &TableState,
-        mut change: TableChange,
-        ending: Ending<'_>,
-    ) -> Result<Taken> {
-        let replaced = self.replaced(table, ending).await?;
-        let (whole, base) = (base, base.find_writable_table(&table.schema.name)?);
-        let is_of_parts = self.view_of_parts().is_some_and(|(_, own)| std::ptr::eq(&**own, whole));
-        let mut own_ended = OwnRows::new();
-        for (place, vids) in &mut change.ended {
-            let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
-            let own = vids.split_off(next);
-            if !own.is_empty() {
-                let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
-                own_ended.insert(*place, places.collect());
-            }
-        }
-        change.ended.retain(|_, vids| !vids.is_empty());
-        if is_of_parts && !own_ended.is_empty() {
-            self.check_own_of_part(change.schema.table_id)?;
-        }
-        if matches!(ending, Ending::KeysKept) {
-            return self.take_plain(change, own_ended).await;
-        }
-        self.take_rows(change, own_ended, replaced).await
+    change.ended.retain(|_, vids| !vids.is_empty());
+    if is_of_parts && !own_ended.is_empty() {
+        changing_with::check_own_of_part(session.parts.as_deref(), change.schema.table_id)?;
     }
-
-    /// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what
-    /// foreign keys ask of those that end.
-    pub(in crate::session) async fn take_rows(
-        &mut self,
-        change: TableChange,
-        own_ended: OwnRows,
-        replaced: Option<Replaced>,
-    ) -> Result<Taken> {
-        let nothing = change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty();
-        let names = self.names();
-        let is_in_references = names.table(&change.schema.name).is_some_and(|table| {
-            table.schema.table_id == change.schema.table_id && self.is_in_references(table)
-        });
-        if nothing || !is_in_references {
-            return self.take_plain(change, own_ended).await;
-        }
-        Box::pin(self.take_referring(change, own_ended, replaced)).await
+    if matches!(ending, Ending::KeysKept) {
+        return block::take_plain(session, change, own_ended).await;
     }
+    take_rows(session, change, own_ended, replaced).await
+}
 
-    /// `base` with the rows that the block has changed, for it alone.
-    pub(in crate::session) async fn with_own_changes(
-        &self,
-        base: &Arc<CatalogState>,
-    ) -> Result<Arc<CatalogState>> {
-        let changes = self.block.iter().flat_map(|block| block.changes.values());
-        let changes: Vec<&TableChange> = changes.collect();
-        if changes.is_empty() {
-            return Ok(Arc::clone(base));
-        }
-        let settings = self.shared_settings();
-        // The rows of each tablet are joined, and made pages.
-        let charge = Charge::new(&self.database);
-        charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
-        self.database.with_own_changes(base, &changes, &settings).await
+/// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what
+/// foreign keys ask of those that end.
+pub(in crate::session) async fn take_rows(
+    session: &mut Session,
+    change: TableChange,
+    own_ended: OwnRows,
+    replaced: Option<Replaced>,
+) -> Result<Taken> {
+    let nothing = change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty();
+    let names = session.names();
+    let is_in_references = names.table(&change.schema.name).is_some_and(|table| {
+        table.schema.table_id == change.schema.table_id
+            && foreign_keys::is_in_references(session, table)
+    });
+    if nothing || !is_in_references {
+        return block::take_plain(session, change, own_ended).await;
     }
+    Box::pin(foreign_keys::take_referring(session, change, own_ended, replaced)).await
+}
 
-    /// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.
-    pub(in crate::session) fn begin_own(&mut self) -> bool {
-        if self.block.is_some() {
-            return false;
-        }
-        let locks = self.statement_locks.take().unwrap_or_else(|| self.new_locks());
-        let defined = self.temporary.clone();
-        let block = Block::new(TransactionModes::OWN, locks, defined);
-        let tracked = self.statement_tracked.clone();
-        self.block = Some(Block { implicit: true, is_statement: true, tracked, ..block });
-        true
+/// `base` with the rows that the block has changed, for it alone.
+pub(in crate::session) async fn with_own_changes(
+    session: &Session,
+    base: &Arc<CatalogState>,
+) -> Result<Arc<CatalogState>> {
+    let changes = session.block.iter().flat_map(|block| block.changes.values());
+    let changes: Vec<&TableChange> = changes.collect();
+    if changes.is_empty() {
+        return Ok(Arc::clone(base));
     }
+    let settings = session.shared_settings();
+    // The rows of each tablet are joined, and made pages.
+    let charge = Charge::new(&session.database);
+    charge.grow(2 * changes.iter().map(|change| change.byte_count()).sum::<usize>())?;
+    session.database.with_own_changes(base, &changes, &settings).await
+}
 
-    /// Ends what [`Session::begin_own`] has begun: commits it, or leaves the statement its locks to run again with.
-    pub(in crate::session) async fn end_own(
-        &mut self,
-        is_own: bool,
-        taken: Result<Taken>,
-    ) -> Result<Taken> {
-        if !is_own {
-            return taken;
-        }
-        let Some(block) = self.block.take() else { return taken };
-        match taken {
-            Ok(Taken::Done) => match Box::pin(self.commit_block(block)).await {
-                Ok(()) => Ok(Taken::Done),
-                Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
-                Err(error) => Err(error),
-            },
-            Ok(Taken::Again) => {
-                self.statement_locks = Some(block.locks);
-                Ok(Taken::Again)
-            }
+/// Begins a block for the statement that runs, where it is in none, with what it has locked; whether it did.
+pub(in crate::session) fn begin_own(session: &mut Session) -> bool {
+    if session.block.is_some() {
+        return false;
+    }
+    let locks = session
+        .statement_locks
+        .take()
+        .unwrap_or_else(|| block::new_locks(&session.database, &session.settings));
+    let defined = session.temporary.clone();
+    let block = Block::new(TransactionModes::OWN, locks, defined);
+    let tracked = session.statement_tracked.clone();
+    session.block = Some(Block { implicit: true, is_statement: true, tracked, ..block });
+    true
+}
+
+/// Ends what [`begin_own`] has begun: commits it, or leaves the statement its locks to run again with.
+pub(in crate::session) async fn end_own(
+    session: &mut Session,
+    is_own: bool,
+    taken: Result<Taken>,
+) -> Result<Taken> {
+    if !is_own {
+        return taken;
+    }
+    let Some(block) = session.block.take() else { return taken };
+    match taken {
+        Ok(Taken::Done) => match Box::pin(block::commit_block(session, block)).await {
+            Ok(()) => Ok(Taken::Done),
+            Err(Error::Conflict { kind: ConflictKind::Update, .. }) => Ok(Taken::Again),
             Err(error) => Err(error),
+        },
+        Ok(Taken::Again) => {
+            session.statement_locks = Some(block.locks);
+            Ok(Taken::Again)
         }
+        Err(error) => Err(error),
     }
+}
 
-    /// Forgets a block that was a statement's which was given up.
-    pub(in crate::session) fn forget_own(&mut self) {
-        if self.block.as_ref().is_some_and(|block| block.is_statement) {
-            self.block = None;
-        }
-        self.references = Default::default();
+/// Forgets a block that was a statement's which was given up.
+pub(in crate::session) fn forget_own(session: &mut Session) {
+    if session.block.as_ref().is_some_and(|block| block.is_statement) {
+        session.block = None;
     }
+    session.references = Default::default();
 }
 
 impl Block {

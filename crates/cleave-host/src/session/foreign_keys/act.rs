@@ -19,17 +19,19 @@ use cleave_sql::statement::names::in_quotes;
 use cleave_sql::statement::parameters::parameter_type;
 use cleave_sql::statement::parse::parse_query;
 use cleave_sql::statement::{Parameter, Parameters, Statement, parse_script};
+use cleave_store::ColumnType;
+use cleave_txn::LockMode;
 
 use super::super::Session;
 use super::super::block::Taken;
 use super::super::lifted::Seen;
 use super::super::ranges::RangeChange;
+use super::keys::{Columns, Target};
+use super::look_up;
 use super::look_up::{KEYS_MAX, has_index};
 use super::{Gone, KeyRow, KeySet, Reference};
-use cleave_store::ColumnType;
-use cleave_txn::LockMode;
-
-use super::keys::{Columns, Target};
+use crate::session::block::own;
+use crate::session::{foreign_keys, locking, modify, ranges};
 
 /// Keys of one column that one statement is about.
 const KEYS_AT_ONCE: usize = 500;
@@ -45,251 +47,251 @@ pub(in crate::session) struct Followed {
     queries: Seen<(String, Vec<ColumnType>), RangeTemplate>,
 }
 
-impl Session {
-    /// Does what a foreign key says of rows whose key is gone.
-    pub(super) async fn act(&mut self, gone: Gone) -> Result<()> {
-        let Gone { reference, keys, moved } = gone;
-        let key = &reference.key;
-        let action = if moved.is_some() { key.on_update } else { key.on_delete };
-        if action != KeyAction::NoAction {
-            let old = moved.iter().flatten().map(|(old, _)| old);
-            let old: Vec<&KeyRow> = keys.values().chain(old).collect();
-            if !self.may_be_referred(&reference, &old).await? {
-                return Ok(());
-            }
-        }
-        match (action, moved) {
-            (KeyAction::NoAction, _) => {
-                self.references.open.of(&reference).gone.extend(keys);
-            }
-            (KeyAction::Restrict, _) => {
-                if let Some(key) = self.referred(&reference, &keys).await? {
-                    return Err(reference.still_there(&key));
-                }
-            }
-            (KeyAction::Cascade, Some(moved)) => {
-                for moved in moved.chunks(moved_at_once(&reference, &moved)?) {
-                    let (text, values) = match moved {
-                        [(old, new)] => moving_one(&reference, (old, new))?,
-                        moved => (moving(&reference, moved)?, Parameters::default()),
-                    };
-                    self.change_children(&reference, &text, values).await?;
-                }
-            }
-            (KeyAction::Cascade, None) => {
-                let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference, all.len())) {
-                    let (condition, values) = condition(&reference, keys)?;
-                    let text = format!("DELETE FROM {} AS c WHERE {condition}", child(&reference));
-                    self.change_children(&reference, &text, values).await?;
-                }
-            }
-            (KeyAction::SetNull | KeyAction::SetDefault, moved) => {
-                let value = if action == KeyAction::SetNull { "NULL" } else { "DEFAULT" };
-                let columns = match key.set_columns.as_slice() {
-                    own if moved.is_none() && !own.is_empty() => own,
-                    _ => &key.columns,
-                };
-                let set: Vec<String> = columns
-                    .iter()
-                    .map(|id| format!("{} = {value}", column(&reference, *id)))
-                    .collect();
-                let all: Vec<&KeyRow> = keys.values().collect();
-                for keys in all.chunks(at_once(&reference, all.len())) {
-                    let (condition, values) = condition(&reference, keys)?;
-                    let (name, set) = (child(&reference), set.join(", "));
-                    let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
-                    self.change_children(&reference, &text, values).await?;
-                }
-                // Where the default is what is gone.
-                self.references.open.of(&reference).gone.extend(keys);
-            }
-        }
-        Ok(())
-    }
-
-    /// Changes rows as the statement `text` says.
-    async fn change_children(
-        &mut self,
-        reference: &Reference,
-        text: &str,
-        values: Parameters,
-    ) -> Result<()> {
-        if !self.has_child(reference, LockMode::RowExclusive).await?
-            || self.change_few_children(text, &values).await?
-        {
+/// Does what a foreign key says of rows whose key is gone.
+pub(super) async fn act(session: &mut Session, gone: Gone) -> Result<()> {
+    let Gone { reference, keys, moved } = gone;
+    let key = &reference.key;
+    let action = if moved.is_some() { key.on_update } else { key.on_delete };
+    if action != KeyAction::NoAction {
+        let old = moved.iter().flatten().map(|(old, _)| old);
+        let old: Vec<&KeyRow> = keys.values().chain(old).collect();
+        if !look_up::may_be_referred(session, &reference, &old).await? {
             return Ok(());
         }
-        let modify = changing(text)?;
-        while let Taken::Again = self.change_once(&modify, &values).await? {}
-        Ok(())
     }
-
-    /// The same by a range of keys; false: it needs a plan.
-    async fn change_few_children(&mut self, text: &str, values: &Parameters) -> Result<bool> {
-        if !self.takes_ranges() {
-            return Ok(false);
+    match (action, moved) {
+        (KeyAction::NoAction, _) => {
+            session.references.open.of(&reference).gone.extend(keys);
         }
-        let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
-        let state = self.names();
-        let followed = (text.to_owned(), types);
-        let known = self.followed.changes.get_or_make(
-            &followed,
-            |(_, range)| range.holds(&state),
-            || {
-                let modify = changing(text).ok()?;
-                let range = RangeChange::of(&modify, &followed.1, &state)?;
-                Some(Arc::new((modify, range)))
-            },
-        );
-        drop(state);
-        let Some(known) = known else { return Ok(false) };
-        let (modify, range) = &*known;
-        loop {
-            let live = self.newest_live().await?;
-            match Box::pin(self.change_range(live, modify, range, values)).await? {
-                None => return Ok(false),
-                Some((Taken::Again, _)) => {}
-                Some((Taken::Done, _)) => return Ok(true),
+        (KeyAction::Restrict, _) => {
+            if let Some(key) = referred(session, &reference, &keys).await? {
+                return Err(reference.still_there(&key));
             }
         }
-    }
-
-    /// What a look-up of rows that refer to others reads, as [`Session::newest_view`] does: the newest state, without
-    /// what the transaction has done.
-    async fn newest_live(&mut self) -> Result<Live> {
-        if !self.reads_snapshot() {
-            return self.live().await;
+        (KeyAction::Cascade, Some(moved)) => {
+            for moved in moved.chunks(moved_at_once(&reference, &moved)?) {
+                let (text, values) = match moved {
+                    [(old, new)] => moving_one(&reference, (old, new))?,
+                    moved => (moving(&reference, moved)?, Parameters::default()),
+                };
+                change_children(session, &reference, &text, values).await?;
+            }
         }
-        let mut live = self.database.live();
-        live.state = self.defined().over(&self.database, live.state);
-        Ok(live)
-    }
-
-    async fn change_once(&mut self, modify: &Modify, values: &Parameters) -> Result<Taken> {
-        let (view, base) = self.newest_view().await?;
-        let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
-        let made = self.made(&view, &table, modify, values).await?;
-        if made.count == 0 {
-            return Ok(Taken::Done);
+        (KeyAction::Cascade, None) => {
+            let all: Vec<&KeyRow> = keys.values().collect();
+            for keys in all.chunks(at_once(&reference, all.len())) {
+                let (condition, values) = condition(&reference, keys)?;
+                let text = format!("DELETE FROM {} AS c WHERE {condition}", child(&reference));
+                change_children(session, &reference, &text, values).await?;
+            }
         }
-        let mut committed = made.change.clone();
-        let of_base = base.find_writable_table(&modify.table)?;
-        for (place, vids) in &mut committed.ended {
-            // Beyond the end of the committed rows are own ones.
-            let next = of_base.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
-            drop(vids.split_off(next));
-        }
-        self.check_in_snapshot(&committed)?;
-        self.lock_keys_of(&table, modify, &made).await?;
-        let ending = made.ending(modify);
-        Box::pin(self.take_over(&base, &table, made.change.clone(), ending)).await
-    }
-
-    /// Refuses to change committed rows that the snapshot does not have.
-    pub(in crate::session) fn check_in_snapshot(&self, change: &TableChange) -> Result<()> {
-        let snapshot = self.block.as_ref().and_then(|block| block.snapshot.as_ref());
-        let id = change.schema.table_id;
-        let Some(snapshot) = snapshot.filter(|_| !self.owns(id)) else { return Ok(()) };
-        let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
-        for (place, vids) in &change.ended {
-            let seen = table.tablets.get(*place);
-            let is_seen = |vid: u64| {
-                seen.is_some_and(|seen| {
-                    vid < seen.next_vid && seen.version_map.lookup(vid).is_some()
-                })
+        (KeyAction::SetNull | KeyAction::SetDefault, moved) => {
+            let value = if action == KeyAction::SetNull { "NULL" } else { "DEFAULT" };
+            let columns = match key.set_columns.as_slice() {
+                own if moved.is_none() && !own.is_empty() => own,
+                _ => &key.columns,
             };
-            if !vids.iter().all(is_seen) {
-                return Err(Error::concurrent_update());
+            let set: Vec<String> =
+                columns.iter().map(|id| format!("{} = {value}", column(&reference, *id))).collect();
+            let all: Vec<&KeyRow> = keys.values().collect();
+            for keys in all.chunks(at_once(&reference, all.len())) {
+                let (condition, values) = condition(&reference, keys)?;
+                let (name, set) = (child(&reference), set.join(", "));
+                let text = format!("UPDATE {name} AS c SET {set} WHERE {condition}");
+                change_children(session, &reference, &text, values).await?;
+            }
+            // Where the default is what is gone.
+            session.references.open.of(&reference).gone.extend(keys);
+        }
+    }
+    Ok(())
+}
+
+/// Changes rows as the statement `text` says.
+async fn change_children(
+    session: &mut Session,
+    reference: &Reference,
+    text: &str,
+    values: Parameters,
+) -> Result<()> {
+    if !has_child(session, reference, LockMode::RowExclusive).await?
+        || change_few_children(session, text, &values).await?
+    {
+        return Ok(());
+    }
+    let modify = changing(text)?;
+    while let Taken::Again = change_once(session, &modify, &values).await? {}
+    Ok(())
+}
+
+/// The same by a range of keys; false: it needs a plan.
+async fn change_few_children(
+    session: &mut Session,
+    text: &str,
+    values: &Parameters,
+) -> Result<bool> {
+    if !ranges::takes_ranges(session.in_force()) {
+        return Ok(false);
+    }
+    let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
+    let state = session.names();
+    let followed = (text.to_owned(), types);
+    let known = session.followed.changes.get_or_make(
+        &followed,
+        |(_, range)| range.holds(&state),
+        || {
+            let modify = changing(text).ok()?;
+            let range = RangeChange::of(&modify, &followed.1, &state)?;
+            Some(Arc::new((modify, range)))
+        },
+    );
+    drop(state);
+    let Some(known) = known else { return Ok(false) };
+    let (modify, range) = &*known;
+    loop {
+        let live = newest_live(session).await?;
+        match Box::pin(ranges::change_range(session, live, modify, range, values)).await? {
+            None => return Ok(false),
+            Some((Taken::Again, _)) => {}
+            Some((Taken::Done, _)) => return Ok(true),
+        }
+    }
+}
+
+/// What a look-up of rows that refer to others reads, as [`foreign_keys::newest_view`] does: the newest state, without
+/// what the transaction has done.
+async fn newest_live(session: &mut Session) -> Result<Live> {
+    if !session.reads_snapshot() {
+        return session.live().await;
+    }
+    let mut live = session.database.live();
+    live.state = session.defined().over(&session.database, live.state);
+    Ok(live)
+}
+
+async fn change_once(session: &mut Session, modify: &Modify, values: &Parameters) -> Result<Taken> {
+    let (view, base) = foreign_keys::newest_view(session).await?;
+    let table = Arc::clone(view.state.find_writable_table(&modify.table)?);
+    let made = modify::made(session, &view, &table, modify, values).await?;
+    if made.count == 0 {
+        return Ok(Taken::Done);
+    }
+    let mut committed = made.change.clone();
+    let of_base = base.find_writable_table(&modify.table)?;
+    for (place, vids) in &mut committed.ended {
+        // Beyond the end of the committed rows are own ones.
+        let next = of_base.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
+        drop(vids.split_off(next));
+    }
+    check_in_snapshot(session, &committed)?;
+    modify::lock_keys_of(session, &table, modify, &made).await?;
+    let ending = made.ending(modify);
+    Box::pin(own::take_over(session, &base, &table, made.change.clone(), ending)).await
+}
+
+/// Refuses to change committed rows that the snapshot does not have.
+pub(in crate::session) fn check_in_snapshot(session: &Session, change: &TableChange) -> Result<()> {
+    let snapshot = session.block.as_ref().and_then(|block| block.snapshot.as_ref());
+    let id = change.schema.table_id;
+    let Some(snapshot) = snapshot.filter(|_| !session.owns(id)) else { return Ok(()) };
+    let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
+    for (place, vids) in &change.ended {
+        let seen = table.tablets.get(*place);
+        let is_seen = |vid: u64| {
+            seen.is_some_and(|seen| vid < seen.next_vid && seen.version_map.lookup(vid).is_some())
+        };
+        if !vids.iter().all(is_seen) {
+            return Err(Error::concurrent_update());
+        }
+    }
+    Ok(())
+}
+
+/// Locks the table that refers to the other one; whether it is there still.
+///
+/// # Errors
+/// Where a temporary table has its name.
+async fn has_child(session: &mut Session, reference: &Reference, mode: LockMode) -> Result<bool> {
+    let schema = &reference.child.schema;
+    if !session.owns(schema.table_id) {
+        locking::lock_table(session, &reference.child, mode, false).await?;
+    }
+    let names = session.names();
+    if names.table(&schema.name).is_some_and(|table| table.schema.table_id == schema.table_id) {
+        return Ok(true);
+    }
+    match session.database.catalog().table_by_id(schema.table_id) {
+        Some(_) => Err(super::load::hidden(&schema.name)),
+        None => Ok(false),
+    }
+}
+
+/// One of `keys` that a row refers to, in the newest state with what the transaction has done.
+pub(super) async fn referred(
+    session: &mut Session,
+    reference: &Reference,
+    keys: &KeySet,
+) -> Result<Option<KeyRow>> {
+    let all: Vec<&KeyRow> = keys.values().collect();
+    if all.is_empty()
+        || !look_up::may_be_referred(session, reference, &all).await?
+        || !has_child(session, reference, LockMode::RowShare).await?
+    {
+        return Ok(None);
+    }
+    for some in all.chunks(at_once(reference, all.len())) {
+        let columns: Vec<String> =
+            reference.key.columns.iter().map(|id| column(reference, *id)).collect();
+        let (condition, parameters) = condition(reference, some)?;
+        let (columns, name) = (columns.join(", "), child(reference));
+        let text = format!("SELECT {columns} FROM {name} AS c WHERE {condition} LIMIT 1");
+        if let Some(found) = few_referring(session, &text, &parameters).await? {
+            match first_of(reference, &found, keys)? {
+                Some(key) => return Ok(Some(key)),
+                None => continue,
             }
         }
-        Ok(())
-    }
-
-    /// Locks the table that refers to the other one; whether it is there still.
-    ///
-    /// # Errors
-    /// Where a temporary table has its name.
-    async fn has_child(&mut self, reference: &Reference, mode: LockMode) -> Result<bool> {
-        let schema = &reference.child.schema;
-        if !self.owns(schema.table_id) {
-            self.lock_table(&reference.child, mode, false).await?;
-        }
-        let names = self.names();
-        if names.table(&schema.name).is_some_and(|table| table.schema.table_id == schema.table_id) {
-            return Ok(true);
-        }
-        match self.database.catalog().table_by_id(schema.table_id) {
-            Some(_) => Err(super::load::hidden(&schema.name)),
-            None => Ok(false),
-        }
-    }
-
-    /// One of `keys` that a row refers to, in the newest state with what the transaction has done.
-    pub(super) async fn referred(
-        &mut self,
-        reference: &Reference,
-        keys: &KeySet,
-    ) -> Result<Option<KeyRow>> {
-        let all: Vec<&KeyRow> = keys.values().collect();
-        if all.is_empty()
-            || !self.may_be_referred(reference, &all).await?
-            || !self.has_child(reference, LockMode::RowShare).await?
-        {
-            return Ok(None);
-        }
-        for some in all.chunks(at_once(reference, all.len())) {
-            let columns: Vec<String> =
-                reference.key.columns.iter().map(|id| column(reference, *id)).collect();
-            let (condition, parameters) = condition(reference, some)?;
-            let (columns, name) = (columns.join(", "), child(reference));
-            let text = format!("SELECT {columns} FROM {name} AS c WHERE {condition} LIMIT 1");
-            if let Some(found) = self.few_referring(&text, &parameters).await? {
-                match first_of(reference, &found, keys)? {
-                    Some(key) => return Ok(Some(key)),
-                    None => continue,
-                }
-            }
-            let (view, _) = self.newest_view().await?;
-            let query = parse_query(text)?;
-            let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
-            let mut running =
-                Box::pin(select::run_query(&self.database, self.in_force(), asked)).await?;
-            while let Some(batch) = running.next().await? {
-                if let Some(key) = first_of(reference, &batch, keys)? {
-                    return Ok(Some(key));
-                }
+        let (view, _) = foreign_keys::newest_view(session).await?;
+        let query = parse_query(text)?;
+        let asked = Asked { query: &query, parameters: &parameters, view: Some(&view) };
+        let mut running =
+            Box::pin(select::run_query(&session.database, session.in_force(), asked)).await?;
+        while let Some(batch) = running.next().await? {
+            if let Some(key) = first_of(reference, &batch, keys)? {
+                return Ok(Some(key));
             }
         }
-        Ok(None)
     }
+    Ok(None)
+}
 
-    /// What the query `text` gives by a range of keys; None: it needs a plan.
-    async fn few_referring(
-        &mut self,
-        text: &str,
-        values: &Parameters,
-    ) -> Result<Option<RecordBatch>> {
-        if !self.takes_ranges() {
-            return Ok(None);
-        }
-        let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
-        let live = self.newest_live().await?;
-        let asked = (text.to_owned(), types);
-        let template = self.followed.queries.get_or_make(
-            &asked,
-            |template| template.holds(&live.state),
-            || {
-                let query = parse_query(text.to_owned()).ok()?;
-                RangeTemplate::of(&query, &asked.1, &live.state, false).map(Arc::new)
-            },
-        );
-        let Some(template) = template else { return Ok(None) };
-        let Some(ranges) = self.ranges(&template, values, &live.state)? else { return Ok(None) };
-        let sight = Sight::new(live, self.own_changes(template.table_id()));
-        let found = Box::pin(self.ranged(&sight, &template, (ranges, values), None));
-        Ok(found.await?.map(|found| found.rows))
+/// What the query `text` gives by a range of keys; None: it needs a plan.
+async fn few_referring(
+    session: &mut Session,
+    text: &str,
+    values: &Parameters,
+) -> Result<Option<RecordBatch>> {
+    if !ranges::takes_ranges(session.in_force()) {
+        return Ok(None);
     }
+    let types: Vec<ColumnType> = values.values().iter().map(Parameter::column_type).collect();
+    let live = newest_live(session).await?;
+    let asked = (text.to_owned(), types);
+    let template = session.followed.queries.get_or_make(
+        &asked,
+        |template| template.holds(&live.state),
+        || {
+            let query = parse_query(text.to_owned()).ok()?;
+            RangeTemplate::of(&query, &asked.1, &live.state, false).map(Arc::new)
+        },
+    );
+    let Some(template) = template else { return Ok(None) };
+    let Some(ranges) = ranges::ranges(session, &template, values, &live.state)? else {
+        return Ok(None);
+    };
+    let sight = Sight::new(live, session.own_changes(template.table_id()));
+    let found = Box::pin(ranges::ranged(session, &sight, &template, (ranges, values), None));
+    Ok(found.await?.map(|found| found.rows))
 }
 
 /// Of `keys`, the one that the first of `rows` refers to.

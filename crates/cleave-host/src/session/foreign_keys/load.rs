@@ -19,23 +19,22 @@ use super::super::Session;
 use super::Reference;
 use super::keys::{Columns, Target};
 use crate::database::Database;
+use crate::session::locking;
 
-impl Session {
-    /// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
-    pub(in crate::session) async fn hold_targets(&mut self, table_id: u32) -> Result<()> {
-        let state = self.names();
-        let Some(table) = state.table_by_id(table_id) else { return Ok(()) };
-        for key in &table.rules.foreign_keys {
-            let target = state.table_by_id(key.target).filter(|_| !self.owns(key.target));
-            let Some(target) = target else { continue };
-            let mode = match key.target == table_id {
-                true => LockMode::ShareRowExclusive,
-                false => LockMode::Share,
-            };
-            self.lock_table(target, mode, false).await?;
-        }
-        Ok(())
+/// Keeps writers from the tables that one refers to until the statement ends: a load, which locks no keys.
+pub(in crate::session) async fn hold_targets(session: &mut Session, table_id: u32) -> Result<()> {
+    let state = session.names();
+    let Some(table) = state.table_by_id(table_id) else { return Ok(()) };
+    for key in &table.rules.foreign_keys {
+        let target = state.table_by_id(key.target).filter(|_| !session.owns(key.target));
+        let Some(target) = target else { continue };
+        let mode = match key.target == table_id {
+            true => LockMode::ShareRowExclusive,
+            false => LockMode::Share,
+        };
+        locking::lock_table(session, target, mode, false).await?;
     }
+    Ok(())
 }
 
 /// Refuses rows of a load that refer to no row.
@@ -64,7 +63,7 @@ impl LoadCheck for CheckedLoad<'_> {
 /// Refuses rows that break one foreign key, in what `view` has.
 ///
 /// # Errors
-/// [`Error::Violation`](cleave_catalog::error::Error::Violation); those of a query.
+/// [`Error::Violation`]; those of a query.
 pub(in crate::session) async fn check_all(
     database: &Arc<Database>,
     settings: &Settings,

@@ -19,63 +19,60 @@ pub(super) const KEYS_MAX: usize = 16;
 /// Entries of one key that are looked at before a plan is made for it.
 const ENTRIES_MAX: usize = 256;
 
-impl Session {
-    /// Whether rows may refer to one of `keys`; false: an index says that none does.
-    pub(super) async fn may_be_referred(
-        &self,
-        reference: &Reference,
-        keys: &[&KeyRow],
-    ) -> Result<bool> {
-        let id = reference.child.schema.table_id;
-        // What is read is noted by plans.
-        if keys.len() > KEYS_MAX || self.owns(id) || self.tracked().is_some() {
-            return Ok(true);
-        }
-        let live = self.database.live();
-        let Some(table) = live.state.table_by_id(id) else { return Ok(true) };
-        let Some((shape, order)) = index_over(table, reference) else { return Ok(true) };
-        let mut prefixes = Vec::with_capacity(keys.len());
-        for key in keys {
-            let values: Vec<ArrayRef> =
-                order.iter().filter_map(|place| key.value(*place)).collect();
-            prefixes.push(shape.key.prefix(&values).map_err(|error| shape.key_error(error))?);
-        }
-        let own = self.own_changes(id);
-        if let Some(own) = own {
-            for rows in own.batches() {
-                let entries = shape.row_entries(rows, 0)?;
-                let refers = |entry: &[u8]| prefixes.iter().any(|prefix| entry.starts_with(prefix));
-                if entries.iter().flatten().any(refers) {
-                    return Ok(true);
-                }
-            }
-        }
-        let index = shape.definition.id;
-        for (place, tablet) in table.tablets.iter().enumerate() {
-            let ended = own.and_then(|own| own.ended.get(&place));
-            let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
-            for prefix in prefixes.iter().filter(|_| !live.delta.is_empty()) {
-                let (found, _) = live.delta.with_prefix((id, place), index, prefix, live.number);
-                if found.iter().any(|(vid, _)| is_kept(*vid)) {
-                    return Ok(true);
-                }
-            }
-            let Some(index) = tablet.index(index) else { return Ok(true) };
-            let ranges: Vec<KeyRange> = prefixes.iter().cloned().map(KeyRange::of_prefix).collect();
-            let pages = self.database.page_source(tablet.device, Stack::Native)?;
-            let found = index.rows_in(tablet, &*pages, &ranges, false, ENTRIES_MAX).await?;
-            let Some(found) = found else { return Ok(true) };
-            let is_there = |vid: &u64| {
-                is_kept(*vid)
-                    && tablet.version_map.lookup(*vid).is_some()
-                    && live.delta.ended(id, place, *vid, live.number).is_none()
-            };
-            if found.iter().any(is_there) {
+/// Whether rows may refer to one of `keys`; false: an index says that none does.
+pub(super) async fn may_be_referred(
+    session: &Session,
+    reference: &Reference,
+    keys: &[&KeyRow],
+) -> Result<bool> {
+    let id = reference.child.schema.table_id;
+    // What is read is noted by plans.
+    if keys.len() > KEYS_MAX || session.owns(id) || session.tracked().is_some() {
+        return Ok(true);
+    }
+    let live = session.database.live();
+    let Some(table) = live.state.table_by_id(id) else { return Ok(true) };
+    let Some((shape, order)) = index_over(table, reference) else { return Ok(true) };
+    let mut prefixes = Vec::with_capacity(keys.len());
+    for key in keys {
+        let values: Vec<ArrayRef> = order.iter().filter_map(|place| key.value(*place)).collect();
+        prefixes.push(shape.key.prefix(&values).map_err(|error| shape.key_error(error))?);
+    }
+    let own = session.own_changes(id);
+    if let Some(own) = own {
+        for rows in own.batches() {
+            let entries = shape.row_entries(rows, 0)?;
+            let refers = |entry: &[u8]| prefixes.iter().any(|prefix| entry.starts_with(prefix));
+            if entries.iter().flatten().any(refers) {
                 return Ok(true);
             }
         }
-        Ok(false)
     }
+    let index = shape.definition.id;
+    for (place, tablet) in table.tablets.iter().enumerate() {
+        let ended = own.and_then(|own| own.ended.get(&place));
+        let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
+        for prefix in prefixes.iter().filter(|_| !live.delta.is_empty()) {
+            let (found, _) = live.delta.with_prefix((id, place), index, prefix, live.number);
+            if found.iter().any(|(vid, _)| is_kept(*vid)) {
+                return Ok(true);
+            }
+        }
+        let Some(index) = tablet.index(index) else { return Ok(true) };
+        let ranges: Vec<KeyRange> = prefixes.iter().cloned().map(KeyRange::of_prefix).collect();
+        let pages = session.database.page_source(tablet.device, Stack::Native)?;
+        let found = index.rows_in(tablet, &*pages, &ranges, false, ENTRIES_MAX).await?;
+        let Some(found) = found else { return Ok(true) };
+        let is_there = |vid: &u64| {
+            is_kept(*vid)
+                && tablet.version_map.lookup(*vid).is_some()
+                && live.delta.ended(id, place, *vid, live.number).is_none()
+        };
+        if found.iter().any(is_there) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether rows that refer to a key are found by an index.

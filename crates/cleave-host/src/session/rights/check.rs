@@ -24,11 +24,10 @@ use datafusion::sql::sqlparser::ast::{self, Visit};
 
 use super::Found;
 use super::named::{Call, Named, Words, note, read_name, secret, top_tables};
-use crate::session::Session;
-use crate::session::foreign_key_rules;
 use crate::session::grants::{Known, denied, not_owner, relation};
 use crate::session::roles::refused;
 use crate::session::sequences::owned_by;
+use crate::session::{Session, foreign_key_rules};
 
 /// Who is asked about, on what.
 pub(super) struct Check<'a> {

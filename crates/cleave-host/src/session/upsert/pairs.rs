@@ -16,6 +16,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use cleave_catalog::error::Result;
+use cleave_catalog::settings::Settings;
 use cleave_query::range_path;
 use cleave_query::range_path::Kept;
 use cleave_query::range_path::template::are_plain;
@@ -26,8 +27,8 @@ use cleave_sql::statement::upsert::{ConflictAction, OnConflict};
 use cleave_store::TableSchema;
 use datafusion::sql::sqlparser::ast::{self, VisitMut};
 
-use super::super::Session;
 use super::super::lifted::Seen;
+use crate::database::Database;
 
 /// What a column of a row that was to be inserted is called, before its own name.
 const EXCLUDED: &str = "\u{1}excluded ";
@@ -108,47 +109,46 @@ impl ast::VisitorMut for OneTable<'_> {
     }
 }
 
-impl Session {
-    /// The plan of `on_conflict` that is kept; None: it is planned each time.
-    pub(super) fn kept_pairs(
-        &mut self,
-        schema: &Arc<TableSchema>,
-        on_conflict: &OnConflict,
-        name: &ast::Ident,
-    ) -> Option<Arc<PairsPlan>> {
-        let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
-            return None;
-        };
-        let mut assignments = assignments.clone();
-        assignments.iter_mut().for_each(|assignment| assignment.position = None);
-        let clause = (schema.name.clone(), name.clone(), assignments, selection.clone());
-        self.pairs_plans.get_or_make(
-            &clause,
-            |known| Arc::ptr_eq(&known.schema, schema),
-            || PairsPlan::of(schema, name, (&clause.2, selection.as_deref())).map(Arc::new),
-        )
-    }
+/// The plan of `on_conflict` that is kept; None: it is planned each time.
+pub(super) fn kept_pairs(
+    plans: &mut PairsPlans,
+    schema: &Arc<TableSchema>,
+    on_conflict: &OnConflict,
+    name: &ast::Ident,
+) -> Option<Arc<PairsPlan>> {
+    let ConflictAction::Update { assignments, selection } = &on_conflict.action else {
+        return None;
+    };
+    let mut assignments = assignments.clone();
+    assignments.iter_mut().for_each(|assignment| assignment.position = None);
+    let clause = (schema.name.clone(), name.clone(), assignments, selection.clone());
+    plans.get_or_make(
+        &clause,
+        |known| Arc::ptr_eq(&known.schema, schema),
+        || PairsPlan::of(schema, name, (&clause.2, selection.as_deref())).map(Arc::new),
+    )
+}
 
-    /// The numbers of pairs, and the rows as `plan` makes them; None: they need the query.
-    pub(super) async fn made_of_pairs(
-        &self,
-        plan: &PairsPlan,
-        (there, excluded): (&RecordBatch, &RecordBatch),
-        parameters: &Parameters,
-    ) -> Result<Option<RecordBatch>> {
-        let types = range_path::types(parameters);
-        let context = (&**self.database.queries(), self.in_force());
-        let slot = (TARGET, &plan.pairs);
-        let Some(kept) = plan.kept.plan(context, &plan.query, slot, types).await else {
-            return Ok(None);
-        };
-        let width = there.num_columns() + excluded.num_columns();
-        let (wanted, _) = kept.input();
-        let all: Vec<_> = there.columns().iter().chain(excluded.columns()).collect();
-        let own = wanted.iter().filter_map(|place| all.get(*place).map(|own| Arc::clone(own)));
-        let rows = (own.collect(), there.num_rows(), width);
-        let input = range_path::input(&kept, rows, parameters)?;
-        // What fails, the query says.
-        Ok(kept.run(vec![input]).await.ok())
-    }
+/// The numbers of pairs, and the rows as `plan` makes them; None: they need the query.
+pub(super) async fn made_of_pairs(
+    database: &Arc<Database>,
+    settings: &Settings,
+    plan: &PairsPlan,
+    (there, excluded): (&RecordBatch, &RecordBatch),
+    parameters: &Parameters,
+) -> Result<Option<RecordBatch>> {
+    let types = range_path::types(parameters);
+    let context = (&**database.queries(), settings);
+    let slot = (TARGET, &plan.pairs);
+    let Some(kept) = plan.kept.plan(context, &plan.query, slot, types).await else {
+        return Ok(None);
+    };
+    let width = there.num_columns() + excluded.num_columns();
+    let (wanted, _) = kept.input();
+    let all: Vec<_> = there.columns().iter().chain(excluded.columns()).collect();
+    let own = wanted.iter().filter_map(|place| all.get(*place).map(|own| Arc::clone(own)));
+    let rows = (own.collect(), there.num_rows(), width);
+    let input = range_path::input(&kept, rows, parameters)?;
+    // What fails, the query says.
+    Ok(kept.run(vec![input]).await.ok())
 }
