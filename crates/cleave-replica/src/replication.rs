@@ -15,8 +15,8 @@ use cleave_engine::write::insert::TableChange;
 use cleave_txn::{LogError, Wal};
 
 use crate::archive::{self, Archive};
-use crate::backup;
-use crate::log_copy::{self, Copies};
+use crate::backup::{self, PointInTime, Reached};
+use crate::log_copy::{self, Copies, TakeOver, TakenOver};
 
 /// See the module's description.
 #[derive(Debug, Default)]
@@ -39,6 +39,33 @@ impl Replication {
         let keeper = Arc::clone(&replication) as Arc<dyn LogKeeper>;
         Ok((Engine::open(directory, options, keeper).await?, replication))
     }
+}
+
+/// As [`log_copy::takeover::take_over`]: the database is opened with its archive and its copies.
+///
+/// # Errors
+/// As there.
+pub async fn take_over(
+    directory: &Path,
+    from: &TakeOver,
+    options: &OpenOptions,
+) -> Result<TakenOver> {
+    let keeper = Arc::new(Replication::default());
+    Box::pin(log_copy::takeover::take_over(directory, from, options, keeper)).await
+}
+
+/// As [`backup::restore_until`]: the database is opened with its archive and its copies.
+///
+/// # Errors
+/// As there.
+pub async fn restore_until(
+    from: &Path,
+    directory: &Path,
+    options: &OpenOptions,
+    wanted: &PointInTime,
+) -> Result<Reached> {
+    let keeper = Arc::new(Replication::default());
+    Box::pin(backup::restore_until(from, directory, options, wanted, keeper)).await
 }
 
 #[async_trait]

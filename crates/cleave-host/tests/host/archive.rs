@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::backup::{PointInTime, Until, check_backup, restore_until};
+use cleave_host::backup::{PointInTime, Until, check_backup};
+use cleave_host::replication::restore_until;
 use cleave_host::{Database, OpenOptions, SnapshotKind};
 use cleave_media::{Clock, SystemClock};
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, RecordBatch, StringArray};
 use cleave_host::check::CheckOptions;
-use cleave_host::log_copy::{TakeOver, TakenOver, take_over};
+use cleave_host::log_copy::{TakeOver, TakenOver};
+use cleave_host::replication::take_over;
 use cleave_host::{Database, Error, OpenOptions, RemoteDevice, Session};
 use cleave_media::{Media, SplitMix64};
 

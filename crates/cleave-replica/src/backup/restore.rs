@@ -20,6 +20,7 @@ use cleave_engine::device;
 use cleave_engine::device::{Claim, Device, EmbeddedFactory};
 use cleave_engine::log;
 use cleave_engine::storage_engine;
+use cleave_engine::storage_engine::log_keeper::LogKeeper;
 use cleave_engine::storage_engine::{EMBEDDED_DEVICE_NAME, Engine, OpenOptions, catalog_edit};
 use cleave_fragment::link::AttachMode;
 use cleave_media::{BLOCK_SIZE, files};
@@ -28,7 +29,6 @@ use cleave_store::SegmentDirectory;
 use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
 use super::replay::{PointInTime, Reached, replay};
 use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
-use crate::replication::Replication;
 
 /// The file that marks a database which is not whole yet.
 pub const MARK: &str = "restoring";
@@ -60,11 +60,11 @@ pub async fn restore_until(
     directory: &Path,
     options: &OpenOptions,
     wanted: &PointInTime,
+    keeper: Arc<dyn LogKeeper>,
 ) -> Result<Reached> {
     let manifest = Arc::new(Manifest::read(backup)?);
     wanted.until.check(&manifest)?;
     place(backup, &manifest, directory, options).await?;
-    let keeper = Arc::new(Replication::default());
     let database = Engine::open(directory, options.clone(), keeper).await?;
     let reached = replay(&database, &manifest, wanted).await?;
     drop(database);

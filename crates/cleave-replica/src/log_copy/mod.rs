@@ -13,8 +13,8 @@
 //! 3. [`Copies::prepare`] sees to it, before a root is written, that the copy has room for it.
 //!    Who gives a copy up tells the other devices ([`given_up`]), and it is erased when its device answers
 //!    ([`Copies::end_given_up`]).
-//! 4. [`take_over`] makes a folder of what a device has ([`takeover`]); [`found`] reads it, [`layout`] is how it lies
-//!    there.
+//! 4. [`take_over`](takeover::take_over) makes a folder of what a device has ([`takeover`]); [`found`] reads it,
+//!    [`layout`] is how it lies there.
 //!
 //! A copy is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was
 //! taken over can acknowledge nothing any more, since the device refuses it.
@@ -38,7 +38,7 @@ use cleave_fragment::waiting;
 use cleave_media::{BlockAddress, Extent};
 use futures::future::BoxFuture;
 
-pub use takeover::{TakeOver, TakenOver, Witnesses, take_over};
+pub use takeover::{TakeOver, TakenOver, Witnesses};
 
 use cleave_catalog::catalog::log_copies::{KeptSpace, LogCopy};
 use cleave_catalog::catalog::{CatalogState, DeviceId};

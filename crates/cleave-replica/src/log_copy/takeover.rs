@@ -18,6 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_catalog::catalog::root;
@@ -30,7 +31,8 @@ use cleave_engine::device;
 use cleave_engine::device::Device;
 use cleave_engine::log::{Committed, directory_of};
 use cleave_engine::storage_engine;
-use cleave_engine::storage_engine::OpenOptions;
+use cleave_engine::storage_engine::log_keeper::LogKeeper;
+use cleave_engine::storage_engine::{Engine, OpenOptions};
 use cleave_fragment::command::{Identity, LOOKING_EPOCH, Ownership};
 use cleave_fragment::waiting;
 use cleave_media::files;
@@ -45,7 +47,6 @@ use super::{OPENING_WAIT, ROOT, SEGMENTS};
 use crate::backup::{
     MARK, STATISTICS, USERS, embedded_entry, finish, only_for_owner, prepare_place, sync_folder,
 };
-use crate::replication::Replication;
 
 /// What the lost host's own device is called from then on, where tables lie on it.
 pub const LOST_DEVICE: &str = "lost";
@@ -92,7 +93,7 @@ pub struct Witnesses {
 }
 
 /// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old
-/// host. See the module's description.
+/// host; `keeper` keeps its log from then on. See the module's description.
 ///
 /// # Errors
 /// [`StorageError::LogCopy`] where the device has no copy that will do; [`StorageError::BackupPlace`]; those of the
@@ -101,6 +102,7 @@ pub async fn take_over(
     directory: &Path,
     from: &TakeOver,
     options: &OpenOptions,
+    keeper: Arc<dyn LogKeeper>,
 ) -> Result<TakenOver> {
     let taking = Taking::begin(directory, from, options).await?;
     taking.claim().await?;
@@ -110,7 +112,7 @@ pub async fn take_over(
     finish(directory)?;
     // The folder's lock.
     drop(taking);
-    let (database, _) = Replication::open(directory, options.clone()).await?;
+    let database = Engine::open(directory, options.clone(), keeper).await?;
     let (commit, epoch) = {
         let live = database.live();
         (live.state.commit + live.number, live.state.epoch)
@@ -385,7 +387,7 @@ impl<'a> Taking<'a> {
 
     async fn claim_device(&self, entry: &DeviceEntry, after: u64) -> Result<()> {
         device::note_opening(self.directory, entry.id, after)?;
-        let embedded = std::sync::Arc::clone(&self.options.embedded);
+        let embedded = Arc::clone(&self.options.embedded);
         let device = Device::new(entry.clone(), self.claimed, Vec::new(), self.directory, embedded);
         let device = device.map_err(|error| damaged(self.directory, error.to_string()))?;
         device.link().await.map(drop)
@@ -511,7 +513,7 @@ fn looking(
     options: &OpenOptions,
 ) -> Result<Device> {
     let looking = Ownership { database, epoch: LOOKING_EPOCH, opening: 0 };
-    let embedded = std::sync::Arc::clone(&options.embedded);
+    let embedded = Arc::clone(&options.embedded);
     Device::new(entry.clone(), looking, Vec::new(), directory, embedded)
         .map_err(|error| damaged(directory, error.to_string()))
 }

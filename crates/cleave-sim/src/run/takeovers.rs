@@ -7,7 +7,8 @@
 use std::rc::Rc;
 
 use cleave_fragment::waiting::{sleep, timeout};
-use cleave_host::log_copy::{TakeOver, take_over};
+use cleave_host::log_copy::TakeOver;
+use cleave_host::replication::take_over;
 use cleave_host::{Error, RemoteDevice, StorageError};
 
 use super::{CALM, Found, Run, STATEMENT_LIMIT};

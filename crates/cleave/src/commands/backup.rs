@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use cleave_host::backup::{self, BackupSummary, PointInTime, Reached, Until};
 use cleave_host::check::{CheckOptions, check};
+use cleave_host::replication;
 
 use crate::arguments::Place;
 use crate::failure::Failure;
@@ -81,7 +82,7 @@ pub(crate) async fn restore(options: &RestoreOptions, place: &Place) -> Result<(
             let commit = options.until_commit.map(Until::Commit);
             let until = options.until.or(commit).unwrap_or(Until::End);
             let wanted = PointInTime { archive: archive.clone(), until };
-            let restored = Box::pin(backup::restore_until(from, to, &open, &wanted)).await;
+            let restored = Box::pin(replication::restore_until(from, to, &open, &wanted)).await;
             reached(from, &restored.map_err(Failure::Open)?)
         }
     };

@@ -8,7 +8,8 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use cleave_host::log_copy::{TakeOver, TakenOver, Witnesses, take_over};
+use cleave_host::log_copy::{TakeOver, TakenOver, Witnesses};
+use cleave_host::replication::take_over;
 
 use super::device::WayOptions;
 use crate::arguments::Place;
