@@ -85,7 +85,7 @@ def matrix(bench, queries):
             record = bench.measure("matrix", query, ways.forced(split), 0, limit_seconds, with_rows=True)
             if not record["error_kind"] and record.get("rows_equal") is not False and record["total_ms"] < best_ms:
                 best, best_ms = ways.forced(split), record["total_ms"]
-        compared = [ways.HOST, ways.AUTO, *ways.BASELINES[1:]] + ([best] if best != ways.HOST else [])
+        compared = [ways.HOST, ways.AUTO, ways.PAPER, *ways.BASELINES[1:]] + ([best] if best != ways.HOST else [])
         bench.rounds("matrix", query, compared)
 
 
@@ -100,7 +100,7 @@ def splits_of(host):
 def stacks(bench, queries):
     """Experiment 1: three queries on the stacks of the paper."""
     for query in chosen(queries, STACK_QUERIES):
-        bench.rounds("stacks", query, [*ways.BASELINES, ways.BLK, ways.NATIVE, ways.NDP, ways.AUTO])
+        bench.rounds("stacks", query, [*ways.BASELINES, ways.BLK, ways.NATIVE, ways.NDP, ways.PAPER, ways.AUTO])
 
 
 def quality(bench, queries):
@@ -130,7 +130,7 @@ def two_tables(bench, _queries):
             sql = (f"SELECT {columns} FROM movie_keyword, movie_link WHERE movie_link.id <= "
                    f"{max(1, round(10_000 * bench.place.data.scale))} AND movie_keyword.movie_id = movie_link.movie_id")
             with_index = [way.with_settings(index_scan=indexes) for way in
-                          [*ways.BASELINES, ways.BLK, ways.NATIVE, ways.NDP, ways.AUTO]]
+                          [*ways.BASELINES, ways.BLK, ways.NATIVE, ways.NDP, ways.PAPER, ways.AUTO]]
             bench.rounds("two-tables", (f"{width}, indexes {indexes}", sql), with_index)
 
 
@@ -141,7 +141,7 @@ def timeline(bench, queries):
         if host["error_kind"]:
             continue
         splits = splits_of(host)
-        bench.rounds("timeline", query, [*ways.BASELINES, *map(ways.forced, splits), ways.AUTO])
+        bench.rounds("timeline", query, [*ways.BASELINES, *map(ways.forced, splits), ways.PAPER, ways.AUTO])
 
 
 def chosen(queries, names):

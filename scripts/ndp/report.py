@@ -19,7 +19,7 @@ FIELDS = ["build", "commit", "at", "timing", "experiment", "scale", "link", "dev
           "rows_equal", "media_bytes", "to_host_bytes", "to_device_bytes", "host_memory_bytes", "host_cpu_ms", "device_cpu_ms",
           "host_process_cpu_ms", "device_process_cpu_ms", "host_waited_ms", "devices_stalled_ms", "chosen", "predicted_ms", "error_kind", "error"]
 FAILURES = {"time-out": "T", "cannot": "–", "error": "!", "not there": "–"}
-COMPARED = ["host", "equal", "free-disk", "blk", "native", "ndp", "auto"]
+COMPARED = ["host", "equal", "free-disk", "blk", "native", "ndp", "paper", "auto"]
 HEAT = [("better3", "3x and more"), ("better2", "1.5x"), ("better1", "faster"), ("par", "on par, 5 %"),
         ("worse1", "slower"), ("worse2", "1.5x slower"), ("worse3", "3x slower"), ("none", "T time-out, – cannot, ! error")]
 
@@ -121,12 +121,14 @@ def matrix_rows(view):
         attempts = view.runs("matrix", query, "auto")
         row["auto_failed"] = next((record["error_kind"] for record in attempts if record["error_kind"]), None)
         row["auto_tried"] = bool(attempts)
+        if paper := view.times("matrix", query, "paper"):
+            row |= {"paper_over_best": figures.median(paper) / best_of, "paper_speed_up": host_ms / figures.median(paper)}
         if auto:
             row |= {"auto_ms": figures.median(auto), "auto_interval": figures.interval(auto),
                     "auto_chose": attempts[0].get("chosen"),
                     "auto_over_best": figures.median(auto) / best_of, "speed_up": host_ms / figures.median(auto),
                     "regression": figures.is_regression(auto, host)}
-        for way, name in (("equal", "equal"), ("free-disk", "free_disk")):
+        for way, name in (("paper", "paper"), ("equal", "equal"), ("free-disk", "free_disk")):
             times = view.times("matrix", query, way)
             row[f"{name}_ms"] = figures.median(times)
             if times and auto:
@@ -170,6 +172,9 @@ def judge(view, rows):
                                           for row in of_auto),
         "cells_par_or_better_share": sum(good) / tried if tried else None,
         "speed_up_mean": figures.geometric_mean(row["speed_up"] for row in judged),
+        "paper_near_best_share": share(row["paper_over_best"] <= figures.AUTO_SHARE_MAX for row in rows
+                                       if "paper_over_best" in row),
+        "paper_speed_up_mean": figures.geometric_mean(row["paper_speed_up"] for row in rows if "paper_speed_up" in row),
         "over_best_mean": figures.geometric_mean(row["auto_over_best"] for row in judged),
         "speed_up_equal_mean": figures.geometric_mean(row["speed_up_equal"] for row in judged if "speed_up_equal" in row),
         "speed_up_free_disk_mean": figures.geometric_mean(row["speed_up_free_disk"] for row in judged
@@ -246,6 +251,9 @@ def as_markdown(view, found):
                  f"- geometric means of `auto`: {times(judged['speed_up_mean'])} over host-only, **at equal silicon "
                  f"{times(judged['speed_up_equal_mean'])}**, with a disk that costs nothing {times(judged['speed_up_free_disk_mean'])}; "
                  f"{times(judged['over_best_mean'])} the best forced split's time",
+                 *([f"- strategy `paper` in place of `makespan`: within 1.1x of the best forced split "
+                    f"{percent(judged['paper_near_best_share'])}; geometric mean over host-only "
+                    f"{times(judged['paper_speed_up_mean'])}"] if judged["paper_near_best_share"] is not None else []),
                  f"- rows compared with host-only: {judged['rows_checked']} results; others than the host's: "
                  f"{json.dumps(judged['other_rows']) if judged['other_rows'] else 'none'}; time-outs and errors: "
                  f"{judged['time_outs_or_errors']}; predicted finish, median q-error: {number(judged['prediction_q_error_median'])}",
@@ -310,7 +318,7 @@ def save(path, picture):
 
 
 def matrix_picture(view, rows, title):
-    splits = sorted({way for experiment, _, way in view.by if experiment == "matrix"} - {"host", "auto", "equal", "free-disk"},
+    splits = sorted({way for experiment, _, way in view.by if experiment == "matrix"} - {"host", "auto", "paper", "equal", "free-disk"},
                     key=ways.split_order)
     by_query = {row["query"]: row for row in rows}
 
@@ -324,7 +332,7 @@ def matrix_picture(view, rows, title):
                 return "none", FAILURES[record["error_kind"]], False, f"{query} {way}: {record['error']}"
             time, several = record["total_ms"], "once"
         else:
-            key = {"equal": "equal_ms", "free-disk": "free_disk_ms", "auto": "auto_ms"}[way]
+            key = {"equal": "equal_ms", "free-disk": "free_disk_ms", "auto": "auto_ms", "paper": "paper_ms"}[way]
             time, several = row.get(key), f"median of {row['runs']}"
             if time is None:
                 return None
@@ -335,7 +343,7 @@ def matrix_picture(view, rows, title):
 
     notes = [title, "Speed-up over host-only; the frame is the best forced split, where one is faster than host-only. equal: host-only "
              "with the device's share of a core added to the host;", "free-disk: that, and a device that serves pages without a limit."]
-    return svg.heat_map("Splits against host-only", list(by_query), [*splits, "auto", "equal", "free-disk"], cell, HEAT, notes)
+    return svg.heat_map("Splits against host-only", list(by_query), [*splits, "paper", "auto", "equal", "free-disk"], cell, HEAT, notes)
 
 
 def heat(speed_up):

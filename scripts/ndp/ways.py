@@ -6,7 +6,8 @@ The two baselines at equal silicon run host-only. What the device has of a core 
     equal        host H + D, device D, with which it serves pages: H + 2 D in all, so the baseline has more than the split
     free-disk    host H + D, device without a limit: a disk that serves pages at the link's rate and costs nothing
 
-A forced split is static: the host takes no morsels of its fragments. `auto` is as it comes, and takes them.
+A forced split is static: the host takes no morsels of its fragments. `auto` is as it comes, and takes them; `paper` is
+the same with hybridNDP's equations in place of our cost model.
 
 A device with a small share serves pages slowly too, and then even `equal` flatters a split; `free-disk` does not.
 """
@@ -33,6 +34,7 @@ HOST = Way("host", {"split": "host"})
 EQUAL = Way("equal", {"split": "host"}, host_has_both=True)
 FREE_DISK = Way("free-disk", {"split": "host"}, host_has_both=True, device_is_free=True)
 AUTO = Way("auto", {"split": "auto"})
+PAPER = Way("paper", {"split": "auto", "cost_strategy": "paper"})
 APART = Way("apart", {"split": "auto", "join_order_with_split": "off"})
 TOGETHER = Way("together", {"split": "auto", "join_order_with_split": "on"})
 BLK = Way("blk", {"stack": "blk"})
