@@ -9,11 +9,11 @@
     scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
     scripts/bench.py local                   calls and reads over shared memory, against embedded, TCP and the bare ring
 
-Needs `cargo build --release`; `scan`, `cold` and `size` need `scripts/install_peers.sh duckdb` and run under its Python.
-`cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page cache;
-`local` needs `cargo build --release --workspace --examples`.
-Data is generated once into target/bench and kept. Timing modes are named in the output; medians of
-interleaved runs (each round runs every way once) with the interval that holds 95 % of medians (order statistics).
+Needs `cargo build --release`; `scan`, `cold` and `size` need `scripts/install_peers.sh duckdb` and run under its
+Python. `cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page
+cache; `local` needs `cargo build --release --workspace --examples`. Data is generated once into target/bench and kept.
+Timing modes are named in the output; medians of interleaved runs (each round runs every way once) with the interval
+that holds 95 % of medians (order statistics).
 """
 
 import argparse
@@ -130,7 +130,8 @@ def index(scale):
                 used = "by the scan" if "scan reads index" in plan else "planning" if "by index" in plan else "no"
                 print(f"{name:10} {found:>11} {rows // max(found, 1):>8} {times['on']:9.1f} {times['off']:9.1f}"
                       f" {received:>10}  {used}")
-    print("\nThe limits are ROWS_PER_PAGE and ROWS_PER_ENTRY in index_choice.rs: where the index is not used any more, the "
+    print("\nThe limits are ROWS_PER_PAGE and ROWS_PER_ENTRY in index_choice.rs: where the index is not used any "
+          "more, the "
           "two times should be about the same.")
 
 
@@ -260,7 +261,8 @@ def drop_caches():
 def size(scale):
     import duckdb
 
-    print(f"MB without indexes; DuckDB {duckdb.__version__}: blocks of the table, below that its whole file; Parquet with "
+    print(f"MB without indexes; DuckDB {duckdb.__version__}: blocks of the table, below that its whole file; Parquet "
+          f"with "
           "zstd as DuckDB writes it; Cleave: blocks in use, whole MB")
     print(f"{'table':22} {'rows':>10} {'Cleave':>8} {'DuckDB':>8} {'Parquet':>8}")
     for benchmark, benchmark_scale in [("tpch", scale or 1.0), ("imdb", (scale or 1.0) / 10)]:
@@ -392,7 +394,8 @@ def local(_):
                 if process.poll() is not None or time.monotonic() > deadline:
                     sys.exit("the device process does not start")
                 time.sleep(0.05)
-            print(f"whole calls, media in {memory}, a `cleaved` process beside this one; timing mode: unthrottled; medians of "
+            print(f"whole calls, media in {memory}, a `cleaved` process beside this one; timing mode: unthrottled; "
+                  f"medians of "
                   "9 interleaved rounds, and the second and eighth of them")
             print(run([figures, place / "own.media", place / "socket", port_file.read_text().strip(), token]))
         finally:

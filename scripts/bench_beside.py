@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Transactions and analytic queries beside each other, and single transactions against what the medium can do.
 
-    scripts/bench_beside.py freshness   from a commit to the answer of a query on the device that shows it, while others write
-    scripts/bench_beside.py analytics   LinkBench while a join with GROUP BY runs on a device, against none; each on a core of its own,
+    scripts/bench_beside.py freshness   from a commit to the answer of a query on the device that shows it, while others
+    write scripts/bench_beside.py analytics   LinkBench while a join with GROUP BY runs on a device, against none; each
+    on a core of its own,
                                         the server and who writes on one, the device and who asks on the other
-    scripts/bench_beside.py embedded    a point read and a durable update of one thread in one process, against bare write and fsync
+    scripts/bench_beside.py embedded    a point read and a durable update of one thread in one process, against bare
+    write and fsync
 
-Needs `cargo build --release` (or CLEAVE_BINARY; `analytics` takes `cleaved` from beside it) and psycopg, which it installs into
-target/clients. Runs of what is compared alternate; a ratio is the median of those of the rounds.
+Needs `cargo build --release` (or CLEAVE_BINARY; `analytics` takes `cleaved` from beside it) and psycopg, which it
+installs into target/clients. Runs of what is compared alternate; a ratio is the median of those of the rounds.
 """
 
 import argparse
@@ -40,7 +42,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--scale", type=float, default=0.1)
-    parser.add_argument("--embedded-device", action="store_true", help="analytics on the server's own device, pinned with it")
+    parser.add_argument("--embedded-device", action="store_true", help="analytics on the server's own device, pinned "
+        "with it")
     options = parser.parse_args()
     if not bench.CLEAVE.exists():
         sys.exit(f"{bench.CLEAVE} is not there: run `cargo build --release`, or set CLEAVE_BINARY")
@@ -49,12 +52,14 @@ def main():
         sys.exit("psycopg cannot be installed")
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(dir=bench.TARGET if bench.TARGET.exists() else None) as folder:
-        {"freshness": freshness, "analytics": analytics, "embedded": embedded}[options.command](psycopg, Path(folder), options)
+        {"freshness": freshness, "analytics": analytics, "embedded": embedded}[options.command](psycopg, Path(folder),
+            options)
 
 
 def percentiles(times):
     times = sorted(times)
-    return f"median {statistics.median(times) * 1e3:.2f} ms, p99 {times[len(times) * 99 // 100] * 1e3:.2f} ms of {len(times)}"
+    return (f"median {statistics.median(times) * 1e3:.2f} ms, p99 {times[len(times) * 99 // 100] * 1e3:.2f} ms of "
+            f"{len(times)}")
 
 
 def freshness(psycopg, folder, options):
@@ -72,7 +77,8 @@ def freshness(psycopg, folder, options):
                 connection.execute("UPDATE mark SET n = n + 1 WHERE id = %s", [row], prepare=True)
 
     def watch(seconds, count=0):
-        """Seconds from the acknowledgement of each commit to the answer of a query that began then, each of which shows it."""
+        """Seconds from the acknowledgement of each commit to the answer of a query that began then, each of which shows
+        it."""
         times, end = [], time.monotonic() + seconds
         with connect() as writer, connect() as reader:
             reader.execute("SET split = ndp")
@@ -110,14 +116,16 @@ def analytics(psycopg, folder, options):
         place = folder / "device"
         place.mkdir()
         socket = place / "device.sock"
-        command = ["taskset", "-c", "1", bench.CLEAVE.with_name("cleaved"), "--media", place / "media", "--local", socket]
+        command = ["taskset", "-c", "1", bench.CLEAVE.with_name("cleaved"), "--media", place / "media", "--local",
+                   socket]
         device = subprocess.Popen([str(part) for part in command], stderr=subprocess.DEVNULL)
         while not socket.exists():
             assert device.poll() is None, "the device has ended"
             time.sleep(0.05)
         servers.output([bench.CLEAVE, "device", "add", "beside", "--local", socket, "--db", database])
         settings = ["--set", "default_device=beside"]
-    servers.output(["taskset", "-c", "0", bench.CLEAVE, "bench", "linkbench", "--db", database, "--scale", options.scale, "--load-only",
+    servers.output(["taskset", "-c", "0", bench.CLEAVE, "bench", "linkbench", "--db", database, "--scale",
+                    options.scale, "--load-only",
                     *settings])
     process, port = servers.serve(bench.CLEAVE, database, before=["taskset", "-c", "0"])
     is_over, asked = threading.Event(), []
@@ -133,7 +141,8 @@ def analytics(psycopg, folder, options):
                 asked.append(1)
 
     def transactions():
-        where = ["--url", f"postgres://ada@127.0.0.1:{port}/db", "--no-load", "--scale", options.scale, "--clients", options.clients,
+        where = ["--url", f"postgres://ada@127.0.0.1:{port}/db", "--no-load", "--scale", options.scale, "--clients",
+                 options.clients,
                  "--seconds", options.seconds, "--warmup", 1]
         # On one core whether the other is taken or not: beside a busy device it would lose the second one, too.
         return bench_workloads.operation(bench_workloads.run("linkbench", where, before=["taskset", "-c", "0"]), "all")
@@ -152,7 +161,8 @@ def analytics(psycopg, folder, options):
             rates.append(beside["per_second"] / alone["per_second"])
             late.append(beside["p99_ms"] / alone["p99_ms"])
             queries.append(len(asked) / (options.seconds + 1))
-            print(f"    {alone['per_second']:.0f} a second alone, {beside['per_second']:.0f} beside; p99 {alone['p99_ms']:.1f} and "
+            print(f"    {alone['per_second']:.0f} a second alone, {beside['per_second']:.0f} beside; p99 "
+                  f"{alone['p99_ms']:.1f} and "
                   f"{beside['p99_ms']:.1f} ms", flush=True)
         print(f"beside a join: {statistics.median(rates):.2f}x of the operations, p99 {statistics.median(late):.2f}x, "
               f"{statistics.median(queries):.2f} queries a second")
@@ -174,8 +184,10 @@ def embedded(_, folder, options):
         read = bench_workloads.operation(bench_workloads.run("ycsb-c", [*where, "--no-load"]), "read")
         reads.append(read["p50_ms"] * 1e3)
         ratios.append(updates["p50_ms"] / bare)
-        print(f"    read {read['p50_ms'] * 1e3:.1f} us, update {updates['p50_ms']:.3f} ms, bare write and fsync {bare:.3f} ms, medians", flush=True)
-    print(f"a read {statistics.median(reads):.1f} us; an update {statistics.median(ratios):.2f}x of a bare write and fsync")
+        print(f"    read {read['p50_ms'] * 1e3:.1f} us, update {updates['p50_ms']:.3f} ms, bare write and fsync "
+              f"{bare:.3f} ms, medians", flush=True)
+    print(f"a read {statistics.median(reads):.1f} us; an update {statistics.median(ratios):.2f}x of a bare write and "
+          f"fsync")
 
 
 def synced_writes(path, seconds):

@@ -89,7 +89,8 @@ class Peak:
 
 
 def psql(port, text):
-    command = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(port), "-U", "cleave", "cleave"]
+    command = ["psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p", str(port), "-U",
+               "cleave", "cleave"]
     return subprocess.run(command, input=text, capture_output=True, text=True)
 
 
@@ -114,13 +115,17 @@ def kinds(count):
         "copy": (TABLE, "\\copy t FROM '{rows}'\n", sums, left(count, ids)),
         "update": (filled, "UPDATE t SET a = reverse(a);", sums, left(count, ids)),
         "keys": (filled, "UPDATE t SET id = id + 1;", sums, left(count, ids + count)),
-        "block": (filled, "BEGIN; UPDATE t SET a = reverse(a); UPDATE t SET id = id + 1; COMMIT;", sums, left(count, ids + count)),
+        "block": (filled, "BEGIN; UPDATE t SET a = reverse(a); UPDATE t SET id = id + 1; COMMIT;", sums,
+                  left(count, ids + count)),
         "undone": (filled, "BEGIN; UPDATE t SET a = reverse(a); DELETE FROM t; ROLLBACK;", sums, left(count, ids)),
         "delete": (filled, "DELETE FROM t;", sums, left(0, 0)),
-        "returning": (filled, "\\o /dev/null\nUPDATE t SET id = id + 1 RETURNING *;\n\\o\n", sums, left(count, ids + count)),
-        "conflict": (filled, f"INSERT INTO t {rows_between(1, count)} ON CONFLICT (id) DO UPDATE SET a = reverse(excluded.a);",
+        "returning": (filled, "\\o /dev/null\nUPDATE t SET id = id + 1 RETURNING *;\n\\o\n", sums,
+                      left(count, ids + count)),
+        "conflict": (filled, f"INSERT INTO t {rows_between(1, count)} ON CONFLICT (id) DO UPDATE SET a = "
+                             f"reverse(excluded.a);",
                      sums, left(count, ids)),
-        "cascade": (filled + "CREATE TABLE c (id bigint PRIMARY KEY REFERENCES t ON DELETE CASCADE ON UPDATE CASCADE, a text);"
+        "cascade": (filled + "CREATE TABLE c (id bigint PRIMARY KEY REFERENCES t ON DELETE CASCADE ON UPDATE "
+                             "CASCADE, a text);"
                     "INSERT INTO c SELECT * FROM t;", "DELETE FROM t;",
                     "SELECT count(*), NULL, NULL FROM t; SELECT count(*) FROM c;", "0||\n0"),
     }
@@ -172,7 +177,8 @@ def measured(name, kind, options, folder):
         outcome = f"WRONG ROWS: {found.stdout.strip()} {found.stderr.strip()}, not {expected}"
     else:
         outcome = "ok"
-    print(f"{name:10} {seconds:7.1f} s  {most / MIB:7.0f} MiB anonymous, {(most - budgets) / MIB:+5.0f} over the budgets: {outcome}", flush=True)
+    print(f"{name:10} {seconds:7.1f} s  {most / MIB:7.0f} MiB anonymous, {(most - budgets) / MIB:+5.0f} over the "
+          f"budgets: {outcome}", flush=True)
     return outcome == "ok"
 
 
@@ -196,8 +202,10 @@ def main():
     for name in options.kinds:
         if name not in known:
             sys.exit(f"there is no kind {name}: {', '.join(known)}")
-    print(f"{count} rows of {ROW_BYTES} bytes: {count * ROW_BYTES / MIB:.0f} MiB; limit {(options.query_memory + options.buffer_pool + options.over) / MIB:.0f} MiB"
-          f" (queries {options.query_memory / MIB:.0f}, pool {options.buffer_pool / MIB:.0f}, and {options.over // MIB})")
+    print(f"{count} rows of {ROW_BYTES} bytes: {count * ROW_BYTES / MIB:.0f} MiB; limit "
+          f"{(options.query_memory + options.buffer_pool + options.over) / MIB:.0f} MiB"
+          f" (queries {options.query_memory / MIB:.0f}, pool {options.buffer_pool / MIB:.0f}, and "
+          f"{options.over // MIB})")
     good = True
     for name in options.kinds or known:
         with tempfile.TemporaryDirectory(prefix="cleave-memory-") as folder:

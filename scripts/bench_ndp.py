@@ -12,9 +12,9 @@
     scripts/bench_ndp.py report        CSV, summary and pictures of what has been measured
     scripts/bench_ndp.py self-test     of what needs no testbed
 
-Needs what `scripts/testbed.py` needs (root), `cargo build --release`, and CLEAVE_DATA or --queries and --indexes. Data is
-loaded once into target/bench and kept. Each run is written down at once: a run that was stopped goes on where it was.
-See docs/experiments.md.
+Needs what `scripts/testbed.py` needs (root), `cargo build --release`, and CLEAVE_DATA or --queries and --indexes. Data
+is loaded once into target/bench and kept. Each run is written down at once: a run that was stopped goes on where it
+was. See docs/experiments.md.
 """
 
 import argparse
@@ -73,10 +73,12 @@ def arguments():
     parser.add_argument("command", choices=[*EXPERIMENTS, *NUMBERS, "sweep", "all", "report", "self-test"])
     parser.add_argument("--scale", type=float, default=0.1, help="of the IMDb-like data; 74 million rows at 1")
     parser.add_argument("--queries", type=Path, default=JOB and JOB / "queries", help="a folder of .sql files")
-    parser.add_argument("--indexes", type=Path, default=JOB and JOB / "fkindexes.sql", help="CREATE INDEX statements, run after loading")
+    parser.add_argument("--indexes", type=Path, default=JOB and JOB / "fkindexes.sql", help="CREATE INDEX "
+        "statements, run after loading")
     parser.add_argument("--only", help="queries by name, as in 8c,17b")
     parser.add_argument("--rate", default="1gbit", help="what the link carries, or unshaped")
-    parser.add_argument("--cpu", type=testbed.cpu_share, default=0.25, help="the device's share of a core (default: 25%%)")
+    parser.add_argument("--cpu", type=testbed.cpu_share, default=0.25, help="the device's share of a core (default: "
+        "25%%)")
     parser.add_argument("--host-cpu", type=testbed.cpu_share, default=1.0, help="the host's (default: 100%%)")
     parser.add_argument("--pool", type=float, default=0.125, help="the buffer pool as a share of the data")
     parser.add_argument("--runs", type=int, default=7, help="of every way that is compared")
@@ -84,7 +86,8 @@ def arguments():
     parser.add_argument("--host-limit", type=float, default=600.0, help="seconds that host-only may take")
     parser.add_argument("--results", type=Path, default=bench.WORK / "ndp", help="the folder of measurements")
     parser.add_argument("--again", action="store_true", help="make runs again that are there")
-    parser.add_argument("--unverified", action="store_true", help="do not measure the testbed's limits first (on a busy "
+    parser.add_argument("--unverified", action="store_true", help="do not measure the testbed's limits first (on a "
+        "busy "
                         "machine, to try things); the records say so")
     return parser.parse_args()
 

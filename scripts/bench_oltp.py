@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Transactions a second, their p99 and their CPU time: `cleave serve` against PostgreSQL, both durable, under pgbench.
 
-    scripts/bench_oltp.py [--scale S] [--clients 1,8] [--modes prepared,simple] [--scripts S,N,tpcb] [--seconds S] [--rounds R]
-    scripts/bench_oltp.py self-test       a few transactions of each kind, and what they leave; no figures
+    scripts/bench_oltp.py [--scale S] [--clients 1,8] [--modes prepared,simple] [--scripts S,N,tpcb] [--seconds S]
+    [--rounds R] scripts/bench_oltp.py self-test       a few transactions of each kind, and what they leave; no figures
 
 Both servers have the same rows, buffers of the same size and a log that is synced at each commit, lie on the same file
-system and are asked over TCP. Runs of the two alternate, the first one other in each round; a ratio is the median of those of
-the rounds. CPU time is that of the server's processes, user and system, without pgbench's.
+system and are asked over TCP. Runs of the two alternate, the first one other in each round; a ratio is the median of
+those of the rounds. CPU time is that of the server's processes, user and system, without pgbench's.
 
 Needs `cargo build --release` (or CLEAVE_BINARY), and PostgreSQL with pgbench: `scripts/install_peers.sh postgresql`.
 `--only cleave` needs pgbench alone. `perf` is told of the server's process by `--pid-file`.
@@ -140,7 +140,8 @@ def one_run(server, script, clients, mode, seconds):
     """Transactions a second, p99 in ms, CPU us a transaction."""
     log = server.folder.parent / f"latency-{server.name}"
     before = server.cpu_seconds()
-    text = server.pgbench(*SCRIPTS[script], "-c", str(clients), "-j", str(min(clients, 2)), "-M", mode, "-T", str(seconds),
+    text = server.pgbench(*SCRIPTS[script], "-c", str(clients), "-j", str(min(clients, 2)), "-M", mode, "-T",
+                          str(seconds),
                           "-l", f"--log-prefix={log}")
     time.sleep(0.3)  # PostgreSQL's processes of these clients end
     spent = server.cpu_seconds() - before
@@ -161,7 +162,8 @@ def measure(options):
     if options.pid_file:
         options.pid_file.write_text(str(running[0].process.pid))
     try:
-        print(f"pgbench, scale {options.scale}, {options.seconds} s a run, {options.rounds} rounds; tps and CPU us a transaction "
+        print(f"pgbench, scale {options.scale}, {options.seconds} s a run, {options.rounds} rounds; tps and CPU us a "
+              f"transaction "
               "of the server, p99 in ms")
         head = "".join(f"{server.name + ' tps':>17}{'p99':>8}{'CPU':>7}" for server in running)
         print(f"{'script':7}{'mode':9}{'clients':>7}{head}{'tps':>8}{'p99':>7}{'CPU':>7}")
@@ -225,7 +227,8 @@ def self_test():
         for script, clients, mode in [("S", 1, "prepared"), ("N", 2, "simple"), ("tpcb", 2, "prepared")]:
             tps, p99, cpu = one_run(server, script, clients, mode, 1)
             assert tps > 0 and p99 > 0 and cpu > 0, (tps, p99, cpu)
-        sums = server.say("SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(delta) FROM pgbench_history)")
+        sums = server.say("SELECT (SELECT sum(abalance) FROM pgbench_accounts), (SELECT sum(delta) FROM "
+                          "pgbench_history)")
         accounts, history = sums.strip().split("|")
         assert accounts == history, sums
     finally:

@@ -5,10 +5,12 @@
     scripts/bench_peers.py joins [--scale S] [--queries DIR] [--only 1a,6a]
                                                  joins of many tables, warm, host-only, planning included: DuckDB
     scripts/bench_peers.py load [--scale S]      CSV into tables with their indexes: DuckDB, PostgreSQL
-    scripts/bench_peers.py points [--scale S]    rows by primary and by secondary key, warm, one thread: SQLite, PostgreSQL
+    scripts/bench_peers.py points [--scale S]    rows by primary and by secondary key, warm, one thread: SQLite,
+    PostgreSQL
 
-Needs `cargo build --release` and `scripts/install_peers.sh duckdb postgresql sqlite`; runs under the Python that the latter
-made: target/peers/python/bin/python. Timing mode: unthrottled. Data is generated once into target/bench and kept.
+Needs `cargo build --release` and `scripts/install_peers.sh duckdb postgresql sqlite`; runs under the Python that the
+latter made: target/peers/python/bin/python. Timing mode: unthrottled. Data is generated once into target/bench and
+kept.
 """
 
 import argparse
@@ -46,7 +48,8 @@ QUERIES = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("benchmark", choices=["queries", "joins", "load", "points"])
-    parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1; of joins, of the IMDb-like data")
+    parser.add_argument("--scale", type=float, help="TPC-H scale; lineitem has 6 million rows at 1; of joins, of the "
+                                                    "IMDb-like data")
     parser.add_argument("--queries", type=Path, default=bench.ROOT / "crates/cleave/tests/imdb_queries",
                         help="joins: folder of .sql files, as the Join Order Benchmark's")
     parser.add_argument("--only", help="joins: names of queries, separated by commas")
@@ -92,7 +95,8 @@ def joins(options):
     connection.execute(f"SET threads = {threads}")
     wanted = options.only.split(",") if options.only else None
     files = [file for file in sorted(options.queries.glob("*.sql")) if wanted is None or file.stem in wanted]
-    print(f"{len(files)} queries over IMDb-like data at {scale:g}, warm, host-only, {threads} threads, planning included, DuckDB "
+    print(f"{len(files)} queries over IMDb-like data at {scale:g}, warm, host-only, {threads} threads, planning "
+          f"included, DuckDB "
           f"{duckdb.__version__}; timing mode: unthrottled")
     print(f"{'query':10} {'Cleave ms':>10} {'95 %':>17} {'planning':>9} {'DuckDB ms':>10} {'95 %':>17} {'speed':>7}")
     ratios = {}
@@ -110,11 +114,13 @@ def joins(options):
         a, b = statistics.median(ours), statistics.median(theirs)
         ratios[file.stem] = b / a
         (al, ah), (bl, bh) = interval(sorted(ours)), interval(sorted(theirs))
-        print(f"{file.stem:10} {a:10.1f} {al:7.1f}..{ah:8.1f} {statistics.median(planning):9.1f} {b:10.1f} {bl:7.1f}..{bh:8.1f} "
+        print(f"{file.stem:10} {a:10.1f} {al:7.1f}..{ah:8.1f} {statistics.median(planning):9.1f} {b:10.1f} "
+              f"{bl:7.1f}..{bh:8.1f} "
               f"{b / a:6.2f}x", flush=True)
     if ratios:
         worst = min(ratios, key=ratios.get)
-        print(f"geometric mean {statistics.geometric_mean(ratios.values()):.2f}x, {worst} least with {ratios[worst]:.2f}x")
+        print(f"geometric mean {statistics.geometric_mean(ratios.values()):.2f}x, {worst} least with "
+              f"{ratios[worst]:.2f}x")
 
 
 def duckdb_ms(connection, query):
@@ -166,7 +172,8 @@ def load(scale):
         (folder / "done").write_text("")
     rows = sum(line_count(folder / f"{table}.csv") for table in TABLES)
     size = sum((folder / f"{table}.csv").stat().st_size for table in TABLES)
-    print(f"TPC-H {scale}, {' and '.join(TABLES)}: {rows / 1e6:.2f} million rows, {size / 1e6:.0f} MB of CSV, primary keys "
+    print(f"TPC-H {scale}, {' and '.join(TABLES)}: {rows / 1e6:.2f} million rows, {size / 1e6:.0f} MB of CSV, "
+          f"primary keys "
           f"and {sum(len(i) for _, i in TABLES.values())} indexes; medians of {LOAD_ROUNDS}; timing mode: unthrottled")
     ways = {"Cleave, COPY + CREATE INDEX": load_cleave, "Cleave, indexes first": load_cleave_indexes_first,
             "DuckDB, COPY, no index": load_duckdb, "PostgreSQL, COPY + CREATE INDEX": load_postgresql}
@@ -262,7 +269,8 @@ LOOKUPS = 50_000
 
 
 def points(scale):
-    """Statements as text through each program's own shell, start of the program subtracted; PostgreSQL through pgbench."""
+    """Statements as text through each program's own shell, start of the program subtracted; PostgreSQL through
+    pgbench."""
     scale = scale or 0.5
     folder = WORK / f"tpch-{scale}-csv"
     if not (folder / "done").exists():

@@ -4,10 +4,11 @@
     scripts/bench_recovery.py [--scale S] [--transactions N] [--clients C] [--rounds R] [--script N|tpcb]
     scripts/bench_recovery.py self-test      a few transactions, and that all of them are there again; no figures
 
-Both have the same rows, checkpointed, and then run the same number of pgbench's transactions without another checkpoint (Cleave
-makes one after 16 MiB of log by itself: keep below). Both are killed with SIGKILL and started anew with the files that they left
-in the page cache; the time is from the start of the process to the first answer of a query, and all transactions must be there
-then. The log is what they have added: for PostgreSQL by pg_wal_lsn_diff, for Cleave by the end of its last file.
+Both have the same rows, checkpointed, and then run the same number of pgbench's transactions without another checkpoint
+(Cleave makes one after 16 MiB of log by itself: keep below). Both are killed with SIGKILL and started anew with the
+files that they left in the page cache; the time is from the start of the process to the first answer of a query, and
+all transactions must be there then. The log is what they have added: for PostgreSQL by pg_wal_lsn_diff, for Cleave by
+the end of its last file.
 
 Needs what bench_oltp.py does. `--only cleave` needs pgbench alone.
 """
@@ -48,7 +49,8 @@ def main():
 
 
 def measure(options):
-    print(f"pgbench {options.script}, scale {options.scale}, {options.transactions} transactions of {options.clients} clients, "
+    print(f"pgbench {options.script}, scale {options.scale}, {options.transactions} transactions of "
+          f"{options.clients} clients, "
           f"{options.rounds} rounds; seconds to the first answer after SIGKILL, and bytes of log")
     runs = {}
     for place in range(options.rounds):
@@ -107,7 +109,8 @@ def log_end(server):
 
 def kill(server):
     if server.name == "PostgreSQL":
-        children = subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True, text=True).stdout.split()
+        children = subprocess.run(["pgrep", "-P", str(server.process.pid)], capture_output=True,
+                                  text=True).stdout.split()
         for process in [server.process.pid, *map(int, children)]:
             try:
                 os.kill(process, signal.SIGKILL)
@@ -130,7 +133,8 @@ def start_again(server):
         return
     with (server.folder / "log").open("a") as log:
         arguments = ["--listen", f"127.0.0.1:{server.port}", "--buffer-pool", bench_oltp.BUFFERS]
-        server.process = subprocess.Popen([bench.CLEAVE, "serve", "--db", server.folder / "accounts", *arguments], stderr=log)
+        server.process = subprocess.Popen([bench.CLEAVE, "serve", "--db", server.folder / "accounts", *arguments],
+                                          stderr=log)
 
 
 def await_answer(server):

@@ -3,10 +3,10 @@
 
     scripts/bench_vacuum.py [--rows N] [--rounds N]
 
-Needs `cargo build --release` (or CLEAVE_BINARY). Three databases of the same rows: as loaded, with one row in ten replaced (spread
-over all pages), and the same vacuumed. Each round scans all three, one after the other, so that what else the machine does falls on
-all; warm, host only, one thread. Figures: medians of the execution times of EXPLAIN ANALYZE, and their shares of the first.
-Unthrottled.
+Needs `cargo build --release` (or CLEAVE_BINARY). Three databases of the same rows: as loaded, with one row in ten
+replaced (spread over all pages), and the same vacuumed. Each round scans all three, one after the other, so that what
+else the machine does falls on all; warm, host only, one thread. Figures: medians of the execution times of EXPLAIN
+ANALYZE, and their shares of the first. Unthrottled.
 """
 
 import argparse
@@ -39,10 +39,11 @@ def main():
             for query, found in zip(QUERIES, scan(place)):
                 times[query][name].append(found)
     print(f"{options.rows} rows, one thread, host only, warm; medians of {options.rounds}; timing mode: unthrottled")
-    print(f"{'scan':20} {'none ended':>12} {'one in ten':>12} {'share':>7} {'vacuumed':>12} {'share':>7}")
+    print(f"{'scan':20} {'none deleted':>12} {'one in ten':>12} {'share':>7} {'vacuumed':>12} {'share':>7}")
     for query, found in times.items():
         none, tenth, vacuumed = (statistics.median(found[name]) for name in places)
-        print(f"{query:20} {none:9.2f} ms {tenth:9.2f} ms {none / tenth:6.2f}x {vacuumed:9.2f} ms {none / vacuumed:6.2f}x")
+        print(f"{query:20} {none:9.2f} ms {tenth:9.2f} ms {none / tenth:6.2f}x {vacuumed:9.2f} ms "
+              f"{none / vacuumed:6.2f}x")
 
 
 def make(places, rows):

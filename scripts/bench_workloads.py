@@ -5,8 +5,8 @@
     scripts/bench_workloads.py analytics   transactions of TPC-C beside analytic queries, against none beside them
     scripts/bench_workloads.py self-test   each workload for a moment, its rows checked; no figures
 
-The servers are those of bench_oltp.py, with the same rows and settings. Runs alternate; a ratio is the median of those of the
-rounds. `embedded` is the same workload in one process, without a wire.
+The servers are those of bench_oltp.py, with the same rows and settings. Runs alternate; a ratio is the median of those
+of the rounds. `embedded` is the same workload in one process, without a wire.
 
 Needs `cargo build --release` (or CLEAVE_BINARY), and PostgreSQL: `scripts/install_peers.sh postgresql`.
 """
@@ -70,10 +70,12 @@ def measure(options):
         folder, running = bench_oltp.started(0, options.only)
         try:
             for server in running:
-                servers.output([bench.CLEAVE, "bench", workload, "--url", url(server), "--scale", options.scale, "--load-only"])
+                servers.output([bench.CLEAVE, "bench", workload, "--url", url(server), "--scale", options.scale,
+                                "--load-only"])
             if workload == options.workloads.split(",")[0]:
                 head = "".join(f"{server.name + ' a second':>19}{'p99':>8}{'CPU':>7}" for server in running)
-                print(f"scale {options.scale:g}, {options.seconds:g} s a run, {options.rounds} rounds; CPU us an operation of the "
+                print(f"scale {options.scale:g}, {options.seconds:g} s a run, {options.rounds} rounds; CPU us an "
+                      f"operation of the "
                       f"server, p99 in ms\n{'workload':11}{'clients':>7}{head}{'ratio':>8}{'p99':>7}{'CPU':>7}")
             for clients in map(int, options.clients.split(",")):
                 runs = {server.name: [] for server in running}
@@ -105,7 +107,8 @@ def analytics(options):
                 order = next(one for one in beside if one["name"] == "new order")
                 slower.append(order["p99_ms"] / operation(run("tpcc", where, *common), "new order")["p99_ms"])
                 queries.append(sum(one["per_second"] for one in asked))
-            print(f"{server.name}: with an analyst {statistics.median(ratios):.2f}x of the transactions without, p99 of new orders "
+            print(f"{server.name}: with an analyst {statistics.median(ratios):.2f}x of the transactions without, p99 "
+                  f"of new orders "
                   f"{statistics.median(slower):.2f}x, {statistics.median(queries):.2f} queries a second", flush=True)
     finally:
         bench_oltp.stop(folder, running)
@@ -115,7 +118,8 @@ def self_test(_):
     folder, [server] = bench_oltp.started(1, "cleave")
     try:
         for workload in [*WORKLOADS, "ch"]:
-            figures = run(workload, ["--url", url(server)], "--scale", 0.01, "--clients", 2, "--seconds", 1, "--warmup", 0)
+            figures = run(workload, ["--url", url(server)], "--scale", 0.01, "--clients", 2, "--seconds", 1,
+                          "--warmup", 0)
             assert operation(figures, "all")["count"] > 0 and not figures["faults"], (workload, figures)
     finally:
         bench_oltp.stop(folder, [server])

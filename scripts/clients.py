@@ -4,8 +4,8 @@
     scripts/clients.py            all of them: installs what is missing into target/clients, or says SKIPPED
     scripts/clients.py psql jdbc  these
 
-psql, pgbench, pg_dump and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with npm, pgx with go,
-JDBC from Maven. A client that cannot be installed is skipped aloud; one that runs must succeed.
+psql, pgbench, pg_dump and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with
+npm, pgx with go, JDBC from Maven. A client that cannot be installed is skipped aloud; one that runs must succeed.
 """
 
 import difflib
@@ -106,14 +106,16 @@ def psql():
     assert '"orders_customer" btree (customer, placed DESC)' in say(r"\d orders")
     assert "Access method: heap" in say(r"\d+ orders")
     assert "btree, for table" in say(r"\d orders_customer")
-    for command in [r"\d", r"\dt", r"\dt+", r"\di", r"\l", r"\dn", r"\du", r"\df", r"\dv", r"\dT", r"\dx", r"\dp", r"\ds", r"\conninfo"]:
+    for command in [r"\d", r"\dt", r"\dt+", r"\di", r"\l", r"\dn", r"\du", r"\df", r"\dv", r"\dT", r"\dx", r"\dp",
+                    r"\ds", r"\conninfo"]:
         say(command)
     assert say("SELECT count(*) FROM orders").split()[2] == "1000"
     assert say("SELECT email FROM customers WHERE id = 7").split()[2] == "c7@example.org"
     say("COPY (SELECT * FROM customers) TO STDOUT CSV HEADER")
     fetched = run(["psql", "-X", "-v", "FETCH_COUNT=300", "-At", "-c", "SELECT id FROM orders ORDER BY id"])
     assert len(fetched.split()) == 1000
-    failed = subprocess.run(["psql", "-X", "-c", "SELECT emal FROM customers"], capture_output=True, text=True, env=environment())
+    failed = subprocess.run(["psql", "-X", "-c", "SELECT emal FROM customers"], capture_output=True, text=True,
+                            env=environment())
     assert failed.returncode == 1 and "did you mean" in failed.stderr, failed.stderr
     wrong = {**environment(), "PGPASSWORD": "wrong"}
     failed = subprocess.run(["psql", "-X", "-c", "SELECT 1"], capture_output=True, text=True, env=wrong)
@@ -147,8 +149,10 @@ def pgbench():
         "commit",
         "vacuum analyze loaded_branches",
     ]
-    run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *sum((["-c", step] for step in steps), [])], input="2\t0\t\n\\.\n")
-    initialised = subprocess.run(["pgbench", "-i", "-I", "dtgvp", "-q"], capture_output=True, text=True, env=environment())
+    run(["psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *sum((["-c", step] for step in steps), [])],
+        input="2\t0\t\n\\.\n")
+    initialised = subprocess.run(["pgbench", "-i", "-I", "dtgvp", "-q"], capture_output=True, text=True,
+                                 env=environment())
     if initialised.returncode == 0:
         out = run(["pgbench", "-n", "-c", "2", "-t", "20"])
         assert "number of failed transactions: 0" in out, out
@@ -158,7 +162,8 @@ def pgbench():
 
 def sysbench():
     debian("sysbench", ["sysbench"])
-    place = ["--pgsql-host=127.0.0.1", f"--pgsql-port={SERVER['port']}", f"--pgsql-user={USER}", f"--pgsql-password={PASSWORD}", "--pgsql-db=shop"]
+    place = ["--pgsql-host=127.0.0.1", f"--pgsql-port={SERVER['port']}", f"--pgsql-user={USER}",
+             f"--pgsql-password={PASSWORD}", "--pgsql-db=shop"]
     common = ["--db-driver=pgsql", *place, "--tables=2", "--table-size=1000"]
     rates = []
     for script in ["oltp_point_select", "oltp_read_only", "oltp_read_write"]:
@@ -175,8 +180,10 @@ def sysbench():
 TO_DUMP = [
     "CREATE SEQUENCE numbers AS integer INCREMENT 5 START 7 CYCLE MAXVALUE 1000",
     "SELECT nextval('numbers'), nextval('numbers')",
-    "CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer integer REFERENCES customers (id) ON DELETE CASCADE,"
-    " \"Odd Name\" text DEFAULT 'a ''b', price numeric(10,2) CONSTRAINT dear CHECK (price < 1000), made date DEFAULT now())",
+    "CREATE TABLE parts (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer integer REFERENCES customers "
+    "(id) ON DELETE CASCADE,"
+    " \"Odd Name\" text DEFAULT 'a ''b', price numeric(10,2) CONSTRAINT dear CHECK (price < 1000), made date DEFAULT "
+    "now())",
     "INSERT INTO parts (customer, \"Odd Name\", price) VALUES (1, E'a\\tb\\\\', 2.50), (2, NULL, NULL)",
     "CREATE TABLE counted (id serial, at timestamptz DEFAULT now(), bits bytea, whole uuid UNIQUE)",
     "INSERT INTO counted (bits) VALUES ('\\x00ff'), (NULL)",
@@ -210,7 +217,8 @@ def pg_dump():
     whole = dumped()
     assert "CREATE VIEW public.b_view" in whole.split("CREATE VIEW public.a_view")[0], whole
     assert "CREATE TABLE" not in dumped("--data-only") and "COPY public" not in dumped("--schema-only")
-    assert "CREATE TABLE public.customers" not in dumped("-t", "parts") and "CREATE TABLE public.parts" in dumped("-t", "par*")
+    assert "CREATE TABLE public.customers" not in dumped("-t", "parts") and "CREATE TABLE public.parts" in dumped("-t",
+        "par*")
     for options in [(), ("--inserts",), ("--column-inserts", "--no-owner"), ("--clean", "--if-exists")]:
         with tempfile.TemporaryDirectory() as folder:
             database = Path(folder) / "restored"
@@ -225,7 +233,8 @@ def pg_dump():
             finally:
                 servers.stop(process)
         expected = dumped("--no-owner") if "--no-owner" in options else whole
-        assert again == expected, "\n".join(difflib.unified_diff(expected.splitlines(), again.splitlines(), lineterm=""))
+        assert again == expected, "\n".join(difflib.unified_diff(expected.splitlines(), again.splitlines(),
+            lineterm=""))
 
 
 def in_python(program):
@@ -239,7 +248,8 @@ def node():
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "node_modules" / "pg-cursor").exists():
         install(["npm", "install", "--silent", "--prefix", str(folder), "pg", "pg-cursor"], "pg")
-    print("   ", run(["node", str(PROGRAMS / "client.js")], env={**environment(), "NODE_PATH": str(folder / "node_modules")}).strip())
+    print("   ", run(["node", str(PROGRAMS / "client.js")],
+                     env={**environment(), "NODE_PATH": str(folder / "node_modules")}).strip())
 
 
 def pgx():

@@ -17,7 +17,8 @@ from pathlib import Path
 import servers
 
 MOST_KB = 100
-QUERIES = [None, "SELECT 1", "SELECT count(*) FROM pg_catalog.pg_class AS a JOIN pg_catalog.pg_namespace AS b ON a.relnamespace = b.oid"]
+QUERIES = [None, "SELECT 1", "SELECT count(*) FROM pg_catalog.pg_class AS a JOIN pg_catalog.pg_namespace AS b ON "
+                             "a.relnamespace = b.oid"]
 
 
 def resident_kb(process):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Imports from a PostgreSQL that runs, and compares what came with what is there.
 
-    scripts/import_live.py    starts Debian's PostgreSQL, with a password and TLS, and `cleave import`s pgbench's tables and a schema of all kinds
+    scripts/import_live.py    starts Debian's PostgreSQL, with a password and TLS, and `cleave import`s pgbench's tables
+    and a schema of all kinds
 
 Needs PostgreSQL, psql, pgbench and openssl; CLEAVE_BINARY or a build of the program.
 """
@@ -27,7 +28,8 @@ QUESTIONS = [
     "SELECT count(*), sum(tbalance) FROM pgbench_tellers",
     "SELECT count(*), sum(delta) FROM pgbench_history",
     # Without what is shown otherwise here: blanks behind character(n), and the scale of numeric without one.
-    "SELECT id, small, big, exact, any_number = 1e20, half, whole, yes, length(letters), short, long, day, hour, at, at_zone, span, bytes, name "
+    "SELECT id, small, big, exact, any_number = 1e20, half, whole, yes, length(letters), short, long, day, hour, at, "
+    "at_zone, span, bytes, name "
     "FROM kinds ORDER BY id",
     'SELECT * FROM "Odd name" ORDER BY "Ä b"',
     "SELECT * FROM parts ORDER BY id",
@@ -36,14 +38,17 @@ QUESTIONS = [
     # Types that are taken as text.
     "SELECT id, feels::text FROM moods ORDER BY id",
     "SELECT id, place::text, tags::text FROM spots ORDER BY id",
-    "SELECT sequencename, start_value, increment_by, min_value, max_value, cycle, last_value FROM pg_sequences ORDER BY 1",
+    "SELECT sequencename, start_value, increment_by, min_value, max_value, cycle, last_value FROM pg_sequences ORDER "
+    "BY 1",
     "SELECT obj_description('parts'::regclass, 'pg_class'), col_description('parts'::regclass, 3)",
     "SELECT tablename, indexname FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1, 2",
-    "SELECT conrelid::regclass::text, conname, contype FROM pg_constraint WHERE contype IN ('p', 'u', 'f', 'c') AND connamespace = "
+    "SELECT conrelid::regclass::text, conname, contype FROM pg_constraint WHERE contype IN ('p', 'u', 'f', 'c') AND "
+    "connamespace = "
     "(SELECT oid FROM pg_namespace WHERE nspname = 'public') ORDER BY 1, 2",
 ]
 # What is there of kinds that are not taken, by the words that tell of it.
-MISSING = ["type mood", "function twice", "trigger noted", "materialized view public.seen", "table other.hidden", "nothing, which has no columns"]
+MISSING = ["type mood", "function twice", "trigger noted", "materialized view public.seen", "table other.hidden",
+           "nothing, which has no columns"]
 
 
 def main():
@@ -65,7 +70,8 @@ def certificate(folder):
     """Settings of a PostgreSQL with TLS, whose certificate is `root.crt`."""
     key, crt = folder / "root.key", folder / "root.crt"
     servers.output(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+         "2", "-subj",
          "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", crt]
     )
     if os.geteuid() == 0:
@@ -86,8 +92,10 @@ def compare(binary, folder, port, owner):
     servers.output(["pgbench", "-i", "-q", "-s", "1", "--foreign-keys", *place, "-U", owner, "shop"])
     servers.output(["pgbench", "-n", "-c", "2", "-t", "50", *place, "-U", owner, "shop"])
     ask("-d", "shop", "-f", SCHEMA)
-    ask("-d", "shop", "-c", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO ada; GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO ada")
-    (folder / "peer" / "data" / "pg_hba.conf").write_text(f"host all {owner} 127.0.0.1/32 trust\nhostssl all all 127.0.0.1/32 scram-sha-256\n")
+    ask("-d", "shop", "-c", "GRANT SELECT ON ALL TABLES IN SCHEMA public TO ada; GRANT SELECT ON ALL SEQUENCES IN "
+                            "SCHEMA public TO ada")
+    (folder / "peer" / "data" / "pg_hba.conf").write_text(f"host all {owner} 127.0.0.1/32 trust\nhostssl all all "
+                                                          f"127.0.0.1/32 scram-sha-256\n")
     ask("-c", "SELECT pg_reload_conf()")
 
     def imported(url, into, *options):

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""The anomaly scripts of `crates/cleave-host/tests/data/isolation`, of which `cargo test` asks Cleave, asked of PostgreSQL too.
+"""The anomaly scripts of `crates/cleave-host/tests/data/isolation`, of which `cargo test` asks Cleave, asked of
+PostgreSQL too.
 
     scripts/isolation.py              of PostgreSQL (as it is installed) and of `cleave serve`
     scripts/isolation.py postgresql   of one of them
     scripts/isolation.py cleave
 
-Every step of every script, at each level, must give what the script says. Where PostgreSQL gives something else, KNOWN says so and why;
-it ends with 1 where a difference is not listed there, or a listed one is gone. Needs psycopg, which it installs into target/clients, and
-PostgreSQL (`scripts/install_peers.sh postgresql`).
+Every step of every script, at each level, must give what the script says. Where PostgreSQL gives something else, KNOWN
+says so and why; it ends with 1 where a difference is not listed there, or a listed one is gone. Needs psycopg, which it
+installs into target/clients, and PostgreSQL (`scripts/install_peers.sh postgresql`).
 """
 
 import sys
@@ -24,7 +25,8 @@ PATIENCE_SECONDS, MOMENT_SECONDS = 20, 0.15
 # (script, level): why the two differ.
 KNOWN = {
     ("different_keys", "SERIALIZABLE"): "PostgreSQL notes reads of a small table by page, Cleave by key",
-    **{("truncate_counts_as_a_write", level): "there TRUNCATE waits for readers; in Cleave these hold a state and lock nothing" for level in LEVELS},
+    **{("truncate_counts_as_a_write", level): "there TRUNCATE waits for readers; in Cleave these hold a state and "
+                                              "lock nothing" for level in LEVELS},
 }
 
 

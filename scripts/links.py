@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""A link that is cut, stalled or lost with its device in the midst of every kind of statement, and what is there afterwards.
+"""A link that is cut, stalled or lost with its device in the midst of every kind of statement, and what is there
+afterwards.
 
     scripts/links.py [--rounds N] [--seed S]      `cleave serve`, a device process over TLS, and a proxy between them
-    scripts/links.py --full …                     disks that are full, in memory, instead of links that fail; needs the right to mount
-    scripts/links.py self-test                    a few rounds, of both where it may mount, as `.ci/run` does it
+    scripts/links.py --full …                     disks that are full, in memory, instead of links that fail; needs the
+    right to mount scripts/links.py self-test                    a few rounds, of both where it may mount, as `.ci/run`
+    does it
 
-The proxy counts the messages of each direction (TLS records). Each round runs one statement, or one block, over tables on the
-device (`r_…`) and lets the link fail at one of its messages: cut for a while, cut once, silent, or its device killed. Now and then
-the host is killed meanwhile, too. What is acknowledged is then done to tables of the same shape at home (`h_…`). Both must be the
-same, read on either side, as soon as the link is back: an error means that nothing happened, and each statement ends in time.
-Ends with 1 where something is wrong. Needs openssl, and psycopg, which it installs into target/clients.
+The proxy counts the messages of each direction (TLS records). Each round runs one statement, or one block, over tables
+on the device (`r_…`) and lets the link fail at one of its messages: cut for a while, cut once, silent, or its device
+killed. Now and then the host is killed meanwhile, too. What is acknowledged is then done to tables of the same shape at
+home (`h_…`). Both must be the same, read on either side, as soon as the link is back: an error means that nothing
+happened, and each statement ends in time. Ends with 1 where something is wrong. Needs openssl, and psycopg, which it
+installs into target/clients.
 """
 
 import argparse
@@ -35,12 +38,13 @@ TABLES = """
 CREATE SEQUENCE {p}number;
 CREATE TABLE {p}far (id int PRIMARY KEY, v bigint NOT NULL CHECK (v > -1000000), note text) WITH (devices = ({far}));
 CREATE INDEX {p}far_v ON {p}far (v);
-CREATE TABLE {p}both (id int PRIMARY KEY, v bigint, note text) WITH (devices = ({both}), tablets = 4, tablet_by = hash (id));
-CREATE UNIQUE INDEX {p}both_v ON {p}both (v);
-CREATE TABLE {p}near (id int PRIMARY KEY, far_id int REFERENCES {p}far ON DELETE CASCADE, both_id int REFERENCES {p}both ON DELETE SET NULL)
+CREATE TABLE {p}both (id int PRIMARY KEY, v bigint, note text) WITH (devices = ({both}), tablets = 4, tablet_by = hash
+(id)); CREATE UNIQUE INDEX {p}both_v ON {p}both (v); CREATE TABLE {p}near (id int PRIMARY KEY, far_id int REFERENCES
+{p}far ON DELETE CASCADE, both_id int REFERENCES {p}both ON DELETE SET NULL)
     WITH (devices = (embedded));
 CREATE INDEX {p}near_far ON {p}near (far_id);
-CREATE TABLE {p}child (id int PRIMARY KEY, near_id int REFERENCES {p}near ON DELETE CASCADE, far_id int REFERENCES {p}far ON DELETE CASCADE)
+CREATE TABLE {p}child (id int PRIMARY KEY, near_id int REFERENCES {p}near ON DELETE CASCADE, far_id int REFERENCES
+{p}far ON DELETE CASCADE)
     WITH (devices = ({far}));
 INSERT INTO {p}far SELECT i, i * 3 % 1000, 'note ' || i % 17 FROM generate_series(1, 2000) AS g (i);
 INSERT INTO {p}both SELECT i, i, 'both ' || i % 13 FROM generate_series(1, 2000) AS g (i);
@@ -160,8 +164,10 @@ class World:
     def __init__(self, psycopg, binary, folder, dice, modes):
         self.psycopg, self.binary, self.folder, self.dice, self.modes = psycopg, binary, folder, dice, modes
         self.certificate = folder / "device.crt"
-        servers.output(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
-                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder / "device.key",
+        servers.output(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+                        "-nodes", "-days", "2",
+                        "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+                        folder / "device.key",
                         "-out", self.certificate])
         (folder / "token").write_text("a-token-that-nobody-guesses-0123456789")
         (folder / "token").chmod(0o600)
@@ -171,7 +177,8 @@ class World:
         self.proxy = Proxy(self.device_port)
         self.database = folder / "host" / "disk"
         servers.output([binary, "sql", "--db", self.database, "-c", "SELECT 1"])
-        servers.output([binary, "device", "--db", self.database, "add", "nas", "--address", f"127.0.0.1:{self.proxy.port}",
+        servers.output([binary, "device", "--db", self.database, "add", "nas", "--address",
+                        f"127.0.0.1:{self.proxy.port}",
                         "--token-file", folder / "token", "--ca", self.certificate])
         self.host, self.port, self.connection = None, None, None
         self.start_host()
@@ -179,8 +186,10 @@ class World:
     def start_device(self):
         ready = self.folder / "device.port"
         ready.unlink(missing_ok=True)
-        command = [self.binary, "device-process", "--media", self.folder / "nas" / "disk" / "media", "--listen", f"127.0.0.1:{self.device_port}",
-                   "--token-file", self.folder / "token", "--tls-cert", self.certificate, "--tls-key", self.folder / "device.key",
+        command = [self.binary, "device-process", "--media", self.folder / "nas" / "disk" / "media", "--listen",
+                   f"127.0.0.1:{self.device_port}",
+                   "--token-file", self.folder / "token", "--tls-cert", self.certificate, "--tls-key",
+                   self.folder / "device.key",
                    "--port-file", ready]
         with (self.folder / "device.log").open("a") as log:
             self.device = subprocess.Popen([str(part) for part in command], stderr=log)
@@ -259,25 +268,34 @@ def work(dice, fresh):
         lambda: [f"UPDATE {{p}}far SET v = v + 1, note = 'by key' WHERE id = {id}"],
         lambda: [f"UPDATE {{p}}both SET note = 'by key' WHERE id IN ({id}, {id + 1}, {id + 2})"],
         lambda: [f"UPDATE {{p}}{table} SET note = note || '.' WHERE id % 7 = {some}"],
-        lambda: [f"UPDATE {{p}}far SET v = f.v + b.v % 3 FROM {{p}}both AS b, {{p}}far AS f WHERE {{p}}far.id = b.id AND f.id = b.id AND b.id % 90 = {id % 90}"],
+        lambda: [f"UPDATE {{p}}far SET v = f.v + b.v % 3 FROM {{p}}both AS b, {{p}}far AS f WHERE {{p}}far.id = b.id "
+                 f"AND f.id = b.id AND b.id % 90 = {id % 90}"],
         lambda: [f"DELETE FROM {{p}}far WHERE id = {id}"],
         lambda: [f"DELETE FROM {{p}}{table} WHERE id % 97 = {id % 97}"],
         lambda: [f"DELETE FROM {{p}}near USING {{p}}far AS f WHERE far_id = f.id AND f.v = {id}"],
         lambda: [rows(dice.choice([5, 200, 3000, 20000]))],
-        lambda: [f"INSERT INTO {{p}}both VALUES ({id}, {(n := new())}, 'a'), ({n}, {n}, 'b') ON CONFLICT (id) DO UPDATE SET note = excluded.note || {{p}}both.note"],
-        lambda: ["BEGIN", f"INSERT INTO {{p}}far VALUES ({(n := new())}, 1, 'in a block')", "SAVEPOINT s", f"DELETE FROM {{p}}far WHERE id % 9 = {some}",
-                 "ROLLBACK TO s", "CREATE TEMP TABLE own (id int PRIMARY KEY, a int)", f"INSERT INTO own SELECT i, i % 7 FROM generate_series({n}, {n + 20}) AS g (i)",
-                 f"INSERT INTO {{p}}near SELECT id, {n}, NULL FROM own WHERE a > 1", f"UPDATE {{p}}both SET note = 'block' WHERE id < {some * 20}",
+        lambda: [f"INSERT INTO {{p}}both VALUES ({id}, {(n := new())}, 'a'), ({n}, {n}, 'b') ON CONFLICT (id) DO "
+                 f"UPDATE SET note = excluded.note || {{p}}both.note"],
+        lambda: ["BEGIN", f"INSERT INTO {{p}}far VALUES ({(n := new())}, 1, 'in a block')", "SAVEPOINT s", f"DELETE "
+            f"FROM {{p}}far WHERE id % 9 = {some}",
+                 "ROLLBACK TO s", "CREATE TEMP TABLE own (id int PRIMARY KEY, a int)", f"INSERT INTO own SELECT i, i "
+                     f"% 7 FROM generate_series({n}, {n + 20}) AS g (i)",
+                 f"INSERT INTO {{p}}near SELECT id, {n}, NULL FROM own WHERE a > 1", f"UPDATE {{p}}both SET note = "
+                     f"'block' WHERE id < {some * 20}",
                  "DROP TABLE own", f"SELECT count(*) FROM {{p}}far WHERE v = {id}", "COMMIT"] if new(30) else [],
-        lambda: ["BEGIN", f"SELECT v FROM {{p}}far WHERE id = {id} FOR UPDATE", f"UPDATE {{p}}far SET v = v + 5 WHERE id = {id}",
+        lambda: ["BEGIN", f"SELECT v FROM {{p}}far WHERE id = {id} FOR UPDATE", f"UPDATE {{p}}far SET v = v + 5 "
+            f"WHERE id = {id}",
                  f"UPDATE {{p}}both SET note = 'a', v = -v WHERE id = {id}", "COMMIT"],
-        lambda: ["BEGIN", rows(50), f"CREATE INDEX {{p}}extra ON {{p}}{table} (note)", f"DELETE FROM {{p}}{table} WHERE id = {id}",
+        lambda: ["BEGIN", rows(50), f"CREATE INDEX {{p}}extra ON {{p}}{table} (note)", f"DELETE FROM {{p}}{table} "
+            f"WHERE id = {id}",
                  f"DROP INDEX {{p}}extra", "COMMIT"],
         lambda: [f"CREATE INDEX {{p}}more ON {{p}}{table} (note, id)", "DROP INDEX {p}more"],
         lambda: [f"ALTER TABLE {{p}}{table} ADD COLUMN c int DEFAULT 7", f"ALTER TABLE {{p}}{table} DROP COLUMN c"],
-        lambda: ["BEGIN", "TRUNCATE {p}child", f"INSERT INTO {{p}}child SELECT id, id, far_id FROM {{p}}near WHERE far_id % 3 = {some % 3}", "COMMIT"],
+        lambda: ["BEGIN", "TRUNCATE {p}child", f"INSERT INTO {{p}}child SELECT id, id, far_id FROM {{p}}near WHERE "
+                                               f"far_id % 3 = {some % 3}", "COMMIT"],
         lambda: ["TRUNCATE {p}child"],
-        lambda: ["CREATE TABLE {p}brief (id int PRIMARY KEY, note text) WITH (devices = (%s))" % dice.choice(["{far}", "{both}"]),
+        lambda: ["CREATE TABLE {p}brief (id int PRIMARY KEY, note text) WITH (devices = (%s))" % dice.choice(["{far}",
+            "{both}"]),
                  f"INSERT INTO {{p}}brief SELECT id, note FROM {{p}}{table}", "DROP TABLE {p}brief"],
         lambda: ["CHECKPOINT"],
         lambda: [f"VACUUM {{p}}{table}"],
@@ -465,7 +483,8 @@ class Round:
         """All else goes on while the device is away."""
         execute = self.world.connection.execute
         id = self.fresh(1)
-        for statement in ["INSERT INTO alone VALUES (%d, 'there')", "UPDATE alone SET note = 'still there' WHERE id = %d", "CHECKPOINT"]:
+        for statement in ["INSERT INTO alone VALUES (%d, 'there')", "UPDATE alone SET note = 'still there' WHERE id "
+            "= %d", "CHECKPOINT"]:
             execute(statement % id if "%" in statement else statement)
         found = execute("SELECT count(*) FROM alone WHERE note = 'still there' AND id = %s", [id]).fetchone()
         assert found == (1,), f"row {id} at home: {found}"
@@ -473,7 +492,8 @@ class Round:
     def meanwhile_full(self):
         """What is there can be read, and what gives room back works."""
         execute = self.world.connection_now().execute
-        found = [execute(f"SELECT count(*) FROM {p}_{name} WHERE id > -100000000").fetchone() for p in "rh" for name in NAMES]
+        found = [execute(f"SELECT count(*) FROM {p}_{name} WHERE id > -100000000").fetchone() for p in "rh"
+                 for name in NAMES]
         print(f"    {found}")
         before = execute("SELECT count(*) FROM alone").fetchone()[0]
         gone = execute("DELETE FROM alone WHERE id = (SELECT min(id) FROM alone) RETURNING id").fetchall()
@@ -512,13 +532,15 @@ class Round:
                 far = execute(f"SELECT * FROM r_{name} ORDER BY id").fetchall()
                 if far != home:
                     surplus, missing = sorted(set(far) - set(home)), sorted(set(home) - set(far))
-                    return f"{name} under {split}: {len(far)} rows, not {len(home)}; surplus {surplus[:5]}, missing {missing[:5]}"
+                    return (f"{name} under {split}: {len(far)} rows, not {len(home)}; surplus {surplus[:5]}, missing "
+                            f"{missing[:5]}")
             column = {"far": "v", "both": "v", "near": "far_id"}.get(name, "id")
             for row in self.dice.sample(home, min(4, len(home))):
                 key = row[1] if column != "id" else row[0]
                 if key is None:
                     continue
-                both = [sorted(execute(f"SELECT * FROM {p}_{name} WHERE {column} = {key}").fetchall(), key=str) for p in "rh"]
+                both = [sorted(execute(f"SELECT * FROM {p}_{name} WHERE {column} = {key}").fetchall(), key=str)
+                        for p in "rh"]
                 if both[0] != both[1]:
                     return f"{name} where {column} = {key}: {both}"
         return None
@@ -546,7 +568,8 @@ def play(psycopg, options):
         world.connection.execute("CREATE TABLE alone (id int PRIMARY KEY, note text)")
         for name, places in zip(Mover.TABLES, ["nas", "embedded, nas", "embedded"]):
             tablets = ", tablets = 4, tablet_by = hash (id)" if "," in places else ""
-            world.connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, money bigint) WITH (devices = ({places}){tablets})")
+            world.connection.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, money bigint) WITH (devices = "
+                                     f"({places}){tablets})")
             world.connection.execute(f"INSERT INTO {name} SELECT i, 1000 FROM generate_series(0, 49) AS g (i)")
         mover.start()
         next_id = 10000
@@ -583,7 +606,8 @@ def main():
     parser.add_argument("command", nargs="?", choices=["run", "self-test"], default="run")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--full", action="store_true", help="file systems that are full, in memory: needs the right to mount them")
+    parser.add_argument("--full", action="store_true", help="file systems that are full, in memory: needs the right "
+        "to mount them")
     options = parser.parse_args()
     psycopg = servers.psycopg()
     if psycopg is None:

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """How far the planner's estimates are off: q-errors of the sub-plans of queries, on two data sets, by number of joins.
 
-    scripts/q_errors.py [--scale S] [--queries DIR] [--airports DIR] [--subplans N] [--joins N] [--settings S,...] [--skip N]
+    scripts/q_errors.py [--scale S] [--queries DIR] [--airports DIR] [--subplans N] [--joins N] [--settings S,...]
+    [--skip N]
 
-In go IMDb-like data, generated once into target/bench, with a folder of queries (those of the Join Order Benchmark; without it
-the project's own), and, with --airports, OpenFlights' CSV files, whose routes are drawn to few airports and airlines.
+In go IMDb-like data, generated once into target/bench, with a folder of queries (those of the Join Order Benchmark;
+without it the project's own), and, with --airports, OpenFlights' CSV files, whose routes are drawn to few airports and
+airlines.
 
-A sub-plan is a connected part of a query's join graph with the conditions that it covers. Of each query up to N for each
-number of joins are drawn, the same ones at each run, and run as `EXPLAIN (ANALYZE, FORMAT JSON) SELECT count(*)`; the
-q-error of the join at the top is the factor between the rows that it was expected to give and those that it gave, both at
-least one. By default before and after ANALYZE (use_statistics off and on), in which the rows must be the same.
+A sub-plan is a connected part of a query's join graph with the conditions that it covers. Of each query up to N for
+each number of joins are drawn, the same ones at each run, and run as `EXPLAIN (ANALYZE, FORMAT JSON) SELECT count(*)`;
+the q-error of the join at the top is the factor between the rows that it was expected to give and those that it gave,
+both at least one. By default before and after ANALYZE (use_statistics off and on), in which the rows must be the same.
 
 Needs `cargo build --release`, or CLEAVE_BINARY. Counts rows and measures no time but that of ANALYZE and of planning.
 """
@@ -32,9 +34,12 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 CLEAVE = Path(os.environ.get("CLEAVE_BINARY", TARGET / "release" / "cleave"))
 
 AIRPORTS = {
-    "airports": "id int PRIMARY KEY, name text, city text, country text, iata text, icao text, latitude double precision,"
-                " longitude double precision, altitude_ft int, utc_offset text, dst text, tz text, type text, source text",
-    "airlines": "id int PRIMARY KEY, name text, alias text, iata text, icao text, callsign text, country text, active text",
+    "airports": "id int PRIMARY KEY, name text, city text, country text, iata text, icao text, latitude double "
+                "precision,"
+                " longitude double precision, altitude_ft int, utc_offset text, dst text, tz text, type text, source "
+                "text",
+    "airlines": "id int PRIMARY KEY, name text, alias text, iata text, icao text, callsign text, country text, "
+                "active text",
     "routes": "airline text, airline_id int, source text, source_id int, destination text, destination_id int,"
               " codeshare text, stops int, equipment text",
     "planes": "name text, iata text, icao text",
@@ -46,9 +51,11 @@ AIRPORT_QUERIES = {
     "hubs": """SELECT * FROM routes AS r, airports AS a, routes AS s, airports AS b
         WHERE r.destination_id = a.id AND s.source_id = a.id AND b.id = s.destination_id AND a.iata = 'ATL'""",
     "low-cost": """SELECT * FROM routes AS r, airlines AS l, airports AS a, countries AS c
-        WHERE l.id = r.airline_id AND a.id = r.source_id AND c.name = l.country AND l.name LIKE '%Ryan%' AND a.country = 'Ireland'""",
+        WHERE l.id = r.airline_id AND a.id = r.source_id AND c.name = l.country AND l.name LIKE '%Ryan%' AND a.country =
+        'Ireland'""",
     "types": """SELECT * FROM routes AS r, planes AS p, airlines AS l, airports AS a
-        WHERE p.iata = r.equipment AND l.id = r.airline_id AND a.id = r.source_id AND p.name LIKE 'Boeing 7%' AND r.stops = 0""",
+        WHERE p.iata = r.equipment AND l.id = r.airline_id AND a.id = r.source_id AND p.name LIKE 'Boeing 7%' AND
+        r.stops = 0""",
     "islands": """SELECT * FROM routes AS r, airports AS a, airports AS b, airlines AS l, countries AS c
         WHERE a.id = r.source_id AND b.id = r.destination_id AND l.id = r.airline_id AND c.name = a.country
           AND a.tz LIKE 'Pacific/%' AND b.altitude_ft < 100 AND l.active = 'Y'""",
@@ -57,7 +64,8 @@ AIRPORT_QUERIES = {
           AND r.equipment = '320' AND s.equipment = '738'""",
     "codeshare": """SELECT * FROM routes AS r, airlines AS l, airports AS a, airports AS b, countries AS c
         WHERE l.id = r.airline_id AND a.id = r.source_id AND b.id = r.destination_id AND c.name = b.country
-          AND r.codeshare = 'Y' AND l.country IN ('Germany', 'France', 'United Kingdom') AND b.country = 'United States'""",
+          AND r.codeshare = 'Y' AND l.country IN ('Germany', 'France', 'United Kingdom') AND b.country = 'United
+          States'""",
 }
 
 
@@ -85,7 +93,8 @@ def report(name, place, queries, settings, options):
     analyzed = [line.split(",") for line in sql(place, [], ["ANALYZE VERBOSE"])[0].splitlines()[1:]]
     seconds = time.monotonic() - began
     size = sum(file.stat().st_size for file in (place / "statistics").iterdir())
-    print(f"{name}: ANALYZE of {len(analyzed)} tables, {sum(int(row[1]) for row in analyzed)} rows, in {seconds:.1f} s with"
+    print(f"{name}: ANALYZE of {len(analyzed)} tables, {sum(int(row[1]) for row in analyzed)} rows, in {seconds:.1f} "
+          f"s with"
           f" the program's start; {size / 1e3:.0f} kB of statistics")
     errors = {setting: {} for setting in settings}
     planning = []
@@ -123,7 +132,8 @@ def report(name, place, queries, settings, options):
                 values.sort()
                 label = str(low) if low == high else f"{low}-{high}"
                 numbers = [value for value, _, _ in values]
-                print(f"{label:>8} {setting:>10} {at(numbers, 0.5):9.1f} {at(numbers, 0.9):9.1f} {at(numbers, 0.95):9.1f}"
+                print(f"{label:>8} {setting:>10} {at(numbers, 0.5):9.1f} {at(numbers, 0.9):9.1f} "
+                      f"{at(numbers, 0.95):9.1f}"
                       f" {numbers[-1]:10.0f} {len(numbers):10}")
     if os.environ.get("WORST"):
         last = [value for values in errors[settings[-1]].values() for value in values]

@@ -23,13 +23,15 @@ def cleave():
 def serve(binary, database, *arguments, log=None, before=()):
     """Starts `cleave serve` on a port of its own choice; the process and the port, once it listens.
 
-    What it says goes to `log`, by default a file beside the database. `before` are words in front of the command (taskset).
+    What it says goes to `log`, by default a file beside the database. `before` are words in front of the command
+    (taskset).
     """
     database = Path(database)
     port_file = database.parent / f"{database.name}.port"
     port_file.unlink(missing_ok=True)
     log = log or database.parent / f"{database.name}.log"
-    command = [*before, binary, "serve", "--db", database, "--listen", "127.0.0.1:0", "--port-file", port_file, *arguments]
+    command = [*before, binary, "serve", "--db", database, "--listen", "127.0.0.1:0", "--port-file", port_file,
+               *arguments]
     with log.open("a") as file:
         process = subprocess.Popen([str(part) for part in command], stderr=file)
     end = time.monotonic() + PATIENCE_SECONDS
@@ -44,7 +46,8 @@ def serve(binary, database, *arguments, log=None, before=()):
 
 
 def postgresql(folder, **settings):
-    """Starts PostgreSQL with a new cluster in `folder`, which nobody needs a password for; the process, the port and who its owner is."""
+    """Starts PostgreSQL with a new cluster in `folder`, which nobody needs a password for; the process, the port and
+    who its owner is."""
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not binaries:
         sys.exit("PostgreSQL is not there: run `scripts/install_peers.sh postgresql`")
@@ -99,7 +102,8 @@ def free_port():
 
 
 def psycopg():
-    """psycopg; where this Python lacks it, the script is run again by one that has it. None where it cannot be installed."""
+    """psycopg; where this Python lacks it, the script is run again by one that has it. None where it cannot be
+    installed."""
     try:
         import psycopg as found
 

@@ -2,14 +2,16 @@
 """Many kinds of statements of many clients for as long as one likes, and what that does to the server.
 
     scripts/soak.py [--minutes M] [--clients N]     rows, memory, descriptors, threads and the log
-    scripts/soak.py --space …                       fails where the device's file grows, too (updates need vacuum for that)
-    scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a start over what is left
+    scripts/soak.py --space …                       fails where the device's file grows, too (updates need vacuum for
+    that) scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a start over what is left
     scripts/soak.py self-test                       half a minute of both, as `.ci/run` does it
 
-Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, raise families and leave them, back up,
-fail, vanish within blocks, COPY and pipelines, and ask the device for sums. The sum of all accounts never changes, for nobody; each client's acknowledged transactions are there after each kill, and at most the
-one beside them that nobody was told of; numbers never come again. What is sampled must not be larger in the last third of the time than
-in the second by more than a tolerance. Ends with 1 where something is wrong. Needs psycopg, which it installs into target/clients.
+Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, raise families and
+leave them, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. The sum of all
+accounts never changes, for nobody; each client's acknowledged transactions are there after each kill, and at most the
+one beside them that nobody was told of; numbers never come again. What is sampled must not be larger in the last third
+of the time than in the second by more than a tolerance. Ends with 1 where something is wrong. Needs psycopg, which it
+installs into target/clients.
 """
 
 import argparse
@@ -31,7 +33,8 @@ ACCOUNTS, EACH = 500, 1000
 # What may be lost to a conflict, and is tried again.
 RETRIED = {"40001", "40P01", "55P03"}
 # By how much what is sampled may grow: a share, and an amount.
-TOLERANCES = {"resident MB": (1.1, 24), "descriptors": (1.0, 8), "threads": (1.0, 8), "log MB": (1.2, 24), "device MB": (1.1, 16)}
+TOLERANCES = {"resident MB": (1.1, 24), "descriptors": (1.0, 8), "threads": (1.0, 8), "log MB": (1.2, 24),
+              "device MB": (1.1, 16)}
 TABLES = f"""
 CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL CHECK (balance > -1000000000), note text);
 CREATE INDEX account_note ON account (note);
@@ -76,8 +79,10 @@ class Client:
         self.random = random.Random(run.seed * 1000 + number)
         self.done, self.in_doubt, self.last_number = 0, False, 0
         self.connection = None
-        kinds = [(self.transfer, 12), (self.upsert, 4), (self.sums, 3), (self.look_up, 6), (self.add, 4), (self.forget, 1),
-                 (self.raise_family, 3), (self.leave_family, 2), (self.define, 1), (self.roles, 1), (self.fail, 2), (self.vanish, 2)]
+        kinds = [(self.transfer, 12), (self.upsert, 4), (self.sums, 3), (self.look_up, 6), (self.add, 4),
+                 (self.forget, 1),
+                 (self.raise_family, 3), (self.leave_family, 2), (self.define, 1), (self.roles, 1), (self.fail, 2),
+                 (self.vanish, 2)]
         if number == 0:
             kinds.append((self.back_up, 1))
         self.kinds, self.weights = zip(*kinds)
@@ -101,7 +106,8 @@ class Client:
             except AssertionError as error:
                 self.run.fault(f"client {self.number}: {error}")
             except Exception as error:
-                self.run.fault(f"client {self.number}: {type(error).__name__}: {getattr(error, 'sqlstate', None)} {error}")
+                self.run.fault(f"client {self.number}: {type(error).__name__}: {getattr(error, 'sqlstate', None)} "
+                               f"{error}")
         if self.connection is not None:
             self.connection.close()
 
@@ -123,7 +129,8 @@ class Client:
         # First by number: two that want the same rows wait, and seldom for each other.
         for account, change in sorted([(one, -amount), (other, amount)]):
             execute("UPDATE account SET balance = balance + %s WHERE id = %s", [change, account])
-        execute("INSERT INTO client VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET done = client.done + 1", [self.number])
+        execute("INSERT INTO client VALUES (%s, 1) ON CONFLICT (id) DO UPDATE SET done = client.done + 1",
+                [self.number])
         self.in_doubt = True
         self.connection.commit()
         self.done, self.in_doubt = self.done + 1, False
@@ -171,15 +178,18 @@ class Client:
         for _ in range(count):
             child = self.number_now()
             execute("INSERT INTO child VALUES (%s, %s)", [child, parent])
-            execute("INSERT INTO toy VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET child = excluded.child", [child % 100, child])
+            execute("INSERT INTO toy VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET child = excluded.child",
+                    [child % 100, child])
         self.connection.commit()
 
     def leave_family(self):
         """Children go with their parents, and toys stay; nobody sees some of it."""
         execute = self.connection.execute
-        execute("DELETE FROM parent WHERE id IN (SELECT id FROM parent WHERE client = %s ORDER BY id LIMIT 2)", [self.number])
+        execute("DELETE FROM parent WHERE id IN (SELECT id FROM parent WHERE client = %s ORDER BY id LIMIT 2)",
+                [self.number])
         for sql in ["SELECT count(*) FROM child LEFT JOIN parent ON parent.id = child.parent WHERE parent.id IS NULL",
-                    "SELECT count(*) FROM toy LEFT JOIN child ON child.id = toy.child WHERE child.id IS NULL AND toy.child IS NOT NULL",
+                    "SELECT count(*) FROM toy LEFT JOIN child ON child.id = toy.child WHERE child.id IS NULL AND "
+                    "toy.child IS NOT NULL",
                     "SELECT (SELECT coalesce(sum(children), 0) FROM parent) - (SELECT count(*) FROM child)"]:
             found = execute(sql).fetchone()
             assert found == (0,), f"{sql}: {found}"
@@ -233,8 +243,10 @@ class Client:
 
     def define(self):
         name = f"own{self.number}"
-        for sql in ["CREATE TEMP TABLE t (a int); INSERT INTO t VALUES (1), (2)", f"CREATE TABLE {name} (a int PRIMARY KEY, b text)",
-                    f"INSERT INTO {name} SELECT i, 'b' || i FROM generate_series(1, 200) AS g (i)", f"ALTER TABLE {name} ADD COLUMN c int",
+        for sql in ["CREATE TEMP TABLE t (a int); INSERT INTO t VALUES (1), (2)", f"CREATE TABLE {name} (a int "
+            f"PRIMARY KEY, b text)",
+                    f"INSERT INTO {name} SELECT i, 'b' || i FROM generate_series(1, 200) AS g (i)", f"ALTER TABLE "
+                        f"{name} ADD COLUMN c int",
                     f"UPDATE {name} SET c = a WHERE a < 100", f"TRUNCATE {name}", f"DROP TABLE {name}", "DROP TABLE t"]:
             self.connection.execute(sql)
         if self.random.random() < 0.5:
@@ -243,7 +255,8 @@ class Client:
             self.connection.rollback()
 
     def fail(self):
-        sql, state = self.random.choice([("SELECT 1 / 0", "22012"), ("SELEC 1", "42601"), ("SELECT * FROM nowhere", "42P01"),
+        sql, state = self.random.choice([("SELECT 1 / 0", "22012"), ("SELEC 1", "42601"),
+                                         ("SELECT * FROM nowhere", "42P01"),
                                          ("INSERT INTO account VALUES (1, 0, '')", "23505")])
         try:
             self.connection.execute(sql)
@@ -256,7 +269,8 @@ class Client:
 
     def vanish(self):
         """Goes away without a word, in a block that has changed rows, or amid an answer."""
-        self.connection.execute("UPDATE account SET balance = balance - 7 WHERE id = %s", [self.random.randrange(1, ACCOUNTS + 1)])
+        self.connection.execute("UPDATE account SET balance = balance - 7 WHERE id = %s",
+                                [self.random.randrange(1, ACCOUNTS + 1)])
         wire, how = self.connection.pgconn, self.random.randrange(4)
         if how == 0:
             wire.send_query(b"SELECT a.id, b.id FROM account AS a, account AS b")
@@ -269,7 +283,8 @@ class Client:
             # Amid statements that nobody has asked the answers of.
             wire.enter_pipeline_mode()
             for _ in range(50):
-                wire.send_query_params(b"UPDATE account SET balance = balance - 1 WHERE id = $1", [b"%d" % self.random.randrange(1, ACCOUNTS + 1)])
+                wire.send_query_params(b"UPDATE account SET balance = balance - 1 WHERE id = $1",
+                                       [b"%d" % self.random.randrange(1, ACCOUNTS + 1)])
             wire.flush()
         with socket.socket(fileno=os.dup(self.connection.fileno())) as stream:
             stream.shutdown(socket.SHUT_RDWR)
@@ -294,7 +309,8 @@ def grown(samples, with_space):
     """What of the samples grew, in words."""
     third = len(samples) // 3
     for name, (share, amount) in TOLERANCES.items():
-        before, after = (statistics.median(one[name] for one in part) for part in (samples[third:2 * third], samples[2 * third:]))
+        before, after = (statistics.median(one[name] for one in part)
+                         for part in (samples[third:2 * third], samples[2 * third:]))
         is_judged = name != "device MB" or with_space
         print(f"    {name}: {before:.1f}, then {after:.1f}{'' if is_judged else ' (not judged)'}")
         if is_judged and after > before * share + amount:
@@ -341,11 +357,13 @@ def soak(psycopg, options):
             code = servers.stop(process)
         faults = run.faults + [f"the server ended with {code}"] * (code != 0) + [
             f"client {client.number} hangs" for client, thread in zip(clients, threads) if thread.is_alive()]
-        print("   ", ", ".join(f"{count} {name}" for name, count in sorted(run.counts.items())), f"{kills} kills" if kills else "")
+        print("   ", ", ".join(f"{count} {name}" for name, count in sorted(run.counts.items())), f"{kills} kills"
+              if kills else "")
         if samples and not faults:
             faults += grown(samples, options.space)
         if not faults:
-            found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", "SELECT sum(balance) FROM account"])
+            found = servers.output([binary, "sql", "--db", database, "--format", "csv", "-c", "SELECT sum(balance) "
+                "FROM account"])
             faults += [f"accounts have {found}"] * (found.split()[-1] != str(ACCOUNTS * EACH))
             servers.output([binary, "check", "--db", database])
         print("\n".join(faults) or "    all is well", flush=True)

@@ -277,7 +277,8 @@ class Testbed:
         log = open(self.state / "device.log", "ab")
         device = subprocess.Popen(as_text(in_namespace(self.device, program + arguments)), stdin=subprocess.DEVNULL,
                                   stdout=log, stderr=log, start_new_session=True,
-                                  preexec_fn=lambda: enter_cgroups(self.cgroups, dies_with_parent=not self.options.keep))
+                                  preexec_fn=lambda: enter_cgroups(self.cgroups,
+                                      dies_with_parent=not self.options.keep))
         self.processes.append(device)
         if self.options.delay_ms:
             self.processes.append(subprocess.Popen(as_text(in_namespace(self.device, self.proxy(PORT))),
@@ -796,7 +797,8 @@ def self_test(options):
 
 
 def again(arguments, **others):
-    return subprocess.run(as_text([sys.executable, __file__, *arguments]), stdin=subprocess.DEVNULL, **others).returncode
+    return subprocess.run(as_text([sys.executable, __file__, *arguments]), stdin=subprocess.DEVNULL,
+                          **others).returncode
 
 
 def expect(found, wanted, what):

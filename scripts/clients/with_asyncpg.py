@@ -9,11 +9,13 @@ import uuid
 import asyncpg
 
 ROW = (
-    2**40, 1.25, "hé", decimal.Decimal("12.345"), datetime.date(2024, 2, 29), datetime.datetime(2024, 1, 2, 3, 4, 5, 600000),
+    2**40, 1.25, "hé", decimal.Decimal("12.345"), datetime.date(2024, 2, 29),
+    datetime.datetime(2024, 1, 2, 3, 4, 5, 600000),
     datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc), True, b"\x00\xff", uuid.uuid4(),
     datetime.timedelta(days=1, seconds=5), 3, datetime.time(1, 2, 3),
 )
-COLUMNS = "i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz timestamptz, b bool, y bytea, g uuid, iv interval, sm int2, tm time"
+COLUMNS = ("i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz timestamptz, b bool, y bytea, g uuid, "
+           "iv interval, sm int2, tm time")
 ENDLESS = "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b WHERE a + b = 1"
 
 

@@ -8,10 +8,12 @@ import psycopg
 
 ROW = (
     2**40, 1.25, "hé'\\", decimal.Decimal("12.345"), datetime.date(2024, 2, 29),
-    datetime.datetime(2024, 1, 2, 3, 4, 5, 600000), datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc),
+    datetime.datetime(2024, 1, 2, 3, 4, 5, 600000),
+    datetime.datetime(2024, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc),
     True, b"\x00\xff", uuid.uuid4(), datetime.timedelta(days=1, seconds=5), 3, datetime.time(1, 2, 3),
 )
-COLUMNS = "i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz timestamptz, b bool, y bytea, g uuid, iv interval, sm int2, tm time"
+COLUMNS = ("i int8, f float8, s text, n numeric(12,3), d date, ts timestamp, tz timestamptz, b bool, y bytea, g uuid, "
+           "iv interval, sm int2, tm time")
 
 with psycopg.connect() as connection:
     assert connection.pgconn.ssl_in_use
@@ -28,7 +30,8 @@ with psycopg.connect() as connection:
         except psycopg.Rollback:
             pass
     assert connection.execute("SELECT count(*), sum(total) FROM orders").fetchone() == (1000, 1251)
-    assert connection.execute("UPDATE orders SET total = 1.25 WHERE id = 1 RETURNING id, total").fetchall() == [(1, decimal.Decimal("1.25"))]
+    assert connection.execute("UPDATE orders SET total = 1.25 WHERE id = 1 RETURNING id, total").fetchall() == [(1,
+        decimal.Decimal("1.25"))]
     connection.commit()
     try:
         connection.execute("CREATE TABLE refused (a int)")
@@ -53,14 +56,17 @@ with psycopg.connect() as connection:
         copy.set_types(["int8", "text"])
         for number in range(5000, 5100):
             copy.write_row((number, f"row\n{number}"))
-    with connection.cursor().copy("COPY (SELECT i, s FROM by_psycopg WHERE i >= 5098 AND i < 6000 ORDER BY i) TO STDOUT (FORMAT BINARY)") as copy:
+    with connection.cursor().copy("COPY (SELECT i, s FROM by_psycopg WHERE i >= 5098 AND i < 6000 ORDER BY i) TO "
+                                  "STDOUT (FORMAT BINARY)") as copy:
         copy.set_types(["int8", "text"])
         assert list(copy.rows()) == [(number, f"row\n{number}") for number in (5098, 5099)]
     # Lists as parameters, as text and in binary.
     for place in ["%s", "%b", "%t"]:
-        rows = connection.execute(f"SELECT id FROM customers WHERE id = ANY({place}) ORDER BY id", ([3, 1, 99999],)).fetchall()
+        rows = connection.execute(f"SELECT id FROM customers WHERE id = ANY({place}) ORDER BY id",
+                                  ([3, 1, 99999],)).fetchall()
         assert rows == [(1,), (3,)], rows
-        rows = connection.execute(f"SELECT id FROM customers WHERE email = ANY({place})", (["c7@example.org", 'a"b'],)).fetchall()
+        rows = connection.execute(f"SELECT id FROM customers WHERE email = ANY({place})",
+                                  (["c7@example.org", 'a"b'],)).fetchall()
         assert rows == [(7,)], rows
     # Cursors that the server keeps.
     with connection.transaction(), connection.cursor("some rows") as cursor:

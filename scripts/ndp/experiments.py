@@ -1,7 +1,7 @@
 """Which ways of which queries are measured how often, in which order. Each function is one experiment of the paper.
 
-A time-out is `factor` times what host-only took, at least a second, and a killed run is recorded as such. Rounds run every
-way once, each round beginning with another way, so that what drifts over time falls on all of them.
+A time-out is `factor` times what host-only took, at least a second, and a killed run is recorded as such. Rounds run
+every way once, each round beginning with another way, so that what drifts over time falls on all of them.
 """
 
 import time
@@ -27,7 +27,8 @@ class Bench:
         """The record of one run: from the results, if it is there, or made now."""
         name, sql = query
         head = {"build": self.build, "commit": self.commit, "experiment": experiment, **self.place.figures(),
-                "data_bytes": self.place.data.bytes(), "query": name, "way": way.name, "settings": way.settings, "run": run,
+                "data_bytes": self.place.data.bytes(), "query": name, "way": way.name, "settings": way.settings,
+                "run": run,
                 "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         if found := self.results.find(head):
             return found
@@ -59,7 +60,8 @@ class Bench:
         return max(LIMIT_SECONDS_MIN, self.factor * host["total_ms"] / 1e3)
 
     def rounds(self, experiment, query, compared, check_rows=True):
-        """Every way, `runs` times, interleaved; the first time with its rows. A way that fails at first is not tried again."""
+        """Every way, `runs` times, interleaved; the first time with its rows. A way that fails at first is not tried
+        again."""
         as_host = next(way for way in compared if way.name == ways.HOST.name)
         host = self.measure(experiment, query, as_host, 1, self.host_limit_seconds, check_rows)
         limit_seconds = self.limit(host)
@@ -74,7 +76,8 @@ class Bench:
 
 
 def matrix(bench, queries):
-    """Experiment 2: each query at every split once; host-only, `auto`, the best split and the baselines several times."""
+    """Experiment 2: each query at every split once; host-only, `auto`, the best split and the baselines several
+    times."""
     for query in queries:
         host = bench.measure("matrix", query, ways.HOST, 0, bench.host_limit_seconds, with_rows=True)
         if host["error_kind"]:
@@ -104,7 +107,8 @@ def stacks(bench, queries):
 
 
 def quality(bench, queries):
-    """Experiment 3: what each strategy of the cost model chooses; nothing runs. The report sets it against the matrix."""
+    """Experiment 3: what each strategy of the cost model chooses; nothing runs. The report sets it against the
+    matrix."""
     for query in queries:
         for strategy in STRATEGIES:
             way = ways.Way(f"explain-{strategy}", {"split": "auto", "cost_strategy": strategy})

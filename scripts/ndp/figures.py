@@ -13,7 +13,8 @@ AUTO_SHARE_MAX = 1.1    # of the best forced split
 
 
 def interval(values):
-    """The order statistics that hold the median with 95 % at least where there are six values or more; else both ends."""
+    """The order statistics that hold the median with 95 % at least where there are six values or more; else both
+    ends."""
     ordered = sorted(values)
     count = len(ordered)
     rank = 0

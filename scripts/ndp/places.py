@@ -1,9 +1,9 @@
 """The testbed with its data, and one run of a statement in it.
 
-Data is loaded once, through a link without limits, and kept: token, certificate and addresses are those of the testbed's
-state folder, so the same database finds its device behind every link. Each run is a process of its own, so its pool is
-empty; the device reads its media by direct I/O. The time is what the program says, planning and execution; the process's
-start, the opening of the database and the greeting are in `wall_ms` only.
+Data is loaded once, through a link without limits, and kept: token, certificate and addresses are those of the
+testbed's state folder, so the same database finds its device behind every link. Each run is a process of its own, so
+its pool is empty; the device reads its media by direct I/O. The time is what the program says, planning and execution;
+the process's start, the opening of the database and the greeting are in `wall_ms` only.
 """
 
 import argparse
@@ -81,7 +81,8 @@ class Place:
         self.data, self.rate, self.verify = data, rate, verify
         self.device_share, self.host_share, self.pool_bytes = device_share, host_share, pool_bytes
         if device_share + host_share > os.cpu_count():
-            raise testbed.Failed(f"a host with {device_share + host_share:.0%} of a core, which the equal-silicon baseline "
+            raise testbed.Failed(f"a host with {device_share + host_share:.0%} of a core, which the equal-silicon "
+                                 f"baseline "
                                  f"needs, does not fit on {os.cpu_count()} cores")
 
     def __enter__(self):
@@ -149,8 +150,8 @@ class Place:
         return record, rows
 
     def watch(self, command, limit_seconds, with_rows):
-        """Runs the command to its end or to the limit: (exit code or None, output, complaint). Where rows are wanted too,
-        the second statement has as long again from the moment the first has said its time."""
+        """Runs the command to its end or to the limit: (exit code or None, output, complaint). Where rows are wanted
+        too, the second statement has as long again from the moment the first has said its time."""
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaint:
             groups = self.bed.host_cgroups
             process = subprocess.Popen(
@@ -169,7 +170,8 @@ class Place:
             return code, output.read(), complaint.read()
 
     def processor_ms(self):
-        """What both sides have used of the processor, with what the program's own figures leave out: starting, serving pages."""
+        """What both sides have used of the processor, with what the program's own figures leave out: starting, serving
+        pages."""
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = {"host": (usage.ru_utime + usage.ru_stime) * 1e3}
         # The CPU clock of another process, as clock_getcpuclockid(3) names it.

@@ -15,13 +15,17 @@ import json
 from . import figures, results, svg, ways
 
 FIELDS = ["build", "commit", "at", "timing", "experiment", "scale", "link", "device_share", "host_share", "pool_bytes",
-          "data_bytes", "query", "way", "run", "planning_ms", "execution_ms", "total_ms", "wall_ms", "rows", "rows_checksum",
-          "rows_equal", "media_bytes", "to_host_bytes", "to_device_bytes", "host_memory_bytes", "host_cpu_ms", "device_cpu_ms",
-          "host_process_cpu_ms", "device_process_cpu_ms", "host_waited_ms", "devices_stalled_ms", "chosen", "predicted_ms", "error_kind", "error"]
+          "data_bytes", "query", "way", "run", "planning_ms", "execution_ms", "total_ms", "wall_ms", "rows",
+          "rows_checksum",
+          "rows_equal", "media_bytes", "to_host_bytes", "to_device_bytes", "host_memory_bytes", "host_cpu_ms",
+          "device_cpu_ms",
+          "host_process_cpu_ms", "device_process_cpu_ms", "host_waited_ms", "devices_stalled_ms", "chosen",
+          "predicted_ms", "error_kind", "error"]
 FAILURES = {"time-out": "T", "cannot": "–", "error": "!", "not there": "–"}
 COMPARED = ["host", "equal", "free-disk", "blk", "native", "ndp", "paper", "auto"]
 HEAT = [("better3", "3x and more"), ("better2", "1.5x"), ("better1", "faster"), ("par", "on par, 5 %"),
-        ("worse1", "slower"), ("worse2", "1.5x slower"), ("worse3", "3x slower"), ("none", "T time-out, – cannot, ! error")]
+        ("worse1", "slower"), ("worse2", "1.5x slower"), ("worse3", "3x slower"), ("none", "T time-out, – cannot, ! "
+            "error")]
 
 
 def write(folder):
@@ -34,7 +38,8 @@ def write(folder):
     write_csv(folder / "measurements.csv", records)
     summary, text = [], [f"# hybridNDP's experiments, build {builds[-1]}, commit {kept[-1]['commit']}", ""]
     if len(builds) > 1:
-        text += [f"Of {len(builds)} builds that were measured, the newest; the others are in measurements.csv only.", ""]
+        text += [f"Of {len(builds)} builds that were measured, the newest; the others are in measurements.csv only.",
+                 ""]
     for place in dict.fromkeys(map(results.place_of, kept)):
         view = View([record for record in kept if results.place_of(record) == place])
         found = {"place": view.place(), "matrix": matrix_rows(view)}
@@ -64,14 +69,16 @@ class View:
 
     def slug(self):
         place = self.place()
-        parts = [f"{place['scale']:g}", place["link"], f"{place['device_share'] * 100:g}", f"{place['host_share'] * 100:g}",
+        parts = [f"{place['scale']:g}", place["link"], f"{place['device_share'] * 100:g}",
+                 f"{place['host_share'] * 100:g}",
                  f"{place['pool_bytes'] / 1e6:.0f}MB"] + (["unmeasured"] if place["timing"] != "testbed" else [])
         return "-".join(parts)
 
     def title(self):
         place = self.place()
         return (f"scale {place['scale']:g}, link {place['link']}, device {place['device_share']:.0%} of a core, "
-                f"host {place['host_share']:.0%}, pool {place['pool_bytes'] / 1e6:.1f} of {place['data_bytes'] / 1e6:.0f} MB; "
+                f"host {place['host_share']:.0%}, pool {place['pool_bytes'] / 1e6:.1f} of "
+                f"{place['data_bytes'] / 1e6:.0f} MB; "
                 f"timing mode: {place['timing']}")
 
     def queries(self, experiment):
@@ -115,14 +122,16 @@ def matrix_rows(view):
         row = {"query": query, "runs": len(auto), "host_ms": host_ms, "host_interval": figures.interval(host),
                "best": best, "best_ms": best_of, "splits": len(forced), "checked": len(checked),
                "other_rows": [record["way"] for record in checked if not record["rows_equal"]],
-               "failed": {record["way"]: record["error_kind"] for record in view.records if record["experiment"] == "matrix"
+               "failed": {record["way"]: record["error_kind"] for record in view.records
+                          if record["experiment"] == "matrix"
                           and record["query"] == query and record["error_kind"]}}
         # A run of `auto` that failed counts against it, or its worst queries would be its best.
         attempts = view.runs("matrix", query, "auto")
         row["auto_failed"] = next((record["error_kind"] for record in attempts if record["error_kind"]), None)
         row["auto_tried"] = bool(attempts)
         if paper := view.times("matrix", query, "paper"):
-            row |= {"paper_over_best": figures.median(paper) / best_of, "paper_speed_up": host_ms / figures.median(paper)}
+            row |= {"paper_over_best": figures.median(paper) / best_of,
+                    "paper_speed_up": host_ms / figures.median(paper)}
         if auto:
             row |= {"auto_ms": figures.median(auto), "auto_interval": figures.interval(auto),
                     "auto_chose": attempts[0].get("chosen"),
@@ -156,19 +165,24 @@ def judge(view, rows):
             for split, time in forced_times(view, row["query"]).items() if split != "host"]
     # A split that failed, or gave other rows, is no success; one that the statement does not have is no split.
     tried = sum(1 for row in rows for (experiment, query, way), runs in view.by.items() if (experiment, query) ==
-                ("matrix", row["query"]) and way != "host" and 0 in runs and runs[0]["error_kind"] not in ("cannot", "not there"))
+                ("matrix", row["query"]) and way != "host" and 0 in runs
+                and runs[0]["error_kind"] not in ("cannot", "not there"))
     failed = sum(1 for row in rows for way, kind in row["failed"].items() if kind in ("time-out", "error"))
-    missed = [max(record["prediction"]["finish_ms"] / record["total_ms"], record["total_ms"] / record["prediction"]["finish_ms"])
-              for record in view.records if record["experiment"] == "matrix" and record["run"] == 0 and not record["error_kind"]
+    missed = [max(record["prediction"]["finish_ms"] / record["total_ms"],
+                  record["total_ms"] / record["prediction"]["finish_ms"])
+              for record in view.records if record["experiment"] == "matrix" and record["run"] == 0
+              and not record["error_kind"]
               and (record.get("prediction") or {}).get("finish_ms") and record["total_ms"]]
     return {
-        "queries": len(rows), "queries_with_auto": len(of_auto), "runs_min": min([row["runs"] for row in judged] or [0]),
+        "queries": len(rows), "queries_with_auto": len(of_auto),
+        "runs_min": min([row["runs"] for row in judged] or [0]),
         "auto_failed": {row["query"]: row["auto_failed"] for row in rows if row["auto_failed"]},
         "host_failed": [query for query in view.queries("matrix") if view.once(query, "host").get("error_kind")],
         "auto_near_best_share": share(not row["auto_failed"] and row["auto_over_best"] <= figures.AUTO_SHARE_MAX
                                       for row in of_auto),
         "regressions": [row["query"] for row in of_auto if row["auto_failed"] or row["regression"]],
-        "auto_par_or_better_share": share(not row["auto_failed"] and figures.verdict(row["speed_up"]) in ("par", "better")
+        "auto_par_or_better_share": share(not row["auto_failed"]
+                                          and figures.verdict(row["speed_up"]) in ("par", "better")
                                           for row in of_auto),
         "cells_par_or_better_share": sum(good) / tried if tried else None,
         "speed_up_mean": figures.geometric_mean(row["speed_up"] for row in judged),
@@ -176,7 +190,8 @@ def judge(view, rows):
                                        if "paper_over_best" in row),
         "paper_speed_up_mean": figures.geometric_mean(row["paper_speed_up"] for row in rows if "paper_speed_up" in row),
         "over_best_mean": figures.geometric_mean(row["auto_over_best"] for row in judged),
-        "speed_up_equal_mean": figures.geometric_mean(row["speed_up_equal"] for row in judged if "speed_up_equal" in row),
+        "speed_up_equal_mean": figures.geometric_mean(row["speed_up_equal"] for row in judged
+                                                      if "speed_up_equal" in row),
         "speed_up_free_disk_mean": figures.geometric_mean(row["speed_up_free_disk"] for row in judged
                                                           if "speed_up_free_disk" in row),
         "prediction_q_error_median": figures.median(missed),
@@ -202,7 +217,8 @@ def chosen_rows(view):
                 if record["error_kind"]:
                     continue
                 time = forced.get(record["chosen"])
-                columns[way.removeprefix("explain-") + ", plan"] = (record["chosen"] or "?", time and time / min(forced.values()))
+                columns[way.removeprefix("explain-") + ", plan"] = (record["chosen"] or "?", time
+                    and time / min(forced.values()))
         found[query] = columns
     return found
 
@@ -219,7 +235,8 @@ def compared_rows(view):
                     continue
                 row = {"experiment": experiment, "query": query, "way": way, "runs": len(times),
                        "error_kind": None if times else runs[0]["error_kind"],
-                       "rows_equal": next((run["rows_equal"] for run in runs if run.get("rows_equal") is not None), None)}
+                       "rows_equal": next((run["rows_equal"] for run in runs if run.get("rows_equal") is not None),
+                                          None)}
                 if times:
                     row |= {"ms": figures.median(times), "interval": figures.interval(times)}
                     row |= {f"speed_up_over_{name}": value / row["ms"] for name, value in base.items() if value}
@@ -240,26 +257,34 @@ def write_csv(path, records):
 def as_markdown(view, found):
     text = [f"## {view.title()}", ""]
     if judged := found["judged"]:
-        text += [f"- {judged['queries']} queries, {judged['runs_min']} interleaved runs at least; `auto` within 1.1x of the best "
+        text += [f"- {judged['queries']} queries, {judged['runs_min']} interleaved runs at least; `auto` within 1.1x "
+                 f"of the best "
                  f"forced split: {percent(judged['auto_near_best_share'])}; on par with host-only or better: "
-                 f"{percent(judged['auto_par_or_better_share'])} (of all forced splits {percent(judged['cells_par_or_better_share'])})",
-                 f"- slower than host-only beyond max(5 %, 5 ms) with its whole interval: {', '.join(judged['regressions']) or 'none'}",
-                 *([f"- `auto` failed, which counts against it above and is in no mean: {json.dumps(judged['auto_failed'])}"]
+                 f"{percent(judged['auto_par_or_better_share'])} (of all forced splits "
+                 f"{percent(judged['cells_par_or_better_share'])})",
+                 f"- slower than host-only beyond max(5 %, 5 ms) with its whole interval: "
+                 f"{', '.join(judged['regressions']) or 'none'}",
+                 *([f"- `auto` failed, which counts against it above and is in no mean: "
+                    f"{json.dumps(judged['auto_failed'])}"]
                    if judged["auto_failed"] else []),
                  *([f"- host-only failed, so there is nothing to compare: {', '.join(judged['host_failed'])}"]
                    if judged["host_failed"] else []),
                  f"- geometric means of `auto`: {times(judged['speed_up_mean'])} over host-only, **at equal silicon "
-                 f"{times(judged['speed_up_equal_mean'])}**, with a disk that costs nothing {times(judged['speed_up_free_disk_mean'])}; "
+                 f"{times(judged['speed_up_equal_mean'])}**, with a disk that costs nothing "
+                 f"{times(judged['speed_up_free_disk_mean'])}; "
                  f"{times(judged['over_best_mean'])} the best forced split's time",
                  *([f"- strategy `paper` in place of `makespan`: within 1.1x of the best forced split "
                     f"{percent(judged['paper_near_best_share'])}; geometric mean over host-only "
                     f"{times(judged['paper_speed_up_mean'])}"] if judged["paper_near_best_share"] is not None else []),
                  f"- rows compared with host-only: {judged['rows_checked']} results; others than the host's: "
                  f"{json.dumps(judged['other_rows']) if judged['other_rows'] else 'none'}; time-outs and errors: "
-                 f"{judged['time_outs_or_errors']}; predicted finish, median q-error: {number(judged['prediction_q_error_median'])}",
-                 *(["- fewer than 6 runs: intervals are from the least to the largest, and hold the median with less than 95 %"]
+                 f"{judged['time_outs_or_errors']}; predicted finish, median q-error: "
+                 f"{number(judged['prediction_q_error_median'])}",
+                 *(["- fewer than 6 runs: intervals are from the least to the largest, and hold the median with less "
+                    "than 95 %"]
                    if judged["runs_min"] < 6 else []),
-                 "", "| query | host ms | 95 % | auto ms | 95 % | chose | best split | best ms | auto/best | over host | over equal "
+                 "", "| query | host ms | 95 % | auto ms | 95 % | chose | best split | best ms | auto/best | over "
+                     "host | over equal "
                  "| over free disk |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]
         text += ["| " + " | ".join([
             row["query"], number(row["host_ms"]), ends(row["host_interval"]), number(row.get("auto_ms")),
@@ -269,14 +294,16 @@ def as_markdown(view, found):
     if qualities := chosen_rows(view):
         for column in dict.fromkeys(column for columns in qualities.values() for column in columns):
             kinds = [figures.quality(columns[column][1]) for columns in qualities.values() if column in columns]
-            text.append(f"- choice, {column}: best (within 1.1x) {percent(share(kind == 'best' for kind in kinds))}, near (1.5x) "
+            text.append(f"- choice, {column}: best (within 1.1x) {percent(share(kind == 'best' for kind in kinds))}, "
+                        f"near (1.5x) "
                         f"{percent(share(kind == 'near' for kind in kinds))}, of {len(kinds)}")
         text.append("")
     if found["compared"]:
         text += ["| experiment | query | way | ms | 95 % | runs | over host | over equal | over free disk | rows |",
                  "|---|---|---|---|---|---|---|---|---|---|"]
         text += ["| " + " | ".join([
-            row["experiment"], row["query"], row["way"], number(row.get("ms")) or row["error_kind"] or "", ends(row.get("interval")),
+            row["experiment"], row["query"], row["way"], number(row.get("ms")) or row["error_kind"] or "",
+            ends(row.get("interval")),
             str(row["runs"]), *(times(row.get(f"speed_up_over_{name}")) for name in ("host", "equal", "free-disk")),
             {True: "same", False: "OTHER", None: ""}[row["rows_equal"]]]) + " |" for row in found["compared"]] + [""]
     return text
@@ -318,7 +345,8 @@ def save(path, picture):
 
 
 def matrix_picture(view, rows, title):
-    splits = sorted({way for experiment, _, way in view.by if experiment == "matrix"} - {"host", "auto", "paper", "equal", "free-disk"},
+    splits = sorted({way for experiment, _, way in view.by if experiment == "matrix"} - {"host", "auto", "paper",
+        "equal", "free-disk"},
                     key=ways.split_order)
     by_query = {row["query"]: row for row in rows}
 
@@ -341,9 +369,12 @@ def matrix_picture(view, rows, title):
         return ("none" if wrong else heat(speed_up), "rows!" if wrong else f"{speed_up:.1f}x", way == row["best"],
                 f"{query} {way}: {time:.1f} ms ({several}), host-only {row['host_ms']:.1f} ms")
 
-    notes = [title, "Speed-up over host-only; the frame is the best forced split, where one is faster than host-only. equal: host-only "
-             "with the device's share of a core added to the host;", "free-disk: that, and a device that serves pages without a limit."]
-    return svg.heat_map("Splits against host-only", list(by_query), [*splits, "paper", "auto", "equal", "free-disk"], cell, HEAT, notes)
+    notes = [title, "Speed-up over host-only; the frame is the best forced split, where one is faster than "
+                    "host-only. equal: host-only "
+             "with the device's share of a core added to the host;", "free-disk: that, and a device that serves "
+                 "pages without a limit."]
+    return svg.heat_map("Splits against host-only", list(by_query), [*splits, "paper", "auto", "equal", "free-disk"],
+                        cell, HEAT, notes)
 
 
 def heat(speed_up):
@@ -365,8 +396,10 @@ def quality_picture(qualities, title):
         said = "was not measured" if ratio is None else f"takes {ratio:.2f}x the best forced split's time"
         return {"best": "better2"}.get(kind, kind), split, False, f"{query}: {split} {said}"
 
-    legend = [("better2", "within 1.1x of the best split"), ("near", "within 1.5x"), ("missed", "missed"), ("none", "not measured")]
-    notes = [title, "auto, run: interleaved runs of `auto`; the other columns: the single forced run of the split that EXPLAIN chose."]
+    legend = [("better2", "within 1.1x of the best split"), ("near", "within 1.5x"), ("missed", "missed"),
+              ("none", "not measured")]
+    notes = [title, "auto, run: interleaved runs of `auto`; the other columns: the single forced run of the split "
+                    "that EXPLAIN chose."]
     return svg.heat_map("What was chosen", list(qualities), columns, cell, legend, notes)
 
 
@@ -382,12 +415,14 @@ def compared_picture(view, experiment, head, title):
             elif runs:
                 bars[way] = runs[0]["error_kind"]
         groups.append((query, bars))
-    return svg.bars(head, groups, names, notes=[title, "Planning and execution, median; the line is its 95 % interval. equal and "
+    return svg.bars(head, groups, names, notes=[title, "Planning and execution, median; the line is its 95 % "
+                                                       "interval. equal and "
                                                 "free-disk: host-only at equal silicon."])
 
 
 def timeline_pictures(view, title):
-    """Where the time of the median run goes, split by split. The first run is left out, whose process made rows too, to compare."""
+    """Where the time of the median run goes, split by split. The first run is left out, whose process made rows too, to
+    compare."""
     host, device = [], []
     for query in view.queries("timeline"):
         for way in sorted(view.ways("timeline"), key=ways.split_order):
@@ -405,11 +440,15 @@ def timeline_pictures(view, title):
             # The whole process has served pages too.
             serving = max(run["device_process_cpu_ms"] - fragments, 0.0) if "device_process_cpu_ms" in run else 0.0
             device.append((way, parts(fragments=fragments, serving=serving, stalled=run["devices_stalled_ms"])))
-    return {"host": svg.bars("The host's time, split by split", host, ["planning", "works", "waits"], stacked=True, notes=[
-                title, "The median run. waits: for rows of fragments, summed over fragments, at most the whole execution; reading "
+    return {"host": svg.bars("The host's time, split by split", host, ["planning", "works", "waits"], stacked=True,
+                             notes=[
+                title, "The median run. waits: for rows of fragments, summed over fragments, at most the whole "
+                       "execution; reading "
                 "pages counts as work."]),
-            "device": svg.bars("The device's time, split by split", device, ["fragments", "serving", "stalled"], stacked=True, notes=[
-                title, "The median run. fragments: CPU time of fragments; serving: all else that the device's process used of the "
+            "device": svg.bars("The device's time, split by split", device, ["fragments", "serving", "stalled"],
+                               stacked=True, notes=[
+                title, "The median run. fragments: CPU time of fragments; serving: all else that the device's "
+                       "process used of the "
                 "processor, pages and TLS above all;", "stalled: all slots of the ring were full."])}
 
 

@@ -7,7 +7,8 @@ Measurements of another build, or of a testbed with other figures, have other ke
 import json
 import os
 
-KEY = ["build", "experiment", "timing", "scale", "link", "device_share", "host_share", "pool_bytes", "query", "way", "run"]
+KEY = ["build", "experiment", "timing", "scale", "link", "device_share", "host_share", "pool_bytes", "query", "way",
+       "run"]
 PLACE = ["build", "timing", "scale", "link", "device_share", "host_share", "pool_bytes"]
 
 

@@ -1,4 +1,5 @@
-"""Checks of all that needs no testbed: statistics, rows, resuming, reports and pictures, on measurements made up here."""
+"""Checks of all that needs no testbed: statistics, rows, resuming, reports and pictures, on measurements made up
+here."""
 
 import csv
 import io
@@ -13,7 +14,8 @@ from . import experiments, figures, places, report, results, svg, ways
 
 def run():
     tests = [intervals_hold_the_median, a_regression_is_wholly_above, rows_compare_in_any_order, verdicts, splits_sort,
-             results_resume, a_torn_line_is_made_again, explain_is_read, a_matrix_goes_on_where_it_was, pictures_are_well_formed,
+             results_resume, a_torn_line_is_made_again, explain_is_read, a_matrix_goes_on_where_it_was,
+             pictures_are_well_formed,
              a_report_says_what_was_measured]
     for test in tests:
         with tempfile.TemporaryDirectory(prefix="cleave-bench-ndp-") as folder:
@@ -75,7 +77,8 @@ def splits_sort(_):
 def record_of(**fields):
     return {"build": "b", "commit": "c", "experiment": "matrix", "timing": "testbed", "scale": 0.1, "link": "1gbit",
             "device_share": 0.25, "host_share": 1.0, "pool_bytes": 10_000_000, "data_bytes": 80_000_000, "query": "1a",
-            "way": "host", "run": 0, "settings": {}, "error": None, "error_kind": None, "total_ms": 10.0, "planning_ms": 1.0,
+            "way": "host", "run": 0, "settings": {}, "error": None, "error_kind": None, "total_ms": 10.0,
+            "planning_ms": 1.0,
             "execution_ms": 9.0, "host_waited_ms": 12.0, "devices_stalled_ms": 0.5, "device_cpu_ms": 2.0} | fields
 
 
@@ -85,7 +88,8 @@ def results_resume(folder):
     first.add(record_of(run=1))
     later = results.Results(folder)
     equal(later.find(record_of())["total_ms"], 1.0)
-    equal([later.find(record_of(**other)) for other in ({"run": 2}, {"way": "h0"}, {"link": "100mbit"}, {"build": "x"})], [None] * 4)
+    equal([later.find(record_of(**other))
+           for other in ({"run": 2}, {"way": "h0"}, {"link": "100mbit"}, {"build": "x"})], [None] * 4)
     again = results.Results(folder, again=True)
     equal(again.find(record_of()), None)
     again.add(record_of(total_ms=2.0))
@@ -114,7 +118,8 @@ EXPLAIN = {"plan": [{"operator": "HashJoinExec"}, {"operator": "TableScanExec"}]
 
 def explain_is_read(_):
     found = places.read_explain(json.dumps(EXPLAIN), ways.HOST)
-    equal([found[name] for name in ("total_ms", "to_host_bytes", "to_device_bytes", "device_cpu_ms", "rows", "joins", "chosen")],
+    equal([found[name] for name in ("total_ms", "to_host_bytes", "to_device_bytes", "device_cpu_ms", "rows", "joins",
+                                    "chosen")],
           [12534.0, 41800.0, 503.0, 6.539, 3, 1, "h1"])
     equal((found["prediction"]["finish_ms"], found["candidates"]), (5.0, ["host", "h1"]))
     equal(places.read_explain(json.dumps(EXPLAIN), ways.AUTO)["prediction"]["finish_ms"], 2.0)
@@ -135,7 +140,8 @@ class MadeUpPlace:
         self.ran = []
 
     def figures(self):
-        return {name: record_of()[name] for name in ("timing", "scale", "link", "device_share", "host_share", "pool_bytes")}
+        return {name: record_of()[name] for name in ("timing", "scale", "link", "device_share", "host_share",
+                                                     "pool_bytes")}
 
     def run(self, way, sql, with_rows, limit_seconds, analyze):
         if self.left == 0:
@@ -145,7 +151,8 @@ class MadeUpPlace:
         if way.name == "ndp":
             return {"error": "killed", "error_kind": "time-out"}, None
         time = {"host": 400.0, "h0": 100.0, "h1": 200.0, "auto": 110.0}.get(way.name, 300.0)
-        said = {name: record_of()[name] for name in ("error", "error_kind", "planning_ms", "execution_ms", "host_waited_ms",
+        said = {name: record_of()[name] for name in ("error", "error_kind", "planning_ms", "execution_ms",
+                                                     "host_waited_ms",
                                                      "devices_stalled_ms", "device_cpu_ms")}
         said |= {"total_ms": time, "joins": 1, "candidates": ["host", "h0", "h1", "ndp"], "chosen": "h0",
                  "prediction": {"finish_ms": 50.0}}
@@ -181,7 +188,8 @@ def pictures_are_well_formed(_):
     cell = {("a<b", "h0"): ("better1", "1.2x", True, 'says "so" & <more>')}
     heat = svg.heat_map("A & B", ["a<b", "c"], ["h0", "ndp"], lambda row, column: cell.get((row, column)), report.HEAT)
     rects = [shape for shape in xml.fromstring(heat).iter() if shape.tag.endswith("rect")]
-    equal(sorted(shape.get("class") for shape in rects if shape.get("class") in ("better1", "best")), ["best", "better1", "better1"])
+    equal(sorted(shape.get("class") for shape in rects if shape.get("class") in ("better1", "best")),
+          ["best", "better1", "better1"])
     bars = svg.bars("Bars", [("q", {"x": (50.0, 40.0, 60.0), "y": "time-out"})], ["x", "y"])
     drawn = [shape for shape in xml.fromstring(bars).iter() if shape.get("class") == "s0"]
     # 50 of a scale that ends at 60, over 220 pixels.
@@ -200,14 +208,16 @@ def a_report_says_what_was_measured(folder):
     row, judged = found["matrix"][0], found["judged"]
     equal((row["best"], row["best_ms"], row["other_rows"], row["failed"]), ("h0", 100.0, ["h1"], {"ndp": "time-out"}))
     equal((judged["auto_near_best_share"], judged["regressions"], judged["time_outs_or_errors"]), (1.0, [], 1))
-    equal((round(judged["speed_up_mean"], 3), round(judged["speed_up_equal_mean"], 3)), (round(400 / 110, 3), round(300 / 110, 3)))
+    equal((round(judged["speed_up_mean"], 3), round(judged["speed_up_equal_mean"], 3)),
+          (round(400 / 110, 3), round(300 / 110, 3)))
     # Faster with other rows is no success, nor is a time-out: one of three splits.
     equal(round(judged["cells_par_or_better_share"], 3), 0.333)
     equal({path.name.split("-0.1-")[0] for path in folder.glob("*.svg")},
           {"matrix", "quality", "stacks", "two-tables", "timeline-host", "timeline-device"})
     # Where `auto` was ended by its time-out, it is neither near the best nor on par, and it is a regression.
     store = results.Results(folder)
-    for record in [record for record in store.records.values() if record["experiment"] == "matrix" and record["run"] == 3]:
+    for record in [record for record in store.records.values() if record["experiment"] == "matrix"
+                   and record["run"] == 3]:
         if record["way"] == "auto":
             store.add(record | {"error_kind": "time-out", "error": "killed"})
     with contextlib.redirect_stdout(io.StringIO()):

@@ -1,7 +1,7 @@
 """Pictures as SVG: heat maps and bars, readable on light and on dark pages, without a library.
 
-Colours are classes, and what they are is said once, for both kinds of pages. Every cell also says its figure or sign, so
-that nothing depends on telling red from green. Coordinates are pixels.
+Colours are classes, and what they are is said once, for both kinds of pages. Every cell also says its figure or sign,
+so that nothing depends on telling red from green. Coordinates are pixels.
 """
 
 import math
@@ -10,22 +10,22 @@ from xml.sax.saxutils import escape
 STYLE = """
   text { font: 11px system-ui, sans-serif; fill: #1f2328 } .title { font-size: 14px; font-weight: 600 }
   .small { font-size: 9px } .axis { stroke: #8c959f; stroke-width: 1 } .mark { stroke: #1f2328; stroke-width: 1.2 }
-  .page { fill: #ffffff } .grid { stroke: #d0d7de; stroke-width: 0.5 } .best { stroke: #1f2328; stroke-width: 2; fill: none }
-  .better3 { fill: #1a9850 } .better2 { fill: #66bd63 } .better1 { fill: #b8e3a4 } .par { fill: #fee391 }
-  .worse1 { fill: #fdc9b0 } .worse2 { fill: #f4875f } .worse3 { fill: #d7462f } .none { fill: #eaeef2 }
-  .near { fill: #fee391 } .missed { fill: #b1bac4 }
-  .s0 { fill: #4c78a8 } .s1 { fill: #f58518 } .s2 { fill: #72b7b2 } .s3 { fill: #b279a2 } .s4 { fill: #9d755d } .s5 { fill: #54a24b }
-  .s6 { fill: #8c959f } .ink { fill: #1f2328 }
-  @media (prefers-color-scheme: dark) {
+  .page { fill: #ffffff } .grid { stroke: #d0d7de; stroke-width: 0.5 } .best { stroke: #1f2328; stroke-width: 2; fill:
+  none } .better3 { fill: #1a9850 } .better2 { fill: #66bd63 } .better1 { fill: #b8e3a4 } .par { fill: #fee391 } .worse1
+  { fill: #fdc9b0 } .worse2 { fill: #f4875f } .worse3 { fill: #d7462f } .none { fill: #eaeef2 } .near { fill: #fee391 }
+  .missed { fill: #b1bac4 } .s0 { fill: #4c78a8 } .s1 { fill: #f58518 } .s2 { fill: #72b7b2 } .s3 { fill: #b279a2 } .s4
+  { fill: #9d755d } .s5 { fill: #54a24b } .s6 { fill: #8c959f } .ink { fill: #1f2328 } @media (prefers-color-scheme:
+  dark) {
     text, .ink { fill: #e6edf3 } .page { fill: #0d1117 } .mark, .best { stroke: #e6edf3 } .grid { stroke: #30363d }
-    .none { fill: #21262d } .missed { fill: #57606a } .cell { fill: #10151b } .none + .cell, .missed + .cell { fill: #e6edf3 }
+    .none { fill: #21262d } .missed { fill: #57606a } .cell { fill: #10151b } .none + .cell, .missed + .cell { fill:
+    #e6edf3 }
   }
 """
 
 
 def heat_map(title, rows, columns, cell, legend, notes=()):
-    """A cell for each row and column. `cell(row, column)` gives (class, text, whether it is framed, what hovering shows),
-    or None where there is nothing."""
+    """A cell for each row and column. `cell(row, column)` gives (class, text, whether it is framed, what hovering
+    shows), or None where there is nothing."""
     left = 12 + 7 * max([len(row) for row in rows] + [4])
     width, height, top = 54, 20, 64
     body = []
@@ -123,7 +123,8 @@ def nice_ceiling(value):
 
 def picture(title, width, height, body):
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-            f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n'
+            f'viewBox="0 0 {width:.0f} {height:.0f}" '
+            f'role="img">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n'
             f'{rect(0, 0, width, height, "page")}\n{text(12, 24, title, "title")}\n' + "\n".join(body) + "\n</svg>\n")
 
 

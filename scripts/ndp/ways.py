@@ -3,8 +3,8 @@
 The two baselines at equal silicon run host-only. What the device has of a core is added to the host's share:
 
     host         the host has its share H, the device its share D
-    equal        host H + D, device D, with which it serves pages: H + 2 D in all, so the baseline has more than the split
-    free-disk    host H + D, device without a limit: a disk that serves pages at the link's rate and costs nothing
+    equal        host H + D, device D, with which it serves pages: H + 2 D in all, so the baseline has more than the
+    split free-disk    host H + D, device without a limit: a disk that serves pages at the link's rate and costs nothing
 
 A forced split is static: the host takes no morsels of its fragments. `auto` is as it comes, and takes them; `paper` is
 the same with hybridNDP's equations in place of our cost model.

@@ -22,13 +22,13 @@ pub enum Act {
     /// A query was planned: a statement's, or one over the rows that it has changed.
     Plan,
     /// One of these began with what is kept of the same query.
-    KeptPlan,
+    CachedPlan,
     /// Rows were looked up by an index, without a plan.
     LookUp,
     /// The delta was made pages because a statement was planned.
-    Settlement,
-    /// The delta was passed along with a statement that was planned.
-    PassedAlong,
+    Flush,
+    /// The delta was shipped with a statement that was planned.
+    ShippedDelta,
 }
 
 /// See the module's description.
@@ -39,15 +39,15 @@ pub struct Activity {
 
 impl Act {
     const ALL: [Self; 5] =
-        [Self::Plan, Self::KeptPlan, Self::LookUp, Self::Settlement, Self::PassedAlong];
+        [Self::Plan, Self::CachedPlan, Self::LookUp, Self::Flush, Self::ShippedDelta];
 
     fn name(self) -> &'static str {
         match self {
             Self::Plan => "plans",
-            Self::KeptPlan => "kept plans",
+            Self::CachedPlan => "cached plans",
             Self::LookUp => "look-ups",
-            Self::Settlement => "settlements",
-            Self::PassedAlong => "passed along",
+            Self::Flush => "flushes",
+            Self::ShippedDelta => "shipped delta",
         }
     }
 }

@@ -5,8 +5,8 @@
 //!    and a count: it is free when it was unlocked as often as it was locked, or with the session. ROLLBACK leaves it.
 //! 2. A lock of a transaction is one more of those that its owner has: it ends with the transaction, and ROLLBACK TO
 //!    frees what came after the savepoint. Outside of a block it lasts as long as the statement.
-//! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a ring of waits through
-//!    any of them is found.
+//! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a deadlock cycle
+//!    through any of them is found.
 //! 4. A query locks and unlocks while its [`Stop`] is not raised, which the session raises before it ends the
 //!    statement: a thread that still works for a query that failed changes no lock of what the session runs next.
 //!
@@ -65,7 +65,8 @@ impl State {
             true => Ok(()),
             false => Err(Error::Invalid {
                 message: format!(
-                    "out of shared memory: the session has {count_max} advisory locks; the setting advisory_locks_max allows more"
+                    "out of shared memory: the session has {count_max} advisory locks; the setting \
+                        advisory_locks_max allows more"
                 ),
                 fault: Fault::TooManyLocks,
                 position: None,

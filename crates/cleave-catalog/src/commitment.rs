@@ -3,7 +3,7 @@
 //! 1. [`unless`] runs a statement until it ends or something else does: its time is over, its client wants it ended or
 //!    is gone.
 //! 2. [`begin`] says, within it, that from here on only its outcome tells what has happened: its record is handed to
-//!    the log, or its root is being replaced. It is then not ended before that is known.
+//!    the log, or its manifest is being replaced. It is then not ended before that is known.
 //!
 //! Invariant: nobody is told that a statement was ended while what it did may be there. As PostgreSQL, which holds
 //! interrupts back while a commit waits for its log.

@@ -434,7 +434,8 @@ pub enum InputFault {
     OpenQuote,
     /// A record beyond what is held in memory.
     #[error(
-        "the record is longer than {limit} bytes; is a quote left open? An eighth of --query-memory is allowed, up to 256 MB"
+        "the record is longer than {limit} bytes; is a quote left open? An eighth of --query-memory is allowed, up \
+            to 256 MB"
     )]
     RecordTooLong {
         /// The limit in bytes.
@@ -700,7 +701,8 @@ fn ambiguous(name: &str) -> Error {
 }
 
 /// Of a text or bytea column of which more is put together than an array can have.
-const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer rows at once, \
+const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer \
+    rows at once, \
                              or without that column";
 
 /// The engine's message without the frames it was handed through and its class prefix.

@@ -5,15 +5,15 @@
 //!       └▶ runs, newest first ─┘
 //! ```
 //!
-//! Keys of INSERT go to the memtable, which is made again at the first use after an opening, from the
-//! rows of hot segments from [`TabletIndex::vid_covered`] on; all older rows, and all that a bulk load
-//! wrote, are in runs. The memtable is shared by successive catalog states, and by what blocks see that may be undone:
-//! it has the keys of all these rows, be they ended or not in the state that is first to use it, and may hold keys that
-//! are younger than a reader's state, whose VID that state's version map does not know.
+//! Keys of INSERT go to the memtable, which is made again at the first use after a restart, from the rows of hot
+//! segments from [`TabletIndex::vid_covered`] on; all older rows, and all that a bulk load wrote, are in runs. The
+//! memtable is shared by successive catalog states, and by what blocks see that may be undone: it has the keys of all
+//! these rows, be they deleted or not in the state that is first to use it, and may hold keys that are younger than a
+//! reader's state, whose VID that state's version map does not know.
 //!
 //! A row has one key for as long as it lives: an update ends it and begins another one under a new VID. So an entry
-//! counts if its row has not ended; of a unique index's entries with one key that is at most one, and the newest has
-//! the greatest VID. Entries of rows that have ended go when runs are merged and a newer row has their key.
+//! counts if its row is live; of a unique index's entries with one key that is at most one, and the newest has
+//! the greatest VID. Entries of dead rows go when runs are merged and a newer row has their key.
 //!
 //! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
 
@@ -182,7 +182,7 @@ impl IndexShape {
         }
     }
 
-    /// Reads `sources` to their end and refuses a key that comes twice, but for those of rows that have ended for
+    /// Reads `sources` to their end and refuses a key that comes twice, but for those of dead rows for
     /// `map`.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl IndexShape {
         let mut merge = KeyMerge::new(sources, false);
         let mut last: Option<Vec<u8>> = None;
         while let Some(block) = merge.next(pages).await? {
-            for (key, _) in block.iter().filter(|(_, vid)| !map.is_ended(*vid)) {
+            for (key, _) in block.iter().filter(|(_, vid)| !map.is_dead(*vid)) {
                 if last.as_deref() == Some(key) {
                     return Err(self.duplicate_key(key));
                 }
@@ -220,7 +220,7 @@ impl TabletIndex {
         Self { shape, runs, vid_covered, memtable: SharedMemtable::of(Memtable::new()) }
     }
 
-    /// The index as a root stores it: its memtable is yet to be made.
+    /// The index as a manifest stores it: its memtable is yet to be made.
     ///
     /// # Errors
     /// [`StoreError::Frame`] for a segment that is no run.
@@ -540,7 +540,7 @@ impl TabletIndex {
             .await
     }
 
-    /// Keys of all rows that lie in hot segments and in no run, also of those that have ended: `tablet` may be of a
+    /// Keys of all rows that lie in hot segments and in no run, also of those that are dead: `tablet` may be of a
     /// block that is undone later, or newer than what others read.
     async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
         let mut memtable = Memtable::new();
@@ -571,7 +571,7 @@ impl SharedMemtable {
 }
 
 impl PendingKeys {
-    /// Puts the keys into the memtable. They were checked: no row that has not ended has one of them.
+    /// Puts the keys into the memtable. They were checked: no live row has one of them.
     pub fn publish(self) {
         // A statement that inserts keys has looked them up, which made the memtable.
         let Some(memtable) = self.memtable.cell.get() else { return };

@@ -1,7 +1,7 @@
 //! What a database holds at one commit, as an immutable value: the lowest layer of the host.
 //!
-//! 1. [`catalog`]: tables, indexes, views, sequences, roles and settings of one commit, and the root that keeps them;
-//!    [`index`] reads the runs of an index through a `PageSource`.
+//! 1. [`catalog`]: tables, indexes, views, sequences, roles and settings of one commit, and the manifest that keeps
+//!    them; [`index`] reads the runs of an index through a `PageSource`.
 //! 2. [`value`]: values to and from text. [`error`]: what a statement can fail with; [`storage_error`]: what storage
 //!    can.
 //! 3. [`settings`]: what a session may set. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: who may do

@@ -123,8 +123,8 @@ pub struct Settings {
     pub device_spill_bytes: u64,
     /// `batch_size`: rows of one batch between operators.
     pub batch_size: u32,
-    /// `pass_along_bytes`: bytes of rows in no page yet that travel with a query; 0: they become pages first.
-    pub pass_along_bytes: u64,
+    /// `shipped_delta_bytes`: bytes of rows in no page yet that travel with a query; 0: they become pages first.
+    pub shipped_delta_bytes: u64,
     /// `broadcast_bytes`: bytes of rows that may be sent to one run of a fragment on a device; 0: none.
     pub broadcast_bytes: u64,
     /// `default_device`: names of the devices on which CREATE TABLE puts a table, separated by commas.
@@ -146,8 +146,8 @@ pub struct Settings {
     pub index_scan: When,
     /// `key_filters`: whether keys of joins go down as Bloom filters.
     pub key_filters: When,
-    /// `late_columns`: when wide columns are fetched above joins.
-    pub late_columns: When,
+    /// `late_materialisation`: when wide columns are fetched above joins.
+    pub late_materialisation: When,
     /// `stealing`: whether the host takes morsels of fragments that run on devices.
     pub stealing: When,
     /// `lock_timeout`: milliseconds that a statement waits for a lock; 0: without end.
@@ -310,7 +310,8 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "broadcast_bytes",
-        description: "Bytes of rows that the host may send to a fragment, for joins with what does not lie on its device; 0: \
+        description: "Bytes of rows that the host may send to a fragment, for joins with what does not lie on its \
+            device; 0: \
                       none, the host runs such joins",
         values: Values::Bytes(0, BROADCAST_BYTES_MAX),
         get: |settings| bytes_text(settings.broadcast_bytes),
@@ -322,7 +323,8 @@ pub const LIST: &[Setting] = &[
     fixed("client_min_messages", "Which messages are sent to the client", "notice"),
     Setting {
         name: "cost_strategy",
-        description: "How splits are compared under split = auto: makespan (when each is expected to be done) or paper \
+        description: "How splits are compared under split = auto: makespan (when each is expected to be done) or \
+            paper \
                       (hybridNDP's equations)",
         values: Values::Words(&["makespan", "paper"]),
         get: |settings| settings.cost_strategy.to_string(),
@@ -384,7 +386,8 @@ pub const LIST: &[Setting] = &[
     timeouts::IDLE,
     Setting {
         name: "index_scan",
-        description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the keys \
+        description: "Whether queries look rows up in indexes where that pays: on, or off to compare; always: the \
+            keys \
                       of joins also where it does not",
         values: WHEN,
         get: |settings| when_text(settings.index_scan),
@@ -395,7 +398,8 @@ pub const LIST: &[Setting] = &[
     fixed("jit", "Whether queries are compiled", "off"),
     Setting {
         name: "join_method",
-        description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no other), \
+        description: "By which operator joins are made: auto (by hashing where there is an equality), hash (no \
+            other), \
                       nested_loop (by looking at each pair)",
         values: Values::Words(&["auto", "hash", "nested_loop"]),
         get: |settings| match settings.join_method {
@@ -413,7 +417,8 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "join_order",
-        description: "In which order inner joins are made: auto (by expected cost), written (as the statement has them), \
+        description: "In which order inner joins are made: auto (by expected cost), written (as the statement has \
+            them), \
                       or the tables to begin with, as a b c; the others follow by expected cost",
         values: Values::JoinOrder,
         get: |settings| settings.join_order.to_string(),
@@ -425,7 +430,8 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "join_order_with_split",
-        description: "Whether the splits of several join orders are compared, or those of the order with the least work: on or \
+        description: "Whether the splits of several join orders are compared, or those of the order with the least \
+            work: on or \
                       off; always: another order wherever there is one that a device could prefer",
         values: WHEN,
         get: |settings| when_text(settings.join_order_with_split),
@@ -433,19 +439,21 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "key_filters",
-        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom filters \
+        description: "Whether keys of joins that are too many for a set, or no integers, go to devices as Bloom \
+            filters \
                       where that pays: on, or off to compare; always: also where it does not",
         values: WHEN,
         get: |settings| when_text(settings.key_filters),
         set: |settings, value| settings.key_filters = value.when(),
     },
     Setting {
-        name: "late_columns",
-        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, where few \
+        name: "late_materialisation",
+        description: "Whether fragments join references to rows and fetch columns that joins only carry afterwards, \
+            where few \
                       rows are left: on, or off to compare; always: wherever it can be done",
         values: WHEN,
-        get: |settings| when_text(settings.late_columns),
-        set: |settings, value| settings.late_columns = value.when(),
+        get: |settings| when_text(settings.late_materialisation),
+        set: |settings, value| settings.late_materialisation = value.when(),
     },
     timeouts::LOCK,
     limits::LOOK_UP_ROWS,
@@ -458,11 +466,12 @@ pub const LIST: &[Setting] = &[
         set: |settings, value| settings.ndp = matches!(value, Value::Word(0)),
     },
     Setting {
-        name: "pass_along_bytes",
-        description: "Bytes of rows in no page yet that are passed along with a query; 0, or more of them: they become pages first",
+        name: "shipped_delta_bytes",
+        description: "Bytes of rows in no page yet that are shipped with a query; 0, or more of them: they become \
+            pages first",
         values: Values::Bytes(0, 8 * MIB),
-        get: |settings| bytes_text(settings.pass_along_bytes),
-        set: |settings, value| settings.pass_along_bytes = value.number(),
+        get: |settings| bytes_text(settings.shipped_delta_bytes),
+        set: |settings, value| settings.shipped_delta_bytes = value.number(),
     },
     limits::PLAN_OPERATORS,
     Setting {
@@ -491,7 +500,8 @@ pub const LIST: &[Setting] = &[
     },
     Setting {
         name: "slot_bytes",
-        description: "Size of one slot of the result ring between host and device; auto: chosen for each fragment, by what is \
+        description: "Size of one slot of the result ring between host and device; auto: chosen for each fragment, \
+            by what is \
                       expected to cross",
         values: Values::BytesOrAuto(KIB, 16 * MIB),
         get: |settings| match settings.slot_bytes {
@@ -542,7 +552,8 @@ pub const LIST: &[Setting] = &[
     timeouts::STATEMENT,
     Setting {
         name: "stealing",
-        description: "Whether the host takes work of fragments that run on devices where it is idle and both sides are done \
+        description: "Whether the host takes work of fragments that run on devices where it is idle and both sides \
+            are done \
                       sooner: on, or off to compare; always: whatever there is, at once",
         values: WHEN,
         get: |settings| when_text(settings.stealing),
@@ -598,7 +609,7 @@ impl Default for Settings {
             device_spill_bytes: 256 * MIB,
             batch_size: 8192,
             broadcast_bytes: 16 * MIB,
-            pass_along_bytes: MIB,
+            shipped_delta_bytes: MIB,
             default_device: "embedded".to_owned(),
             default_tablets: 0,
             default_transaction_isolation: Isolation::ReadCommitted,
@@ -608,7 +619,7 @@ impl Default for Settings {
             dense_aggregates: true,
             index_scan: When::WherePays,
             key_filters: When::WherePays,
-            late_columns: When::WherePays,
+            late_materialisation: When::WherePays,
             stealing: When::WherePays,
             lock_timeout_ms: 0,
             look_up_rows: 1000,

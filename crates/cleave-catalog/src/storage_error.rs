@@ -33,7 +33,8 @@ pub enum StorageError {
     },
     /// Written by a newer Cleave: use that one.
     #[error(
-        "\"{}\" was written by a newer Cleave: its format is {found}, this version reads up to {supported}; open it with a newer version",
+        "\"{}\" was written by a newer Cleave: its format is {found}, this version reads up to {supported}; open it \
+            with a newer version",
         path.display()
     )]
     NewerFormat {
@@ -54,7 +55,8 @@ pub enum StorageError {
     },
     /// A segment file without which a table cannot be used: restore it and open the database again, or drop the table.
     #[error(
-        "table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the database again, or DROP \
+        "table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the database again, or \
+            DROP \
          TABLE; other tables work, and `cleave check` lists all that is wrong"
     )]
     DamagedTable {
@@ -81,18 +83,19 @@ pub enum StorageError {
     },
     /// Commits of a table that wait in the log, since a device could not take them: bring it back; other tables work.
     #[error("table \"{table}\" cannot be used, and its last commits wait in the log: {reason}")]
-    Held {
+    TableBlocked {
         /// The table.
         table: String,
         /// What keeps them.
         reason: Arc<StorageError>,
     },
-    /// Something is made on this host, and the copy of the log that is to have it does not: bring the device back, or
-    /// reset log_copy.
+    /// Something is made on this host, and the log replica that is to have it does not: bring the device back, or
+    /// reset log_replica.
     #[error(
-        "it is made on this host, but the copy of the log on device \"{device}\" does not have it, so that a takeover would lack \
+        "it is made on this host, but the log replica on device \"{device}\" does not have it, so that a failover \
+            would lack \
          it: {source}; {}",
-        .source.remedy("it is copied when the device answers, and ALTER SYSTEM RESET log_copy gives the copy up")
+        .source.remedy("it is copied when the device answers, and ALTER SYSTEM RESET log_replica gives the copy up")
     )]
     NotCopied {
         /// Name of the device.
@@ -101,10 +104,10 @@ pub enum StorageError {
         #[source]
         source: Arc<StorageError>,
     },
-    /// Nothing was made, since the copy of the log that is to have it could not: as for [`StorageError::NotCopied`].
+    /// Nothing was made, since the log replica that is to have it could not: as for [`StorageError::NotCopied`].
     #[error(
-        "nothing was changed, since the copy of the log on device \"{device}\" could not take it: {source}; {}",
-        .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_copy")
+        "nothing was changed, since the log replica on device \"{device}\" could not take it: {source}; {}",
+        .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_replica")
     )]
     Uncopied {
         /// Name of the device.
@@ -113,9 +116,9 @@ pub enum StorageError {
         #[source]
         source: Arc<StorageError>,
     },
-    /// A copy of the log that cannot be kept, or from which nothing can be taken over: see the reason.
+    /// A log replica that cannot be kept, or from which nothing can be taken over: see the reason.
     #[error("device \"{device}\" at {address}: {reason}")]
-    LogCopy {
+    LogReplica {
         /// Name of the device.
         device: String,
         /// Its address.
@@ -150,7 +153,8 @@ pub enum StorageError {
     Log(#[from] LogError),
     /// What is free on a device is not known, because a segment file is lost: restore it, or drop the table.
     #[error(
-        "nothing can be written to device \"{device}\": a segment file of table \"{table}\" is damaged, and the root, \
+        "nothing can be written to device \"{device}\": a segment file of table \"{table}\" is damaged, and the \
+            manifest, \
          which an earlier version wrote, does not say which blocks are the table's; restore the file from a copy and \
          open the database again, or drop the table or index that is damaged"
     )]
@@ -168,7 +172,8 @@ pub enum StorageError {
     },
     /// A commit could not be made certain: close the database and open it again.
     #[error(
-        "the database \"{}\" was stopped because a commit could not be confirmed on disk; close it and open it again: whole statements are there or not",
+        "the database \"{}\" was stopped because a commit could not be confirmed on disk; close it and open it \
+            again: whole statements are there or not",
         path.display()
     )]
     Stopped {
@@ -190,7 +195,8 @@ pub enum StorageError {
     },
     /// The device is there and does not answer: look after its disk; statements that do not need it still work.
     #[error(
-        "device \"{device}\" at {address} has not answered \"{action}\" within {waited:?}; statements that need it fail until it does \
+        "device \"{device}\" at {address} has not answered \"{action}\" within {waited:?}; statements that need it \
+            fail until it does \
          (the setting --device-timeout says how long it is waited for)"
     )]
     Unanswered {
@@ -237,14 +243,15 @@ pub enum StorageError {
         device: String,
         /// Its address.
         address: String,
-        /// Identity in the root.
+        /// Identity in the manifest.
         expected: [u8; 16],
         /// Identity that answered.
         found: [u8; 16],
     },
-    /// The media is shorter than the root says: bring the whole of it back.
+    /// The media is shorter than the manifest says: bring the whole of it back.
     #[error(
-        "the media of device \"{device}\" at {place} was cut off: it has {found_bytes} bytes, and pages are stored in the first {expected_bytes}; restore it from a copy"
+        "the media of device \"{device}\" at {place} was cut off: it has {found_bytes} bytes, and pages are stored \
+            in the first {expected_bytes}; restore it from a copy"
     )]
     CutOff {
         /// Name of the device.
@@ -306,7 +313,8 @@ pub enum StorageError {
     },
     /// The device was started anew while a statement wrote to it: run the statement again.
     #[error(
-        "device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it again"
+        "device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it \
+            again"
     )]
     Restarted {
         /// Name of the device.
@@ -341,7 +349,8 @@ pub enum StorageError {
     },
     /// A device that is to be removed while statements still read tables that lay on it: wait for them.
     #[error(
-        "device \"{device}\" cannot be removed yet: statements that began before its tables were dropped still read them"
+        "device \"{device}\" cannot be removed yet: statements that began before its tables were dropped still read \
+            them"
     )]
     StillRead {
         /// Name of the device.
@@ -373,7 +382,7 @@ impl StorageError {
     pub fn is_device_lost(&self) -> bool {
         match self {
             Self::DeviceLost { .. } => true,
-            Self::Held { reason, .. } => reason.is_device_lost(),
+            Self::TableBlocked { reason, .. } => reason.is_device_lost(),
             Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => {
                 source.is_device_lost()
             }
@@ -386,7 +395,7 @@ impl StorageError {
     pub fn is_unanswered(&self) -> bool {
         match self {
             Self::Unanswered { .. } => true,
-            Self::Held { reason, .. } => reason.is_unanswered(),
+            Self::TableBlocked { reason, .. } => reason.is_unanswered(),
             _ => false,
         }
     }
@@ -403,7 +412,7 @@ impl StorageError {
         }
     }
 
-    /// What to do about a copy of the log that cannot be written for this reason: `otherwise`, unless it is another
+    /// What to do about a log replica that cannot be written for this reason: `otherwise`, unless it is another
     /// host's by now.
     fn remedy(&self, otherwise: &'static str) -> &'static str {
         match self.is_of_another_host() {
@@ -416,9 +425,9 @@ impl StorageError {
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
-            Self::Held { reason, .. } => reason.sqlstate(),
+            Self::TableBlocked { reason, .. } => reason.sqlstate(),
             Self::NotCopied { source, .. } | Self::Uncopied { source, .. } => source.sqlstate(),
-            Self::LogCopy { .. } => "55000",
+            Self::LogReplica { .. } => "55000",
             Self::NotADatabase { .. } => "3D000",
             Self::BackupPlace { .. } => "58P02",
             Self::PointInTime { .. } => "55000",

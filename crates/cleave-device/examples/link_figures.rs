@@ -36,8 +36,14 @@ const TABLE_BYTES: usize = 64 << 20;
 const PAGES_AT_ONCE: usize = 8;
 const COMMANDS_AT_ONCE: usize = 4;
 const COLUMN_COUNT: u32 = 4;
-const HEADER: CommandHeader =
-    CommandHeader { database: [7; 16], epoch: 1, opening: 1, run: 0, sequence: 0, interaction: 0 };
+const HEADER: CommandHeader = CommandHeader {
+    database: [7; 16],
+    epoch: 1,
+    incarnation: 1,
+    run: 0,
+    sequence: 0,
+    interaction: 0,
+};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

@@ -1,7 +1,7 @@
-//! One run: the ring of slots between its copies and the host, and how it ends.
+//! One run: the ring of slots between its partitions and the host, and how it ends.
 //!
 //! ```text
-//! copies ─ offer ─▶ ring (slots made and not consumed) ─ SlotSender ─▶ link
+//! partitions ─ offer ─▶ ring (slots made and not consumed) ─ SlotSender ─▶ link
 //!            ▲ waits while the ring is full                   host: consumed(n) drops slots below n
 //! ```
 //!
@@ -73,7 +73,7 @@ struct Ring {
     /// The memory of the ring, held until the run is released.
     memory: Option<Admitted>,
     outcome: Option<Result<RunReport, DeviceError>>,
-    copies_waiting: u32,
+    partitions_waiting: u32,
     stall_since: Option<Stopwatch>,
     stall: Duration,
     /// When that was.
@@ -179,7 +179,7 @@ impl FragmentRun {
         }
     }
 
-    // ---- from its copies -----------------------------------------------------------------------
+    // ---- from its partitions -----------------------------------------------------------------------
 
     /// Puts one slot of `row_count` rows into the ring, waiting for credit.
     pub(crate) async fn offer(&self, row_count: u64, bytes: u64, payload: SlotPayload) {
@@ -383,7 +383,7 @@ impl FragmentRun {
             Some(Err(_)) => RunState::Failed,
             None if cancelled => RunState::Cancelled,
             None if !accepted => RunState::Queued,
-            None if ring.copies_waiting > 0 => RunState::Stalled,
+            None if ring.partitions_waiting > 0 => RunState::Stalled,
             None => RunState::Running,
         };
         RunStatus {
@@ -425,15 +425,15 @@ impl Ring {
     }
 
     fn copy_waits(&mut self) {
-        self.copies_waiting += 1;
-        if self.copies_waiting == 1 {
+        self.partitions_waiting += 1;
+        if self.partitions_waiting == 1 {
             self.stall_since = Some(Stopwatch::start());
         }
     }
 
     fn copy_goes_on(&mut self, now: Duration) {
-        self.copies_waiting = self.copies_waiting.saturating_sub(1);
-        if self.copies_waiting == 0
+        self.partitions_waiting = self.partitions_waiting.saturating_sub(1);
+        if self.partitions_waiting == 0
             && let Some(since) = self.stall_since.take()
         {
             let stalled = since.elapsed();

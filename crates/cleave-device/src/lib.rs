@@ -7,7 +7,7 @@
 //!    [`OwnerRecord`] keeps over a restart.
 //! 3. `reservations`: where the host may write.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
-//! 5. `fragment_run`: one run, its ring of slots and its end. `run_copies`: the copies of its
+//! 5. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its
 //!    pipeline. `run_pages`: the media as the run reads it, counted.
 //! 6. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
@@ -23,8 +23,8 @@ mod memory_budget;
 mod owner_record;
 mod reservations;
 mod reserved_pages;
-mod run_copies;
 mod run_pages;
+mod run_partitions;
 pub mod runtime;
 pub mod serve;
 

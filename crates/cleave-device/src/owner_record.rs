@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  <identity's name>.owner, or    a frame (cleave_store::Format) with the mark "CLVOWNER" around
-//!  bytes 512..1024 of the head    database 16 bytes │ epoch u64 │ opening u64
+//!  bytes 512..1024 of the head    database 16 bytes │ epoch u64 │ incarnation u64
 //! ```
 //!
 //! A new record is durable before the claim that it records is answered. In a file it is written aside, synced, renamed
@@ -161,7 +161,7 @@ fn is_blank(record: &[u8]) -> bool {
 fn encode(owner: Ownership) -> Vec<u8> {
     let mut payload = owner.database.to_vec();
     payload.extend(owner.epoch.to_le_bytes());
-    payload.extend(owner.opening.to_le_bytes());
+    payload.extend(owner.incarnation.to_le_bytes());
     FORMAT.seal(&payload)
 }
 
@@ -170,11 +170,11 @@ fn decode(bytes: &[u8]) -> Result<Ownership, FrameError> {
     let parts = || {
         let (database, rest) = payload.split_first_chunk::<16>()?;
         let (epoch, rest) = rest.split_first_chunk::<8>()?;
-        let (opening, rest) = rest.split_first_chunk::<8>()?;
+        let (incarnation, rest) = rest.split_first_chunk::<8>()?;
         rest.is_empty().then(|| Ownership {
             database: *database,
             epoch: u64::from_le_bytes(*epoch),
-            opening: u64::from_le_bytes(*opening),
+            incarnation: u64::from_le_bytes(*incarnation),
         })
     };
     parts().ok_or_else(|| FrameError::Malformed {

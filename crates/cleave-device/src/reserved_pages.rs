@@ -219,9 +219,9 @@ fn pages_read(request: &Execute) -> impl Iterator<Item = Extent> {
     let pages = morsels.flat_map(|morsel| &morsel.pages);
     let pages = pages.flat_map(|place| std::iter::once(&place.page).chain(&place.overflow));
     let indexes = request.indexes.iter().flat_map(IndexInput::pages);
-    let narrowed = request.narrowings.iter().flat_map(|narrowing| &narrowing.parts);
-    let narrowed = narrowed.flat_map(|part| &part.runs).flat_map(|run| &run.pages);
-    pages.chain(indexes).chain(narrowed).map(|page| page.extent)
+    let filtered = request.index_filters.iter().flat_map(|index_filter| &index_filter.parts);
+    let filtered = filtered.flat_map(|part| &part.runs).flat_map(|run| &run.pages);
+    pages.chain(indexes).chain(filtered).map(|page| page.extent)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::time::Duration;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use cleave_fragment::command::message::{
-    CAPABILITIES, COPIES_MAX, PASSED_BYTES_MAX, SLOT_BYTES, SLOT_COUNT, TRANSFER_BYTES_MAX,
+    CAPABILITIES, PARTITIONS_MAX, SHIPPED_BYTES_MAX, SLOT_BYTES, SLOT_COUNT, TRANSFER_BYTES_MAX,
 };
 use cleave_fragment::command::wire::PROTOCOL_VERSION;
 use cleave_fragment::command::{

@@ -356,7 +356,7 @@ impl State {
         self.parts.insert(key, Entry { held, weight, queue, frequency });
     }
 
-    /// Holds the part no longer. Its place in its queue stays, and is passed over when it comes to the front.
+    /// Holds the part no longer. Its place in its queue stays, and is skipped when it comes to the front.
     fn remove(&mut self, key: &PartKey) -> Option<Entry> {
         let entry = self.parts.remove(key)?;
         match entry.queue {
@@ -366,7 +366,7 @@ impl State {
         Some(entry)
     }
 
-    /// Evicts one part, passes over the place of one that is gone, or moves one on to where the next call may evict it.
+    /// Evicts one part, skips the place of one that is gone, or moves one on to where the next call may evict it.
     fn evict_one(&mut self, small_target: u64) {
         if self.small_bytes > small_target || self.main.is_empty() {
             let Some(key) = self.small.pop_front() else { return };

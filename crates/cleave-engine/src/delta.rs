@@ -3,19 +3,19 @@
 //!
 //! ```text
 //!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: state + delta as of a commit ([`Live`])
-//!                                 └─▶ settled: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
+//!                                 └─▶ flushed: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
 //! ```
 //!
 //! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys
 //!    of their index entries; [`Delta::put`] enters both, under the writer lock.
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
-//!    row is there from the commit that began it up to the one that ended it.
-//! 3. [`Delta::contents`] is what [settling](crate::write::insert::settle) makes of it: pages, ends in version maps and
+//!    row is there from the commit that began it up to the one that deleted it.
+//! 3. [`Delta::contents`] is what [flushing](crate::write::insert::flush) makes of it: pages, ends in version maps and
 //!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
-//!    the root has it settled first
+//!    the manifest has it flushed first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
-//! 4. Settling for a reader goes on beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. Where it is small, who only reads gets it [passed along](passed) with the state, as pages in memory, and nothing
+//! 4. Flushing for a reader runs beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
+//! 5. Where it is small, who only reads gets it [shipped](shipped) with the state, as pages in memory, and nothing
 //!    is written.
 //!
 //! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
@@ -38,7 +38,7 @@ use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
 use crate::write::vid_set::VidSet;
 
-/// Rows that begin or end up to which a delta grows before the next commit settles it.
+/// Rows that begin or end up to which a delta grows before the next commit flushes it.
 const CHANGE_COUNT_MAX: usize = 8192;
 /// Bytes of rows up to which it does.
 const BYTES_MAX: usize = 4 << 20;
@@ -97,8 +97,8 @@ struct DeltaTablet {
     /// The VID of the first row.
     vid_first: u64,
     rows: Vec<DeltaRow>,
-    /// The commit that ended each row that is in pages.
-    ended: BTreeMap<u64, u64>,
+    /// The commit that deleted each row that is in pages.
+    dead: BTreeMap<u64, u64>,
     /// Rows by the keys of their entries, by index.
     keys: BTreeMap<u32, BTreeMap<Vec<u8>, Vec<usize>>>,
 }
@@ -107,8 +107,8 @@ struct DeltaTablet {
 struct DeltaRow {
     row: FoundRow,
     begun: u64,
-    /// The commit that ended it; `u64::MAX`: it has not.
-    ended: u64,
+    /// The commit that deleted it; `u64::MAX`: it has not.
+    dead: u64,
 }
 
 /// A row within the rows of a commit.
@@ -129,7 +129,7 @@ pub struct Prepared {
     schema: Arc<TableSchema>,
     next_vid: u64,
     vid_first: u64,
-    ended: VidSet,
+    dead: VidSet,
     rows: Option<Arc<RecordBatch>>,
     keys: Vec<(u32, BinaryArray)>,
 }
@@ -137,15 +137,15 @@ pub struct Prepared {
 /// All that a delta has of one table.
 #[derive(Debug)]
 pub struct TableDelta {
-    /// VIDs of rows in pages that end, and rows that begin, some of which have ended.
+    /// VIDs of rows in pages that end, and rows that begin, some of which are dead.
     pub change: TableChange,
     /// VIDs of those among them.
-    pub(crate) ended_again: BTreeMap<usize, VidSet>,
+    pub(crate) dead_in_delta: BTreeMap<usize, VidSet>,
 }
 
 impl Live {
     /// A state that all is in.
-    pub fn settled(state: Arc<CatalogState>) -> Self {
+    pub fn flushed(state: Arc<CatalogState>) -> Self {
         let log_end = state.log_end;
         Self { state, delta: Arc::default(), number: 0, log_end }
     }
@@ -177,14 +177,14 @@ impl DeltaTablet {
         }
         self.rows.extend((0..rows.num_rows()).map(|place| {
             let row = FoundRow { rows: Arc::clone(rows), place };
-            DeltaRow { row, begun: number, ended: u64::MAX }
+            DeltaRow { row, begun: number, dead: u64::MAX }
         }));
     }
 }
 
 impl DeltaRow {
     fn is_seen(&self, number: u64) -> bool {
-        self.begun <= number && number < self.ended
+        self.begun <= number && number < self.dead
     }
 }
 
@@ -208,8 +208,8 @@ impl Delta {
     }
 
     /// Whether no commit was put into it, be it one that changes nothing: all there is an earlier one has
-    /// [held](Delta::held).
-    pub fn is_settled(&self) -> bool {
+    /// [blocked](Delta::blocked).
+    pub fn is_flushed(&self) -> bool {
         self.read().log_ends.is_empty()
     }
 
@@ -221,7 +221,7 @@ impl Delta {
         tablet.rows.get(place).map(|row| row.row.clone())
     }
 
-    /// Whether it is to be settled before more is put into it.
+    /// Whether it is to be flushed before more is put into it.
     pub fn is_full(&self) -> bool {
         let contents = self.read();
         contents.change_count >= CHANGE_COUNT_MAX || contents.byte_count >= BYTES_MAX
@@ -254,8 +254,8 @@ impl Delta {
         let contents = self.read();
         let changed = contents.tablets.get(&(table, place));
         if vid < tablet.next_vid {
-            let ended = changed.and_then(|changed| changed.ended.get(&vid));
-            return ended.is_none_or(|ended| *ended > number)
+            let dead = changed.and_then(|changed| changed.dead.get(&vid));
+            return dead.is_none_or(|dead| *dead > number)
                 && tablet.version_map.lookup(vid).is_some();
         }
         let place = usize::try_from(vid - tablet.next_vid).unwrap_or(usize::MAX);
@@ -263,17 +263,17 @@ impl Delta {
         row.is_some_and(|row| row.is_seen(number))
     }
 
-    /// Where the row `vid`, which is in pages, has ended by commit `number`: the end of the log of the commit that
-    /// ended it.
-    pub fn ended(&self, table: u32, place: usize, vid: u64, number: u64) -> Option<u64> {
+    /// Where the row `vid`, which is in pages, was deleted by commit `number`: the end of the log of the commit that
+    /// deleted it.
+    pub fn dead(&self, table: u32, place: usize, vid: u64, number: u64) -> Option<u64> {
         let contents = self.read();
         let changed = contents.tablets.get(&(table, place))?;
-        let ended = changed.ended.get(&vid).filter(|ended| **ended <= number)?;
-        Some(contents.log_end(*ended))
+        let dead = changed.dead.get(&vid).filter(|dead| **dead <= number)?;
+        Some(contents.log_end(*dead))
     }
 
     /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the
-    /// end of the log of the last commit up to then that began or ended such a row.
+    /// end of the log of the last commit up to then that began or deleted such a row.
     pub fn with_prefix(
         &self,
         (table, place): (u32, usize),
@@ -291,7 +291,7 @@ impl Delta {
         {
             for place in places {
                 let Some(row) = changed.rows.get(*place) else { continue };
-                let commits = [row.begun, row.ended].into_iter();
+                let commits = [row.begun, row.dead].into_iter();
                 last = commits.filter(|commit| *commit <= number).fold(last, u64::max);
                 if row.is_seen(number) {
                     found.push((changed.vid_first + *place as u64, row.row.clone()));
@@ -333,7 +333,7 @@ impl Delta {
     }
 
     /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not
-    /// who settles. Under the writer lock.
+    /// who flushes. Under the writer lock.
     ///
     /// # Errors
     /// Those of taking space.
@@ -398,16 +398,16 @@ impl Delta {
         }
     }
 
-    /// What it has of the tables `held`, as what was there before all commits of another one.
-    pub fn held(&self, held: &BTreeSet<u32>) -> Self {
+    /// What it has of the tables `blocked`, as what was there before all commits of another one.
+    pub fn blocked(&self, blocked: &BTreeSet<u32>) -> Self {
         let contents = self.read();
-        let tablets = contents.tablets.iter().filter(|((table, _), _)| held.contains(table));
+        let tablets = contents.tablets.iter().filter(|((table, _), _)| blocked.contains(table));
         let tablets = tablets.map(|(at, tablet)| {
             let mut tablet = tablet.clone();
-            tablet.ended.values_mut().for_each(|ended| *ended = 0);
+            tablet.dead.values_mut().for_each(|dead| *dead = 0);
             for row in &mut tablet.rows {
                 row.begun = 0;
-                row.ended = if row.ended == u64::MAX { u64::MAX } else { 0 };
+                row.dead = if row.dead == u64::MAX { u64::MAX } else { 0 };
             }
             (*at, tablet)
         });
@@ -429,8 +429,8 @@ impl Delta {
     pub fn prepare(&self, state: &CatalogState, changes: &[&TableChange]) -> Result<Vec<Prepared>> {
         let mut prepared = Vec::with_capacity(changes.len());
         for change in changes {
-            // Also one whose commits are held, while the log is read.
-            let table = state.find_held_table(&change.schema.name)?;
+            // Also one whose commits are blocked, while the log is read.
+            let table = state.find_blocked_table(&change.schema.name)?;
             let is_same = table.schema.table_id == change.schema.table_id
                 && table.schema.version == change.schema.version;
             if !is_same {
@@ -458,7 +458,7 @@ impl Delta {
                     schema: Arc::clone(&table.schema),
                     next_vid: tablet.next_vid,
                     vid_first,
-                    ended: change.ended.get(&place).cloned().unwrap_or_default(),
+                    dead: change.dead.get(&place).cloned().unwrap_or_default(),
                     rows,
                     keys,
                 });
@@ -476,7 +476,7 @@ impl Delta {
         for change in prepared {
             let row_count = change.rows.as_ref().map_or(0, |rows| rows.num_rows());
             let bytes = change.rows.as_ref().map_or(0, |rows| rows.get_array_memory_size());
-            contents.change_count += row_count + change.ended.len();
+            contents.change_count += row_count + change.dead.len();
             contents.byte_count += bytes;
             let is_first = row_count > 0 && !contents.begins_rows((change.table, change.place));
             let room = contents.room.entry(change.device).or_default();
@@ -489,7 +489,7 @@ impl Delta {
                         logged_from: logged_at,
                         vid_first: change.next_vid,
                         rows: Vec::new(),
-                        ended: BTreeMap::new(),
+                        dead: BTreeMap::new(),
                         keys: BTreeMap::new(),
                     }
                 });
@@ -498,15 +498,15 @@ impl Delta {
                 tablet.append(&rows, &change.keys, number);
             }
             // Behind them: of commits that are made again at once, one may end what another began.
-            for vid in change.ended.iter() {
+            for vid in change.dead.iter() {
                 match vid
                     .checked_sub(tablet.vid_first)
                     .and_then(|place| usize::try_from(place).ok())
                 {
-                    None => drop(tablet.ended.insert(vid, number)),
+                    None => drop(tablet.dead.insert(vid, number)),
                     Some(place) => {
                         if let Some(row) = tablet.rows.get_mut(place) {
-                            row.ended = number;
+                            row.dead = number;
                         }
                     }
                 }
@@ -530,6 +530,6 @@ fn bytes_in_pages(bytes: usize, row_count: usize) -> usize {
 
 mod behind;
 mod contents;
-pub mod passed;
+pub mod shipped;
 #[cfg(test)]
 mod tests;

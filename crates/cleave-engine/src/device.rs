@@ -1,16 +1,16 @@
 //! One attached device: how it is reached, whether it is the right one, and the space on it.
 //!
 //! 1. [`Device::link`] connects when first needed, asks the device who and whose it is, and claims it for
-//!    this opening, which ends whatever an earlier one left running there (rule 29). A device of another
-//!    database, or of another copy of this one ([`openings`]), is refused. Who only looks claims nothing.
+//!    this incarnation, which ends whatever an earlier one left running there (rule 29). A device of another
+//!    database, or of another copy of this one ([`incarnations`]), is refused. Who only looks claims nothing.
 //! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands that pages need, in
 //!    commands no larger than the device takes.
 //! 3. [`Claim`] is space that one statement took and has not committed yet.
 //!
-//! The host owns physical space: the [`SpaceMap`] is rebuilt at every opening as the complement of
-//! what the root names, so nothing can leak. Space that a commit retires waits until no state that
+//! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of
+//! what the manifest names, so nothing can leak. Space that a commit retires waits until no state that
 //! names it is held any more (rule 30); space whose write may still be on its way to a lost device
-//! is not used again before the next opening, whose claim fences that write off.
+//! is not used again before the next incarnation, whose claim fences that write off.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ use crate::storage_engine::retry_while_in_use;
 mod answers;
 mod claim;
 mod claimed_run;
-mod openings;
+mod incarnations;
 pub mod profile;
 pub mod shared_locks;
 mod writing_fragment;
@@ -50,8 +50,8 @@ pub use answers::DEVICE_TIMEOUT_DEFAULT;
 pub use answers::WRITER_WAIT;
 pub use claim::{Claim, DISK_FULL, PendingWrite, free_of, may_have_happened};
 pub use claimed_run::ClaimedRun;
-use openings::Openings;
-pub use openings::{knows_opening, note_opening};
+use incarnations::Incarnations;
+pub use incarnations::{knows_incarnation, note_incarnation};
 pub use profile::Known;
 use shared_locks::SharedLocks;
 pub use writing_fragment::Written;
@@ -74,11 +74,11 @@ const NEVER: u64 = u64::MAX;
 /// An attached device. See the module's description.
 pub struct Device {
     entry: DeviceEntry,
-    /// What this opening of the database claims to be; in [`LOOKING_EPOCH`] it claims nothing.
-    opening: Ownership,
+    /// What this incarnation of the database claims to be; in [`LOOKING_EPOCH`] it claims nothing.
+    incarnation: Ownership,
     sequence: AtomicU64,
     run: AtomicU64,
-    /// Blocks that the media had at least when the database was opened: the root names pages on them.
+    /// Blocks that the media had at least when the database was opened: the manifest names pages on them.
     block_count_min: u64,
     space: Mutex<Space>,
     /// Held while space is taken and reserved.
@@ -90,7 +90,7 @@ pub struct Device {
     failures: AtomicU64,
     /// Outlives the links, which are given up where they are lost.
     abandoned: AbandonedRuns,
-    openings: Openings,
+    incarnations: Incarnations,
     /// Which commands it has not answered in time.
     answers: Arc<Answers>,
     /// Measured or read, for the host that this is.
@@ -113,7 +113,7 @@ struct Space {
     map: SpaceMap,
     /// Extents by the generation whose commit retired them.
     retired: Vec<(u64, Extent)>,
-    /// Blocks that stay taken until the next opening.
+    /// Blocks that stay taken until the database is next opened.
     doubtful_blocks: u64,
     /// The table of which nobody knows what it occupies: what the map has as free may be its.
     unknown_of: Option<String>,
@@ -126,21 +126,21 @@ pub struct SpaceStatus {
     pub used_blocks: u64,
     /// Of these, blocks that no state names any more, waiting for the last reader.
     pub retired_blocks: u64,
-    /// Of these, blocks whose write was lost with the link, kept until the next opening.
+    /// Of these, blocks whose write was lost with the link, kept until the database is next opened.
     pub doubtful_blocks: u64,
     /// Blocks from the first to the last one in use.
     pub high_water: u64,
 }
 
 impl Device {
-    /// A device that is not connected yet, of which `used` is in use, for the `opening` of the database in
+    /// A device that is not connected yet, of which `used` is in use, for the `incarnation` of the database in
     /// `directory`.
     ///
     /// # Errors
     /// [`StorageError::Damaged`]-like words where two extents overlap; the caller names the file.
     pub fn new(
         entry: DeviceEntry,
-        opening: Ownership,
+        incarnation: Ownership,
         used: Vec<Extent>,
         directory: &Path,
         embedded: EmbeddedFactory,
@@ -148,9 +148,9 @@ impl Device {
         let map = SpaceMap::with_used(used)?;
         Ok(Self {
             media: directory.join(format!("device-{}.media", entry.id)),
-            openings: Openings::of(directory, entry.id),
+            incarnations: Incarnations::of(directory, entry.id),
             entry,
-            opening,
+            incarnation,
             sequence: AtomicU64::new(1),
             run: AtomicU64::new(1),
             block_count_min: map.high_water(),
@@ -191,7 +191,7 @@ impl Device {
         }
     }
 
-    /// What the root remembers of it.
+    /// What the manifest remembers of it.
     pub fn entry(&self) -> &DeviceEntry {
         &self.entry
     }
@@ -199,9 +199,9 @@ impl Device {
     /// A header for the next command, outside any run.
     pub fn header(&self) -> CommandHeader {
         CommandHeader {
-            database: self.opening.database,
-            epoch: self.opening.epoch,
-            opening: self.opening.opening,
+            database: self.incarnation.database,
+            epoch: self.incarnation.epoch,
+            incarnation: self.incarnation.incarnation,
             run: 0,
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed),
             interaction: 0,
@@ -295,32 +295,32 @@ impl Device {
         Ok(Connection { link, identity: Arc::new(identity) })
     }
 
-    /// Makes the device this opening's, which `found` owned until now.
+    /// Makes the device this incarnation's, which `found` owned until now.
     async fn claim(&self, link: &dyn Link, found: Option<Ownership>) -> Result<()> {
-        if found == Some(self.opening) {
+        if found == Some(self.incarnation) {
             return Ok(());
         }
         let named = || (self.entry.name.clone(), self.entry.address());
-        if let Some(found) = found.filter(|found| found.database != self.opening.database) {
+        if let Some(found) = found.filter(|found| found.database != self.incarnation.database) {
             let (device, address) = named();
             return Err(StorageError::OtherOwner { device, address, owner: found.database }.into());
         }
-        if self.opening.epoch == LOOKING_EPOCH {
+        if self.incarnation.epoch == LOOKING_EPOCH {
             return Ok(());
         }
         // What the embedded device has is in the same folder, and nobody else can reach it.
         let is_remote = self.mode() != AttachMode::Embedded;
-        let mut own = if is_remote { self.openings.read()? } else { Vec::new() };
-        if let Some(found) = found.filter(|found| is_remote && !own.contains(&found.opening)) {
+        let mut own = if is_remote { self.incarnations.read()? } else { Vec::new() };
+        if let Some(found) = found.filter(|found| is_remote && !own.contains(&found.incarnation)) {
             let (device, address) = named();
             return Err(StorageError::Copied { device, address, epoch: found.epoch }.into());
         }
-        if is_remote && !own.contains(&self.opening.opening) {
+        if is_remote && !own.contains(&self.incarnation.incarnation) {
             // Before the claim: it may be heard, and its answer lost.
-            own.push(self.opening.opening);
-            self.openings.replace(&own)?;
+            own.push(self.incarnation.incarnation);
+            self.incarnations.replace(&own)?;
         }
-        let after = found.map_or(0, |found| found.opening);
+        let after = found.map_or(0, |found| found.incarnation);
         let claim = Request::Claim { after };
         match link.call(Command::new(self.header(), claim)).await {
             Ok(Reply::Done) => {}
@@ -328,7 +328,7 @@ impl Device {
             Err(error) => return Err(self.fault("take this database's claim", error)),
         }
         if is_remote {
-            self.openings.replace(&[self.opening.opening])?;
+            self.incarnations.replace(&[self.incarnation.incarnation])?;
         }
         Ok(())
     }
@@ -340,8 +340,8 @@ impl Device {
     /// As [`Device::call`].
     pub async fn give_up(&self) -> Result<()> {
         let outcome = self.done("be given up", Request::GiveUp).await;
-        self.openings.remove();
-        // As with the openings: its number is never another device's.
+        self.incarnations.remove();
+        // As with the incarnations: its number is never another device's.
         drop(files::remove(&self.media.with_extension("profile")));
         outcome
     }
@@ -410,7 +410,7 @@ impl Device {
         }
     }
 
-    /// Forgets `link` where `error` says that it leads to this opening's device no more.
+    /// Forgets `link` where `error` says that it leads to this incarnation's device no more.
     pub async fn forget_if_useless(&self, link: &Arc<dyn Link>, error: &LinkError) {
         use DeviceErrorCause::{NotClaimed, OtherDatabase, StaleEpoch};
         let is_ours = error
@@ -437,7 +437,7 @@ impl Device {
         }
     }
 
-    /// What is wrong with a device whose media is shorter than the root says. Pages that are left can be read.
+    /// What is wrong with a device whose media is shorter than the manifest says. Pages that are left can be read.
     fn cut_off(&self) -> Option<Error> {
         let found = self.connected().as_ref()?.identity.block_count;
         let is_cut_off = found < self.block_count_min;

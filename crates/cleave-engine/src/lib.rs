@@ -1,7 +1,7 @@
 //! The storage engine: one database directory, open, without SQL.
 //!
 //! ```text
-//!  changes ─▶ commit ─▶ log ─▶ delta ─▶ pages of devices ─▶ root
+//!  changes ─▶ commit ─▶ log ─▶ delta ─▶ pages of devices ─▶ manifest
 //!  snapshot ◀─ state + delta ◀┘
 //! ```
 //!

@@ -4,22 +4,22 @@
 //! ```text
 //!  commit ─▶ record appended ─▶ in the delta, published ─▶ one sync of the log for all who wait ─▶ acknowledged
 //!  delta ─▶ pages (not synced), when a plan or a larger write wants them, or it is full
-//!  checkpoint: devices synced ─▶ root replaced; it says from where the log is read ─▶ what lies before is given up
-//!  opening: root ─▶ records from there on ─▶ delta ─▶ pages ─▶ checkpoint
+//!  checkpoint: devices synced ─▶ manifest replaced; it says from where the log is read ─▶ what lies before is given up
+//!  start:   manifest ─▶ records from there on ─▶ delta ─▶ pages ─▶ checkpoint
 //! ```
 //!
 //! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first
 //!    of their VIDs.
-//! 2. [`recover`](redo::recover) reads the records behind the root's position, and makes them again, many [at
+//! 2. [`recover`](redo::recover) reads the records behind the manifest's position, and makes them again, many [at
 //!    once](redo).
 //!
-//! Every commit that replaces the root is a checkpoint: all before it is in pages by then, but for tables that are
-//! [held](cleave_catalog::catalog::held) because a device of theirs is away: the log keeps what they lack, and all
-//! others go on. Large commits are made so, since rows that are written as pages once need not be written twice.
+//! Every commit that replaces the manifest is a checkpoint: all before it is in pages by then, but for tables that are
+//! [blocked](cleave_catalog::catalog::blocked) because a device of theirs is offline: the log keeps what they lack, and
+//! all others go on. Large commits are made so, since rows that are written as pages once need not be written twice.
 //!
-//! Invariants: what the log says and the root does not is made again in the same order with the same VIDs, or the
-//! database does not open; space that the durable root names is not used again before a newer one is durable. Source:
-//! rules 25 and 27.
+//! Invariants: what the log says and the manifest does not is made again in the same order with the same VIDs, or the
+//! database does not open; space that the durable manifest names is not used again before a newer one is durable.
+//! Source: rules 25 and 27.
 
 pub mod redo;
 mod rows;
@@ -38,13 +38,13 @@ use crate::write::begun::Begun;
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 
-/// Settled deltas after which a commit replaces the root: each leaves pages that cannot be used again before.
-const SETTLED_COUNT_MAX: u64 = 1000;
+/// Flushed deltas after which a commit replaces the manifest: each leaves pages that cannot be used again before.
+const FLUSHED_COUNT_MAX: u64 = 1000;
 /// Bytes of log after which one does.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
-/// Bytes in multiples of which space is put aside for openings.
-const OPENING_RESERVE_STEP: u64 = 64 << 10;
+/// Bytes in multiples of which space is put aside for restarts.
+const START_RESERVE_STEP: u64 = 64 << 10;
 
 /// Where the log lies in the folder of a database.
 pub fn directory_of(database: &Path) -> PathBuf {
@@ -59,7 +59,7 @@ pub fn create(directory: &Path) -> Result<Wal> {
     Ok(Wal::create(&directory_of(directory), Lsn(0), LogOptions::default())?)
 }
 
-/// The log of the database in `directory`, whose root names `position`.
+/// The log of the database in `directory`, whose manifest names `position`.
 ///
 /// # Errors
 /// [`StorageError::Log`](cleave_catalog::storage_error::StorageError::Log).
@@ -77,12 +77,12 @@ pub(crate) fn release_reserve(directory: &Path) -> bool {
     cleave_txn::release_reserve(&directory_of(directory))
 }
 
-/// Puts space aside for the next opening of the database in `directory`, for its root, which has `root_bytes` now. Best
-/// effort: it is made once there is room.
-pub(crate) fn reserve_for_opening(directory: &Path, root_bytes: u64) {
-    // In steps, so that a root that grows a little needs no more.
-    let byte_count = root_bytes.next_multiple_of(OPENING_RESERVE_STEP);
-    drop(cleave_txn::reserve_for_opening(&directory_of(directory), byte_count));
+/// Puts space aside for the next incarnation of the database in `directory`, for its manifest, which has
+/// `manifest_bytes` now. Best effort: it is made once there is room.
+pub(crate) fn reserve_for_start(directory: &Path, manifest_bytes: u64) {
+    // In steps, so that a manifest that grows a little needs no more.
+    let byte_count = manifest_bytes.next_multiple_of(START_RESERVE_STEP);
+    drop(cleave_txn::reserve_for_start(&directory_of(directory), byte_count));
 }
 
 /// Whether a commit of `changes` to `state` may be made by the log.
@@ -92,9 +92,9 @@ pub fn takes(state: &CatalogState, changes: &[&TableChange]) -> bool {
 }
 
 /// Whether the next commit is to be a checkpoint.
-pub fn is_due(log: &Wal, state: &CatalogState, settled_count: u64) -> bool {
-    let since = state.log_position.max(state.held.until);
-    settled_count >= SETTLED_COUNT_MAX || log.end().0.saturating_sub(since) >= LOG_BYTES_MAX
+pub fn is_due(log: &Wal, state: &CatalogState, flushed_count: u64) -> bool {
+    let since = state.log_position.max(state.blocked.until);
+    flushed_count >= FLUSHED_COUNT_MAX || log.end().0.saturating_sub(since) >= LOG_BYTES_MAX
 }
 
 /// What one commit changed.
@@ -175,7 +175,7 @@ struct CommittedTablet {
     place: u32,
     /// VIDs that end: each less the one before and one.
     #[prost(uint64, repeated, tag = "2")]
-    ended_gaps: Vec<u64>,
+    dead_gaps: Vec<u64>,
     /// The VID of the first row that begins.
     #[prost(uint64, tag = "3")]
     vid_first: u64,
@@ -200,7 +200,7 @@ impl Committed {
                 let rows = rows.filter(|rows| rows.num_rows() > 0);
                 tablets.push(CommittedTablet {
                     place: u32::try_from(place).unwrap_or(u32::MAX),
-                    ended_gaps: change.ended.get(&place).map(gaps).unwrap_or_default(),
+                    dead_gaps: change.dead.get(&place).map(gaps).unwrap_or_default(),
                     vid_first: live.delta.next_vid(table, place),
                     rows: rows.map(|rows| rows::encode(&rows)).transpose()?.unwrap_or_default(),
                 });

@@ -9,9 +9,9 @@
 //!    waits for no other transaction, nor for the writer lock.
 //! 2. A record of the [log] reserves numbers ahead, and is durable before the first of them is given. After
 //!    a crash the sequence goes on behind what was reserved.
-//! 3. A root says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so that
-//!    a database that was closed as it should be leaves no gap. The root's place in the log is fixed before these
-//!    values are: a record between them is read again, and says nothing new.
+//! 3. A manifest says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so
+//!    that a database that was closed as it should be leaves no gap. The manifest's place in the log is fixed before
+//!    these values are: a record between them is read again, and says nothing new.
 //!
 //! Source: PostgreSQL's manual, "Sequence Manipulation Functions"; its `sequence.c` logs 32 values ahead, too.
 
@@ -130,8 +130,8 @@ impl Sequences {
         kept.map_or((sequence.last, sequence.is_called), |kept| (kept.last, kept.is_called))
     }
 
-    /// `sequences` with the last values that were given, for a root. What was reserved behind them is to be reserved
-    /// anew.
+    /// `sequences` with the last values that were given, for a manifest. What was reserved behind them is to be
+    /// reserved anew.
     pub(crate) fn as_given(
         &self,
         sequences: &BTreeMap<String, Arc<Sequence>>,

@@ -3,21 +3,21 @@
 //!
 //! ```text
 //!  DIR/lock              held by the one process that has the database open
-//!  DIR/root              the state of the last commit           (catalog::root)
+//!  DIR/manifest              the state of the last commit           (catalog::manifest)
 //!  DIR/segments/<id>     directories of sealed segments
-//!  DIR/log/              commits that no root has yet            (log)
+//!  DIR/log/              commits that no manifest has yet            (log)
 //!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
 //!  DIR/device-0.media    the embedded device's media
 //! ```
 //!
-//! [`Engine::open`] locks the directory, reads the root, raises the epoch (rule 29), removes what a
+//! [`Engine::open`] locks the directory, reads the manifest, raises the epoch (rule 29), removes what a
 //! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device
-//! that answers soon; the others when first needed, so that one that is away hinders nobody who does not need it.
+//! that answers soon; the others when first needed, so that one that is offline hinders nobody who does not need it.
 //! [`Engine::look`] only locks and reads: it changes no file and claims no device.
 //!
 //! Invariants: one process at a time; one writing statement at a time; the published state only ever
 //! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
-//! nothing is left to do when the last handle is dropped: every commit was complete, in the root or in the log.
+//! nothing is left to do when the last handle is dropped: every commit was complete, in the manifest or in the log.
 
 pub mod catalog_edit;
 pub mod commit;
@@ -36,11 +36,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use cleave_catalog::activity::Activity;
-use cleave_catalog::catalog::held::Held;
-use cleave_catalog::catalog::log_copies::LogCopy;
+use cleave_catalog::catalog::blocked::Held;
+use cleave_catalog::catalog::log_replicas::LogReplica;
+use cleave_catalog::catalog::manifest;
+use cleave_catalog::catalog::manifest::{ReplaceError, TableFault};
 use cleave_catalog::catalog::reserved_ids::ReservedIds;
-use cleave_catalog::catalog::root;
-use cleave_catalog::catalog::root::{ReplaceError, TableFault};
 use cleave_catalog::catalog::upkeep::Upkeep;
 use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind};
 use cleave_catalog::error::{Error, NameKind, Result};
@@ -60,7 +60,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use crate::buffer_pool::BufferPool;
 use crate::delta::Live;
-use crate::delta::passed::LastPassed;
+use crate::delta::shipped::LastShipped;
 use crate::device::{self, DEVICE_TIMEOUT_DEFAULT, DISK_FULL, Device, EmbeddedFactory, Known};
 use crate::host_pages::{HostPages, PooledPages};
 use crate::log;
@@ -90,7 +90,7 @@ const MERGES_AT_ONCE: usize = 2;
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
-/// How long an opening waits for its devices to take its claim.
+/// How long opening a database waits for its devices to take its claim.
 const CLAIM_WAIT: Duration = Duration::from_secs(2);
 
 /// Name of the embedded device.
@@ -172,8 +172,8 @@ pub struct Engine {
     flushing: tokio::sync::Mutex<()>,
     /// What one of these has written, until it is put in place; held while it is being written.
     beside: tokio::sync::Mutex<Option<Beside>>,
-    /// Before that nobody asks again for devices that held tables lie on.
-    held_retry_at: Mutex<Duration>,
+    /// Before that nobody asks again for devices that blocked tables lie on.
+    blocked_retry_at: Mutex<Duration>,
     /// How often something else than a small commit has changed rows, keys or tables.
     rewritten_count: AtomicU64,
     /// States that someone may still hold, oldest first.
@@ -182,7 +182,7 @@ pub struct Engine {
     pool: Arc<BufferPool>,
     statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
-    pub(crate) last_passed: LastPassed,
+    pub(crate) last_shipped: LastShipped,
     /// What this process can do, once that was measured.
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
@@ -195,11 +195,11 @@ pub struct Engine {
     log: OnceLock<Wal>,
     /// The log is known to be durable up to here.
     hardened: AtomicU64,
-    /// Commits since a root was written, whose pages no root names.
+    /// Commits since a manifest was written, whose pages no manifest names.
     logged_count: AtomicU64,
     /// What sequences have given.
     sequences: Sequences,
-    /// What the root on disk says, whose pages stay as they are.
+    /// What the manifest on disk says, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
     /// Ids that transactions have taken.
     pub ids: ReservedIds,
@@ -214,8 +214,8 @@ pub struct Engine {
     stopped_because: OnceLock<String>,
     stopped_told: Notify,
     device_timeout: Duration,
-    /// Drawn when it was opened: tells this opening from those of copies. None: it is only looked at.
-    opening: Option<u64>,
+    /// Drawn when it was opened: tells this incarnation from those of copies. None: it is only looked at.
+    incarnation: Option<u64>,
     /// Last, so that the directory is unlocked after all else is gone.
     _lock: File,
 }
@@ -227,31 +227,32 @@ impl Engine {
     ///
     /// # Errors
     /// [`StorageError::NotADatabase`], [`StorageError::InUse`], [`StorageError::NewerFormat`],
-    /// [`StorageError::Damaged`] (also where the root alone is missing), [`Error::Io`], and those of the
+    /// [`StorageError::Damaged`] (also where the manifest alone is missing), [`Error::Io`], and those of the
     /// embedded device.
     pub async fn open(
         directory: &Path,
         options: OpenOptions,
         keeper: Arc<dyn LogKeeper>,
     ) -> Result<Arc<Self>> {
-        if !root::exists(directory) {
+        if !manifest::exists(directory) {
             check_place(directory, options.create)?;
         }
         let lock = lock(directory).await?;
-        let (state, log) = if root::exists(directory) {
+        let (state, log) = if manifest::exists(directory) {
+            manifest::take_name(directory)?;
             reopen(directory)?
         } else {
             create(directory, &options.embedded).await?
         };
-        let opening = Some(draw_opening()?);
-        let database = Self::start(directory, lock, state, options, (opening, keeper)).await?;
+        let incarnation = Some(draw_incarnation()?);
+        let database = Self::start(directory, lock, state, options, (incarnation, keeper)).await?;
         let (log, count) = match log {
             LogStart::New(log) => (log, 0),
             LogStart::Read(reader) => log::redo::recover(&database, reader).await?,
         };
         database.keeper.start_log(&log, &database.catalog());
         database.log.get_or_init(|| log);
-        if count > 0 || !database.catalog().held.tables.is_empty() {
+        if count > 0 || !database.catalog().blocked.tables.is_empty() {
             match database.checkpoint_now().await {
                 // The log has it all still, and only where the database is open can room be made.
                 Err(error) if error.sqlstate() == DISK_FULL => {}
@@ -260,7 +261,7 @@ impl Engine {
                 outcome => outcome?,
             }
         }
-        log::reserve_for_opening(directory, root::byte_count(directory));
+        log::reserve_for_start(directory, manifest::byte_count(directory));
         database.versions.note_commit();
         database.keep_version(&database.catalog());
         database.claim_devices().await;
@@ -276,19 +277,19 @@ impl Engine {
 
     /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
     /// epoch is used up, and devices go on serving whoever has claimed them, which may have this database or a copy.
-    /// Tables of which the root says what cannot be are left out.
+    /// Tables of which the manifest says what cannot be are left out.
     ///
     /// # Errors
-    /// As [`Engine::open`], where the root itself is at fault.
+    /// As [`Engine::open`], where the manifest itself is at fault.
     pub async fn look(
         directory: &Path,
         options: OpenOptions,
     ) -> Result<(Arc<Self>, Vec<TableFault>)> {
-        if !root::exists(directory) {
+        if !manifest::exists(directory) {
             check_place(directory, false)?;
         }
         let lock = lock(directory).await?;
-        let (state, faults) = root::read_sound(directory)?;
+        let (state, faults) = manifest::read_sound(directory)?;
         let looking = (None, Arc::new(Unkept) as Arc<dyn LogKeeper>);
         Ok((Self::start(directory, lock, state, options, looking).await?, faults))
     }
@@ -298,7 +299,7 @@ impl Engine {
         lock: File,
         state: CatalogState,
         options: OpenOptions,
-        (opening, keeper): (Option<u64>, Arc<dyn LogKeeper>),
+        (incarnation, keeper): (Option<u64>, Arc<dyn LogKeeper>),
     ) -> Result<Arc<Self>> {
         let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
         let embedded = sharing(options.embedded, &pool);
@@ -307,11 +308,11 @@ impl Engine {
             |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
         let nothing =
             CatalogState { tables: BTreeMap::new(), damaged: BTreeMap::new(), ..state.clone() };
-        let is_usable = opening.is_some() || state.devices().all(is_consistent);
+        let is_usable = incarnation.is_some() || state.devices().all(is_consistent);
         let named = if is_usable { &state } else { &nothing };
         let (mut devices, locks) = (BTreeMap::new(), Locks::new());
         for entry in state.devices() {
-            let device = attach(named, opening, entry.clone(), directory, &embedded)?;
+            let device = attach(named, incarnation, entry.clone(), directory, &embedded)?;
             device.set_timeout(options.device_timeout);
             device.share_locks(&locks);
             devices.insert(entry.id, host_pages(Arc::new(device), &pool, Stack::Native));
@@ -323,16 +324,16 @@ impl Engine {
             embedded,
             statistics,
             published: Mutex::default(),
-            live: RwLock::new(Live::settled(Arc::clone(&state))),
+            live: RwLock::new(Live::flushed(Arc::clone(&state))),
             flushed: Notify::new(),
             flushing: tokio::sync::Mutex::new(()),
             beside: tokio::sync::Mutex::new(None),
-            held_retry_at: Mutex::default(),
+            blocked_retry_at: Mutex::default(),
             rewritten_count: AtomicU64::new(0),
             devices: RwLock::new(devices),
             pool,
             runtime: query_runtime(options.query_memory_bytes)?,
-            last_passed: LastPassed::default(),
+            last_shipped: LastShipped::default(),
             host_profile: Known::default(),
             writer: Arc::default(),
             merges: Semaphore::new(MERGES_AT_ONCE),
@@ -349,15 +350,15 @@ impl Engine {
             keeper,
             versions: Versions::default(),
             activity: Activity::default(),
-            stopped: AtomicBool::new(opening.is_none()),
+            stopped: AtomicBool::new(incarnation.is_none()),
             stopped_because: OnceLock::new(),
             stopped_told: Notify::new(),
             device_timeout: options.device_timeout,
-            opening,
+            incarnation,
             _lock: lock,
         });
         database.note_published(&database.catalog());
-        if opening.is_some() {
+        if incarnation.is_some() {
             database.keeper.open(&database, &database.catalog())?;
         }
         if let Some(device) = database.device(DeviceId::EMBEDDED) {
@@ -366,7 +367,7 @@ impl Engine {
         Ok(database)
     }
 
-    /// Claims the devices that answer, so that older openings end there too. What kept one from it is
+    /// Claims the devices that answer, so that older incarnations end there too. What kept one from it is
     /// the error of the first statement that needs it.
     async fn claim_devices(&self) {
         let devices = self.devices();
@@ -498,7 +499,7 @@ impl Engine {
         }
         let device = Arc::new(attach(
             &edit.next,
-            self.opening,
+            self.incarnation,
             entry.clone(),
             &self.directory,
             &self.embedded,
@@ -533,10 +534,10 @@ impl Engine {
             .into());
         }
         // What it has of a copy that was given up, or was told of others, goes with it.
-        let is_over = |copy: &LogCopy| copy.device == device.id().0 && copy.is_ended;
-        edit.next.upkeep.log_copies.retain(|copy| !is_over(copy));
-        if edit.next.copies_extents(device.id()).next().is_some() {
-            let reason = "it has a copy of the log; ALTER SYSTEM RESET log_copy first".to_owned();
+        let is_over = |copy: &LogReplica| copy.device == device.id().0 && copy.is_ended;
+        edit.next.upkeep.log_replicas.retain(|copy| !is_over(copy));
+        if edit.next.replica_extents(device.id()).next().is_some() {
+            let reason = "it has a log replica; ALTER SYSTEM RESET log_replica first".to_owned();
             return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
         }
         let tables = edit.next.tables_on(device.id());
@@ -598,8 +599,8 @@ impl Engine {
         TransactionId(self.transaction_count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Writes a root that has all that was committed by the log, if there is anything. A program does so when it is
-    /// done, so that the next opening has nothing to make again.
+    /// Writes a manifest that has all that was committed by the log, if there is anything. A program does so when it is
+    /// done, so that the next start has nothing to redo.
     ///
     /// # Errors
     /// Those of a commit; what was committed stays so.
@@ -615,27 +616,27 @@ impl Engine {
         self.log.get()
     }
 
-    /// Commits since a root was written.
+    /// Commits since a manifest was written.
     pub fn logged_count(&self) -> u64 {
         self.logged_count.load(Ordering::Relaxed)
     }
 
-    /// Notes a commit whose pages are not synced, and which no root names.
+    /// Notes a commit whose pages are not synced, and which no manifest names.
     pub(crate) fn note_logged(&self) {
         self.logged_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What the root on disk says.
+    /// What the manifest on disk says.
     pub fn durable(&self) -> Arc<CatalogState> {
         Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells this opening from others; 0: it is only looked at.
-    pub fn opening(&self) -> u64 {
-        self.opening.unwrap_or_default()
+    /// Tells this incarnation from others; 0: it is only looked at.
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation.unwrap_or_default()
     }
 
-    /// Notes that the root on disk says `state`.
+    /// Notes that the manifest on disk says `state`.
     pub(crate) fn note_durable(&self, state: &Arc<CatalogState>) {
         *self.durable.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(state);
         self.logged_count.store(0, Ordering::Relaxed);
@@ -737,12 +738,12 @@ enum LogStart {
     Read(LogReader),
 }
 
-/// Reads the state of an existing database, and puts a higher epoch in its root.
+/// Reads the state of an existing database, and puts a higher epoch in its manifest.
 fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
-    let mut state = root::read(directory)?;
+    let mut state = manifest::read(directory)?;
     state.epoch += 1;
     state.generation += 1;
-    root::create_directories(directory)?;
+    manifest::create_directories(directory)?;
     let log = match state.log_position {
         // An earlier version made it.
         0 => {
@@ -752,21 +753,47 @@ fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
         }
         position => LogStart::Read(log::open(directory, position)?),
     };
-    let mut written = write_root(directory, &state);
+    let mut written = write_manifest(directory, &state);
     while written.as_ref().is_err_and(|error| error.sqlstate() == DISK_FULL)
         && log::release_reserve(directory)
     {
-        written = write_root(directory, &state);
+        written = write_manifest(directory, &state);
     }
     written?;
-    root::remove_strays(directory, &state)?;
+    manifest::remove_strays(directory, &state)?;
     statistics::remove_strays(directory, &state)?;
     Ok((state, log))
 }
 
-/// Makes an empty database: the root comes last, so that it is one or none.
+/// Changes how the device `name` of the database in `directory` is reached: another address, token, certificate or
+/// rate. The database must not be open; that it is the same device is verified when it is connected next.
+///
+/// # Errors
+/// [`StorageError::InUse`], [`Error::UnknownName`], [`StorageError::Attach`] for the embedded device, and those of
+/// reading and writing the manifest.
+pub async fn change_device(directory: &Path, name: &str, way: impl Into<DeviceKind>) -> Result<()> {
+    if !manifest::exists(directory) {
+        check_place(directory, false)?;
+    }
+    let _lock = lock(directory).await?;
+    manifest::take_name(directory)?;
+    let mut state = manifest::read(directory)?;
+    let names: Vec<String> = state.devices().map(|device| device.name.clone()).collect();
+    let Some(entry) = state.devices.values_mut().find(|device| device.name == name) else {
+        return Err(Error::unknown(NameKind::Device, name, names.iter().map(String::as_str)));
+    };
+    if entry.kind == DeviceKind::Embedded {
+        let reason = "it is the database's own, in this process".to_owned();
+        return Err(StorageError::Attach { device: name.to_owned(), reason }.into());
+    }
+    entry.kind = way.into();
+    state.generation += 1;
+    write_manifest(directory, &state)
+}
+
+/// Makes an empty database: the manifest comes last, so that it is one or none.
 async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(CatalogState, LogStart)> {
-    root::create_directories(directory)?;
+    manifest::create_directories(directory)?;
     let database = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("an id"), std::io::Error::other(error)))?;
     let mut entry = DeviceEntry {
@@ -795,27 +822,27 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
         views: BTreeMap::new(),
         files: BTreeMap::new(),
         upkeep: Upkeep::default(),
-        held: Held::default(),
+        blocked: BlockedTables::default(),
         rights: Arc::default(),
         comments: Default::default(),
         keep: None,
-        passed: Arc::default(),
+        shipped: Arc::default(),
         referenced: Default::default(),
     };
-    write_root(directory, &state)?;
+    write_manifest(directory, &state)?;
     Ok((state, LogStart::New(log)))
 }
 
-/// A number that no other opening has, of this database or of a copy.
-pub fn draw_opening() -> Result<u64> {
+/// A number that no other incarnation has, of this database or of a copy.
+pub fn draw_incarnation() -> Result<u64> {
     let bytes = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
     Ok(u64::from_le_bytes(bytes).max(1))
 }
 
-/// Replaces the root of a database that is not open.
-pub fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
-    root::replace(directory, state).map_err(|error| match error {
+/// Replaces the manifest of a database that is not open.
+pub fn write_manifest(directory: &Path, state: &CatalogState) -> Result<()> {
+    manifest::replace(directory, state).map_err(|error| match error {
         ReplaceError::Unchanged(error) | ReplaceError::Unknown(error) => error,
     })
 }
@@ -823,7 +850,7 @@ pub fn write_root(directory: &Path, state: &CatalogState) -> Result<()> {
 /// A device whose space is what `state` does not name on it.
 pub fn attach(
     state: &CatalogState,
-    opening: Option<u64>,
+    incarnation: Option<u64>,
     entry: DeviceEntry,
     directory: &Path,
     embedded: &EmbeddedFactory,
@@ -832,13 +859,16 @@ pub fn attach(
     let kept = state.upkeep.kept.get(&entry.id);
     let kept = device::free_of(kept.cloned().unwrap_or_default(), &used);
     used.extend(&kept);
-    let epoch = if opening.is_some() { state.epoch } else { LOOKING_EPOCH };
-    let opening =
-        Ownership { database: state.database.0, epoch, opening: opening.unwrap_or_default() };
+    let epoch = if incarnation.is_some() { state.epoch } else { LOOKING_EPOCH };
+    let incarnation = Ownership {
+        database: state.database.0,
+        epoch,
+        incarnation: incarnation.unwrap_or_default(),
+    };
     let unknown_of = state.unknown_space_of(entry.id);
-    let device = Device::new(entry, opening, used, directory, Arc::clone(embedded));
+    let device = Device::new(entry, incarnation, used, directory, Arc::clone(embedded));
     let device = device.map_err(|error| {
-        let (path, reason) = (directory.join("root"), error.to_string());
+        let (path, reason) = (directory.join("manifest"), error.to_string());
         StorageError::Damaged { path, reason }
     })?;
     device.set_unknown_space(unknown_of);

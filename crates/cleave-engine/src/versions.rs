@@ -3,7 +3,7 @@
 //! A [`CatalogState`] is immutable and holds the pages that it names, so an older one can be read as long as somebody
 //! holds it. These are held here, as many as `version_retention` asks for, on a grid: [`Versions`] keeps those that
 //! held at a tick, a thousandth of the retention, and a time is read as of the last tick before it. So memory is
-//! bounded, whatever is committed. Small commits, which are in the [delta](crate::delta) at first, are settled before
+//! bounded, whatever is committed. Small commits, which are in the [delta](crate::delta) at first, are flushed before
 //! the first that comes behind a tick.
 //!
 //! Invariants: what is given for a time is the state that held at its tick, or an error; the oldest are given up first,
@@ -103,7 +103,8 @@ impl Versions {
             return Err(not_kept(text, "it is no time, as in '2026-11-21 20:00:00+00'"));
         };
         if retention_us == 0 {
-            let reason = "version_retention is 0, so that nothing is kept; ALTER SYSTEM SET version_retention = 3600 keeps an hour from then on";
+            let reason = "version_retention is 0, so that nothing is kept; ALTER SYSTEM SET version_retention = 3600 \
+                keeps an hour from then on";
             return Err(not_kept(text, reason));
         }
         if time_us > SystemClock.wall() {

@@ -150,7 +150,7 @@ fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     Some(format!("the delimiter of {} is long, it stays on the host", long.fun().name()))
 }
 
-/// Why a join of `node` stays on the host: a device collects one side of a join, once for all copies.
+/// Why a join of `node` stays on the host: a device collects one side of a join, once for all partitions.
 fn join_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     let join = node.downcast_ref::<HashJoinExec>()?;
     let mode = join.partition_mode();

@@ -7,7 +7,7 @@
 //! 3. The scan looks at it between batches, as at any filter from above.
 //!
 //! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one that is older
-//! than what is known is passed over. It is decoded with the checks of a fragment, and charged to its run.
+//! than what is known is skipped. It is decoded with the checks of a fragment, and charged to its run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

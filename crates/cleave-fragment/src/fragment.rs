@@ -23,9 +23,9 @@ use futures::future::BoxFuture;
 
 use crate::broadcast::BroadcastInputs;
 use crate::codec::FragmentFunctions;
+use crate::index_filter::{IndexFilter, IndexFilteredInput};
 use crate::index_input::IndexInput;
 use crate::morsel::{Morsel, MorselSource};
-use crate::narrowing::{NarrowedInput, Narrowing};
 use crate::operators::table_scan_exec::TableScanExec;
 use crate::page_sink::PageSink;
 use crate::row_places::RowPlaces;
@@ -40,7 +40,7 @@ pub struct FragmentContext {
     /// Morsel inputs by the number that the leaves name.
     pub inputs: BTreeMap<u32, Arc<dyn MorselSource>>,
     /// What indexes leave of morsel inputs, by their numbers.
-    pub narrowings: BTreeMap<u32, Arc<NarrowedInput>>,
+    pub index_filters: BTreeMap<u32, Arc<IndexFilteredInput>>,
     /// Index inputs by the number that operators name.
     pub indexes: BTreeMap<u32, Arc<IndexInput>>,
     /// Rows that the host has made, by the number that leaves name.
@@ -57,7 +57,7 @@ pub struct FragmentContext {
     pub counters: Arc<FragmentCounters>,
 }
 
-/// Totals of one run, over all copies of its pipeline.
+/// Totals of one run, over all partitions of its pipeline.
 #[derive(Debug, Default)]
 pub struct FragmentCounters {
     /// Morsels taken.
@@ -146,24 +146,24 @@ pub fn index_inputs(inputs: &[IndexInput]) -> Result<BTreeMap<u32, Arc<IndexInpu
     Ok(by_number)
 }
 
-/// `narrowings` by the inputs that they are of, with the morsels of each.
+/// `index_filters` by the inputs that they are of, with the morsels of each.
 ///
 /// # Errors
-/// Those of [`NarrowedInput::new`].
-pub fn narrowed_inputs<'a>(
-    narrowings: &[Narrowing],
+/// Those of [`IndexFilteredInput::new`].
+pub fn index_filtered_inputs<'a>(
+    index_filters: &[IndexFilter],
     inputs: impl IntoIterator<Item = (u32, &'a [Morsel])>,
-) -> Result<BTreeMap<u32, Arc<NarrowedInput>>> {
-    let mut by_input: BTreeMap<u32, Vec<Narrowing>> = BTreeMap::new();
-    for narrowing in narrowings {
-        by_input.entry(narrowing.input).or_default().push(narrowing.clone());
+) -> Result<BTreeMap<u32, Arc<IndexFilteredInput>>> {
+    let mut by_input: BTreeMap<u32, Vec<IndexFilter>> = BTreeMap::new();
+    for index_filter in index_filters {
+        by_input.entry(index_filter.input).or_default().push(index_filter.clone());
     }
     let morsels: BTreeMap<u32, &[Morsel]> = inputs.into_iter().collect();
-    let narrowed = by_input.into_iter().map(|(input, narrowings)| {
+    let filtered = by_input.into_iter().map(|(input, index_filters)| {
         let morsels = morsels.get(&input).copied().unwrap_or_default();
-        Ok((input, NarrowedInput::new(narrowings, morsels)?))
+        Ok((input, IndexFilteredInput::new(index_filters, morsels)?))
     });
-    narrowed.collect()
+    filtered.collect()
 }
 
 /// Most keys of a join's build side that go down to the probe side's scan as a list.
@@ -240,7 +240,7 @@ pub fn unread_task_context() -> Result<Arc<TaskContext>> {
         pages: Arc::new(NoPages),
         snapshot: Snapshot { commit: 0 },
         inputs: BTreeMap::new(),
-        narrowings: BTreeMap::new(),
+        index_filters: BTreeMap::new(),
         indexes: BTreeMap::new(),
         broadcasts: BroadcastInputs::new(),
         sink: None,
@@ -275,14 +275,19 @@ pub fn streamed_input(plan: &dyn ExecutionPlan) -> Option<&Arc<dyn ExecutionPlan
     plan.children().last().copied()
 }
 
-/// `plan` with `copies` partitions at the scan that streams, which share its morsel input: each partition of the
-/// result is one copy of the pipeline. What joins collect is collected once for all copies.
-pub fn with_copies(plan: Arc<dyn ExecutionPlan>, copies: u32) -> Result<Arc<dyn ExecutionPlan>> {
+/// `plan` with `partitions` partitions at the scan that streams, which share its morsel input: each partition of the
+/// result is one partition of the pipeline. What joins collect is collected once for all partitions.
+pub fn with_partitions(
+    plan: Arc<dyn ExecutionPlan>,
+    partitions: u32,
+) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        return Ok(Arc::new(scan.with_copies(usize::try_from(copies).unwrap_or(usize::MAX))));
+        return Ok(Arc::new(
+            scan.with_partitions(usize::try_from(partitions).unwrap_or(usize::MAX)),
+        ));
     }
     let mut inputs: Vec<_> = plan.children().into_iter().map(Arc::clone).collect();
     let Some(streamed) = inputs.pop() else { return Ok(plan) };
-    inputs.push(with_copies(streamed, copies)?);
+    inputs.push(with_partitions(streamed, partitions)?);
     replace_children_if_necessary(plan, inputs)
 }

@@ -2,7 +2,7 @@
 //!
 //! Like morsels, these come beside the fragment and not in it (rule 1). Unlike morsels they are not shared out: whoever
 //! names them reads them all, but for a scan that learns only where it runs which keys it wants: it has fences, and
-//! reads the pages that may hold them ([`crate::narrowing`]). Otherwise fences are absent: the host has used them.
+//! reads the pages that may hold them ([`crate::index_filter`]). Otherwise fences are absent: the host has used them.
 
 use cleave_store::{PageRef, SegmentRef};
 

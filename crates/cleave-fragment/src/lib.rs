@@ -8,7 +8,7 @@
 //! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which
 //!    no fragment is sent (rule 2).
 //!    [`functions`] and [`expressions`] are those that the engine lacks.
-//! 3. [`morsel`]: the units of input that copies of a pipeline share (rule 3). [`narrowing`]: which rows of
+//! 3. [`morsel`]: the units of input that partitions of a pipeline share (rule 3). [`index_filter`]: which rows of
 //!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
 //!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends
 //!    along. [`read_ahead`] has the media at work on the next ones while a scan decodes the present one. [`hand_down`]:
@@ -32,10 +32,10 @@ pub mod field_count;
 pub mod fragment;
 pub mod functions;
 pub mod hand_down;
+pub mod index_filter;
 pub mod index_input;
 pub mod link;
 pub mod morsel;
-pub mod narrowing;
 pub mod operators;
 pub mod page_sink;
 pub mod profile;
@@ -49,13 +49,15 @@ pub mod waiting;
 pub use broadcast::{Broadcast, BroadcastInputs, BroadcastRows, broadcast_inputs};
 pub use codec::{build_id, decode_fragment, encode_fragment, reserve_plan};
 pub use fragment::{
-    FragmentContext, FragmentCounters, fragment_task_context, index_inputs, narrowed_inputs,
-    streamed_input, unread_task_context, with_copies,
+    FragmentContext, FragmentCounters, fragment_task_context, index_filtered_inputs, index_inputs,
+    streamed_input, unread_task_context, with_partitions,
 };
 pub use hand_down::hand_down_filters;
+pub use index_filter::{
+    IndexFigures, IndexFilter, IndexFilteredInput, IndexFilteredPart, ScanKeys, Thrift,
+};
 pub use index_input::{IndexInput, IndexPages};
 pub use morsel::{Lease, Morsel, MorselList, MorselPage, MorselSource, Passes};
-pub use narrowing::{IndexFigures, NarrowedInput, NarrowedPart, Narrowing, ScanKeys, Thrift};
 pub use operators::broadcast_exec::BroadcastExec;
 pub use operators::collect_keys_exec::CollectKeysExec;
 pub use operators::dense_aggregate_exec::DenseAggregateExec;

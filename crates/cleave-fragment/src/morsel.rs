@@ -1,7 +1,7 @@
 //! Morsels: the units of a fragment's input, and the sources that hand them out.
 //!
 //! A [`Morsel`] names pages and where they lie; whoever takes it reads them through its own
-//! [`PageSource`](cleave_store::PageSource). Copies of one pipeline share one [`MorselSource`], so
+//! [`PageSource`](cleave_store::PageSource). Partitions of one pipeline share one [`MorselSource`], so
 //! that a fragment needs no exchange (rule 3) and an idle copy takes what is next.
 //!
 //! A [`MorselList`] is also what a device holds of a host's morsels, from the front, while the host takes them back
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cleave_store::{EndedRows, PageRef, SegmentRef, VidGaps};
+use cleave_store::{DeadRows, PageRef, SegmentRef, VidGaps};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -27,8 +27,8 @@ pub struct MorselPage {
     pub gaps: VidGaps,
     /// The overflow pages that the page's long values point to.
     pub overflow: Vec<PageRef>,
-    /// The rows that have ended for the reader's snapshot: deleted, or replaced by an update.
-    pub ended: EndedRows,
+    /// The dead rows for the reader's snapshot: deleted, or replaced by an update.
+    pub dead: DeadRows,
 }
 
 impl MorselPage {

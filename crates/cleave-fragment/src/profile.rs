@@ -2,7 +2,7 @@
 //!
 //! A [`SideProfile`] is a table of figures by name, so that measuring, sending, storing and printing need no code of
 //! their own for each. Figures of work are those of one copy of a fragment as time on the wall passes: a CPU quota is
-//! in them. What n copies reach together is n times that only up to [`SideProfile::cores_together`].
+//! in them. What n partitions reach together is n times that only up to [`SideProfile::cores_together`].
 //!
 //! Source: hybridNDP, section 3.1, which measures memcpy, arithmetic, flash and handshakes; the operators' rates are
 //! ours.
@@ -173,7 +173,7 @@ pub struct SideProfile {
     pub origin: Origin,
     /// Threads that run fragments, or plans.
     pub cores: u32,
-    /// What that many copies reach together, as a multiple of what one alone reaches: fewer than `cores` where they
+    /// What that many partitions reach together, as a multiple of what one alone reaches: fewer than `cores` where they
     /// share a quota, caches or execution units.
     pub cores_together: f64,
     /// Bytes that operators may use; 0: unknown.

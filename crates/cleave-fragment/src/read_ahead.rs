@@ -13,8 +13,8 @@
 //! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads. A group that failed is
 //!    read again, morsel by morsel, by whoever wants one.
 //!
-//! Where an index has left out rows of an input while the scan runs ([`crate::narrowing`]), nothing tells which pages
-//! come next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
+//! Where an index has left out rows of an input while the scan runs ([`crate::index_filter`]), nothing tells which
+//! pages come next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
 //!
 //! Invariants: what is ahead is charged to the memory of the run, of which it takes at most an eighth, and at most
 //! [`AHEAD_BYTES_MAX`]; where that is refused, nothing is read ahead. Dropping the source ends what it began. Pages
@@ -38,8 +38,8 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use crate::index_filter::IndexFilteredInput;
 use crate::morsel::{Morsel, MorselList};
-use crate::narrowing::NarrowedInput;
 
 /// Most bytes that are ahead: about what a fast disk brings in the time of a few requests.
 const AHEAD_BYTES_MAX: usize = 16 << 20;
@@ -49,7 +49,7 @@ const AHEAD_COUNT_MAX: usize = 32;
 const GROUP: usize = 4;
 /// The share of the run's memory that may be ahead: one part in so many.
 const MEMORY_SHARE: usize = 8;
-/// Copies of a pipeline take morsels in order, but do not keep step: one that is so far behind was left out.
+/// Partitions of a pipeline take morsels in order, but do not keep step: one that is so far behind was left out.
 const LAG_MAX: usize = 64;
 
 /// A page source that reads ahead; see the [module](self).
@@ -57,7 +57,7 @@ pub struct ReadAheadPages {
     source: Arc<dyn PageSource>,
     inputs: Vec<Vec<MorselPages>>,
     /// What an index may leave of each.
-    narrowed: Vec<Option<Arc<NarrowedInput>>>,
+    filtered: Vec<Option<Arc<IndexFilteredInput>>>,
     /// Where each is handed out: not all of it, where somebody else takes its end.
     lists: Vec<Option<Arc<MorselList>>>,
     /// Which morsel of which input begins with a page.
@@ -109,15 +109,15 @@ impl ReadAheadPages {
     pub fn new<'a>(
         source: Arc<dyn PageSource>,
         inputs: impl IntoIterator<
-            Item = (&'a [Morsel], Option<Arc<NarrowedInput>>, Option<Arc<MorselList>>),
+            Item = (&'a [Morsel], Option<Arc<IndexFilteredInput>>, Option<Arc<MorselList>>),
         >,
         pool: &Arc<dyn MemoryPool>,
     ) -> Self {
-        let inputs = inputs.into_iter().map(|(morsels, narrowed, list)| {
-            (morsels.iter().map(MorselPages::of).collect::<Vec<_>>(), (narrowed, list))
+        let inputs = inputs.into_iter().map(|(morsels, filtered, list)| {
+            (morsels.iter().map(MorselPages::of).collect::<Vec<_>>(), (filtered, list))
         });
         let (inputs, about): (Vec<_>, Vec<_>) = inputs.unzip();
-        let (narrowed, lists) = about.into_iter().unzip();
+        let (filtered, lists) = about.into_iter().unzip();
         let mut places = HashMap::new();
         for (input, morsels) in inputs.iter().enumerate() {
             for (index, morsel) in morsels.iter().enumerate() {
@@ -135,7 +135,7 @@ impl ReadAheadPages {
             source,
             streams: Mutex::new(inputs.iter().map(|_| Stream::default()).collect()),
             inputs,
-            narrowed,
+            filtered,
             lists,
             places,
             memory: MemoryConsumer::new("reading ahead").register(pool),
@@ -147,7 +147,7 @@ impl ReadAheadPages {
     fn place(&self, reads: &[PageRead]) -> Option<(usize, usize)> {
         let first = reads.first()?;
         let (input, index) = *self.places.get(&(first.segment.segment, first.page.page))?;
-        if self.narrowed.get(input)?.as_ref().is_some_and(|narrowed| narrowed.is_in_force()) {
+        if self.filtered.get(input)?.as_ref().is_some_and(|filtered| filtered.is_in_force()) {
             return None;
         }
         let pages = &self.inputs.get(input)?.get(index)?.pages;

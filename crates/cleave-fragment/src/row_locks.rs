@@ -68,7 +68,7 @@ impl From<LockAnswer> for RowLock {
     }
 }
 
-/// The locks of one run. Cheap to clone: all its copies share them.
+/// The locks of one run. Cheap to clone: all its partitions share them.
 #[derive(Debug, Clone)]
 pub enum RowLocks {
     /// In memory that the host maps, too.

@@ -73,7 +73,7 @@ impl Database {
         check::check_open(self, options).await
     }
 
-    /// Does for copies of the log what waits for devices that were offline. A server asks for it again and again.
+    /// Does for log replicas what waits for devices that were offline. A server asks for it again and again.
     ///
     /// # Errors
     /// Those of a commit; SQLSTATE 55006 where another host has taken the database over.

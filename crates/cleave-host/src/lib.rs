@@ -12,7 +12,7 @@
 //! 1. [`session`]: a connection's settings; runs statement after statement.
 //! 2. [`database`]: one directory, open, with sessions. [`login`]: who may connect. [`autovacuum`]: VACUUM by itself.
 //! 3. What programs use of the layers below has the same names here: [`catalog`], [`error`], [`settings`], [`value`],
-//!    [`statement`], [`copy`], [`device`], [`query_log`], [`backup`], [`check`], [`inspect`], [`log_copy`].
+//!    [`statement`], [`copy`], [`device`], [`query_log`], [`backup`], [`check`], [`inspect`], [`log_replica`].
 //!
 //! Invariant: the host reaches a device only through a `Link`, and names no device implementation:
 //! whoever builds a program hands one in ([`OpenOptions::embedded`]).
@@ -38,7 +38,7 @@ pub use cleave_engine::device::{Device, EmbeddedFactory};
 pub use cleave_engine::storage_engine::snapshot::SnapshotKind;
 pub use cleave_engine::{buffer_pool, device, host_pages, statistics, storage_engine, write};
 pub use cleave_query::{cooperative, point_path, query_engine, query_log, select};
-pub use cleave_replica::{backup, check, inspect, log_copy, replication};
+pub use cleave_replica::{backup, check, inspect, log_replica, replication};
 pub use cleave_sql::{copy, dialect, statement};
 pub use database::{Database, OpenOptions};
 pub use session::{ClientStreams, Described, Outcome, ResultRows, Session, Started};

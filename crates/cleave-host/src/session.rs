@@ -105,12 +105,12 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::database::Database;
+use blocked::BlockedTables;
 use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
 use explain::Measuring;
 use foreign_keys::{CheckedLoad, Followed, References, deferred};
-use held::Held;
 use modify_row::RowChanges;
 use place::check_place;
 use prepared::PreparedStatements;
@@ -319,7 +319,7 @@ impl Session {
     ) -> Result<u64> {
         self.hinted = None;
         block::check_outside_block(self, "a bulk load")?;
-        self.database.retry_held(table).await;
+        self.database.retry_blocked(table).await;
         rights::check_may(self, Privilege::Insert, table)?;
         let schema = Arc::clone(&self.names().find_table(table)?.schema);
         if self.owns(schema.table_id) {
@@ -355,7 +355,7 @@ impl Session {
         hints.append(&mut parsed.hints);
         let ends = parsed.statement.properties().place.is_in_failed_block();
         if !ends {
-            self.database.retry_held(&parsed.text).await;
+            self.database.retry_blocked(&parsed.text).await;
             self.begin_statement()?;
         }
         self.hinted = under(&self.settings, &hints)?;
@@ -431,7 +431,7 @@ impl Session {
         self.seen_log.fetch_max(end, Ordering::Relaxed);
     }
 
-    /// Notes that a statement has seen what `state` has, which its own pages say, or those that the opening has found.
+    /// Notes that a statement has seen what `state` has, which its own pages say, or those that recovery has found.
     fn note_state(&self, state: &CatalogState) {
         self.note_seen(state.log_end.max(self.database.replication.copies.opened_end()));
     }

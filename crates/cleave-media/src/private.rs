@@ -104,7 +104,8 @@ fn check_secret(found: &Metadata, user: u32) -> io::Result<()> {
     let too_much = if found.uid() == user { OTHERS } else { OTHERS & !0o040 };
     if mode & too_much != 0 {
         return Err(refused(
-            "it has group or world access: permissions must be u=rw (0600) or less if it is owned by the user that reads it, or \
+            "it has group or world access: permissions must be u=rw (0600) or less if it is owned by the user that \
+                reads it, or \
              u=rw,g=r (0640) or less if owned by root",
         ));
     }

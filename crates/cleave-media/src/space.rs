@@ -1,12 +1,12 @@
 //! The free space of one device: used extents in, new extents out.
 //!
-//! 1. [`SpaceMap::with_used`] takes every extent that the database's root names; all else below the highest of
+//! 1. [`SpaceMap::with_used`] takes every extent that the database's manifest names; all else below the highest of
 //!    them is free.
 //! 2. [`SpaceMap::allocate`] takes the first hole that is large enough, else space behind the high-water mark.
 //! 3. [`SpaceMap::free`] gives an extent back and joins it with free neighbours.
 //!
 //! Invariants: free extents neither touch nor overlap, and all lie below the high-water mark; no block is both
-//! free and used. The host owns this map and never stores it: it is the complement of what the root names, so
+//! free and used. The host owns this map and never stores it: it is the complement of what the manifest names, so
 //! a crash cannot leak space. Deliberately absent: when space *may* be reused (`rules.md`, rule 30) — the
 //! caller frees an extent only then.
 
@@ -23,7 +23,7 @@ pub struct SpaceMap {
     used_blocks: u64,
 }
 
-/// A claim about space that contradicts the map: the root, or the caller, is wrong.
+/// A claim about space that contradicts the map: the manifest, or the caller, is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpaceError {

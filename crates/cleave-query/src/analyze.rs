@@ -1,7 +1,7 @@
 //! ANALYZE: a table's rows in, its statistics out.
 //!
 //! The rows are read by a query like any other, `SELECT table_sketch(columns) FROM table`: on the device where the
-//! session's settings and the link have it so, in copies, within the device's memory; what crosses the link are
+//! session's settings and the link have it so, in partitions, within the device's memory; what crosses the link are
 //! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. How columns lie on
 //! pages, the headers of some of them tell ([`stored_columns`]).
 

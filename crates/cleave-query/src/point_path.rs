@@ -254,14 +254,14 @@ impl<'a> Sight<'a> {
 }
 
 impl Sight<'_> {
-    /// Whether a row in pages has ended by a commit since, or by the own transaction.
-    pub(crate) fn has_ended(&self, table: u32, place: usize, vid: u64) -> bool {
-        if let Some(log_end) = self.live.delta.ended(table, place, vid, self.live.number) {
+    /// Whether a row in pages was deleted by a commit since, or by the own transaction.
+    pub(crate) fn is_dead(&self, table: u32, place: usize, vid: u64) -> bool {
+        if let Some(log_end) = self.live.delta.dead(table, place, vid, self.live.number) {
             self.note_seen(log_end);
             return true;
         }
-        let ended = self.own.and_then(|own| own.ended.get(&place));
-        ended.is_some_and(|ended| ended.contains(vid))
+        let dead = self.own.and_then(|own| own.dead.get(&place));
+        dead.is_some_and(|dead| dead.contains(vid))
     }
 }
 
@@ -388,15 +388,15 @@ async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
 async fn all_rows(reads: &[TabletRead<'_>]) -> Result<Option<Vec<RecordBatch>>> {
     let found = try_join_all(reads.iter().map(|read| read.entries().boxed())).await?;
     let found: Option<Vec<Vec<u64>>> = found.into_iter().collect();
-    let unsettled = reads.iter().map(TabletRead::unsettled).collect::<Result<Vec<_>>>()?;
-    let unsettled: Vec<Found> = unsettled.into_iter().flatten().collect();
+    let unflushed = reads.iter().map(TabletRead::unflushed).collect::<Result<Vec<_>>>()?;
+    let unflushed: Vec<Found> = unflushed.into_iter().flatten().collect();
     let few = |found: &Vec<Vec<u64>>| {
-        found.iter().map(Vec::len).sum::<usize>() + unsettled.len() <= ENTRY_COUNT_MAX
+        found.iter().map(Vec::len).sum::<usize>() + unflushed.len() <= ENTRY_COUNT_MAX
     };
     let Some(found) = found.filter(few) else { return Ok(None) };
     let rows = reads.iter().zip(found).map(|(read, vids)| read.rows(vids).boxed());
     let mut batches: Vec<_> = try_join_all(rows).await?.into_iter().flatten().collect();
-    batches.extend(unsettled.into_iter().map(|found| found.batch));
+    batches.extend(unflushed.into_iter().map(|found| found.batch));
     Ok(Some(batches))
 }
 
@@ -418,7 +418,7 @@ impl TabletRead<'_> {
             return Ok(found);
         }
         let vid = self.index.get(self.tablet, &*self.pages, &self.query.prefix).await?;
-        let Some(vid) = vid.filter(|vid| !self.has_ended(*vid)) else { return Ok(None) };
+        let Some(vid) = vid.filter(|vid| !self.is_dead(*vid)) else { return Ok(None) };
         let batch = self.rows(vec![vid]).await?.into_iter().find(|batch| batch.num_rows() > 0);
         let row = FoundPlace::Committed(vid);
         Ok(batch.map(|batch| Found { tablet: self.place, row, batch }))
@@ -426,13 +426,13 @@ impl TabletRead<'_> {
 
     /// The same by what is at hand; an outer `None`: something must be read.
     fn only_row_at_hand(&self) -> Result<Option<Option<Found>>> {
-        if let Some(found) = self.unsettled()?.pop() {
+        if let Some(found) = self.unflushed()?.pop() {
             return Ok(Some(Some(found)));
         }
         let (pages, template) = (&*self.pages, &*self.query.template);
         let vid = self.index.get_at_hand(self.tablet, pages, &self.query.prefix)?;
         let Some(vid) = vid else { return Ok(None) };
-        let Some(vid) = vid.filter(|vid| !self.has_ended(*vid)) else { return Ok(Some(None)) };
+        let Some(vid) = vid.filter(|vid| !self.is_dead(*vid)) else { return Ok(Some(None)) };
         let Some((segment, page, slot)) = newest(self.tablet, vid) else { return Ok(Some(None)) };
         let Some(entry) = segment.page(page) else { return Ok(Some(None)) };
         let columns = template.wanted.clone();
@@ -445,17 +445,17 @@ impl TabletRead<'_> {
     }
 
     /// Rows that are in no page yet: of commits, and own ones.
-    fn unsettled(&self) -> Result<Vec<Found>> {
+    fn unflushed(&self) -> Result<Vec<Found>> {
         let (live, template) = (&self.sight.live, &*self.query.template);
         let mut found = Vec::new();
-        let own_ended = self.sight.own.and_then(|own| own.ended.get(&self.place));
+        let own_dead = self.sight.own.and_then(|own| own.dead.get(&self.place));
         let place = (self.table, self.place);
         let (index, prefix) = (template.index.id, self.query.prefix.as_slice());
         if !live.delta.is_empty() {
             let (rows, log_end) = live.delta.with_prefix(place, index, prefix, live.number);
             self.sight.note_seen(log_end);
             for (vid, row) in rows {
-                if own_ended.is_some_and(|ended| ended.contains(vid)) {
+                if own_dead.is_some_and(|dead| dead.contains(vid)) {
                     continue;
                 }
                 let (tablet, row_place) = (self.place, FoundPlace::Committed(vid));
@@ -487,9 +487,9 @@ impl TabletRead<'_> {
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
-    /// Whether a row in pages has ended by a commit since, or by the own transaction.
-    fn has_ended(&self, vid: u64) -> bool {
-        self.sight.has_ended(self.table, self.place, vid)
+    /// Whether a row in pages was deleted by a commit since, or by the own transaction.
+    fn is_dead(&self, vid: u64) -> bool {
+        self.sight.is_dead(self.table, self.place, vid)
     }
 
     /// The rows of all entries that begin with the key; `None`: these are too many.
@@ -502,7 +502,7 @@ impl TabletRead<'_> {
     /// The rows `vids`, as far as this state has them, in the order in which the pages lie.
     async fn rows(&self, vids: Vec<u64>) -> Result<Vec<RecordBatch>> {
         let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
-        for vid in vids.into_iter().filter(|vid| !self.has_ended(*vid)) {
+        for vid in vids.into_iter().filter(|vid| !self.is_dead(*vid)) {
             if let Some((segment, page, slot)) = newest(self.tablet, vid) {
                 places.entry((segment.segment, page)).or_default().push(slot);
             }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  SELECT … WHERE a = $1 AND b >= $2 ORDER BY b LIMIT 10
-//!    ─▶ ranges of keys ─▶ pages, memtables, delta, own rows: entries in their order ─▶ rows ─▶ kept plan ─▶ result
+//!    ─▶ ranges of keys ─▶ pages, memtables, delta, own rows: entries in their order ─▶ rows ─▶ cached plan ─▶ result
 //! ```
 //!
 //! 1. [`RangeTemplate::of`] recognises the statement ([`template`]): which index, what its keys begin with, which order
@@ -11,14 +11,14 @@
 //!    of one kind.
 //! 2. [`RangeTemplate::bind`] makes ranges of keys of the values.
 //! 3. [`run`] takes entries in their order from everywhere where rows are ([`read`]), those that the reader sees,
-//!    fetches their rows and runs the [kept plan](KeptPlan) over them. Where rows may be left out by a condition, it
-//!    goes on until LIMIT has enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of them
-//!    with less work each, and may be cut.
+//!    fetches their rows and runs the [cached plan](CachedPlan) over them. Where rows may be left out by a condition,
+//!    it goes on until LIMIT has enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of
+//!    them with less work each, and may be cut.
 //!
 //! Of a join of few rows the rows of the first table come so, and those of each other one by an index of it
-//! ([`joined`]); the kept plan is over all of them, side by side.
+//! ([`joined`]); the cached plan is over all of them, side by side.
 //!
-//! Invariant: what comes out is what the planner's way would give. Ranges say which rows are looked at: the kept plan
+//! Invariant: what comes out is what the planner's way would give. Ranges say which rows are looked at: the cached plan
 //! has all conditions but `= ANY`, which is a range for each item; or none, where the ranges have no other rows in
 //! them.
 
@@ -40,7 +40,7 @@ use cleave_store::KeyRange;
 
 use crate::point_path::Sight;
 use crate::query_engine::QueryEngine;
-use crate::select::KeptPlan;
+use crate::select::CachedPlan;
 use joined::Asked;
 pub use joined::Reader;
 use read::RangeRow;
@@ -136,7 +136,7 @@ pub async fn run(
 /// # Errors
 /// A parameter that is no value of its type.
 pub fn input(
-    kept: &KeptPlan,
+    kept: &CachedPlan,
     (columns, count, width): (Vec<ArrayRef>, usize, usize),
     parameters: &Parameters,
 ) -> Result<RecordBatch> {

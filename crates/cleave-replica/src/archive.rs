@@ -5,14 +5,14 @@
 //!  <archive_directory>/<identity of the log, 32 digits>/<place>.log
 //! ```
 //!
-//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the root; [`start`] hands it to the log, at every
-//!    opening too.
+//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the manifest; [`start`] hands it to the log, at every
+//!    incarnation too.
 //! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the
 //!    file stays, and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
-//! 3. A commit that replaces the root is in no log. If its rows are few enough a copy of them follows it into the log.
-//!    All else, a definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows, or
-//!    one that it is missing ([`note`]). And every record of a commit says which commit before it was the last that is
-//!    in no log: who reads the records in order sees what is missing, also where a crash came before the note.
+//! 3. A commit that replaces the manifest is in no log. If its rows are few enough a copy of them follows it into the
+//!    log. All else, a definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows,
+//!    or one that it is missing ([`note`]). And every record of a commit says which commit before it was the last that
+//!    is in no log: who reads the records in order sees what is missing, also where a crash came before the note.
 //!
 //! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
 //! Source: issue 5, part 4; decision 0062.
@@ -35,7 +35,7 @@ use prost::Message;
 
 use crate::backup::change;
 
-/// Bytes of rows and VIDs up to which those of a commit that replaces the root are copied into the log.
+/// Bytes of rows and VIDs up to which those of a commit that replaces the manifest are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;
 
 /// What could not be archived.
@@ -100,7 +100,7 @@ impl Archive {
         });
         let (count, bytes) =
             bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
-        // What was archived before this opening is not looked for.
+        // What was archived before this incarnation is not looked for.
         let archived = match log.archived_end() {
             Lsn(0) => "nothing was copied since the database was opened to".to_owned(),
             end => format!("log up to {end} is in"),
@@ -119,7 +119,7 @@ impl Archive {
     }
 }
 
-/// A copy of `changes` to what is committed, which replace the root, for the log, if it is wanted there.
+/// A copy of `changes` to what is committed, which replace the manifest, for the log, if it is wanted there.
 ///
 /// # Errors
 /// Rows that cannot be encoded.
@@ -134,8 +134,8 @@ pub fn copy(live: &Live, changes: &[&TableChange]) -> cleave_catalog::error::Res
     Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
 }
 
-/// Says in the log what a commit that has replaced the root changed, or that the log does not have it. While no other
-/// may be appended. Where there is no space for it the next commit says that something is missing.
+/// Says in the log what a commit that has replaced the manifest changed, or that the log does not have it. While no
+/// other may be appended. Where there is no space for it the next commit says that something is missing.
 pub fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
     let append = |payload: &[u8]| log.append(Record::Note { payload }).map(drop);
     let is_missing = match logged {
@@ -147,11 +147,11 @@ pub fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
     if is_missing {
         drop(append(&Committed::missing(&state.upkeep).encode_to_vec()));
     }
-    // Nobody waits for it otherwise. Where it is lost, the next opening says that the commit is missing.
+    // Nobody waits for it otherwise. Where it is lost, the next incarnation says that the commit is missing.
     drop(log.flush());
 }
 
-/// Lets `log` archive what it gives up, as `state` says; at an opening.
+/// Lets `log` archive what it gives up, as `state` says; when the database is opened.
 pub fn start(log: &Wal, state: &CatalogState) {
     log.set_archive(folder(log, state));
     if state.upkeep.unlogged_commit > 0 {

@@ -1,4 +1,4 @@
-//! What a database keeps of its log elsewhere: the [`archive`], and [copies](crate::log_copy) on devices.
+//! What a database keeps of its log elsewhere: the [`archive`], and [replicas](crate::log_replica) on devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use cleave_txn::{LogError, Wal};
 
 use crate::archive::{self, Archive};
 use crate::backup::{self, PointInTime, Reached};
-use crate::log_copy::{self, Copies, TakeOver, TakenOver};
+use crate::log_replica::{self, FailedOver, FailoverSource, LogReplicas};
 
 /// See the module's description.
 #[derive(Debug, Default)]
 pub struct Replication {
     /// How the log is archived.
     pub archive: Archive,
-    /// Copies of the log on devices.
-    pub copies: Arc<Copies>,
+    /// Log replicas on devices.
+    pub replicas: Arc<LogReplicas>,
 }
 
 impl Replication {
@@ -41,20 +41,20 @@ impl Replication {
     }
 }
 
-/// As [`log_copy::takeover::take_over`]: the database is opened with its archive and its copies.
+/// As [`log_replica::failover::fail_over`]: the database is opened with its archive and its replicas.
 ///
 /// # Errors
 /// As there.
-pub async fn take_over(
+pub async fn fail_over(
     directory: &Path,
-    from: &TakeOver,
+    from: &FailoverSource,
     options: &OpenOptions,
-) -> Result<TakenOver> {
+) -> Result<FailedOver> {
     let keeper = Arc::new(Replication::default());
-    Box::pin(log_copy::takeover::take_over(directory, from, options, keeper)).await
+    Box::pin(log_replica::failover::fail_over(directory, from, options, keeper)).await
 }
 
-/// As [`backup::restore_until`]: the database is opened with its archive and its copies.
+/// As [`backup::restore_until`]: the database is opened with its archive and its replicas.
 ///
 /// # Errors
 /// As there.
@@ -71,8 +71,8 @@ pub async fn restore_until(
 #[async_trait]
 impl LogKeeper for Replication {
     fn open(&self, engine: &Engine, state: &Arc<CatalogState>) -> Result<()> {
-        self.copies.note_root(state);
-        self.copies.open(engine, state)
+        self.replicas.note_manifest(state);
+        self.replicas.open(engine, state)
     }
 
     fn start_log(&self, log: &Wal, state: &CatalogState) {
@@ -80,11 +80,11 @@ impl LogKeeper for Replication {
     }
 
     async fn start(&self, engine: &Arc<Engine>) {
-        self.copies.start(engine).await;
+        self.replicas.start(engine).await;
     }
 
     fn is_on(&self) -> bool {
-        self.copies.are_on()
+        self.replicas.are_on()
     }
 
     fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged> {
@@ -100,22 +100,22 @@ impl LogKeeper for Replication {
         self.archive.copy_whole(engine, base, next).await
     }
 
-    async fn prepare_root(
+    async fn prepare_manifest(
         &self,
         engine: &Arc<Engine>,
         edit: &mut CatalogEdit,
         is_checkpoint: bool,
     ) -> Result<()> {
-        self.copies.prepare(engine, edit, is_checkpoint).await
+        self.replicas.prepare(engine, edit, is_checkpoint).await
     }
 
-    fn root_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool) {
-        self.copies.note_root(state);
+    fn manifest_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool) {
+        self.replicas.note_manifest(state);
         if !is_checkpoint {
             // Before anybody sees it, or commits anything on it.
-            self.copies.want_root(state.generation);
+            self.replicas.want_manifest(state.generation);
         }
-        self.copies.let_go(engine);
+        self.replicas.let_go(engine);
     }
 
     fn log_commit(&self, log: &Wal, state: &CatalogState, logged: &Logged) {
@@ -123,7 +123,7 @@ impl LogKeeper for Replication {
     }
 
     fn first_needed(&self, state: &CatalogState, position: u64) -> u64 {
-        self.copies.first_needed(state, position)
+        self.replicas.first_needed(state, position)
     }
 
     fn log_truncated(&self, failure: Option<&LogError>) {
@@ -131,18 +131,18 @@ impl LogKeeper for Replication {
     }
 
     async fn follow(&self, engine: &Arc<Engine>) {
-        self.copies.follow(engine).await;
+        self.replicas.follow(engine).await;
     }
 
     fn want(&self, end: u64) {
-        self.copies.want(end);
+        self.replicas.want(end);
     }
 
     async fn reach(&self, engine: &Arc<Engine>, end: u64) -> Result<()> {
-        self.copies.reach(engine, end).await
+        self.replicas.reach(engine, end).await
     }
 
     async fn device_added(&self, device: &Device, database: [u8; 16]) -> Result<()> {
-        log_copy::erase_unnamed(device, database).await
+        log_replica::erase_unnamed(device, database).await
     }
 }

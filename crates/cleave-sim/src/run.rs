@@ -8,8 +8,8 @@
 //!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
 //! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever
 //!    is asked for; [`run_seed_failing_at`] but one of the link, at one command.
-//! 5. [`run_seed_taking_over`] has a copy of the log far away, and loses the host with its folder now and then
-//!    ([`takeovers`]).
+//! 5. [`run_seed_failing_over`] has a log replica far away, and loses the host with its folder now and then
+//!    ([`failovers`]).
 //! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
 
@@ -44,7 +44,7 @@ use crate::workload::{DEVICES, Kind, Step, WAYS, Workload, may_be_refused};
 use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
 
 mod backups;
-mod takeovers;
+mod failovers;
 
 /// Stack of the thread on which all of it runs: operators walk expressions by recursion.
 const STACK_BYTES: usize = 64 << 20;
@@ -110,7 +110,7 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, None)
 }
 
-/// Runs `seed` with all tables and a copy of the log on the device far away, and with hosts that are lost with their
+/// Runs `seed` with all tables and a log replica on the device far away, and with hosts that are lost with their
 /// folders, so that others take over.
 ///
 /// # Errors
@@ -118,7 +118,7 @@ pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
 ///
 /// # Panics
 /// As [`run_seed`].
-pub fn run_seed_taking_over(seed: u64) -> Result<Report, Box<Failure>> {
+pub fn run_seed_failing_over(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, Some(Cut::Hosts))
 }
 
@@ -270,12 +270,12 @@ impl Run {
         world.log(&format_args!("{:?}", self.rates));
         Box::pin(self.reopen()).await?;
         let database = Arc::clone(self.session()?.database());
-        Box::pin(database.add_device("far", takeovers::far()))
+        Box::pin(database.add_device("far", failovers::far()))
             .await
             .map_err(|error| format!("no device: {error}"))?;
         drop(database);
         if self.lost_hosts.is_some() {
-            self.asked("ALTER SYSTEM SET log_copy = 'far'").await?;
+            self.asked("ALTER SYSTEM SET log_replica = 'far'").await?;
         }
         let before = world.change_count();
         let commands_before = world.command_count();
@@ -359,7 +359,7 @@ impl Run {
         };
         let stopped = matches!(&outcome, Some(Err(error)) if is_stopped(error));
         // It is here, and may be lost with the host.
-        let is_here_alone = matches!(&outcome, Some(Err(error)) if takeovers::is_not_copied(error));
+        let is_here_alone = matches!(&outcome, Some(Err(error)) if failovers::is_not_copied(error));
         world.log(&Said(&outcome));
         self.open = Some(session);
         let went_away = outcome.is_none() || !world.host_has_power();
@@ -398,7 +398,7 @@ impl Run {
         let left = left.ok_or("a ROLLBACK hangs")?;
         match left {
             // What it has seen is not copied; it is over all the same.
-            Err(error) if takeovers::is_not_copied(&error) => Ok(()),
+            Err(error) if failovers::is_not_copied(&error) => Ok(()),
             left => left.map(drop).map_err(|error| format!("ROLLBACK: {error}")),
         }
     }
@@ -515,7 +515,7 @@ impl Run {
             "0A000" => may_be_refused(&step.settings),
             "53100" => {
                 let is_read = matches!(step.kind, Kind::Query(_));
-                let is_read = is_read && !takeovers::is_not_copied(error);
+                let is_read = is_read && !failovers::is_not_copied(error);
                 let is_full = !is_read && world::with(SimWorld::is_short_of_room);
                 is_full || self.rates.sync_error > 0 || !world::with(SimWorld::host_has_power)
             }
@@ -625,10 +625,10 @@ impl Run {
         // What was not found by now is not there.
         self.uncertain = None;
         let database = Arc::clone(self.session()?.database());
-        let settled = timeout(STATEMENT_LIMIT, database.snapshot(SnapshotKind::Flushed)).await;
-        let settled =
-            settled.ok_or_else(|| "it hangs: what is committed becomes pages".to_owned())?;
-        settled.map_err(|error| format!("without faults, {error}"))?;
+        let flushed = timeout(STATEMENT_LIMIT, database.snapshot(SnapshotKind::Flushed)).await;
+        let flushed =
+            flushed.ok_or_else(|| "it hangs: what is committed becomes pages".to_owned())?;
+        flushed.map_err(|error| format!("without faults, {error}"))?;
         self.check_space()?;
         self.settle()?;
         sleep(CALM).await;
@@ -725,7 +725,7 @@ impl Run {
         Ok(())
     }
 
-    // ---- opening and closing ---------------------------------------------------------------------
+    // ---- incarnation and closing ---------------------------------------------------------------------
 
     /// How this host's database is opened.
     fn options(&self) -> OpenOptions {
@@ -749,7 +749,7 @@ impl Run {
         let options = self.options().create(self.lost_hosts.is_none_or(|lost| lost == 0));
         let opened = timeout(STATEMENT_LIMIT, Box::pin(Database::open(&self.place, options))).await;
         let database = opened
-            .ok_or("opening hangs")?
+            .ok_or("incarnation hangs")?
             .map_err(|error| format!("without faults, the database does not open: {error}"))?;
         self.open = Some(database.session());
         Ok(())
@@ -800,7 +800,7 @@ impl Run {
     }
 }
 
-/// Whether the database is stopped, so that only its next opening tells whether the statement is there.
+/// Whether the database is stopped, so that only its next incarnation tells whether the statement is there.
 fn is_stopped(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
     matches!(**error, StorageError::Stopped { .. } | StorageError::Log(LogError::Failed { .. }))

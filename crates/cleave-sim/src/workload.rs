@@ -13,18 +13,18 @@ pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 
 /// Every way to reach the same rows: what a session sets before it asks.
 pub const WAYS: [&[(&str, &str)]; 7] = [
-    &[("stack", "blk"), PASSED],
-    &[("stack", "native"), SETTLED],
-    &[("stack", "ndp"), ("split", "h0"), PASSED],
-    &[("stack", "ndp"), ("split", "h1"), PASSED],
-    &[("stack", "ndp"), ("split", "h1+"), SETTLED],
-    &[("stack", "ndp"), ("split", "ndp"), PASSED],
-    &[("stack", "ndp"), ("split", "auto"), SETTLED],
+    &[("stack", "blk"), SHIPPED],
+    &[("stack", "native"), FLUSHED],
+    &[("stack", "ndp"), ("split", "h0"), SHIPPED],
+    &[("stack", "ndp"), ("split", "h1"), SHIPPED],
+    &[("stack", "ndp"), ("split", "h1+"), FLUSHED],
+    &[("stack", "ndp"), ("split", "ndp"), SHIPPED],
+    &[("stack", "ndp"), ("split", "auto"), FLUSHED],
 ];
 
 /// What was committed last travels with a query, or becomes pages first.
-const PASSED: (&str, &str) = ("pass_along_bytes", "1MB");
-const SETTLED: (&str, &str) = ("pass_along_bytes", "0");
+const SHIPPED: (&str, &str) = ("shipped_delta_bytes", "1MB");
+const FLUSHED: (&str, &str) = ("shipped_delta_bytes", "0");
 
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];
@@ -476,7 +476,7 @@ impl Workload {
         choose("index_scan", &["on", "always", "off"]);
         choose("stealing", &["on", "always", "off"]);
         choose("key_filters", &["on", "always", "off"]);
-        choose("late_columns", &["on", "always", "off"]);
+        choose("late_materialisation", &["on", "always", "off"]);
         Step { settings, sql: query.sql(), kind: Kind::Query(query) }
     }
 

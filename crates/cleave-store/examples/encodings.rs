@@ -83,7 +83,8 @@ fn compare_file(path: &Path) -> (usize, usize) {
         let (a, b) = (plain.measure(), light.measure());
         let name = format!("{table}.{index}");
         println!(
-            "{name:28} {:10} {:10} {:9} {:9} {:5.1}x | {:6.2} {:6.2} | {:6.2} {:6.2} | {:6.2} {:6.2} | {:7.0} {:7.0} | {:6.1} {:6.1}",
+            "{name:28} {:10} {:10} {:9} {:9} {:5.1}x | {:6.2} {:6.2} | {:6.2} {:6.2} | {:6.2} {:6.2} | {:7.0} {:7.0} \
+                | {:6.1} {:6.1}",
             kind(column_type),
             format!("{:?}", light.encoding()),
             plain.chunk_bytes() / 1000,

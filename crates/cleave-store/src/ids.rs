@@ -16,7 +16,7 @@ use crate::error::StoreError;
 /// Highest segment id, highest page number: 24 bits each.
 pub const SEGMENT_MAX: u32 = (1 << 24) - 1;
 /// The first segment id of those, up to [`SEGMENT_MAX`], that snapshots give to pages which lie on no media
-/// ([`SegmentId::is_passed`]). They mean something within one statement only; no stored segment has one.
+/// ([`SegmentId::is_shipped`]). They mean something within one statement only; no stored segment has one.
 pub const PASSED_SEGMENT_FIRST: u32 = SEGMENT_MAX - 0xffff;
 /// Highest logical page number in a segment.
 pub const PAGE_MAX: u32 = (1 << 24) - 1;

@@ -14,7 +14,7 @@
 //!    than a set should have and for keys of other types.
 //! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their
 //!    values; [`placement`] looks up in it, and [`vid_gaps`] says which VIDs a page does not have any more.
-//! 7. [`version`]: [`VersionMap`] and [`EndedRows`], where the row of a VID lies and whether it has ended.
+//! 7. [`version`]: [`VersionMap`] and [`DeadRows`], where the row of a VID lies and whether it is dead.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
 //!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.
 //! 9. [`frame`]: the envelope around everything stored that is not a page.
@@ -49,8 +49,8 @@ pub use page::{
     overflow::overflow_pages, parse_header,
 };
 pub use page_source::{
-    ColumnRef, MediaPages, PASSED_START, PageCache, PageColumns, PageRead, PageRef, PageSource,
-    PassedPages, RawColumns, SegmentRef, opened,
+    ColumnRef, MediaPages, PageCache, PageColumns, PageRead, PageRef, PageSource, RawColumns,
+    SHIPPED_START, SegmentRef, ShippedPages, opened,
 };
 pub use schema::{Column, ColumnType, SchemaError, TableSchema};
 
@@ -71,6 +71,6 @@ pub use index::{
 pub use placement::Placement;
 pub use segment::{KeyFilter, PageEntry, RunProperties, SegmentDirectory, SegmentKind};
 pub use tablet_key::TabletKey;
-pub use version::{EndedRows, Snapshot, VersionMap, VersionRun};
+pub use version::{DeadRows, Snapshot, VersionMap, VersionRun};
 pub use vid_gaps::VidGaps;
 pub use zone_map::{ZoneArrays, ZoneEntry, ZoneValue, zone_arrays};

@@ -28,11 +28,11 @@ use crate::page::header::{PageHeader, parse_header};
 
 mod media_pages;
 mod page_cache;
-mod passed_pages;
+mod shipped_pages;
 
 pub use media_pages::MediaPages;
 pub use page_cache::PageCache;
-pub use passed_pages::{PASSED_START, PassedPages};
+pub use shipped_pages::{SHIPPED_START, ShippedPages};
 
 /// A page: its name, its place and its fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -192,7 +192,7 @@ pub struct VersionRun {
     pub segment: u32,
 }
 
-/// A chunk of a version map: the stretches of its rows that have ended. Numbers 2 to 4 were places of later versions,
+/// A chunk of a version map: the stretches of its dead rows. Numbers 2 to 4 were places of later versions,
 /// which no build has written.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct VersionChunk {
@@ -202,12 +202,12 @@ pub struct VersionChunk {
     /// Refused where there are any: rows would be read as they were before they changed.
     #[prost(uint32, repeated, tag = "2")]
     pub version_gaps: Vec<u32>,
-    /// Rows between the end of the stretch of ended ones before and the first of this one.
+    /// Rows between the end of the stretch of deleted ones before and the first of this one.
     #[prost(uint32, repeated, tag = "5")]
-    pub ended_gaps: Vec<u32>,
-    /// Rows of the stretch, which have all ended.
+    pub dead_gaps: Vec<u32>,
+    /// Rows of the stretch, which have all deleted.
     #[prost(uint32, repeated, tag = "6")]
-    pub ended_counts: Vec<u32>,
+    pub dead_counts: Vec<u32>,
 }
 
 /// [`crate::Memtable`]: keys ascending, and the VID of each.

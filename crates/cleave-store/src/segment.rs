@@ -7,7 +7,7 @@
 //! ```
 //!
 //! 1. A writer hands the pages it encoded, with the places that the host chose, to [`SegmentDirectory::append`].
-//! 2. The host keeps the directory of an open segment in its root, that of a sealed one in a file of its own;
+//! 2. The host keeps the directory of an open segment in its manifest, that of a sealed one in a file of its own;
 //!    [`SegmentDirectory::encode`] frames it with a mark, a format version and a checksum.
 //! 3. Readers prune by [`SegmentDirectory::zone_arrays`], and look up by `placement.rs`.
 //!

@@ -1,17 +1,17 @@
-//! Which rows there are: a VID in, the segment that has it out, or that its row has ended.
+//! Which rows there are: a VID in, the segment that has it out, or that its row is dead.
 //!
-//! 1. [`VersionMap`] says in which segment the row of a VID lies, and which rows have ended.
-//! 2. [`EndedRows`] is what it says of one page: a bit for each slot.
+//! 1. [`VersionMap`] says in which segment the row of a VID lies, and which rows are dead.
+//! 2. [`DeadRows`] is what it says of one page: a bit for each slot.
 //! 3. [`Snapshot`] says, for pages that no state names, whether a row had begun.
 //!
 //! Invariant: a row lies in one place. What a transaction changes is another row (decision 0051) or another version of
 //! a page (decision 0104), and which of them a reader sees depends on the state that it reads, never on a walk.
 //! Deliberately absent: transactions. A snapshot is a state, or a number, that somebody else handed out.
 
-pub mod ended_rows;
+pub mod dead_rows;
 pub mod version_map;
 pub mod visibility;
 
-pub use ended_rows::EndedRows;
+pub use dead_rows::DeadRows;
 pub use version_map::{VersionMap, VersionRun};
 pub use visibility::Snapshot;

@@ -34,5 +34,5 @@ pub use serializable::{Dependencies, KeySpan, Safety, SerializationFailure, Trac
 pub use transaction::TransactionId;
 pub use wal::{
     Appended, Durable, LogError, LogFigures, LogOptions, LogReader, LogRecord, Lsn, Record, Wal,
-    release_reserve, reserve_for_opening,
+    release_reserve, reserve_for_start,
 };

@@ -3,8 +3,8 @@
 //! 1. [`mode`]: PostgreSQL's modes and conflicts; [`LockKey`]: what can be locked.
 //! 2. [`Locks::request`] grants at once where nobody holds or awaits a mode that conflicts; otherwise it puts the
 //!    request into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
-//! 3. [`deadlock`]: whoever comes to wait looks for a ring of waits that it closed. One that exists only because queues
-//!    are kept in order is opened by changing that order; any other ends the request.
+//! 3. [`deadlock`]: whoever comes to wait looks for a deadlock cycle that it closed. One that exists only because
+//!    queues are kept in order is opened by changing that order; any other ends the request.
 //! 4. A row that jobs of its device may change, too, is in the table that the device shares: `shared` joins there.
 //! 5. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
 //!
@@ -17,7 +17,7 @@
 //!
 //! Owners of one [`LockGroup`] are as one to all others, and never in each other's way; each lets go of its own.
 //!
-//! A job of a device is part of a transaction: [`Locks::begin_job`]. Rings of waits go through it ([`jobs`]).
+//! A job of a device is part of a transaction: [`Locks::begin_job`]. Deadlock cycles go through it ([`jobs`]).
 //!
 //! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
 //! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
@@ -192,7 +192,8 @@ pub enum LockError {
     },
     /// All transactions together hold as many locks as there may be: try later, or lock whole tables.
     #[error(
-        "out of shared memory: all sessions together may lock {lock_count_max} things; lock whole tables, or fewer rows a transaction"
+        "out of shared memory: all sessions together may lock {lock_count_max} things; lock whole tables, or fewer \
+            rows a transaction"
     )]
     TooManyInAll {
         /// How many there may be.
@@ -400,7 +401,7 @@ impl Locks {
             Grant::Granted => Ok(Requested::Granted),
             Grant::NotFree => Err(LockError::NotAvailable { key, mode }),
             Grant::Queued(request) => {
-                // Made first, so that it is withdrawn if it closed a ring.
+                // Made first, so that it is withdrawn if it closed a cycle.
                 let wait = LockWait::new(Arc::clone(self), Arc::clone(&request));
                 self.table.resolve(&request)?;
                 Ok(Requested::Waiting(wait))

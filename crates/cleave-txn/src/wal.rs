@@ -37,7 +37,7 @@ use std::path::PathBuf;
 
 pub use reader::{LogReader, LogRecord, TRANSACTION_BYTES_MAX};
 pub use record::{Lsn, Record};
-pub use reserve::{release_reserve, reserve_for_opening};
+pub use reserve::{release_reserve, reserve_for_start};
 pub use writer::{Appended, Durable, LogFigures, LogOptions, Wal};
 
 /// Why the log did not do what was asked, by what the caller can do.

@@ -12,11 +12,11 @@ use crate::commands::advise::AdviseOptions;
 use crate::commands::backup::{BackupOptions, RestoreOptions};
 use crate::commands::check::CheckCommand;
 use crate::commands::device::DeviceOptions;
+use crate::commands::failover::FailoverOptions;
 use crate::commands::generate::GenerateOptions;
 use crate::commands::import::ImportOptions;
 use crate::commands::inspect::InspectCommand;
 use crate::commands::load::LoadOptions;
-use crate::commands::takeover::TakeoverOptions;
 use crate::commands::user::UserOptions;
 use crate::demo::DemoOptions;
 use crate::serve::ServeOptions;
@@ -101,8 +101,8 @@ pub(crate) enum Command {
     Backup(BackupOptions),
     /// `cleave restore`.
     Restore(RestoreOptions),
-    /// `cleave takeover`.
-    Takeover(TakeoverOptions),
+    /// `cleave failover`.
+    Failover(FailoverOptions),
     /// `cleave check`.
     Check(CheckCommand),
     /// `cleave inspect`.
@@ -138,7 +138,7 @@ pub(crate) fn parse(
         Subcommands::Advise(options) => Command::Advise(options),
         Subcommands::Backup(options) => Command::Backup(options),
         Subcommands::Restore(options) => Command::Restore(options),
-        Subcommands::Takeover(options) => Command::Takeover(options),
+        Subcommands::Failover(options) => Command::Failover(options),
         Subcommands::Check(options) => Command::Check(options),
         Subcommands::Inspect(options) => Command::Inspect(options),
         Subcommands::Device(options) => Command::Device(options),
@@ -186,8 +186,8 @@ enum Subcommands {
     Backup(BackupOptions),
     /// Make a database of a backup
     Restore(RestoreOptions),
-    /// Go on, in a new folder, with a database whose host is lost, from a device that keeps a copy of its log
-    Takeover(TakeoverOptions),
+    /// Go on, in a new folder, with a database whose host is lost, from a device that keeps a log replica
+    Failover(FailoverOptions),
     /// Verify every page, map and index entry of a database
     Check(CheckCommand),
     /// Print a page, a segment, a map, a fragment or the catalog

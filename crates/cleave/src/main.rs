@@ -104,7 +104,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Sql { format, sources } => {
             let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
             let ran = shell::run(Arc::clone(&database), session, format, &sources).await;
-            // So that the next opening has nothing to make again.
+            // So that the next start has nothing to redo.
             ran.and(database.checkpoint().await.map_err(Failure::Sql))
         }
         Command::Serve(options) => serve::run(&options, &place).await,
@@ -116,7 +116,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Advise(options) => commands::advise::run(&options, &place).await,
         Command::Backup(options) => commands::backup::run(&options, &place).await,
         Command::Restore(options) => commands::backup::restore(&options, &place).await,
-        Command::Takeover(options) => commands::takeover::run(&options, &place).await,
+        Command::Failover(options) => commands::failover::run(&options, &place).await,
         Command::Check(options) => commands::check::run(&options, &place).await,
         Command::Inspect(options) => commands::inspect::run(&options, &place).await,
         Command::Device(options) => commands::device::run(&options, &place).await,

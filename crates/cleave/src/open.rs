@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cleave_device::{Runtime, RuntimeOptions};
+use cleave_host::catalog::manifest;
 use cleave_host::{Database, EmbeddedFactory, Error, OpenOptions, Session};
 use cleave_media::{DirectFile, MediaIdentity};
 
@@ -36,7 +37,7 @@ pub(crate) async fn open(
     create: Create,
 ) -> Result<(Arc<Database>, Session), Failure> {
     let directory = directory(place)?;
-    let is_new = !directory.join("root").exists();
+    let is_new = !manifest::exists(directory);
     let database = open_directory(directory, create, place.memory()).await?;
     if is_new {
         drop(writeln!(io::stderr(), "made a new database in {}", directory.display()));
@@ -54,7 +55,8 @@ pub(crate) fn options(place: &Place) -> Result<(&Path, OpenOptions), Failure> {
     Ok((directory(place)?, open_options(Create::Never, place.memory())))
 }
 
-fn directory(place: &Place) -> Result<&Path, Failure> {
+/// The folder of the database that the command line names.
+pub(crate) fn directory(place: &Place) -> Result<&Path, Failure> {
     place.directory.as_deref().ok_or_else(|| {
         Failure::Usage(
             "which database? Name its folder with --db DIR, or in the environment as CLEAVE_DB"

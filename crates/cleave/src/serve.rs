@@ -56,7 +56,7 @@ use users::Users;
 /// Clients that are not known yet, beyond as many as there may be sessions: to be told that there are too many, or to
 /// cancel a statement.
 const SPARE_COUNT: usize = 64;
-/// How often copies of the log are looked after: as soon as a device is back that was away when its copy was given up,
+/// How often log replicas are looked after: as soon as a device is back that was offline when its copy was given up,
 /// the copy ends.
 const COPIES_PAUSE: Duration = Duration::from_secs(5);
 
@@ -177,7 +177,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
         Some(Err(error)) => Err(Failure::Device(format!("the server ended: {error}"))),
         _ => match tokio::time::timeout(Duration::ZERO, stopped.stopped()).await {
             Ok(why) => Err(Failure::Device(format!(
-                "the database was stopped: {why}; start the server again once the disk is well: it opens with all that was acknowledged"
+                "the database was stopped: {why}; start the server again once the disk is well: it opens with all \
+                    that was acknowledged"
             ))),
             Err(_) => Ok(()),
         },
@@ -206,7 +207,8 @@ impl Server {
         for (user, said) in users.iter() {
             if !said.is_superuser && self.database.login(user).is_none() {
                 self.log(&format!(
-                    "user \"{user}\" cannot connect: {} does not say that it is a superuser, and there is no role of its name; \
+                    "user \"{user}\" cannot connect: {} does not say that it is a superuser, and there is no role of \
+                        its name; \
                      `cleave user alter {user} --superuser`, or CREATE ROLE \"{user}\" LOGIN, changes that",
                     self.users.display()
                 ));
@@ -232,7 +234,7 @@ impl Server {
         if !asks {
             return true;
         }
-        // So that it holds where the file of users is not, as after a takeover.
+        // So that it holds where the file of users is not, as after a failover.
         if !self.has_asked.swap(true, Ordering::SeqCst)
             && let Err(error) = self.database.ask_for_passwords().await
         {
@@ -351,7 +353,7 @@ impl Server {
         }
     }
 
-    /// Does for copies of the log what waits for devices that were away, again and again.
+    /// Does for log replicas what waits for devices that were offline, again and again.
     async fn look_after_copies(self: Arc<Self>) {
         let mut told = String::new();
         loop {
@@ -359,7 +361,7 @@ impl Server {
             let failure = self.database.look_after_copies().await.err();
             let failure = failure.map(|error| error.to_string()).unwrap_or_default();
             if failure != told && !failure.is_empty() {
-                self.log(&format!("cannot look after copies of the log: {failure}"));
+                self.log(&format!("cannot look after log replicas: {failure}"));
             }
             told = failure;
         }

@@ -22,9 +22,9 @@ pub struct Autovacuum {
     pub is_on: bool,
     /// Seconds from one time to the next.
     pub naptime_s: Option<u32>,
-    /// Ended rows that a table may have.
+    /// Dead rows that a table may have.
     pub threshold: Option<u64>,
-    /// Of those that have not ended, the share that it may have beside, in ten-thousandths.
+    /// Of those that are live, the share that it may have beside, in ten-thousandths.
     pub scale: Option<u32>,
 }
 
@@ -107,11 +107,11 @@ impl Autovacuum {
         self.threshold.unwrap_or(50)
     }
 
-    /// Whether `table` has more ended rows than it may have.
+    /// Whether `table` has more dead rows than it may have.
     pub fn is_due(&self, table: &TableState) -> bool {
-        let ended: u64 = table.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
+        let dead: u64 = table.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
         let share = table.row_count() as f64 * self.scale_factor();
-        ended as f64 > self.threshold() as f64 + share
+        dead as f64 > self.threshold() as f64 + share
     }
 }
 

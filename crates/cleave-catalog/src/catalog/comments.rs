@@ -31,7 +31,7 @@ pub struct Comments {
 #[derive(Debug, Clone, Default)]
 pub struct CommentsChange(BTreeMap<Subject, Option<String>>);
 
-/// A comment, as a root says it.
+/// A comment, as a manifest says it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Comment {
     /// [`Subject::class`]
@@ -73,7 +73,7 @@ impl Comments {
         self.by_subject.retain(|subject, _| is_there(subject));
     }
 
-    /// As a root says it.
+    /// As a manifest says it.
     pub fn encode(&self) -> Vec<Comment> {
         let comment = |(subject, text): (&Subject, &String)| Comment {
             class: subject.class,
@@ -84,7 +84,7 @@ impl Comments {
         self.by_subject.iter().map(comment).collect()
     }
 
-    /// As a root says it.
+    /// As a manifest says it.
     pub fn decode(comments: Vec<Comment>) -> Self {
         let comment = |comment: Comment| {
             let Comment { class, object, column, text } = comment;

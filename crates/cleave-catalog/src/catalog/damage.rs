@@ -5,9 +5,10 @@
 //!  a file of an index run ─▶ DamagedIndex: nothing writes the table, nothing reads the index
 //! ```
 //!
-//! [`root`](super::root) makes them when a database opens. What the root says of them is kept word for word, so that
-//! the roots written from then on say it too: once the file is back, an opening finds everything as it was. Until they
-//! are dropped their space stays taken, which the root itself tells, and their files stay where they are.
+//! [`manifest`](super::manifest) makes them when a database opens. What the manifest says of them is kept word for
+//! word, so that the manifests written from then on say it too: once the file is back, an incarnation finds everything
+//! as it was. Until they are dropped their space stays taken, which the manifest itself tells, and their files stay
+//! where they are.
 //!
 //! Invariant: what is damaged is in no [`TableState`](super::TableState), so that no statement can take it for whole.
 
@@ -27,7 +28,7 @@ pub struct DamagedTable {
     pub schema: Arc<TableSchema>,
     /// What is wrong, with its indexes too; at least one.
     pub faults: Vec<SegmentFault>,
-    /// What the root says of it.
+    /// What the manifest says of it.
     pub message: proto::Table,
     /// What it occupies, by tablet.
     pub space: Vec<Occupied>,
@@ -40,7 +41,7 @@ pub struct DamagedIndex {
     pub definition: Arc<IndexDefinition>,
     /// What is wrong; at least one.
     pub faults: Vec<SegmentFault>,
-    /// What the root says of its parts, by tablet.
+    /// What the manifest says of its parts, by tablet.
     pub parts: Vec<proto::Index>,
     /// What it occupies, by tablet.
     pub space: Vec<Occupied>,
@@ -53,7 +54,7 @@ pub struct Occupied {
     pub device: DeviceId,
     /// The extents that it is known to occupy.
     pub extents: Vec<Extent>,
-    /// Whether these are all. Roots of earlier builds do not say what a segment occupies.
+    /// Whether these are all. Manifests of earlier builds do not say what a segment occupies.
     pub is_known: bool,
 }
 
@@ -71,7 +72,7 @@ impl DamagedTable {
         self.message.indexes.iter().map(|index| index.name.as_str())
     }
 
-    /// Segments that the root names for it.
+    /// Segments that the manifest names for it.
     pub fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.message.tablets.iter().flat_map(|tablet| {
             let runs = tablet.indexes.iter().flat_map(|index| &index.runs);
@@ -92,7 +93,7 @@ impl DamagedIndex {
         }
     }
 
-    /// Segments that the root names for it.
+    /// Segments that the manifest names for it.
     pub fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.parts.iter().flat_map(|part| &part.runs).map(|place| SegmentId(place.segment))
     }

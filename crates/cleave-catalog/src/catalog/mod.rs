@@ -1,7 +1,7 @@
 //! The catalog: what the database holds at one commit, as an immutable value.
 //!
-//! 1. [`root`] reads and writes the root file, whose atomic replacement *is* the commit.
-//! 2. [`CatalogState`] is what a root says, with the directories of all segments in memory.
+//! 1. [`manifest`] reads and writes the manifest, whose atomic replacement *is* the commit.
+//! 2. [`CatalogState`] is what a manifest says, with the directories of all segments in memory.
 //! 3. [`damage`] is what cannot be used because a file is missing or damaged, and keeps the rest usable.
 //!
 //! ```text
@@ -17,17 +17,17 @@
 //! entries a reader rechecks against its own version map.
 
 pub mod autovacuum;
+pub mod blocked;
 pub mod comments;
 pub mod compiled_checks;
 pub mod damage;
 pub mod division;
-pub mod held;
 pub mod index_definition;
-pub mod log_copies;
+pub mod log_replicas;
+pub mod manifest;
 pub mod proto;
 pub mod reserved_ids;
 pub mod rights;
-pub mod root;
 pub mod rules;
 pub mod sequence;
 pub mod upkeep;
@@ -41,19 +41,19 @@ use std::sync::Arc;
 use cleave_fragment::link::local::address_of;
 use cleave_media::Extent;
 use cleave_store::{
-    PassedPages, SegmentDirectory, SegmentId, Snapshot, TableSchema, TabletId, VersionMap,
+    SegmentDirectory, SegmentId, ShippedPages, Snapshot, TableSchema, TabletId, VersionMap,
 };
 
 use crate::error::{Error, Fault, NameKind, Result};
 use crate::index::TabletIndex;
 use crate::storage_error::{SegmentFault, StorageError};
+use blocked::BlockedTables;
 use comments::Comments;
 use damage::{DamagedIndex, DamagedTable, Occupied};
 use division::Division;
-use held::Held;
 use index_definition::IndexDefinition;
+use manifest::SegmentFile;
 use rights::Rights;
-use root::SegmentFile;
 use rules::{Referenced, TableRules};
 use sequence::Sequence;
 use upkeep::Upkeep;
@@ -78,7 +78,7 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// What the root remembers of an attached device.
+/// What the manifest remembers of an attached device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceEntry {
     /// Number within this database.
@@ -157,11 +157,11 @@ pub struct CatalogState {
     pub database: DatabaseId,
     /// How often the database has been opened (rule 29).
     pub epoch: u64,
-    /// How often the root has been replaced.
+    /// How often the manifest has been replaced.
     pub generation: u64,
     /// Number of the last commit that changed rows or tables.
     pub commit: u64,
-    /// Where the log of what is not in this state begins, once a root says this state.
+    /// Where the log of what is not in this state begins, once a manifest says this state.
     pub log_position: u64,
     /// The end of the log of all that is in this state: what it shows may be told once that is durable.
     pub log_end: u64,
@@ -188,7 +188,7 @@ pub struct CatalogState {
     /// Settings of the database as a whole.
     pub upkeep: Upkeep,
     /// Tables whose last commits wait in the log.
-    pub held: Held,
+    pub blocked: BlockedTables,
     /// Roles, and what they may do.
     pub rights: Arc<Rights>,
     /// What COMMENT ON says of them.
@@ -196,7 +196,7 @@ pub struct CatalogState {
     /// Of a state that one transaction alone sees: what holds its pages.
     pub keep: Option<Arc<Keep>>,
     /// Of one that is only read: its pages in memory.
-    pub passed: Arc<PassedPages>,
+    pub shipped: Arc<ShippedPages>,
 }
 
 /// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.
@@ -220,7 +220,7 @@ impl CatalogState {
     /// The table `name`, if it can be used.
     pub fn table(&self, name: &str) -> Option<&Arc<TableState>> {
         let table = self.tables.get(name)?;
-        self.held.reason(table.schema.table_id).is_none().then_some(table)
+        self.blocked.reason(table.schema.table_id).is_none().then_some(table)
     }
 
     /// Of a state that is not published: the one that it is based on.
@@ -246,20 +246,20 @@ impl CatalogState {
     /// The table `name`.
     ///
     /// # Errors
-    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::Held`] where it
-    /// is there and cannot be used.
+    /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::TableBlocked`]
+    /// where it is there and cannot be used.
     pub fn find_table(&self, name: &str) -> Result<&Arc<TableState>> {
         let table = self.find_known_table(name)?;
-        match self.held.reason(table.schema.table_id) {
+        match self.blocked.reason(table.schema.table_id) {
             None => Ok(table),
             Some(reason) => {
                 let (table, reason) = (name.to_owned(), Arc::clone(reason));
-                Err(StorageError::Held { table, reason }.into())
+                Err(StorageError::TableBlocked { table, reason }.into())
             }
         }
     }
 
-    /// The table `name`, be its last commits held.
+    /// The table `name`, be its last commits blocked.
     fn find_known_table(&self, name: &str) -> Result<&Arc<TableState>> {
         if let Some(table) = self.tables.get(name) {
             return Ok(table);
@@ -284,8 +284,8 @@ impl CatalogState {
         self.find_table(name).and_then(undamaged)
     }
 
-    /// As [`CatalogState::find_writable_table`], be its last commits held.
-    pub fn find_held_table(&self, name: &str) -> Result<&Arc<TableState>> {
+    /// As [`CatalogState::find_writable_table`], be its last commits blocked.
+    pub fn find_blocked_table(&self, name: &str) -> Result<&Arc<TableState>> {
         self.find_known_table(name).and_then(undamaged)
     }
 
@@ -404,13 +404,13 @@ impl CatalogState {
             .filter(|tablet| tablet.device == device)
             .flat_map(|tablet| tablet.extents())
             .chain(self.damaged_extents(device))
-            .chain(self.copies_extents(device))
+            .chain(self.replica_extents(device))
             .collect()
     }
 
-    /// Of these, those of copies of the log.
-    pub fn copies_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
-        let here = self.upkeep.log_copies.iter().filter(move |copy| copy.device == device.0);
+    /// Of these, those of log replicas.
+    pub fn replica_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
+        let here = self.upkeep.log_replicas.iter().filter(move |copy| copy.device == device.0);
         here.flat_map(|copy| copy.arenas.iter().copied())
     }
 
@@ -427,7 +427,7 @@ impl CatalogState {
         here.find(|(_, space)| !space.is_known).map(|(table, _)| table)
     }
 
-    /// Segments that the root names for parts that cannot be used.
+    /// Segments that the manifest names for parts that cannot be used.
     pub fn damaged_segments(&self) -> impl Iterator<Item = SegmentId> {
         let tables = self.damaged_tables().flat_map(|table| table.segments());
         tables.chain(self.damaged_indexes().flat_map(|(_, index)| index.segments()))
@@ -529,20 +529,20 @@ pub struct TabletState {
 }
 
 impl TabletState {
-    /// Rows that have not ended.
+    /// Rows that are live.
     pub fn row_count(&self) -> u64 {
         self.version_map.live_count()
     }
 
-    /// Rows that have ended and lie on pages still.
-    pub fn ended_row_count(&self) -> u64 {
+    /// Dead rows that still lie on pages.
+    pub fn dead_row_count(&self) -> u64 {
         let rows: u64 = self.heap.iter().map(|segment| segment.row_count()).sum();
         rows.saturating_sub(self.row_count())
     }
 
-    /// The segments of the heap whose rows indexes have: not those that are passed along.
+    /// The segments of the heap whose rows indexes have: not those that are shipped.
     pub fn indexed_heap(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
-        self.heap.iter().filter(|segment| !segment.segment.is_passed())
+        self.heap.iter().filter(|segment| !segment.segment.is_shipped())
     }
 
     /// Every segment of the tablet: those of the heap, then the runs of its indexes.

@@ -1,16 +1,16 @@
-//! The messages of the root file, as protobuf (prost) structures; what each field means stands in
+//! The messages of the manifest, as protobuf (prost) structures; what each field means stands in
 //! [`crate::catalog`].
 //!
 //! Fields are only ever added, with new numbers. A change that an older reader would misread raises
-//! the format version of the root's frame instead ([`super::root`]).
+//! the format version of the manifest's frame instead ([`super::manifest`]).
 
-/// The whole root.
+/// The whole manifest.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Root {
+pub struct Manifest {
     /// 16 bytes.
     #[prost(bytes = "vec", tag = "1")]
     pub database: Vec<u8>,
-    /// Openings so far.
+    /// Incarnations so far.
     #[prost(uint64, tag = "2")]
     pub epoch: u64,
     /// Replacements so far.
@@ -34,7 +34,7 @@ pub struct Root {
     /// Tables.
     #[prost(message, repeated, tag = "9")]
     pub tables: Vec<Table>,
-    /// Where the log is read from at an opening; 0: there is none yet.
+    /// Where the log is read from when the database is opened; 0: there is none yet.
     #[prost(uint64, tag = "10")]
     pub log_position: u64,
     /// Sequences. Since format 6.
@@ -51,7 +51,7 @@ pub struct Root {
     pub rights: Option<super::rights::proto::Rights>,
     /// Tables whose last commits wait in the log. Since format 7.
     #[prost(message, optional, tag = "110")]
-    pub held: Option<Held>,
+    pub blocked: Option<BlockedTables>,
     /// Comments: an older build forgets them.
     #[prost(message, repeated, tag = "160")]
     pub comments: Vec<super::comments::Comment>,
@@ -59,10 +59,10 @@ pub struct Root {
 
 /// Tables whose last commits wait in the log for a device.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Held {
+pub struct BlockedTables {
     /// Which.
     #[prost(message, repeated, tag = "1")]
-    pub tables: Vec<HeldTable>,
+    pub tables: Vec<BlockedTable>,
     /// Where the log begins for all others.
     #[prost(uint64, tag = "2")]
     pub until: u64,
@@ -70,7 +70,7 @@ pub struct Held {
 
 /// A table whose last commits wait in the log.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
-pub struct HeldTable {
+pub struct BlockedTable {
     /// Its id.
     #[prost(uint32, tag = "1")]
     pub id: u32,
@@ -155,24 +155,24 @@ pub struct Upkeep {
     /// Seconds from one time to the next.
     #[prost(uint32, optional, tag = "91")]
     pub autovacuum_naptime_s: Option<u32>,
-    /// Ended rows that a table may have.
+    /// Dead rows that a table may have.
     #[prost(uint64, optional, tag = "92")]
     pub autovacuum_vacuum_threshold: Option<u64>,
     /// The share of the others that it may have beside, in ten-thousandths.
     #[prost(uint32, optional, tag = "93")]
     pub autovacuum_vacuum_scale: Option<u32>,
-    /// Copies of the log on devices. Since format 8.
+    /// Log replicas on devices. Since format 8.
     #[prost(message, repeated, tag = "130")]
-    pub log_copies: Vec<super::log_copies::LogCopyMessage>,
+    pub log_replicas: Vec<super::log_replicas::LogReplicaMessage>,
     /// Space that is kept for them. Since format 9.
     #[prost(message, repeated, tag = "131")]
     pub kept: Vec<Kept>,
     /// The highest epoch of hosts before the one that took the database over; 0: none did.
     #[prost(uint64, tag = "132")]
-    pub taken_over_epoch: u64,
+    pub failover_epoch: u64,
 }
 
-/// Space of one device that roots use which a copy of the log may have, and nothing else.
+/// Space of one device that manifests use which a log replica may have, and nothing else.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Kept {
     /// The device's number.
@@ -428,7 +428,7 @@ pub struct SegmentPlace {
     #[prost(uint64, tag = "4")]
     pub file_bytes: u64,
     /// The blocks of the segment that the file describes, so that they are known to be taken where the file is lost.
-    /// Roots of earlier builds do not have it.
+    /// Manifests of earlier builds do not have it.
     #[prost(message, optional, tag = "5")]
     pub blocks: Option<Blocks>,
 }

@@ -1,4 +1,4 @@
-//! Roles, and what they may do: part of every catalog state, so of every snapshot, block, root and backup.
+//! Roles, and what they may do: part of every catalog state, so of every snapshot, block, manifest and backup.
 //!
 //! ```text
 //!  Role ─ Membership ─▶ Role          a role has what the roles have that it is in, if it inherits

@@ -80,7 +80,7 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// All of them, in the order of their numbers in a root.
+    /// All of them, in the order of their numbers in a manifest.
     const ALL: [Self; 3] = [Self::NotDeferrable, Self::Immediate, Self::Deferred];
 
     /// Whether SET CONSTRAINTS may change it.
@@ -107,7 +107,7 @@ pub enum KeyAction {
 }
 
 impl KeyAction {
-    /// All of them, in the order of their numbers in a root.
+    /// All of them, in the order of their numbers in a manifest.
     const ALL: [Self; 5] =
         [Self::NoAction, Self::Restrict, Self::Cascade, Self::SetNull, Self::SetDefault];
 

@@ -35,7 +35,7 @@ pub struct Sequence {
     pub cycle: bool,
     /// The column that it goes with.
     pub owner: Option<Owner>,
-    /// The last value that may have been given, as a root has it.
+    /// The last value that may have been given, as a manifest has it.
     pub last: i64,
     /// Whether that was given; if not, it is the next.
     pub is_called: bool,
@@ -108,7 +108,7 @@ impl Sequence {
         }
     }
 
-    /// A sequence as a root has it, or what is wrong with it.
+    /// A sequence as a manifest has it, or what is wrong with it.
     pub(super) fn decode(message: proto::Sequence) -> Result<Self, String> {
         let data_type = match message.bits {
             16 => ColumnType::SmallInt,

@@ -1,13 +1,13 @@
-//! What a database does with what it no longer needs: settings of the database as a whole, which its root keeps, and
-//! what the log cannot make again.
+//! What a database does with what it no longer needs: settings of the database as a whole, which its manifest keeps,
+//! and what the log cannot make again.
 
 use std::path::PathBuf;
 
 use cleave_media::Extent;
 
 use super::autovacuum::Autovacuum;
-use super::log_copies::{KeptSpace, LogCopy};
-use super::root::blocks;
+use super::log_replicas::{KeptSpace, LogReplica};
+use super::manifest::blocks;
 use super::{DeviceId, proto};
 
 /// See the module's description.
@@ -23,17 +23,18 @@ pub struct Upkeep {
     pub version_retention_s: u32,
     /// When tables are vacuumed by themselves.
     pub autovacuum: Autovacuum,
-    /// Copies of the log on devices.
-    pub log_copies: Vec<LogCopy>,
-    /// Space that nothing here uses, and roots do that such a copy may have: not used again before it has a newer one.
+    /// Log replicas on devices.
+    pub log_replicas: Vec<LogReplica>,
+    /// Space that nothing here uses, and manifests do that such a copy may have: not used again before it has a newer
+    /// one.
     pub kept: KeptSpace,
     /// The highest epoch of hosts before the one that took the database over: what copies have of these may have gone
     /// another way; 0: none did.
-    pub taken_over_epoch: u64,
+    pub failover_epoch: u64,
 }
 
 impl Upkeep {
-    /// As a root has it.
+    /// As a manifest has it.
     pub(super) fn encode(&self) -> Option<proto::Upkeep> {
         let message = proto::Upkeep {
             archive_directory: self
@@ -47,9 +48,9 @@ impl Upkeep {
             autovacuum_naptime_s: self.autovacuum.naptime_s,
             autovacuum_vacuum_threshold: self.autovacuum.threshold,
             autovacuum_vacuum_scale: self.autovacuum.scale,
-            log_copies: self.log_copies.iter().map(LogCopy::encode).collect(),
+            log_replicas: self.log_replicas.iter().map(LogReplica::encode).collect(),
             kept: self.kept.iter().map(kept_message).collect(),
-            taken_over_epoch: self.taken_over_epoch,
+            failover_epoch: self.failover_epoch,
         };
         (*self != Self::default()).then_some(message)
     }
@@ -68,13 +69,13 @@ impl Upkeep {
                 threshold: message.autovacuum_vacuum_threshold,
                 scale: message.autovacuum_vacuum_scale,
             },
-            log_copies: message
-                .log_copies
+            log_replicas: message
+                .log_replicas
                 .into_iter()
-                .map(LogCopy::decode)
+                .map(LogReplica::decode)
                 .collect::<Option<_>>()?,
             kept: message.kept.iter().map(kept_of).collect::<Option<_>>()?,
-            taken_over_epoch: message.taken_over_epoch,
+            failover_epoch: message.failover_epoch,
         })
     }
 }

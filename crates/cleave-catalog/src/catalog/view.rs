@@ -22,7 +22,7 @@ pub struct ViewState {
 }
 
 impl ViewState {
-    /// As a root has it.
+    /// As a manifest has it.
     pub(super) fn encode(&self) -> proto::View {
         proto::View {
             schema: self.schema.encode(),
@@ -32,7 +32,7 @@ impl ViewState {
         }
     }
 
-    /// What a root has.
+    /// What a manifest has.
     ///
     /// # Errors
     /// What is wrong with it.

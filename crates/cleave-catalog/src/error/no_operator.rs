@@ -19,7 +19,8 @@ pub struct NoOperator {
 
 impl NoOperator {
     /// What helps.
-    pub(super) const HINT: &'static str = "No operator matches the given name and argument types. You might need to add explicit type casts.";
+    pub(super) const HINT: &'static str = "No operator matches the given name and argument types. You might need to \
+        add explicit type casts.";
 }
 
 impl fmt::Display for NoOperator {

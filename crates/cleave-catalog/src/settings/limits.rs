@@ -38,7 +38,8 @@ pub(super) const PLAN_OPERATORS: Setting = Setting {
 
 pub(super) const LOOK_UP_ROWS: Setting = Setting {
     name: "look_up_rows",
-    description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is planned",
+    description: "Rows up to which a statement takes those in a range of an index's keys without a plan; 0: it is \
+        planned",
     values: Values::Number(0, 100_000),
     get: |settings| settings.look_up_rows.to_string(),
     set: |settings, value| settings.look_up_rows = value.number_u32(),

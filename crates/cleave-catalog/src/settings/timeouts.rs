@@ -44,7 +44,8 @@ pub(super) fn milliseconds_text(milliseconds: u64) -> String {
 
 pub(super) const IDLE_IN_TRANSACTION: Setting = Setting {
     name: "idle_in_transaction_session_timeout",
-    description: "Milliseconds after which a server ends a session that has a transaction open and does nothing; 0: never",
+    description: "Milliseconds after which a server ends a session that has a transaction open and does nothing; 0: \
+        never",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.timeouts.idle_in_transaction_ms.into()),
     set: |settings, value| settings.timeouts.idle_in_transaction_ms = value.number_u32(),
@@ -52,7 +53,8 @@ pub(super) const IDLE_IN_TRANSACTION: Setting = Setting {
 
 pub(super) const IDLE: Setting = Setting {
     name: "idle_session_timeout",
-    description: "Milliseconds after which a server ends a session that has no transaction open and does nothing; 0: as \
+    description: "Milliseconds after which a server ends a session that has no transaction open and does nothing; 0: \
+        as \
                   the server's --idle-timeout says",
     values: MILLISECONDS,
     get: |settings| milliseconds_text(settings.timeouts.idle_ms.into()),

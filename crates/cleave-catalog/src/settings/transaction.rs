@@ -33,7 +33,8 @@ fn switch(is_on: bool) -> String {
 
 pub(super) const DEFAULT_DEFERRABLE: Setting = Setting {
     name: "default_transaction_deferrable",
-    description: "Whether a serializable transaction that only reads waits for a state in which it cannot fail, where BEGIN does not \
+    description: "Whether a serializable transaction that only reads waits for a state in which it cannot fail, \
+        where BEGIN does not \
                   say: on or off",
     values: SWITCH,
     get: |settings| switch(settings.default_transaction_deferrable),
@@ -44,7 +45,8 @@ pub(super) const DEFAULT_DEFERRABLE: Setting = Setting {
 
 pub(super) const DEFAULT_ISOLATION: Setting = Setting {
     name: "default_transaction_isolation",
-    description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed (what \
+    description: "What a transaction sees of others that commit meanwhile, where BEGIN does not say: read committed \
+        (what \
                   was committed before each statement; also read uncommitted), repeatable read (before its first \
                   statement) or serializable (that, as if one transaction ran after the other)",
     values: ISOLATIONS,
@@ -66,7 +68,8 @@ pub(super) const DEFAULT_READ_ONLY: Setting = Setting {
 
 pub(super) const DEFERRABLE: Setting = Setting {
     name: "transaction_deferrable",
-    description: "Whether the present transaction waits for a state in which it cannot fail, as SET TRANSACTION says it",
+    description: "Whether the present transaction waits for a state in which it cannot fail, as SET TRANSACTION says \
+        it",
     values: SWITCH,
     get: |settings| {
         let present = settings.transaction.map(|present| present.deferrable);
@@ -77,7 +80,8 @@ pub(super) const DEFERRABLE: Setting = Setting {
 
 pub(super) const ISOLATION: Setting = Setting {
     name: "transaction_isolation",
-    description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, repeatable \
+    description: "What the present transaction sees of others, as SET TRANSACTION says it: read committed, \
+        repeatable \
                   read or serializable",
     values: ISOLATIONS,
     get: |settings| {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn owner(epoch: u64) -> Ownership {
-    Ownership { database: [3; 16], epoch, opening: 77 }
+    Ownership { database: [3; 16], epoch, incarnation: 77 }
 }
 
 #[test]
@@ -88,9 +88,9 @@ proptest! {
     fn every_record_survives_the_way_to_bytes_and_back(
         database: [u8; 16],
         epoch: u64,
-        opening: u64,
+        incarnation: u64,
     ) {
-        let owner = Ownership { database, epoch, opening };
+        let owner = Ownership { database, epoch, incarnation };
         prop_assert_eq!(decode(&encode(owner)).unwrap(), owner);
     }
 

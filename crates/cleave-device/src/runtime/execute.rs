@@ -6,7 +6,7 @@
 //!    nobody listens to any more give way first.
 //! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and
 //!    its context built: the thread that serves the sockets goes on meanwhile.
-//! 5. Its copies start on the fragment threads.
+//! 5. Its partitions start on the fragment threads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -18,10 +18,10 @@ use cleave_fragment::link::SlotSender;
 use cleave_fragment::{
     BroadcastExec, FragmentContext, FragmentCounters, GraceExec, IndexInput, MorselList,
     MorselSource, PageSink, ReadAheadPages, RowPlaces, SpillSpace, TableScanExec, broadcast_inputs,
-    build_id, decode_fragment, fragment_task_context, hand_down_filters, index_inputs,
-    narrowed_inputs, reserve_plan, stoppable_joins, streamed_input, with_copies,
+    build_id, decode_fragment, fragment_task_context, hand_down_filters, index_filtered_inputs,
+    index_inputs, reserve_plan, stoppable_joins, streamed_input, with_partitions,
 };
-use cleave_store::{PassedPages, Snapshot};
+use cleave_store::{ShippedPages, Snapshot};
 use datafusion_execution::TaskContext;
 use datafusion_execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion_execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
@@ -31,15 +31,16 @@ use datafusion_physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use tokio::task::JoinError;
 
 use super::{
-    COPIES_MAX, PASSED_BYTES_MAX, RUNS_MAX, Runtime, SLOT_BYTES, SLOT_COUNT, check_page, refused,
+    PARTITIONS_MAX, RUNS_MAX, Runtime, SHIPPED_BYTES_MAX, SLOT_BYTES, SLOT_COUNT, check_page,
+    refused,
 };
 use crate::admission::Admitted;
 use crate::device_error::{of_decoding, of_engine};
 use crate::fragment_run::{FedInputs, FragmentRun};
 use crate::memory_budget::MemoryBudget;
 use crate::reserved_pages::{ReservedPages, check_reserved};
-use crate::run_copies::{RunWork, run_copies};
 use crate::run_pages::{CpuTime, RunPages};
+use crate::run_partitions::{RunWork, run_partitions};
 
 /// Lists of morsels and of index pages that take less than this are not charged for: a run costs the device about as
 /// much besides.
@@ -185,7 +186,7 @@ impl Runtime {
             let message = format!("the fragment cannot be decoded: {error}");
             Err(DeviceError::new(DeviceErrorCause::Unsupported, message))
         };
-        let Prepared { plan, memory, schema, copies, task, streamed, fed } =
+        let Prepared { plan, memory, schema, partitions, task, streamed, fed } =
             threads.spawn(preparing).await.unwrap_or_else(broke_off)?;
         if let Some((input, morsels)) = streamed {
             run.streams(input, morsels);
@@ -195,7 +196,7 @@ impl Runtime {
         run.hold(admitted.split(ring_bytes(request)));
         let work = RunWork {
             run: Arc::clone(run),
-            copies,
+            partitions,
             plan,
             memory,
             task,
@@ -209,19 +210,19 @@ impl Runtime {
             admitted,
         };
         // Detached on purpose: the run is ended through its cancellation, and waited for.
-        let _detached = threads.spawn(run_copies(work));
+        let _detached = threads.spawn(run_partitions(work));
         Ok(schema)
     }
 }
 
 /// A fragment that can start.
 struct Prepared {
-    /// With as many partitions as there are copies.
+    /// With as many partitions as there are partitions.
     plan: Arc<dyn ExecutionPlan>,
     /// What it, the pages that came with it, and the lists of what it reads take.
     memory: [MemoryReservation; 3],
     schema: SchemaRef,
-    copies: u32,
+    partitions: u32,
     task: Arc<TaskContext>,
     /// The input that streams, which the host may take from.
     streamed: Option<(u32, Arc<MorselList>)>,
@@ -239,17 +240,17 @@ fn prepare(
     cores: u32,
 ) -> Result<Prepared, DeviceError> {
     let inputs = request.inputs.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
-    let narrowings = narrowed_inputs(&request.narrowings, inputs.clone())
+    let index_filters = index_filtered_inputs(&request.index_filters, inputs.clone())
         .map_err(|error| of_decoding(&error))?;
     let lists = morsel_lists(request)?;
     let order = inputs.map(|(number, morsels)| {
-        let narrowed = narrowings.get(&number).map(Arc::clone);
-        (morsels, narrowed, lists.get(&number).map(Arc::clone))
+        let filtered = index_filters.get(&number).map(Arc::clone);
+        (morsels, filtered, lists.get(&number).map(Arc::clone))
     });
     let memory = Arc::clone(&budget) as Arc<dyn MemoryPool>;
     let lists_memory = reserve_lists(request, &memory)?;
-    let (passed, passed_memory) = passed_pages(request, &memory)?;
-    let pages = passed.over(pages);
+    let (shipped, shipped_memory) = shipped_pages(request, &memory)?;
+    let pages = shipped.over(pages);
     let broadcasts =
         broadcast_inputs(&request.broadcasts, &memory).map_err(|error| of_decoding(&error))?;
     let context = FragmentContext {
@@ -259,7 +260,7 @@ fn prepare(
             .iter()
             .map(|(number, list)| (*number, Arc::clone(list) as Arc<dyn MorselSource>))
             .collect(),
-        narrowings,
+        index_filters,
         indexes: index_inputs(&request.indexes).map_err(|error| of_decoding(&error))?,
         broadcasts,
         sink: written.clone().map(|written| Arc::new(written) as Arc<dyn PageSink>),
@@ -292,11 +293,11 @@ fn prepare(
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
     // Which rows have keys in common is known to who sees all of them.
     let spills = !request.reserved.is_empty() && GraceExec::helps(&plan);
-    let copies = if spills { 1 } else { copies_of(request, cores, &plan) };
-    let copied = with_copies(Arc::clone(&plan), copies).map_err(of_engine)?;
+    let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
+    let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
     // An operator that merges its inputs has one partition, whatever lies below it.
-    let can_copy = copied.output_partitioning().partition_count() == copies as usize;
-    let (plan, copies) = if can_copy { (copied, copies) } else { (plan, 1) };
+    let can_copy = copied.output_partitioning().partition_count() == partitions as usize;
+    let (plan, partitions) = if can_copy { (copied, partitions) } else { (plan, 1) };
     let mut plan = hand_down_filters(plan, task.session_config().options()).map_err(of_engine)?;
     let mut fed = BTreeMap::new();
     for input in &request.fed {
@@ -307,8 +308,8 @@ fn prepare(
     if spills {
         plan = GraceExec::wherever_it_helps(plan, &task).map_err(of_engine)?;
     }
-    let memory = [plan_memory, passed_memory, lists_memory];
-    Ok(Prepared { plan, memory, schema, copies, task, streamed, fed })
+    let memory = [plan_memory, shipped_memory, lists_memory];
+    Ok(Prepared { plan, memory, schema, partitions, task, streamed, fed })
 }
 
 /// Takes from `memory` what the lists of what `request` reads hold.
@@ -324,16 +325,16 @@ fn reserve_lists(
     Ok(reserved)
 }
 
-/// The pages that are passed along, and the memory for them.
-fn passed_pages(
+/// The pages that are shipped, and the memory for them.
+fn shipped_pages(
     request: &Execute,
     memory: &Arc<dyn MemoryPool>,
-) -> Result<(Arc<PassedPages>, MemoryReservation), DeviceError> {
-    let pages = request.passed.iter().map(|page| (page.start, page.payload.bytes.clone()));
-    let passed = PassedPages::new(pages).map_err(|error| refused(error.to_string()))?;
-    let reserved = MemoryConsumer::new("pages that are passed along").register(memory);
-    reserved.try_grow(passed.byte_count()).map_err(of_engine)?;
-    Ok((passed, reserved))
+) -> Result<(Arc<ShippedPages>, MemoryReservation), DeviceError> {
+    let pages = request.shipped.iter().map(|page| (page.start, page.payload.bytes.clone()));
+    let shipped = ShippedPages::new(pages).map_err(|error| refused(error.to_string()))?;
+    let reserved = MemoryConsumer::new("pages that are shipped").register(memory);
+    reserved.try_grow(shipped.byte_count()).map_err(of_engine)?;
+    Ok((shipped, reserved))
 }
 
 /// A run that was entered and not yet accepted; if its maker goes away, it goes too.
@@ -392,8 +393,13 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
         let (min, max) = (u64::from(*SLOT_BYTES.start()), u64::from(*SLOT_BYTES.end()));
         return Err(outside("slot_bytes", u64::from(request.slot_bytes), min, max));
     }
-    if request.copies > COPIES_MAX {
-        return Err(outside("copies", u64::from(request.copies), 0, u64::from(COPIES_MAX)));
+    if request.partitions > PARTITIONS_MAX {
+        return Err(outside(
+            "partitions",
+            u64::from(request.partitions),
+            0,
+            u64::from(PARTITIONS_MAX),
+        ));
     }
     for (_, morsels) in &request.inputs {
         for page in morsels.iter().flat_map(|morsel| &morsel.pages) {
@@ -401,9 +407,9 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
         }
     }
     request.indexes.iter().flat_map(IndexInput::pages).try_for_each(check_page)?;
-    let passed_bytes = request.passed.iter().map(|page| page.payload.bytes.len() as u64).sum();
-    if passed_bytes > PASSED_BYTES_MAX {
-        return Err(outside("bytes of pages passed along", passed_bytes, 0, PASSED_BYTES_MAX));
+    let shipped_bytes = request.shipped.iter().map(|page| page.payload.bytes.len() as u64).sum();
+    if shipped_bytes > SHIPPED_BYTES_MAX {
+        return Err(outside("bytes of pages shipped", shipped_bytes, 0, SHIPPED_BYTES_MAX));
     }
     for (name, value) in &request.settings {
         let is_size = value.parse::<u64>().is_ok_and(|rows| BATCH_SIZES.contains(&rows));
@@ -437,19 +443,19 @@ fn morsel_lists(request: &Execute) -> Result<BTreeMap<u32, Arc<MorselList>>, Dev
 
 /// Copies to run: as many as asked for, of which more than morsels or one of a pipeline that must see
 /// all rows would be useless or wrong.
-fn copies_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u32 {
+fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u32 {
     if sees_all_rows(plan) {
         return 1;
     }
-    let wanted = if request.copies == 0 { cores.max(1) } else { request.copies };
+    let wanted = if request.partitions == 0 { cores.max(1) } else { request.partitions };
     let streamed = streamed_scan(plan).map(|scan| scan.scan().input);
     let inputs = request.inputs.iter().filter(|(number, _)| streamed.is_none_or(|s| s == *number));
     let morsels = inputs.map(|(_, morsels)| morsels.len()).max().unwrap_or(0);
-    wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, COPIES_MAX)
+    wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
 }
 
-/// Whether the plan is right only as one copy: an aggregate that is not partial counts all rows. What a join collects
-/// comes of one copy anyway.
+/// Whether the plan is right only as one partition: an aggregate that is not partial counts all rows. What a join
+/// collects comes of one copy anyway.
 fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
@@ -457,7 +463,7 @@ fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_final || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
 }
 
-/// The scan whose morsels copies of `plan` share.
+/// The scan whose morsels partitions of `plan` share.
 fn streamed_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScanExec> {
     match streamed_input(plan.as_ref()) {
         Some(input) => streamed_scan(input),

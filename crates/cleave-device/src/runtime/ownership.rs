@@ -1,14 +1,14 @@
 //! Whose the device is: claims, and who is let in.
 //!
 //! 1. A claim ends what older epochs have under way, records the new owner durably, and only then is
-//!    answered. It names the opening that it follows, so of two hosts that claim at once one succeeds.
-//! 2. Every other command enters: its header must name the owner's database, epoch and opening. While it
+//!    answered. It names the incarnation that it follows, so of two hosts that claim at once one succeeds.
+//! 2. Every other command enters: its header must name the owner's database, epoch and incarnation. While it
 //!    works it holds the ownership, so that a claim waits for it.
-//! 3. Who only looks belongs to no opening, and its header says so with epoch 0. It may read what the database stores
-//!    here whoever has it open, and whether or not anyone does: a reader verifies what it gets by its own root.
+//! 3. Who only looks belongs to no incarnation, and its header says so with epoch 0. It may read what the database
+//!    stores here whoever has it open, and whether or not anyone does: a reader verifies what it gets by its own root.
 //!
-//! Copies of one database count the same epochs. What tells them apart is the opening: an epoch belongs
-//! to the opening that claimed it first, and no command of another one is served in it.
+//! Partitions of one database count the same epochs. What tells them apart is the incarnation: an epoch belongs
+//! to the incarnation that claimed it first, and no command of another one is served in it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -68,15 +68,17 @@ impl Runtime {
         }
     }
 
-    /// Makes `header`'s opening the owner.
+    /// Makes `header`'s incarnation the owner.
     pub(super) async fn claim(
         &self,
         header: &CommandHeader,
         after: u64,
     ) -> Result<Reply, DeviceError> {
         check_database(header)?;
-        if header.opening == 0 || header.epoch == LOOKING_EPOCH {
-            return Err(refused("a claim needs an opening and an epoch other than 0".to_owned()));
+        if header.incarnation == 0 || header.epoch == LOOKING_EPOCH {
+            return Err(refused(
+                "a claim needs an incarnation and an epoch other than 0".to_owned(),
+            ));
         }
         let claimed = header.ownership();
         let owner = Arc::clone(&self.owner).write_owned().await;
@@ -119,7 +121,7 @@ impl Runtime {
     }
 
     /// Makes `next` the owner, on media and then in memory. Both are done or neither is begun, whether or not the
-    /// caller waits: a record that nobody acts by would let in an opening that is over.
+    /// caller waits: a record that nobody acts by would let in an incarnation that is over.
     async fn hand_to(
         &self,
         mut owner: OwnedRwLockWriteGuard<Option<Owner>>,
@@ -149,9 +151,9 @@ fn check_succession(
     if claimed.epoch < current.epoch {
         return Err(superseded(current.epoch, Some(claimed.epoch)));
     }
-    if claimed.epoch == current.epoch || current.opening != after {
+    if claimed.epoch == current.epoch || current.incarnation != after {
         let message = format!(
-            "a copy of the database, or a newer opening, claimed the device in epoch {} before this \
+            "a copy of the database, or a newer incarnation, claimed the device in epoch {} before this \
              one did in epoch {}",
             current.epoch, claimed.epoch,
         );
@@ -177,9 +179,9 @@ fn check_owner(current: &Ownership, header: &CommandHeader) -> Result<(), Device
     if header.epoch > current.epoch {
         return Err(not_claimed(format!("in epoch {}", current.epoch), header));
     }
-    if header.opening != current.opening {
+    if header.incarnation != current.incarnation {
         let message = format!(
-            "a copy of the database, or another opening of it, has the device, which it claimed in the \
+            "a copy of the database, or another incarnation of it, has the device, which it claimed in the \
              same epoch {}",
             current.epoch
         );

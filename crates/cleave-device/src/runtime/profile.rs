@@ -5,8 +5,8 @@
 //! 3. Media are read in the sample that the host names, and written in the scratch space that it has reserved for that.
 //!    Without either the figure is left out, and a remark says so.
 //!
-//! Invariant: nothing is written but reserved blocks, while the command holds its place in the epoch: a later opening
-//! is answered when the last of these writes is done.
+//! Invariant: nothing is written but reserved blocks, while the command holds its place in the epoch: a later
+//! incarnation is answered when the last of these writes is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

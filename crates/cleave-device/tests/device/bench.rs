@@ -34,8 +34,8 @@ use datafusion_physical_plan::ExecutionPlan;
 
 pub(crate) const DEVICE_ID: [u8; 16] = *b"device of a test";
 pub(crate) const DATABASE: [u8; 16] = *b"a test's databas";
-/// The opening of epoch 0; that of a later epoch is as much more.
-pub(crate) const OPENING: u64 = 1000;
+/// The incarnation of epoch 0; that of a later epoch is as much more.
+pub(crate) const INCARNATION: u64 = 1000;
 pub(crate) const TOKEN: &str = "a-token-that-only-tests-use";
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
 /// Rows of the table that [`Bench::load`] writes, and of each of its pages.
@@ -47,7 +47,7 @@ pub(crate) struct Bench {
     pub(crate) link: Arc<dyn Link>,
     pub(crate) media: Arc<dyn Media>,
     pub(crate) epoch: u64,
-    pub(crate) opening: u64,
+    pub(crate) incarnation: u64,
     pub(crate) next: AtomicU64,
     pub(crate) _server: Option<Server>,
     pub(crate) _local: Option<LocalServer>,
@@ -95,23 +95,35 @@ impl Bench {
         bench
     }
 
-    /// A bench whose opening has not claimed the device.
+    /// A bench whose incarnation has not claimed the device.
     pub(crate) fn unclaimed(link: Arc<dyn Link>, media: Arc<dyn Media>) -> Self {
-        let (epoch, opening) = (1, OPENING + 1);
-        Self { link, media, epoch, opening, next: AtomicU64::new(1), _server: None, _local: None }
+        let (epoch, incarnation) = (1, INCARNATION + 1);
+        Self {
+            link,
+            media,
+            epoch,
+            incarnation,
+            next: AtomicU64::new(1),
+            _server: None,
+            _local: None,
+        }
     }
 
     /// A bench of a later epoch, which has not claimed the device.
     pub(crate) fn later(&self, epoch: u64) -> Self {
-        self.copy(epoch, OPENING + epoch)
+        self.copy(epoch, INCARNATION + epoch)
     }
 
     /// A bench of a copy of the database, which has not claimed the device.
-    pub(crate) fn copy(&self, epoch: u64, opening: u64) -> Self {
-        Self { epoch, opening, ..Self::unclaimed(Arc::clone(&self.link), Arc::clone(&self.media)) }
+    pub(crate) fn copy(&self, epoch: u64, incarnation: u64) -> Self {
+        Self {
+            epoch,
+            incarnation,
+            ..Self::unclaimed(Arc::clone(&self.link), Arc::clone(&self.media))
+        }
     }
 
-    /// Claims the device for the bench's epoch, as the successor of the opening `after`.
+    /// Claims the device for the bench's epoch, as the successor of the incarnation `after`.
     pub(crate) async fn claim(&self, after: u64) -> Result<Reply, LinkError> {
         self.call(Request::Claim { after }).await
     }
@@ -121,7 +133,7 @@ impl Bench {
         CommandHeader {
             database: DATABASE,
             epoch: self.epoch,
-            opening: self.opening,
+            incarnation: self.incarnation,
             run: 0,
             sequence,
             interaction: sequence,
@@ -208,15 +220,15 @@ impl Bench {
             fragment: encode_fragment(plan).unwrap().into(),
             snapshot: 10,
             inputs: vec![(0, morsels.to_vec())],
-            copies: 2,
+            partitions: 2,
             memory_bytes: 4 << 20,
             slot_count: 4,
             slot_bytes: 16 << 10,
             settings: vec![("datafusion.execution.batch_size".into(), "500".into())],
             first_slot: 0,
-            narrowings: Vec::new(),
+            index_filters: Vec::new(),
             broadcasts: Vec::new(),
-            passed: Vec::new(),
+            shipped: Vec::new(),
             fed: Vec::new(),
             indexes: Vec::new(),
             reserved: Vec::new(),

@@ -20,7 +20,7 @@ use datafusion_physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion_physical_plan::sorts::sort::SortExec;
 
 use crate::bench::{
-    Bench, DATABASE, DEVICE_ID, MEMORY_BYTES, OPENING, PAGE_ROW_COUNT, ROW_COUNT, device_error,
+    Bench, DATABASE, DEVICE_ID, INCARNATION, MEMORY_BYTES, PAGE_ROW_COUNT, ROW_COUNT, device_error,
     drain, every_request, extent, ids, memory, options, scan, scan_with, segment, write_item,
 };
 
@@ -84,7 +84,7 @@ async fn a_device_says_who_it_is(bench: Bench) {
     assert_eq!((identity.cores, identity.block_size), (2, 4096));
     assert_eq!(identity.fragment_memory_bytes, MEMORY_BYTES);
     assert_eq!(identity.block_count, 0);
-    let owner = Ownership { database: DATABASE, epoch: 1, opening: OPENING + 1 };
+    let owner = Ownership { database: DATABASE, epoch: 1, incarnation: INCARNATION + 1 };
     assert_eq!(identity.owner, Some(owner));
     bench.reserve(0, 7).await;
     let Reply::Identity(identity) = bench.call(Request::Identify).await.unwrap() else { panic!() };
@@ -177,7 +177,7 @@ async fn a_database_that_is_not_the_owner_is_refused(bench: Bench) {
     bench.reserve(0, 1).await;
     let other = CommandHeader { database: *b"another database", ..bench.header() };
     let (cause, message) = device_error(
-        bench.link.call(Command::new(other, Request::Claim { after: OPENING + 1 })).await,
+        bench.link.call(Command::new(other, Request::Claim { after: INCARNATION + 1 })).await,
     );
     assert_eq!(cause, DeviceErrorCause::OtherDatabase);
     assert!(message.contains("serves database 6120746573742773"), "{message}");
@@ -195,8 +195,8 @@ async fn a_copy_of_the_database_that_did_not_claim_is_refused(bench: Bench) {
     let mut stream = bench.execute(request.clone()).await;
     bench.reach(1, RunState::Stalled).await;
     // Equal in database, epoch and run.
-    for opening in [OPENING, 0] {
-        let copy = bench.copy(1, opening);
+    for incarnation in [INCARNATION, 0] {
+        let copy = bench.copy(1, incarnation);
         for request in every_request() {
             let what = format!("{request:?}");
             let (cause, message) = device_error(copy.call_run(1, request).await);
@@ -299,7 +299,7 @@ async fn a_fragment_returns_every_row_once_and_a_report(bench: Bench) {
     let report = stream.report().unwrap().clone();
     let rows = u64::try_from(ROW_COUNT).unwrap();
     assert_eq!((report.rows, report.rows_scanned), (rows, rows));
-    assert_eq!((report.morsels, report.copies), (20, 2));
+    assert_eq!((report.morsels, report.partitions), (20, 2));
     assert!(report.pages_read >= 20);
     assert_eq!(report.media_bytes, bench.media.bytes_read() - read_before);
     assert!(report.slots > 4, "more slots than may be outstanding: {report:?}");
@@ -541,7 +541,7 @@ async fn fragments_that_cannot_run_are_refused(bench: Bench) {
     assert!(message.contains("slot_count is 0"), "{message}");
     assert_eq!(refusal(&|request| request.slot_count = 1_000_000).await.0, Refused);
     assert_eq!(refusal(&|request| request.slot_bytes = 1).await.0, Refused);
-    assert_eq!(refusal(&|request| request.copies = 1_000_000).await.0, Refused);
+    assert_eq!(refusal(&|request| request.partitions = 1_000_000).await.0, Refused);
     assert_eq!(refusal(&|request| request.header.run = 0).await.0, Refused);
     let (cause, message) = refusal(&|request| {
         request.settings = vec![("datafusion.execution.target_partitions".into(), "9".into())];
@@ -646,8 +646,8 @@ async fn a_higher_epoch_ends_runs_and_reservations(bench: Bench) {
     let mut stream = bench.execute(request).await;
     bench.reach(1, RunState::Stalled).await;
     let old = bench.header();
-    let bench = Bench { epoch: 2, opening: OPENING + 2, ..bench };
-    bench.claim(OPENING + 1).await.unwrap();
+    let bench = Bench { epoch: 2, incarnation: INCARNATION + 2, ..bench };
+    bench.claim(INCARNATION + 1).await.unwrap();
     let status = bench.status().await;
     assert_eq!((status.reserved_block_count, status.runs), (0, Vec::new()));
     assert_eq!(status.fragment_memory_bytes_free, MEMORY_BYTES);
@@ -681,7 +681,7 @@ async fn host_reads_do_not_wait_behind_fragments(bench: Bench) {
     let mut streams = Vec::new();
     for run in 1..5 {
         let mut request = bench.request(run, &scan(None), &morsels);
-        request.copies = 8;
+        request.partitions = 8;
         streams.push(bench.execute(request).await);
     }
     gate.wait_for_readers().await;

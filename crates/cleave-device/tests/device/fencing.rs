@@ -10,7 +10,7 @@ use cleave_fragment::link::{DeviceService, EmbeddedLink, Link};
 use cleave_media::{BLOCK_SIZE, BlockAddress, Media};
 
 use crate::bench::{
-    Bench, Credentials, DATABASE, OPENING, ROW_COUNT, Server, any_port, device_error, drain,
+    Bench, Credentials, DATABASE, INCARNATION, ROW_COUNT, Server, any_port, device_error, drain,
     every_request, extent, memory, options, scan,
 };
 use crate::faults::GatedMedia;
@@ -37,7 +37,7 @@ async fn owner(bench: &Bench) -> Option<Ownership> {
 }
 
 #[tokio::test]
-async fn every_command_of_an_older_opening_is_refused_with_its_cause() {
+async fn every_command_of_an_older_incarnation_is_refused_with_its_cause() {
     for which in 0..2 {
         let media = memory();
         let (_server, links) = device_and_links(Arc::clone(&media), options()).await;
@@ -49,7 +49,7 @@ async fn every_command_of_an_older_opening_is_refused_with_its_cause() {
         older.reach(1, RunState::Stalled).await;
 
         let newer = older.later(2);
-        newer.claim(OPENING + 1).await.unwrap();
+        newer.claim(INCARNATION + 1).await.unwrap();
         let (cause, message) = device_error(drain(&mut stream).await);
         assert_eq!(cause, StaleEpoch, "{message}");
         assert!(message.contains("opened again elsewhere"), "{message}");
@@ -61,16 +61,16 @@ async fn every_command_of_an_older_opening_is_refused_with_its_cause() {
             assert!(message.contains("epoch 1 is over"), "{what}: {message}");
         }
         assert_eq!(device_error(older.link.execute(request).await).0, StaleEpoch);
-        assert_eq!(device_error(older.claim(OPENING + 1).await).0, StaleEpoch);
+        assert_eq!(device_error(older.claim(INCARNATION + 1).await).0, StaleEpoch);
         assert_eq!(media.bytes_written(), written);
         assert_eq!(newer.status().await.runs, []);
         let owner = owner(&newer).await.unwrap();
-        assert_eq!((owner.epoch, owner.opening), (2, OPENING + 2));
+        assert_eq!((owner.epoch, owner.incarnation), (2, INCARNATION + 2));
     }
 }
 
 #[tokio::test]
-async fn commands_of_an_opening_that_has_not_claimed_are_refused() {
+async fn commands_of_an_incarnation_that_has_not_claimed_are_refused() {
     for which in 0..2 {
         let media = memory();
         let (_server, links) = device_and_links(Arc::clone(&media), options()).await;
@@ -120,7 +120,7 @@ async fn who_looks_reads_whoever_owns_the_device_and_changes_nothing() {
             }
             let execute = looking.request(1, &scan(None), &morsels);
             assert!(looking.link.execute(execute).await.is_err());
-            assert_eq!(device_error(looking.claim(OPENING + 1).await).0, Refused);
+            assert_eq!(device_error(looking.claim(INCARNATION + 1).await).0, Refused);
             assert_eq!(owner(&host).await, owned.filter(|_| is_owned));
             assert_eq!(media.bytes_written(), written);
             if is_owned {
@@ -143,21 +143,21 @@ async fn of_two_copies_that_count_the_same_epoch_one_is_let_in() {
     let media = memory();
     let (_server, [link, _]) = device_and_links(Arc::clone(&media), options()).await;
     let bench = Bench::of(link, Arc::clone(&media), None).await;
-    let claim = async |opening: u64, after: u64| bench.copy(2, opening).claim(after).await;
-    let first = claim(71, OPENING + 1).await.unwrap();
+    let claim = async |incarnation: u64, after: u64| bench.copy(2, incarnation).claim(after).await;
+    let first = claim(71, INCARNATION + 1).await.unwrap();
     assert_eq!(first, Reply::Done);
-    assert_eq!(claim(71, OPENING + 1).await.unwrap(), Reply::Done, "twice is once");
-    for after in [OPENING + 1, 71, 0] {
+    assert_eq!(claim(71, INCARNATION + 1).await.unwrap(), Reply::Done, "twice is once");
+    for after in [INCARNATION + 1, 71, 0] {
         let (cause, message) = device_error(claim(72, after).await);
         assert_eq!(cause, StaleEpoch);
         assert!(message.contains("a copy of the database"), "{message}");
     }
     // A copy that has counted further, and has not seen who owns the device now.
     let third = bench.copy(3, 73);
-    for after in [OPENING + 1, 0] {
+    for after in [INCARNATION + 1, 0] {
         assert_eq!(device_error(third.claim(after).await).0, StaleEpoch);
     }
-    assert_eq!(owner(&bench).await.unwrap().opening, 71);
+    assert_eq!(owner(&bench).await.unwrap().incarnation, 71);
     third.claim(71).await.unwrap();
     assert_eq!(device_error(bench.copy(4, 0).claim(73).await).0, Refused);
 }
@@ -174,7 +174,7 @@ async fn a_copy_that_steers_a_run_of_the_same_number_does_not_reach_it() {
     let mut stream = bench.execute(request).await;
     bench.reach(1, RunState::Stalled).await;
     // Neither is answered, and so neither is refused.
-    let copy = bench.copy(1, OPENING);
+    let copy = bench.copy(1, INCARNATION);
     device.steer(Command::new(copy.header_of_run(1), Request::Fetch { consumed: 1000 }));
     device.steer(Command::new(copy.header_of_run(1), Request::Release));
     assert_eq!(bench.status().await.runs.first().unwrap().consumed, 0);
@@ -194,7 +194,7 @@ async fn a_claim_waits_for_the_writes_that_are_under_way() {
     assert!(futures::poll!(&mut reading).is_pending());
     gate.wait_for_readers().await;
     let newer = older.later(2);
-    let mut claiming = Box::pin(newer.claim(OPENING + 1));
+    let mut claiming = Box::pin(newer.claim(INCARNATION + 1));
     assert!(futures::poll!(&mut claiming).is_pending());
     let mut late = Box::pin(older.read_blocks(extent(0, 1)));
     assert!(futures::poll!(&mut late).is_pending());
@@ -211,13 +211,13 @@ async fn a_claim_waits_for_the_writes_that_are_under_way() {
     gate.wait_for_readers().await;
     let newest = older.later(3);
     {
-        let mut claiming = Box::pin(newest.claim(OPENING + 2));
+        let mut claiming = Box::pin(newest.claim(INCARNATION + 2));
         assert!(futures::poll!(&mut claiming).is_pending());
     }
     gate.open();
     assert!(reading.await.is_ok());
     newer.reserve(0, 1).await;
-    newest.claim(OPENING + 2).await.unwrap();
+    newest.claim(INCARNATION + 2).await.unwrap();
     assert_eq!(newest.status().await.runs, []);
     drop(stream);
 }
@@ -231,7 +231,7 @@ async fn memory_and_record_agree_however_far_a_claim_came_that_nobody_waits_for(
     let device = Runtime::new(Arc::clone(&media), options).unwrap();
     let link: Arc<dyn Link> = EmbeddedLink::new(device, None);
     let bench = Bench::of(link, media, None).await;
-    let mut last = OPENING + 1;
+    let mut last = INCARNATION + 1;
     for epoch in 2..6 {
         let next = bench.later(epoch);
         {
@@ -243,7 +243,7 @@ async fn memory_and_record_agree_however_far_a_claim_came_that_nobody_waits_for(
             }
         }
         assert_eq!(owner(&bench).await, record.read().unwrap(), "epoch {epoch}");
-        last = OPENING + epoch;
+        last = INCARNATION + epoch;
     }
     {
         let last = bench.later(5);
@@ -269,7 +269,7 @@ async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
     };
     let first = Bench::of(start(), Arc::clone(&media), None).await;
     let second = first.later(2);
-    second.claim(OPENING + 1).await.unwrap();
+    second.claim(INCARNATION + 1).await.unwrap();
     let morsels = second.load().await;
 
     let link = start();
@@ -279,14 +279,14 @@ async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
         assert_eq!(device_error(first.call_run(1, request).await).0, StaleEpoch);
     }
     assert_eq!(device_error(first.claim(0).await).0, StaleEpoch);
-    assert_eq!(device_error(first.claim(OPENING + 2).await).0, StaleEpoch);
-    // The opening that owned it goes on; what it had reserved it reserves again.
+    assert_eq!(device_error(first.claim(INCARNATION + 2).await).0, StaleEpoch);
+    // The incarnation that owned it goes on; what it had reserved it reserves again.
     assert_eq!(second.status().await.reserved_block_count, 0);
     assert_eq!(device_error(second.write(0, &[1; BLOCK_SIZE]).await).0, NotReserved);
     let mut stream = second.execute(second.request(1, &scan(None), &morsels)).await;
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
-    let other = CommandHeader { database: *b"another database", opening: 5, ..second.header() };
-    let claim = Request::Claim { after: OPENING + 2 };
+    let other = CommandHeader { database: *b"another database", incarnation: 5, ..second.header() };
+    let claim = Request::Claim { after: INCARNATION + 2 };
     let (cause, message) = device_error(second.link.call(Command::new(other, claim)).await);
     assert_eq!(cause, OtherDatabase);
     assert!(message.contains("--hand-over"), "{message}");
@@ -308,14 +308,14 @@ async fn commands_that_come_late_twice_or_in_another_order_do_no_harm() {
     let older = Bench::of(link, Arc::clone(&media), None).await;
     let morsels = older.load().await;
     let before = older.read_blocks(extent(0, 4)).await.unwrap();
-    // Everything that the older opening ever sent, kept on its way and delivered again, and again in
+    // Everything that the older incarnation ever sent, kept on its way and delivered again, and again in
     // the reverse order, after a newer one began to write.
     let mut kept: Vec<Command> =
         every_request().into_iter().map(|r| Command::new(older.header_of_run(1), r)).collect();
     kept.push(Command::new(older.header(), Request::Claim { after: 0 }));
     let execute = older.request(1, &scan(None), &morsels);
     let newer = older.later(2);
-    newer.claim(OPENING + 1).await.unwrap();
+    newer.claim(INCARNATION + 1).await.unwrap();
     newer.reserve(10_000, 8).await;
     newer.write(10_000, &[4; BLOCK_SIZE]).await.unwrap();
     let mut stream = newer.execute(newer.request(1, &scan(None), &morsels)).await;
@@ -331,7 +331,7 @@ async fn commands_that_come_late_twice_or_in_another_order_do_no_harm() {
     assert_eq!(newer.read_blocks(extent(10_000, 1)).await.unwrap(), [4; BLOCK_SIZE]);
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
     // Its own claim once more ends nothing of its own.
-    newer.claim(OPENING + 1).await.unwrap();
+    newer.claim(INCARNATION + 1).await.unwrap();
     assert_eq!(newer.status().await.reserved_block_count, 8);
     assert_eq!(DATABASE, owner(&newer).await.unwrap().database);
 }

@@ -7,7 +7,7 @@ use arrow::array::RecordBatch;
 use cleave_fragment::command::{DeviceErrorCause, Execute};
 use cleave_fragment::link::RunStream;
 use cleave_fragment::{
-    IndexInput, IndexPages, MergeRunsExec, NarrowedPart, Narrowing, PlacedRun, WriteRunExec,
+    IndexFilter, IndexFilteredPart, IndexInput, IndexPages, MergeRunsExec, PlacedRun, WriteRunExec,
     encode_fragment,
 };
 use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent, Media, MediaError, Memory};
@@ -135,7 +135,7 @@ async fn runs_are_merged_where_they_lie() {
         assert_eq!(run.get(&source, b"0000000042").await.unwrap(), Some(42));
         assert_eq!(run.get(&source, b"0000000042x").await.unwrap(), None);
         let report = stream.report().unwrap();
-        assert_eq!((report.copies, report.rows_scanned), (1, 60_000));
+        assert_eq!((report.partitions, report.rows_scanned), (1, 60_000));
         assert!(report.peak_memory_bytes > 0 && report.peak_memory_bytes <= 4 << 20);
         drop(stream);
         bench.reach_idle().await;
@@ -267,9 +267,9 @@ async fn a_scan_looks_only_at_rows_that_an_index_has_found() {
     use crate::bench::{drain, scan};
     for bench in benches().await {
         let morsels = bench.load().await;
-        let media_bytes = async |narrowings: Vec<Narrowing>, run: u64, expected: Vec<i32>| {
+        let media_bytes = async |index_filters: Vec<IndexFilter>, run: u64, expected: Vec<i32>| {
             let mut request = bench.request(run, &scan(Some(15_000)), &morsels);
-            request.narrowings = narrowings;
+            request.index_filters = index_filters;
             let mut stream = bench.execute(request).await;
             assert_eq!(drain(&mut stream).await.unwrap(), expected);
             let report = stream.report().unwrap().clone();
@@ -282,49 +282,49 @@ async fn a_scan_looks_only_at_rows_that_an_index_has_found() {
         let entries = (0..20_000_u64).map(|n| (format!("{n:010}").into_bytes(), 20_000 - n));
         let index = write_run(&bench, 2, RESERVED, entries).await;
         let key = |n: u64| format!("{n:010}").into_bytes();
-        let part = NarrowedPart {
+        let part = IndexFilteredPart {
             segments: vec![morsels[0].segment.segment],
             runs: vec![index],
             rows: vec![1, 19_001, 7],
-            ..NarrowedPart::default()
+            ..IndexFilteredPart::default()
         };
-        let narrowing = Narrowing {
+        let index_filter = IndexFilter {
             input: 0,
             ranges: vec![KeyRange { from: key(9_000), below: Some(key(9_003)) }],
             keys: None,
             parts: vec![part],
         };
         let expected = vec![0, 6, 10_997, 10_998, 10_999];
-        let narrow = media_bytes(vec![narrowing.clone()], 2, expected).await;
+        let narrow = media_bytes(vec![index_filter.clone()], 2, expected).await;
         assert_eq!((whole.morsels, whole.rows_scanned), (20, 20_000));
         // Of twenty pages three have hits: one, one and four.
         assert!((narrow.morsels, narrow.rows_scanned) == (3, 6), "{narrow:?}");
         // Another segment's rows are not these.
-        let mut other = narrowing.clone();
+        let mut other = index_filter.clone();
         other.parts[0].segments = vec![SegmentId(77)];
         media_bytes(vec![other], 3, (0..15_000).collect()).await;
-        let none = Narrowing {
-            parts: vec![NarrowedPart {
-                segments: narrowing.parts[0].segments.clone(),
-                ..NarrowedPart::default()
+        let none = IndexFilter {
+            parts: vec![IndexFilteredPart {
+                segments: index_filter.parts[0].segments.clone(),
+                ..IndexFilteredPart::default()
             }],
-            ..narrowing
+            ..index_filter
         };
         assert_eq!(media_bytes(vec![none], 4, Vec::new()).await.media_bytes, 0);
     }
 }
 
 #[tokio::test]
-async fn narrowings_that_no_host_sends_are_refused() {
+async fn index_filters_that_no_host_sends_are_refused() {
     use crate::bench::{drain, scan};
     use DeviceErrorCause::{Corrupt, Unsupported};
     for bench in benches().await {
         let morsels = bench.load().await;
         let segments = vec![morsels[0].segment.segment];
-        let refusal = async |narrowings: Vec<Narrowing>| {
+        let refusal = async |index_filters: Vec<IndexFilter>| {
             bench.reach_idle().await;
             let mut request = bench.request(1, &scan(None), &morsels);
-            request.narrowings = narrowings;
+            request.index_filters = index_filters;
             match bench.link.execute(request).await {
                 Err(error) => device_error::<()>(Err(error)),
                 Ok(mut stream) => device_error(drain(&mut stream).await),
@@ -332,14 +332,14 @@ async fn narrowings_that_no_host_sends_are_refused() {
         };
         let range =
             |from: &str, below: &str| KeyRange { from: from.into(), below: Some(below.into()) };
-        let with = |ranges: Vec<KeyRange>, runs: Vec<IndexPages>| Narrowing {
+        let with = |ranges: Vec<KeyRange>, runs: Vec<IndexPages>| IndexFilter {
             input: 0,
             ranges,
             keys: None,
-            parts: vec![NarrowedPart {
+            parts: vec![IndexFilteredPart {
                 segments: segments.clone(),
                 runs,
-                ..NarrowedPart::default()
+                ..IndexFilteredPart::default()
             }],
         };
         let unsorted =
@@ -353,7 +353,10 @@ async fn narrowings_that_no_host_sends_are_refused() {
         assert!(long.0 == Unsupported && long.1.contains("1048576 bytes"), "{long:?}");
         let twice = with(Vec::new(), Vec::new());
         let twice = refusal(vec![twice.clone(), twice]).await;
-        assert!(twice.0 == Unsupported && twice.1.contains("narrowed twice"), "{twice:?}");
+        assert!(
+            twice.0 == Unsupported && twice.1.contains("filtered by an index twice"),
+            "{twice:?}"
+        );
         let heap = IndexPages::whole(morsels[0].segment, vec![morsels[0].pages[0].page]);
         let heap = refusal(vec![with(vec![range("a", "b")], vec![heap])]).await;
         assert!(heap.0 == Corrupt && heap.1.contains("is no index page"), "{heap:?}");

@@ -399,8 +399,8 @@ async fn numbers_count_for_what_they_become() {
     let mut socket = greeted(&server).await;
     // A byte each, of which eight or more become of each: rows of a page that have ended, and columns of a page.
     let page = inside(3, &inside(2, &inside(3, &inside(4, &vec![1; 15 << 20]))));
-    let passed = [vec![0x82, 0x01], inside(1, &vec![1; 15 << 20])[1..].to_vec()].concat();
-    for head in [page, passed] {
+    let shipped = [vec![0x82, 0x01], inside(1, &vec![1; 15 << 20])[1..].to_vec()].concat();
+    for head in [page, shipped] {
         let frame = Frame::of_head(FrameKind::Execute, 7, head);
         write_frame(&mut socket, &frame).await.unwrap();
         let answer = read_frame(&mut socket).await.unwrap().unwrap();

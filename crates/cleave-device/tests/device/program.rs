@@ -172,7 +172,7 @@ async fn numbers_in_executes_stay_within_its_memory() {
     let address = SocketAddr::from(([127, 0, 0, 1], port(&mut process, &place.path("port")).await));
     let token = Token::new(TOKEN, "a test").unwrap();
     let before = peak_mib(&process);
-    // Slots of ended rows: 15 MB of numbers of one byte, over several connections.
+    // Slots of dead rows: 15 MB of numbers of one byte, over several connections.
     let head = inside(3, &inside(2, &inside(3, &inside(4, &vec![1; 15 << 20]))));
     let mut sockets = Vec::new();
     for request in 1..22 {
@@ -351,8 +351,8 @@ async fn claim(place: &Place, database: [u8; 16], hand_over: bool) -> Result<Rep
     let port = port(&mut process, &place.path("port")).await;
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let link: Arc<dyn Link> = place.credentials.connect(address).await.unwrap();
-    let opening = u64::from(database[0]);
-    let header = CommandHeader { database, epoch: 1, opening, ..CommandHeader::default() };
+    let incarnation = u64::from(database[0]);
+    let header = CommandHeader { database, epoch: 1, incarnation, ..CommandHeader::default() };
     let claim = Request::Claim { after: 0 };
     link.call(cleave_fragment::command::Command::new(header, claim)).await
 }
@@ -434,7 +434,7 @@ async fn a_block_device_takes_over_what_an_earlier_build_kept_beside_it() {
     let Some(disk) = Loop::new(1000) else { return };
     let place = Place::new();
     std::os::unix::fs::symlink(&disk.device, place.path("media")).unwrap();
-    let owner = Ownership { database: [1; 16], epoch: 1, opening: 1 };
+    let owner = Ownership { database: [1; 16], epoch: 1, incarnation: 1 };
     let beside = OwnerRecord::beside_identity(&place.path("media.id"));
     beside.replace(Some(owner)).unwrap();
     assert!(claim(&place, [2; 16], false).await.is_err());

@@ -122,7 +122,7 @@ async fn with_space_they_finish_within_their_memory_and_write_nowhere_else() {
             assert!(peak <= *memory_bytes, "{place} {number}: {peak}");
             // What was put aside is read again, from the media.
             assert!(report.media_bytes > spilled, "{} of {spilled}", report.media_bytes);
-            assert_eq!(report.copies, 1);
+            assert_eq!(report.partitions, 1);
         }
         let blocks = written(&bench.media);
         assert!(!blocks.is_empty());

@@ -147,7 +147,7 @@ proptest! {
             let status = pool.status();
             assert!(status.bytes <= 20_000, "{} bytes", status.bytes);
             let state = pool.state();
-            // Places of parts that are gone are passed over.
+            // Places of parts that are gone are skipped.
             let of = |queue: Queue, keys: &VecDeque<PartKey>| -> u64 {
                 let kept: FxHashSet<_> = keys.iter().filter(|key| {
                     state.parts.get(key).is_some_and(|entry| entry.queue == queue)

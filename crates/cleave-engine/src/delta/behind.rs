@@ -1,7 +1,7 @@
 //! What of a delta is behind a commit: the rest of it, once all up to that commit is pages of the next state.
 //!
 //! Rows keep their VIDs and commits their order; both are counted from the new state on. A row that is in pages by then
-//! and has ended behind the commit is one that ends in pages.
+//! and was deleted behind the commit is one that ends in pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -16,15 +16,15 @@ impl Delta {
     /// the room over: there is none here any more. Under the writer lock.
     pub fn behind(&self, number: u64, device_of: impl Fn(u32, usize) -> Option<DeviceId>) -> Self {
         let mut contents = self.write();
-        let settled = usize::try_from(number).unwrap_or(usize::MAX);
+        let flushed = usize::try_from(number).unwrap_or(usize::MAX);
         let mut rest = Contents {
-            log_ends: contents.log_ends.get(settled..).unwrap_or_default().to_vec(),
+            log_ends: contents.log_ends.get(flushed..).unwrap_or_default().to_vec(),
             ..Contents::default()
         };
         let log_end = contents.log_end(number);
         for (at @ (table, place), tablet) in &contents.tablets {
             let Some(tablet) = tablet.behind(number, log_end) else { continue };
-            rest.change_count += tablet.rows.len() + tablet.ended.len();
+            rest.change_count += tablet.rows.len() + tablet.dead.len();
             let bytes = bytes_of(&tablet.rows);
             rest.byte_count += bytes;
             if let Some(device) = device_of(*table, *place).filter(|_| !tablet.rows.is_empty()) {
@@ -47,24 +47,24 @@ impl Delta {
 impl DeltaTablet {
     /// The rest of it, whose records lie behind `log_end`; None: there is none.
     fn behind(&self, number: u64, log_end: u64) -> Option<Self> {
-        let settled = self.rows.partition_point(|row| row.begun <= number);
-        let in_pages = self.ended.iter().map(|(vid, ended)| (*vid, *ended));
-        let (before, behind) = self.rows.split_at_checked(settled)?;
-        let made_pages = (self.vid_first..).zip(before).map(|(vid, row)| (vid, row.ended));
-        let ends_behind = |ended: u64| (number < ended && ended < u64::MAX).then(|| ended - number);
-        let ended: BTreeMap<u64, u64> = in_pages
+        let flushed = self.rows.partition_point(|row| row.begun <= number);
+        let in_pages = self.dead.iter().map(|(vid, dead)| (*vid, *dead));
+        let (before, behind) = self.rows.split_at_checked(flushed)?;
+        let made_pages = (self.vid_first..).zip(before).map(|(vid, row)| (vid, row.dead));
+        let ends_behind = |dead: u64| (number < dead && dead < u64::MAX).then(|| dead - number);
+        let dead: BTreeMap<u64, u64> = in_pages
             .chain(made_pages)
-            .filter_map(|(vid, ended)| Some((vid, ends_behind(ended)?)))
+            .filter_map(|(vid, dead)| Some((vid, ends_behind(dead)?)))
             .collect();
         let rows: Vec<DeltaRow> = behind
             .iter()
             .map(|row| DeltaRow {
                 row: row.row.clone(),
                 begun: row.begun.saturating_sub(number),
-                ended: ends_behind(row.ended).unwrap_or(u64::MAX),
+                dead: ends_behind(row.dead).unwrap_or(u64::MAX),
             })
             .collect();
-        if rows.is_empty() && ended.is_empty() {
+        if rows.is_empty() && dead.is_empty() {
             return None;
         }
         let mut keys: BTreeMap<u32, BTreeMap<Vec<u8>, Vec<usize>>> = BTreeMap::new();
@@ -72,7 +72,7 @@ impl DeltaTablet {
             for (index, of_index) in &self.keys {
                 let moved = of_index.iter().filter_map(|(key, places)| {
                     let places: Vec<usize> =
-                        places.iter().filter_map(|place| place.checked_sub(settled)).collect();
+                        places.iter().filter_map(|place| place.checked_sub(flushed)).collect();
                     (!places.is_empty()).then(|| (key.clone(), places))
                 });
                 keys.insert(*index, moved.collect());
@@ -81,9 +81,9 @@ impl DeltaTablet {
         Some(Self {
             schema: Arc::clone(&self.schema),
             logged_from: self.logged_from.max(log_end),
-            vid_first: self.vid_first + settled as u64,
+            vid_first: self.vid_first + flushed as u64,
             rows,
-            ended,
+            dead,
             keys,
         })
     }

@@ -33,12 +33,12 @@ impl Delta {
         for (at @ (table, place), tablet) in &self.read().tablets {
             let of_table = tables.entry(*table).or_insert_with(|| TableDelta {
                 change: TableChange::new(Arc::clone(&tablet.schema)),
-                ended_again: BTreeMap::new(),
+                dead_in_delta: BTreeMap::new(),
             });
-            let ended = tablet.ended.iter().filter(|(_, ended)| **ended <= number);
-            let ended: VidSet = ended.map(|(vid, _)| *vid).collect();
-            if !ended.is_empty() {
-                of_table.change.ended.insert(*place, ended);
+            let dead = tablet.dead.iter().filter(|(_, dead)| **dead <= number);
+            let dead: VidSet = dead.map(|(vid, _)| *vid).collect();
+            if !dead.is_empty() {
+                of_table.change.dead.insert(*place, dead);
             }
             let begun = tablet.rows.partition_point(|row| row.begun <= number);
             let begun = tablet.rows.get(..begun).unwrap_or_default();
@@ -51,11 +51,11 @@ impl Delta {
                 gathered.push(Gathered { at: *at, rows: Arc::new(rows.clone()) });
             }
             of_table.change.rows.insert(*place, rows.into());
-            let ended = (tablet.vid_first..).zip(begun);
-            let ended = ended.filter(|(_, row)| row.ended <= number).map(|(vid, _)| vid);
-            let ended: VidSet = ended.collect();
-            if !ended.is_empty() {
-                of_table.ended_again.insert(*place, ended);
+            let dead = (tablet.vid_first..).zip(begun);
+            let dead = dead.filter(|(_, row)| row.dead <= number).map(|(vid, _)| vid);
+            let dead: VidSet = dead.collect();
+            if !dead.is_empty() {
+                of_table.dead_in_delta.insert(*place, dead);
             }
         }
         self.take_gathered(&gathered);

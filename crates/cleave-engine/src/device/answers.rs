@@ -242,7 +242,8 @@ impl Device {
 fn spawn(waiting: impl Future<Output = ()> + Send + 'static) {
     #[expect(
         clippy::disallowed_methods,
-        reason = "a command that was sent is answered at some time, also where nobody waits for it any more; the link ends it otherwise"
+        reason = "a command that was sent is answered at some time, also where nobody waits for it any more; the \
+            link ends it otherwise"
     )]
     drop(tokio::spawn(waiting));
 }

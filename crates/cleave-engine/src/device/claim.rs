@@ -225,12 +225,12 @@ impl Claim {
         state.doubtful |= is_doubtful;
     }
 
-    /// The root names the space now: it is no longer the statement's.
+    /// The manifest names the space now: it is no longer the statement's.
     pub fn commit(&self) {
         self.state().extents.clear();
     }
 
-    /// The root names `named`, ascending, of the space now; the rest is the transaction's still.
+    /// The manifest names `named`, ascending, of the space now; the rest is the transaction's still.
     pub(crate) fn commit_named(&self, named: &[Extent]) {
         let mut state = self.state();
         let extents = std::mem::take(&mut state.extents);

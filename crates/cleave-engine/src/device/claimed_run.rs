@@ -3,7 +3,7 @@
 //! The space is the run's for as long as the device may write there: [`ClaimedRun`] holds the [`Claim`] until the
 //! device has said how the run has ended, which it says when the run stands still. Whoever drops it before stops the
 //! run, in a task that holds the claim until that is answered. Where the device cannot be heard any more, the space is
-//! doubtful until the next opening, as after [a fragment that writes pages](super::writing_fragment).
+//! doubtful until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
 
 use std::sync::Arc;
 use std::time::Duration;

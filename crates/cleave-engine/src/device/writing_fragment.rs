@@ -2,7 +2,7 @@
 //!
 //! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
 //! is used for nothing else before the device has said that the run stands still. Whoever gives up waiting stops the
-//! run. Where the device cannot be heard any more, the space is doubtful until the next opening.
+//! run. Where the device cannot be heard any more, the space is doubtful until the database is next opened.
 
 use std::sync::Arc;
 

@@ -9,9 +9,9 @@
 //! 2. [`Redo`] puts it into the delta when it is large, and the delta into pages when that is.
 //! 3. [`recover`] does so with all that a log has.
 //!
-//! Nobody sees what is between two commits while they are made again: a row that one of them began and another ended is
-//! there for none. Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that does
-//! not fit is an error that names its place. Source: rules 25 and 27.
+//! Nobody sees what is between two commits while they are made again: a row that one of them began and another deleted
+//! is there for none. Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that
+//! does not fit is an error that names its place. Source: rules 25 and 27.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -52,7 +52,7 @@ struct GatheredTablet {
     /// The VID of the first row that begins.
     vid_first: u64,
     rows: RowsBuilder,
-    ended: VidSet,
+    dead: VidSet,
 }
 
 impl Gathered {
@@ -93,8 +93,8 @@ impl Gathered {
             let change = changes.entry(id);
             let schema = &gathered.table.schema;
             let change = change.or_insert_with(|| TableChange::new(Arc::clone(schema)));
-            if !gathered.ended.is_empty() {
-                change.ended.insert(place, gathered.ended);
+            if !gathered.dead.is_empty() {
+                change.dead.insert(place, gathered.dead);
             }
             if gathered.rows.row_count() > 0 {
                 change.rows.insert(place, gathered.rows.finish()?);
@@ -116,7 +116,7 @@ impl GatheredTablet {
             tablet: Arc::clone(tablet),
             vid_first: live.delta.next_vid(table, place),
             rows: RowsBuilder::new(table.schema.arrow()),
-            ended: VidSet::default(),
+            dead: VidSet::default(),
             table: Arc::clone(table),
         })
     }
@@ -136,13 +136,13 @@ impl GatheredTablet {
                 logged.vid_first
             ));
         }
-        for vid in vids(&logged.ended_gaps) {
+        for vid in vids(&logged.dead_gaps) {
             let id = self.table.schema.table_id;
             let lived = match vid < self.vid_first {
                 true => live.delta.lives(id, place, &self.tablet, vid, live.number),
                 false => vid < next_vid,
             };
-            if !lived || !self.ended.insert(vid) {
+            if !lived || !self.dead.insert(vid) {
                 return Err(format!("it ends VID {vid} of \"{name}\", which is not there"));
             }
         }
@@ -150,12 +150,12 @@ impl GatheredTablet {
             self.rows.push(logged.rows)?;
         }
         let begun = self.vid_first + self.rows.row_count() as u64 - next_vid;
-        Ok(logged.ended_gaps.len() + usize::try_from(begun).unwrap_or(usize::MAX))
+        Ok(logged.dead_gaps.len() + usize::try_from(begun).unwrap_or(usize::MAX))
     }
 }
 
 fn lacks_table(id: u32) -> String {
-    format!("it changes table {id}, which the root does not have so")
+    format!("it changes table {id}, which the manifest does not have so")
 }
 
 /// Commits of a log on their way into the delta.
@@ -247,16 +247,16 @@ impl<'a> Redo<'a> {
 /// Makes the commits that `reader` gives; the log, which goes on behind them, and how many they were.
 ///
 /// # Errors
-/// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the root; those of the device.
+/// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the manifest; those of the device.
 pub(crate) async fn recover(database: &Arc<Engine>, mut reader: LogReader) -> Result<(Wal, u64)> {
     let mut count = 0_u64;
-    let held = database.catalog().held.clone();
+    let blocked = database.catalog().blocked.clone();
     let mut redo = Redo::new(database, &directory_of(database.directory()));
     while let Some(logged) = reader.next_record()? {
         let Record::Commit { payload, .. } = logged.record else { continue };
         let mut committed = redo.decode(&payload, logged.at)?;
-        committed.tables.retain(|table| held.lacks(table.table_id, logged.at.0));
-        if logged.at.0 < held.until {
+        committed.tables.retain(|table| blocked.lacks(table.table_id, logged.at.0));
+        if logged.at.0 < blocked.until {
             committed.sequences.clear();
         }
         redo.push(committed, logged.at).await?;

@@ -7,8 +7,8 @@ use super::{gaps, vids};
 
 proptest! {
     #[test]
-    fn ended_rows_come_back(ended in btree_set(0..u64::MAX, 0..50)) {
-        let gaps = gaps(&ended.iter().copied().collect());
-        prop_assert!(vids(&gaps).eq(ended));
+    fn dead_rows_come_back(dead in btree_set(0..u64::MAX, 0..50)) {
+        let gaps = gaps(&dead.iter().copied().collect());
+        prop_assert!(vids(&gaps).eq(dead));
     }
 }

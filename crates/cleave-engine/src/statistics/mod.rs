@@ -5,7 +5,7 @@
 //! 2. [`StatisticsStore`] puts them into `statistics/<table id>`, by writing a new file and renaming it, and hands them
 //!    to whoever plans. [`stored`] is what stands in the file.
 //!
-//! Statistics are estimates and no part of a commit: the root does not name them, a file that is missing or damaged
+//! Statistics are estimates and no part of a commit: the manifest does not name them, a file that is missing or damaged
 //! loses them and nothing else, and a transaction never waits for one. `check` tells of a damaged file.
 //!
 //! Invariant: the file of a table that is gone goes with it, at the latest when the database opens again.
@@ -102,7 +102,7 @@ impl StatisticsStore {
     }
 
     /// Lets go of the statistics of tables that `state`, which is published, does not have. A file that cannot be
-    /// removed is left for the next opening.
+    /// removed is left for the next incarnation.
     pub fn retain(&self, state: &CatalogState) {
         let is_gone = |table_id: &u32| !state.has_table_id(*table_id);
         let gone: Vec<u32> = {

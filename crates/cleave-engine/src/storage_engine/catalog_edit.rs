@@ -4,8 +4,8 @@
 //!    small commits have put into the [delta](crate::delta) is pages by then.
 //! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and writes pages there,
 //!    which nothing names yet.
-//! 3. [`Engine::commit`] makes it the state that new statements see: with a new root, or without one where the log has
-//!    all that it changes ([`Changes`](super::commit::Changes)).
+//! 3. [`Engine::commit`] makes it the state that new statements see: with a new manifest, or without one where the log
+//!    has all that it changes ([`Changes`](super::commit::Changes)).
 //!
 //! Two others are never committed themselves: a [private](CatalogEdit::private) one becomes what one transaction sees,
 //! and a [kept](CatalogEdit::kept) one the tables that a transaction has defined, which its commit puts in place whole.
@@ -44,20 +44,20 @@ pub struct CatalogEdit {
     pub devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub keys: Vec<PendingKeys>,
-    /// What the log says of its changes, where it replaces the root.
+    /// What the log says of its changes, where it replaces the manifest.
     pub logged: Logged,
     /// It gives space back, so that it may use what was put aside for a full disk.
     pub makes_room: bool,
-    /// All that it changes is in the log, so that copies of that may lack its root.
+    /// All that it changes is in the log, so that copies of that may lack its manifest.
     pub(super) is_checkpoint: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     pub(super) kept: Vec<(Arc<Claim>, Vec<Extent>)>,
-    /// Rows of tables whose commits are held, behind the state.
+    /// Rows of tables whose commits are blocked, behind the state.
     pub(super) delta: Arc<Delta>,
     pub(super) kind: Kind,
 }
 
-/// What a commit that replaces the root says to those who read the log.
+/// What a commit that replaces the manifest says to those who read the log.
 #[derive(Debug, Default)]
 pub enum Logged {
     /// Its changes are in no log.
@@ -294,7 +294,7 @@ pub fn retired(base: &CatalogState, next: &CatalogState) -> Vec<(DeviceId, Vec<E
                     .filter(|segment| !shared.contains(&Arc::as_ptr(segment)))
                     .flat_map(|segment| segment_extents(segment))
                     .chain(state.damaged_extents(*device))
-                    .chain(state.copies_extents(*device))
+                    .chain(state.replica_extents(*device))
                     .collect::<BTreeSet<Extent>>()
             };
             (*device, changed(base).difference(&changed(next)).copied().collect())

@@ -5,10 +5,10 @@
 //!  Rows, few ────▶ writer lock ──▶ rows are there, ─▶ record appended ─▶ delta ──────────▶ number of the last commit
 //!                                  keys are not
 //!  Rows, many ─┐
-//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ root replaced ──▶ state
+//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ manifest replaced ──▶ state
 //!  Settings ───┤   ::begin         are written        durable
 //!  Checkpoint ─┘
-//!  Redone ───────▶ (opening) ────▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
+//!  Redone ───────▶ (recovery)  ────▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
 //!  Logged ───────▶ CatalogEdit ──▶ (was validated) ─▶ (is there) ──────▶ pages ──────────▶ state
 //!  flush ────────▶ writer lock ──▶ (was validated) ─▶ (is there) ──────▶ delta to pages ─▶ state, with the same rows
 //! ```
@@ -18,11 +18,11 @@
 //! 2. *Validate.* [`validate`]: rows that end are there, unique keys that begin are not, and the pages that the rows
 //!    will be have room. Sessions have asked the same before, under locks of rows and keys; so only what no lock keeps
 //!    away is asked again. An edit finds the same while [`apply`] writes its pages.
-//! 3. *Log.* [`small`]: one record, appended; from here on the commit counts once the log is durable. [`root`]: pages
-//!    and the log so far are made durable; the edit itself follows into the log behind its root, for those who read an
-//!    archive or a copy.
-//! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`root`]: the root is replaced, and that
-//!    is the commit.
+//! 3. *Log.* [`small`]: one record, appended; from here on the commit counts once the log is durable. [`manifest`]:
+//!    pages and the log so far are made durable; the edit itself follows into the log behind its manifest, for those
+//!    who read an archive or a copy.
+//! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`manifest`]: the manifest is replaced,
+//!    and that is the commit.
 //! 5. *Publish.* [`publish`]: new statements see it. Space that the state before named and this one does not is
 //!    retired.
 //!
@@ -35,16 +35,16 @@
 //! the log and ALTER SYSTEM with [`Changes::Settings`]; recovery with [`Changes::Redone`]; a restore from an archive
 //! with [`Changes::Logged`]. [`flush`] makes nothing visible that was not: it enters at step 4.
 //!
-//! Invariants: what is visible is in the log or in the root; steps 3 to 5 of a small commit wait for nothing, so that
-//! none is cut in two by a statement that is given up; steps 4 and 5 of one with a root run to their end on a thread of
-//! their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27, decisions 0051 and
-//! 0059.
+//! Invariants: what is visible is in the log or in the manifest; steps 3 to 5 of a small commit wait for nothing, so
+//! that none is cut in two by a statement that is given up; steps 4 and 5 of one with a manifest run to their end on a
+//! thread of their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27, decisions
+//! 0051 and 0059.
 
 pub(super) mod flush;
 mod harden;
+mod manifest;
 mod publish;
 mod redo;
-mod root;
 mod small;
 pub mod validate;
 
@@ -66,15 +66,16 @@ use crate::write::insert::apply;
 
 /// What is to be committed, by who commits it.
 pub enum Changes<'a> {
-    /// Rows that a transaction changes, and tables that it has defined: by the log where that goes, else with a root.
+    /// Rows that a transaction changes, and tables that it has defined: by the log where that goes, else with a
+    /// manifest.
     Rows(RowChanges<'a>),
-    /// Rows or tables, whose pages are written: with a root.
+    /// Rows or tables, whose pages are written: with a manifest.
     Edit(Box<CatalogEdit>),
-    /// What the database is told to do, its devices among it, and neither rows nor tables: with a root.
+    /// What the database is told to do, its devices among it, and neither rows nor tables: with a manifest.
     Settings(Box<CatalogEdit>),
-    /// Nothing that the log lacks: a root that has all that was logged.
+    /// Nothing that the log lacks: a manifest that has all that was logged.
     Checkpoint(Box<CatalogEdit>),
-    /// What a log has that is made again, on pages: without a root.
+    /// What a log has that is made again, on pages: without a manifest.
     Logged(Box<CatalogEdit>),
     /// Small commits of the log that are made again.
     Redone(Redone<'a>),
@@ -89,7 +90,7 @@ pub struct RowChanges<'a> {
     pub checked: u64,
     /// Of level SERIALIZABLE.
     pub tracked: Option<&'a Tracked>,
-    /// Tables that it has defined; with any, the commit has a root.
+    /// Tables that it has defined; with any, the commit has a manifest.
     pub defined: Option<&'a dyn Defines>,
     /// Those of the session, for pages that are written.
     pub settings: &'a Settings,
@@ -143,16 +144,16 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever kept them from it: nothing of them is left then, except after
-    /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next opening
+    /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next incarnation
     /// shows whether they are there. [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed
     /// meanwhile.
     pub async fn commit(self: &Arc<Self>, changes: Changes<'_>) -> Result<Published> {
         match changes {
             // Their future is small, and moves with each commit; those of the others are large.
             Changes::Rows(rows) => small::commit(self, rows).await,
-            Changes::Edit(edit) => Box::pin(root::commit(*edit)).await,
-            Changes::Settings(edit) => Box::pin(root::settings(*edit)).await,
-            Changes::Checkpoint(edit) => Box::pin(root::checkpoint(*edit)).await,
+            Changes::Edit(edit) => Box::pin(manifest::commit(*edit)).await,
+            Changes::Settings(edit) => Box::pin(manifest::settings(*edit)).await,
+            Changes::Checkpoint(edit) => Box::pin(manifest::checkpoint(*edit)).await,
             Changes::Logged(edit) => {
                 let log_end = edit.next.log_end;
                 let (state, lock) = publish::edit(*edit, 0, log_end);
@@ -183,7 +184,7 @@ pub(super) enum Step {
     Validate,
     /// Before anything is in the log, or durable for this commit.
     Log,
-    /// The log has it, and it is to enter the delta; or all is durable, and the root is to be replaced.
+    /// The log has it, and it is to enter the delta; or all is durable, and the manifest is to be replaced.
     Apply,
     /// It is committed, and nobody sees it yet.
     Publish,

@@ -1,9 +1,9 @@
 //! Who keeps the log elsewhere, or what it lacks: its archive, and its copies on devices.
 //!
-//! The engine tells it of each commit that replaces the root, in this order, and of nothing else that it does:
+//! The engine tells it of each commit that replaces the manifest, in this order, and of nothing else that it does:
 //!
 //! ```text
-//!  copy_rows or copy_changes ─▶ prepare_root ─▶ (root replaced) ─▶ root_replaced ─▶ (published) ─▶ log_commit
+//!  copy_rows or copy_changes ─▶ prepare_manifest ─▶ (manifest replaced) ─▶ manifest_replaced ─▶ (published) ─▶ log_commit
 //!                                      ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
 //! ```
 //!
@@ -28,23 +28,23 @@ use crate::write::insert::TableChange;
 /// See the module's description.
 #[async_trait]
 pub trait LogKeeper: fmt::Debug + Send + Sync {
-    /// An opening has found `state` in the root. No commit is made yet.
+    /// Recovery has found `state` in the manifest. No commit is made yet.
     ///
     /// # Errors
     /// [`Error::UnknownName`](cleave_catalog::error::Error::UnknownName) where `state` names a device that is not
     /// attached.
     fn open(&self, engine: &Engine, state: &Arc<CatalogState>) -> Result<()>;
 
-    /// The opening has read the log, to which commits are appended from now on.
+    /// Recovery has read the log, to which commits are appended from now on.
     fn start_log(&self, log: &Wal, state: &CatalogState);
 
-    /// The opening is done but for this.
+    /// The start is done but for this.
     async fn start(&self, engine: &Arc<Engine>);
 
     /// Whether anybody must have what is committed beside this host.
     fn is_on(&self) -> bool;
 
-    /// Copies `changes` to what `live` has, which replace the root; what the log is to say of them.
+    /// Copies `changes` to what `live` has, which replace the manifest; what the log is to say of them.
     ///
     /// # Errors
     /// Rows that cannot be encoded.
@@ -58,20 +58,20 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
         next: &CatalogState,
     ) -> Logged;
 
-    /// Takes the space that `edit`'s state needs elsewhere, before its root is written. A checkpoint changes
+    /// Takes the space that `edit`'s state needs elsewhere, before its manifest is written. A checkpoint changes
     /// nothing that the log lacks.
     ///
     /// # Errors
     /// Those of devices; SQLSTATE 53100 where one has no room.
-    async fn prepare_root(
+    async fn prepare_manifest(
         &self,
         engine: &Arc<Engine>,
         edit: &mut CatalogEdit,
         is_checkpoint: bool,
     ) -> Result<()>;
 
-    /// The root on disk says `state`, which nobody sees yet.
-    fn root_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool);
+    /// The manifest on disk says `state`, which nobody sees yet.
+    fn manifest_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool);
 
     /// Says in the log what the commit of `state` has changed, or that the log does not have it. No other record is
     /// appended meanwhile.
@@ -83,7 +83,7 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
     /// The log was truncated, and what it gave up was archived; or that has failed.
     fn log_truncated(&self, failure: Option<&LogError>);
 
-    /// Passes on the last root, which has nothing that is not in the log; as far as devices answer.
+    /// Passes on the last manifest, which has nothing that is not in the log; as far as devices answer.
     async fn follow(&self, engine: &Arc<Engine>);
 
     /// Asks for the log up to `end`, of whoever comes to [`Self::reach`] next.
@@ -134,7 +134,7 @@ impl LogKeeper for Unkept {
         Logged::Nowhere
     }
 
-    async fn prepare_root(
+    async fn prepare_manifest(
         &self,
         _engine: &Arc<Engine>,
         _edit: &mut CatalogEdit,
@@ -143,7 +143,7 @@ impl LogKeeper for Unkept {
         Ok(())
     }
 
-    fn root_replaced(&self, _engine: &Engine, _state: &CatalogState, _is_checkpoint: bool) {}
+    fn manifest_replaced(&self, _engine: &Engine, _state: &CatalogState, _is_checkpoint: bool) {}
 
     fn log_commit(&self, _log: &Wal, _state: &CatalogState, _logged: &Logged) {}
 

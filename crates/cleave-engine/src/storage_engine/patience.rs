@@ -1,8 +1,8 @@
 //! How long a statement waits for devices that it may not need: as long as for any where it names a table that lies
 //! there, else no longer than who has the writer lock.
 //!
-//! Before a plan is made all that was committed is settled, also of tables that the statement does not read
-//! ([`Engine::snapshot`]). Where a device is slow, they are [held](cleave_catalog::catalog::held) instead.
+//! Before a plan is made all that was committed is flushed, also of tables that the statement does not read
+//! ([`Engine::snapshot`]). Where a device is slow, they are [blocked](cleave_catalog::catalog::blocked) instead.
 
 use std::future::Future;
 use std::sync::Arc;

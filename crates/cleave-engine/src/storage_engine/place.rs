@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use cleave_catalog::catalog::{DeviceId, root};
+use cleave_catalog::catalog::{DeviceId, manifest};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_media::private::make_tree_private;
@@ -25,34 +25,34 @@ pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
         if !create {
             return Err(not_a_database("it does not exist"));
         }
-        return root::create_directory(directory);
+        return manifest::create_directory(directory);
     }
     if !directory.is_dir() {
         return Err(not_a_database("it is not a directory"));
     }
-    if let Some(what) = what_a_root_named(directory)? {
+    if let Some(what) = what_a_manifest_named(directory)? {
         // Whoever is just making the database may have finished meanwhile.
-        if root::exists(directory) {
+        if manifest::exists(directory) {
             return Ok(());
         }
         return Err(StorageError::Damaged {
-            path: directory.join("root"),
+            path: directory.join("manifest"),
             reason: format!("it is missing, though {what}; nothing was changed"),
         }
         .into());
     }
     if !create {
-        return Err(not_a_database("it has no file named \"root\""));
+        return Err(not_a_database("it has no file named \"manifest\""));
     }
-    if !root::is_blank(directory)? {
-        return Err(not_a_database("it holds other files, and none named \"root\""));
+    if !manifest::is_blank(directory)? {
+        return Err(not_a_database("it holds other files, and none named \"manifest\""));
     }
     Ok(())
 }
 
-/// What `directory` holds that only a database with a root has: the creation of one ends with its root, and
+/// What `directory` holds that only a database with a manifest has: the creation of one ends with its manifest, and
 /// until then leaves `segments/` and the embedded device's media empty.
-fn what_a_root_named(directory: &Path) -> Result<Option<String>> {
+fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
     let media = format!("device-{}.media", DeviceId::EMBEDDED);
     let media_path = directory.join(&media);
     match std::fs::metadata(&media_path) {

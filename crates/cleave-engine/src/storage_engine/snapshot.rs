@@ -39,7 +39,7 @@ pub enum SnapshotKind<'a> {
     /// The newest, with all that is committed by now in pages of devices.
     Flushed,
     /// The same for who only reads it, and builds nothing on it: rows that take at most so many bytes in memory become
-    /// no pages of devices, but are [shipped](crate::delta::passed) with the state.
+    /// no pages of devices, but are [shipped](crate::delta::shipped) with the state.
     Shipped {
         /// 0: never.
         bytes_max: u64,
@@ -97,13 +97,13 @@ impl Engine {
 
     /// See [`SnapshotKind::Flushed`].
     async fn newest_flushed(self: &Arc<Self>) -> Result<Arc<CatalogState>> {
-        self.retry_held("").await;
+        self.retry_blocked("").await;
         let mut wanted = None;
         loop {
             let told = self.flushed.notified();
             let live = self.live();
             let wanted = *wanted.get_or_insert(live.state.commit + live.number);
-            if live.delta.is_settled() || live.state.commit >= wanted {
+            if live.delta.is_flushed() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
             // A large write that has the writer lock has flushed first, and is not waited for; nor is anyone who
@@ -120,11 +120,11 @@ impl Engine {
     async fn newest_shipped(self: &Arc<Self>, bytes_max: u64) -> Result<Arc<CatalogState>> {
         let live = self.live();
         let is_small = bytes_max > 0 && live.delta.is_within(bytes_max);
-        // Of a device that is away the table is to be held, and who commits to be told.
-        if live.delta.is_settled() || !is_small || !self.is_whole(&live.state) {
+        // Of a device that is offline the table is to be blocked, and who commits to be told.
+        if live.delta.is_flushed() || !is_small || !self.is_whole(&live.state) {
             return self.newest_flushed().await;
         }
-        self.activity().note(Act::PassedAlong);
-        self.last_passed.state(&live)
+        self.activity().note(Act::ShippedDelta);
+        self.last_shipped.state(&live)
     }
 }

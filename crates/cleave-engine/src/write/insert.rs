@@ -11,9 +11,9 @@
 //! 4. Keys enter the memtable with the commit; a memtable that has grown too large goes to a run in the
 //!    same commit, a hot segment that has grown too large is sealed.
 //!
-//! Invariant: the root holds the directory of at most one hot segment a tablet, of a bounded size. A commit writes the
-//! root anew, which has a place for each sealed segment and run of the database, and each version map: its cost grows
-//! with them, and not with the pages or rows of a table.
+//! Invariant: the manifest holds the directory of at most one hot segment a tablet, of a bounded size. A commit writes
+//! the manifest anew, which has a place for each sealed segment and run of the database, and each version map: its cost
+//! grows with them, and not with the pages or rows of a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ pub struct TableChange {
     /// The table, as it was then.
     pub schema: Arc<TableSchema>,
     /// VIDs of the rows that end, by the places of their tablets.
-    pub ended: BTreeMap<usize, VidSet>,
+    pub dead: BTreeMap<usize, VidSet>,
     /// Rows that begin, by the places of their tablets.
     pub rows: BTreeMap<usize, Begun>,
     /// Whether the rows that begin are those that end, with the same unique keys: it locks less then.
@@ -147,7 +147,7 @@ pub struct TableChange {
 impl TableChange {
     /// No change of the table that `schema` describes.
     pub fn new(schema: Arc<TableSchema>) -> Self {
-        Self { schema, ended: BTreeMap::new(), rows: BTreeMap::new(), keeps_keys: false }
+        Self { schema, dead: BTreeMap::new(), rows: BTreeMap::new(), keeps_keys: false }
     }
 
     /// Rows that begin.
@@ -163,12 +163,12 @@ impl TableChange {
     /// Bytes of memory that its rows and VIDs take.
     pub fn byte_count(&self) -> usize {
         let rows = self.rows.values().map(Begun::byte_count).sum::<usize>();
-        rows + self.ended.values().map(VidSet::byte_count).sum::<usize>()
+        rows + self.dead.values().map(VidSet::byte_count).sum::<usize>()
     }
 
     /// The places of the tablets of which rows end or begin.
     pub fn places(&self) -> Vec<usize> {
-        let mut places: Vec<usize> = self.ended.keys().chain(self.rows.keys()).copied().collect();
+        let mut places: Vec<usize> = self.dead.keys().chain(self.rows.keys()).copied().collect();
         places.sort_unstable();
         places.dedup();
         places
@@ -177,8 +177,8 @@ impl TableChange {
     /// Whether its rows are appended, and not loaded, and those that end are few as well.
     pub fn is_small(&self) -> bool {
         let bytes = self.rows.values().map(Begun::byte_count).sum::<usize>();
-        let ended = self.ended.values().map(VidSet::len).sum::<usize>();
-        self.row_count().max(ended) <= ROWS_MAX && bytes <= BYTES_MAX
+        let dead = self.dead.values().map(VidSet::len).sum::<usize>();
+        self.row_count().max(dead) <= ROWS_MAX && bytes <= BYTES_MAX
     }
 }
 
@@ -197,7 +197,7 @@ pub fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<usize, Be
 /// `edit` with `change`.
 ///
 /// # Errors
-/// [`Error::Conflict`] where a row that is to end has ended; [`Error::DuplicateKey`]; as [`target`]; those of the
+/// [`Error::Conflict`] where a row that is to end is dead; [`Error::DuplicateKey`]; as [`target`]; those of the
 /// device.
 pub async fn apply(
     mut edit: CatalogEdit,
@@ -205,8 +205,8 @@ pub async fn apply(
     change: &TableChange,
 ) -> Result<CatalogEdit> {
     let table = target(&edit, &change.schema)?;
-    if !change.ended.is_empty() {
-        edit.put_table(with_ends(&table, &change.ended)?);
+    if !change.dead.is_empty() {
+        edit.put_table(with_ends(&table, &change.dead)?);
     }
     if change.is_small() || edit.is_private() {
         let rows = change.rows.clone();
@@ -223,33 +223,33 @@ pub async fn apply(
 ///
 /// # Errors
 /// As [`apply`].
-pub(crate) async fn settle(
+pub(crate) async fn flush(
     mut edit: CatalogEdit,
     settings: &Arc<Settings>,
     delta: TableDelta,
 ) -> Result<CatalogEdit> {
-    let TableDelta { change, ended_again } = delta;
+    let TableDelta { change, dead_in_delta } = delta;
     let table = target(&edit, &change.schema)?;
-    if !change.ended.is_empty() {
-        edit.put_table(with_ends(&table, &change.ended)?);
+    if !change.dead.is_empty() {
+        edit.put_table(with_ends(&table, &change.dead)?);
     }
     let mut append = Append::new(edit, settings, &change.schema, change.rows)?;
     append.is_checked = true;
     let mut edit = append.run().await?;
-    if !ended_again.is_empty() {
+    if !dead_in_delta.is_empty() {
         let table = target(&edit, &change.schema)?;
-        edit.put_table(with_ends(&table, &ended_again)?);
+        edit.put_table(with_ends(&table, &dead_in_delta)?);
     }
     Ok(edit)
 }
 
-/// `table` without the rows `ended`.
+/// `table` without the rows `dead`.
 ///
 /// # Errors
-/// [`Error::concurrent_update`] for a row that has ended before.
-pub(crate) fn with_ends(table: &TableState, ended: &BTreeMap<usize, VidSet>) -> Result<TableState> {
+/// [`Error::concurrent_update`] for a row that is dead already.
+pub(crate) fn with_ends(table: &TableState, dead: &BTreeMap<usize, VidSet>) -> Result<TableState> {
     let mut changed = TableState::clone(table);
-    for (place, vids) in ended {
+    for (place, vids) in dead {
         let Some(tablet) = changed.tablets.get_mut(*place).map(Arc::make_mut) else {
             return Err(made_anew(&table.schema.name));
         };
@@ -270,7 +270,7 @@ struct Append {
     schema: Arc<TableSchema>,
     table: Arc<TableState>,
     parts: Vec<Part>,
-    /// Whether its keys are known to be nobody else's. Of rows with one key the last counts, the others have ended.
+    /// Whether its keys are known to be nobody else's. Of rows with one key the last counts, the others are dead.
     is_checked: bool,
 }
 

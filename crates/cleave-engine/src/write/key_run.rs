@@ -80,7 +80,7 @@ impl KeyRunWriter {
         self
     }
 
-    /// Adds the entries of rows with these VIDs, but for those that have ended for `map`.
+    /// Adds the entries of rows with these VIDs, but for those that are dead for `map`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey) as soon as one is seen, and those of
@@ -92,7 +92,7 @@ impl KeyRunWriter {
         map: &VersionMap,
     ) -> Result<()> {
         let entries = keys.iter().zip(vids);
-        for (key, vid) in entries.filter(|(_, vid)| !map.is_ended(*vid)) {
+        for (key, vid) in entries.filter(|(_, vid)| !map.is_dead(*vid)) {
             self.sorter.push(key.unwrap_or_default(), vid);
         }
         if self.sorter.byte_size() >= self.sort_bytes {

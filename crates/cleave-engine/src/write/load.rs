@@ -193,9 +193,9 @@ impl BulkLoad {
     /// Ends rows of the table, by the places of their tablets: their keys are free then.
     ///
     /// # Errors
-    /// [`Error::Conflict`] for a row that has ended before.
-    pub fn end_rows(&mut self, ended: &BTreeMap<usize, VidSet>) -> Result<()> {
-        let table = with_ends(&self.table, ended)?;
+    /// [`Error::Conflict`] for a row that is dead already.
+    pub fn end_rows(&mut self, dead: &BTreeMap<usize, VidSet>) -> Result<()> {
+        let table = with_ends(&self.table, dead)?;
         for (load, tablet) in self.tablets.iter_mut().zip(&table.tablets) {
             if let Some(load) = load {
                 load.tablet = Arc::clone(tablet);

@@ -10,7 +10,7 @@
 //! 2. [`insert`] or [`load`] writes them to space that no state names yet, and checks keys.
 //! 3. [`route`] says which tablet each row goes to, [`unique`] checks keys of which no tablet knows all.
 //! 4. [`build_index`] makes an index of rows that are there; [`compact`] keeps the runs of an index few. Runs are
-//!    merged by [`merge_runs`], on the device where they lie, and rows that have ended are left out of their segments
+//!    merged by [`merge_runs`], on the device where they lie, and dead rows are left out of their segments
 //!    by [`vacuum`]: both are fragments that write ([`writing_fragment`]).
 //! 5. The [edit](crate::storage_engine::catalog_edit) that both build commits, or leaves no trace.
 

@@ -4,7 +4,7 @@
 //! by some of an index's columns, equal keys share a tablet, and each tablet's own check is enough.
 //!
 //! A VID is a row's within its tablet, and a merge does not tell of which tablet an entry is: keys that come twice are
-//! looked up once more, each in its place, as the rows of all entries but one may have ended.
+//! looked up once more, each in its place, as the rows of all entries but one may be dead.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ pub(crate) async fn check_across(
     Ok(())
 }
 
-/// How many rows have `key` that have not ended.
+/// How many rows have `key` that are live.
 async fn row_count(
     database: &Engine,
     table: &TableState,
@@ -87,7 +87,7 @@ async fn row_count(
     for (tablet, run) in new {
         let pages = database.page_source(tablet.device, Stack::Native)?;
         let found = Run::new(Arc::clone(run))?.get(&*pages, key).await?;
-        count += usize::from(found.is_some_and(|vid| !tablet.version_map.is_ended(vid)));
+        count += usize::from(found.is_some_and(|vid| !tablet.version_map.is_dead(vid)));
     }
     Ok(count)
 }

@@ -1,4 +1,4 @@
-//! Vacuum: segments with rows that have ended in, segments without them out, where they lie.
+//! Vacuum: segments with dead rows in, segments without them out, where they lie.
 //!
 //! ```text
 //!   heap     ─▶ groups of segments ─▶ WriteRowsExec ─┬─▶ device ─┬─▶ PageEntry ─▶ checked ─▶ directory, gaps ─▶ commit
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! 1. [`vacuum`] seals the hot segment where it has rows to prune, and chooses [`groups`]: neighbours of which enough
-//!    rows have ended.
-//! 2. Without the writer lock, the rows of each group that have not ended are written to a segment of their own, as a
+//!    rows are dead.
+//! 2. Without the writer lock, the rows of each group that are live are written to a segment of their own, as a
 //!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index,
 //!    no lock and no log record has to know.
-//! 3. Indexes of which enough entries are those of rows that have ended have their runs merged into one without these,
+//! 3. Indexes of which enough entries are those of dead rows have their runs merged into one without these,
 //!    in the same way.
-//! 4. One commit puts the new segments into the places of the old ones. What has ended since is marked in the version
+//! 4. One commit puts the new segments into the places of the old ones. What was deleted since is marked in the version
 //!    map, as before; the old pages are free when the last state that names them is gone.
 //!
 //! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with
@@ -47,9 +47,9 @@ use crate::storage_engine::commit::Changes;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
-/// Of the rows on the pages of a segment, the part that must have ended before it is written anew: one in so many.
-const ENDED_SHARE: u64 = 50;
-/// Of the entries in the runs of an index, the part that must be those of ended rows before they are merged: one in so
+/// Of the rows on the pages of a segment, the share that must be dead before it is written anew: one in so many.
+const DEAD_SHARE: u64 = 50;
+/// Of the entries in the runs of an index, the part that must be those of dead rows before they are merged: one in so
 /// many.
 const ENTRIES_SHARE: u64 = 5;
 /// Pages of a segment below which it is written anew with a neighbour that is.
@@ -62,10 +62,10 @@ const GROUP_BYTES_MAX: usize = 1 << 30;
 pub struct Vacuumed {
     /// The table.
     pub table: String,
-    /// Rows that had ended and lie on no page any more.
+    /// Rows that were dead and lie on no page any more.
     pub rows_removed: u64,
-    /// Rows that have ended and lie on pages still, in segments that were not worth it.
-    pub rows_ended: u64,
+    /// Dead rows that still lie on pages, in segments that were not worth it.
+    pub rows_dead: u64,
     /// Rows that have not.
     pub rows_left: u64,
     /// Blocks of heap and indexes before.
@@ -106,7 +106,7 @@ struct Made {
 /// A group, and the segment that takes its place.
 type Pruned = (Group, Option<SegmentDirectory>);
 
-/// Prunes the table `name`: segments of which enough rows have ended, or, where it is to be `full`, any.
+/// Prunes the table `name`: segments of which enough rows are dead, or, where it is to be `full`, any.
 ///
 /// # Errors
 /// An unknown or damaged table; what kept a group from being read or written, when the others are done.
@@ -148,7 +148,7 @@ pub async fn vacuum(
     }
     if groups.is_empty() && merges.is_empty() {
         told.rows_left = table.row_count();
-        told.rows_ended = table.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
+        told.rows_dead = table.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
         told.blocks_after = told.blocks_before;
         return Ok(told);
     }
@@ -242,7 +242,7 @@ async fn commit(
         told.rows_removed += replace(tablet, &group, new, &before.version_map);
     }
     told.rows_left = changed.row_count();
-    told.rows_ended = changed.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
+    told.rows_dead = changed.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
     told.blocks_after = changed.tablets.iter().map(|tablet| blocks_of(tablet)).sum();
     last.put_table(changed);
     // What a reader of rows sees stays, and the log that follows speaks of the same VIDs.
@@ -295,31 +295,31 @@ fn replace_runs(tablet: &mut TabletState, merge: &Merge, run: SegmentDirectory) 
     Ok(())
 }
 
-/// Whether the runs of `index` have enough entries of rows that have ended, or, where it is to be `full`, may have any.
+/// Whether the runs of `index` have enough entries of dead rows, or, where it is to be `full`, may have any.
 fn is_due(index: &TabletIndex, tablet: &TabletState, full: bool) -> bool {
     let entries: u64 = index.runs().map(|run| run.row_count()).sum();
     let live = tablet.row_count();
-    // Some rows that have not ended have their entry in memory.
-    let ended = entries.saturating_sub(live);
-    ended > 0 && (full || ended.saturating_mul(ENTRIES_SHARE) >= entries)
+    // Some live rows have their entry in memory.
+    let dead = entries.saturating_sub(live);
+    dead > 0 && (full || dead.saturating_mul(ENTRIES_SHARE) >= entries)
 }
 
 /// Places of the segments of `tablet` that are written anew, in groups of neighbours.
 fn groups_of(tablet: &TabletState, full: bool) -> Vec<Vec<usize>> {
     let mut live: BTreeMap<SegmentId, u64> = BTreeMap::new();
     for run in tablet.version_map.runs() {
-        let ended = tablet.version_map.ended_in(run.vid_first, run.vid_count).count() as u64;
-        *live.entry(run.segment).or_default() += run.vid_count - ended;
+        let dead = tablet.version_map.dead_in(run.vid_first, run.vid_count).count() as u64;
+        *live.entry(run.segment).or_default() += run.vid_count - dead;
     }
     let segments: Vec<Segment> = tablet
         .heap
         .iter()
         .map(|segment| {
             let rows = segment.row_count();
-            let ended = rows.saturating_sub(live.get(&segment.segment).copied().unwrap_or(0));
+            let dead = rows.saturating_sub(live.get(&segment.segment).copied().unwrap_or(0));
             let blocks: usize = segment_extents(segment).map(|extent| extent.bytes()).sum();
             Segment {
-                is_worth_it: ended > 0 && (full || ended.saturating_mul(ENDED_SHARE) >= rows),
+                is_worth_it: dead > 0 && (full || dead.saturating_mul(DEAD_SHARE) >= rows),
                 is_small: segment.pages.len() < SMALL_PAGES && segment.sealed,
                 class: segment.class,
                 bytes: blocks,
@@ -369,7 +369,7 @@ fn groups(segments: &[Segment]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// The segment of the rows of `group` that have not ended, and whether the device has written it.
+/// The segment of the rows of `group` that are live, and whether the device has written it.
 async fn prune(
     sides: &Sides,
     claim: &Arc<Claim>,
@@ -433,7 +433,7 @@ fn plan(group: &Group, class: PageClass, schema: &TableSchema) -> Result<WriteRo
     Ok(WriteRowsExec::new(Arc::new(TableScanExec::new(scan, 1)), written)?)
 }
 
-/// The pages of `group`, a morsel each, and which of their rows have ended.
+/// The pages of `group`, a morsel each, and which of their rows are dead.
 fn morsels(group: &Group, tablet: &TabletState) -> Vec<Morsel> {
     let pages = group
         .old
@@ -441,8 +441,8 @@ fn morsels(group: &Group, tablet: &TabletState) -> Vec<Morsel> {
         .flat_map(|segment| segment.pages.iter().map(move |entry| (segment.segment_ref(), entry)));
     let mut morsels = Vec::new();
     for (segment, entry) in pages {
-        let ended = tablet.version_map.ended_rows(entry.vid_stretches());
-        if u32::try_from(ended.count()).is_ok_and(|ended| ended >= entry.page.row_count) {
+        let dead = tablet.version_map.dead_rows(entry.vid_stretches());
+        if u32::try_from(dead.count()).is_ok_and(|dead| dead >= entry.page.row_count) {
             continue;
         }
         let place = MorselPage {
@@ -450,7 +450,7 @@ fn morsels(group: &Group, tablet: &TabletState) -> Vec<Morsel> {
             vid_first: entry.vid_first,
             gaps: entry.gaps.clone(),
             overflow: entry.overflow.clone(),
-            ended,
+            dead,
         };
         let number = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
         morsels.push(Morsel { number, segment, pages: vec![place] });
@@ -458,7 +458,7 @@ fn morsels(group: &Group, tablet: &TabletState) -> Vec<Morsel> {
     morsels
 }
 
-/// VIDs of the rows of `old` that have not ended for `map`, ascending.
+/// VIDs of the rows of `old` that are live for `map`, ascending.
 fn live_vids<'a>(
     map: &'a VersionMap,
     old: &[Arc<SegmentDirectory>],
@@ -483,7 +483,7 @@ fn end_of(pages: &[PageEntry], reserved: Extent) -> Result<BlockAddress, String>
     Ok(end)
 }
 
-/// The segment of `pages`, which must have the rows of `group` that have not ended for `map`, in order.
+/// The segment of `pages`, which must have the rows of `group` that are live for `map`, in order.
 fn directory(
     group: &Group,
     class: PageClass,

@@ -122,7 +122,7 @@ impl Walk<'_> {
         if *data_type == DataType::Null {
             return Ok(length);
         }
-        // Which values are NULL; the reader passes over the buffer where none is.
+        // Which values are NULL; the reader skips the buffer where none is.
         self.buffer(if null_count > 0 { length.div_ceil(8) } else { 0 })?;
         match data_type {
             DataType::Boolean => self.buffer(length.div_ceil(8))?,

@@ -1,12 +1,11 @@
 //! Commands, replies and slots as both sides hold them in memory.
 //!
-//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros
-//! to reserved space at most; a claim of
-//! the opening that owns the device, and a give-up by one that does not, change nothing; a repeated write stores the
-//! same bytes at the same place; reserve is a union; the count that fetch carries is a total, of which the larger wins;
-//! the count that revoke carries is one of which the smaller wins; a filter that is fed takes the place of older ones
-//! only; what is said about locks remains so; cancel and release of what is gone succeed; a repeated execute attaches
-//! to the run that exists.
+//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros to
+//! reserved space at most; a claim of the incarnation that owns the device, and a give-up by one that does not, change
+//! nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch carries
+//! is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; a filter that
+//! is fed takes the place of older ones only; what is said about locks remains so; cancel and release of what is gone
+//! succeed; a repeated execute attaches to the run that exists.
 
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ use cleave_store::{ColumnRef, PageRef, SegmentRef};
 use super::lock_batch::{LockCall, LockSay};
 use super::status::{DeviceStatus, RunReport};
 use crate::broadcast::Broadcast;
+use crate::index_filter::IndexFilter;
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Lease, Morsel};
-use crate::narrowing::Narrowing;
 use crate::profile::SideProfile;
 
 /// The epoch of a host that has not opened its database and only looks at what lies on a device: it may read and ask
-/// status, whoever owns the device, and changes nothing. Openings count from 1.
+/// status, whoever owns the device, and changes nothing. Incarnations count from 1.
 pub const LOOKING_EPOCH: u64 = 0;
 
 /// What every command carries: who asks, and as part of what (rule 29).
@@ -33,10 +32,10 @@ pub struct CommandHeader {
     pub database: [u8; 16],
     /// How often that database has been opened: the epoch in which the command was made.
     pub epoch: u64,
-    /// Which opening that was, drawn at random and not 0: tells copies of one database apart, which count
-    /// the same epochs. Only database, epoch and opening of the present [`Ownership`] are served, and
+    /// Which incarnation that was, drawn at random and not 0: tells copies of one database apart, which count
+    /// the same epochs. Only database, epoch and incarnation of the present [`Ownership`] are served, and
     /// [`LOOKING_EPOCH`].
-    pub opening: u64,
+    pub incarnation: u64,
     /// The run that the command is about or part of; unique within (database, epoch); 0 for none.
     pub run: u64,
     /// Rises with every command of one host.
@@ -51,9 +50,9 @@ impl CommandHeader {
         RunKey(self.ownership(), self.run)
     }
 
-    /// For which opening of which database the command is.
+    /// For which incarnation of which database the command is.
     pub fn ownership(&self) -> Ownership {
-        Ownership { database: self.database, epoch: self.epoch, opening: self.opening }
+        Ownership { database: self.database, epoch: self.epoch, incarnation: self.incarnation }
     }
 }
 
@@ -83,10 +82,10 @@ pub enum Request {
     /// Who are you, what can you do, and whose are you? Anyone may ask; it changes nothing.
     /// → [`Reply::Identity`]
     Identify,
-    /// Be the device of the header's opening. Ends the runs and reservations of older epochs, and is
+    /// Be the device of the header's incarnation. Ends the runs and reservations of older epochs, and is
     /// durable, before the answer. → [`Reply::Done`]
     Claim {
-        /// The opening that owned the device when this host last looked, 0 for none: where it is another by
+        /// The incarnation that owned the device when this host last looked, 0 for none: where it is another by
         /// now, nothing happens.
         after: u64,
     },
@@ -122,7 +121,7 @@ pub enum Request {
     Feed {
         /// The input, among those that execute has named in `fed`.
         input: u32,
-        /// Which filter it is, of those that the input gets: an older one is passed over.
+        /// Which filter it is, of those that the input gets: an older one is skipped.
         generation: u64,
         /// As [`encode_filter`](crate::fed_filter::encode_filter) writes it.
         filter: Bytes,
@@ -198,9 +197,9 @@ pub struct WriteItem {
     pub payload: Payload,
 }
 
-/// A page that lies on no media and travels with a fragment ([`PassedPages`](cleave_store::PassedPages)).
+/// A page that lies on no media and travels with a fragment ([`ShippedPages`](cleave_store::ShippedPages)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PassedPage {
+pub struct ShippedPage {
     /// Where references say that it lies.
     pub start: BlockAddress,
     /// Its blocks, with a checksum.
@@ -251,19 +250,19 @@ pub enum Reply {
 pub struct Kept {
     /// The morsels.
     pub lease: Lease,
-    /// Time during which copies of the run have waited for the host to consume a slot, until now.
+    /// Time during which partitions of the run have waited for the host to consume a slot, until now.
     pub stall: Duration,
 }
 
-/// The opening of a database that claimed a device last, which is the one that it serves.
+/// The incarnation of a database that claimed a device last, which is the one that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ownership {
     /// The database.
     pub database: [u8; 16],
     /// How often it had been opened.
     pub epoch: u64,
-    /// Which opening that was, among those of all copies of the database; not 0.
-    pub opening: u64,
+    /// Which incarnation that was, among those of all copies of the database; not 0.
+    pub incarnation: u64,
 }
 
 /// Who a device is and what it can do.
@@ -309,9 +308,9 @@ pub const ENCODED_SLOT_BYTES_MAX: u64 = 2 * *SLOT_BYTES.end() as u64;
 /// Fewest and most slots that a run may have outstanding.
 pub const SLOT_COUNT: std::ops::RangeInclusive<u32> = 1..=1024;
 /// Most bytes of pages that may travel with a fragment.
-pub const PASSED_BYTES_MAX: u64 = 16 << 20;
-/// Most copies of a pipeline.
-pub const COPIES_MAX: u32 = 256;
+pub const SHIPPED_BYTES_MAX: u64 = 16 << 20;
+/// Most partitions of a pipeline.
+pub const PARTITIONS_MAX: u32 = 256;
 
 /// Runs a fragment. A repeated one attaches to the run that the first began.
 #[derive(Debug, Clone, PartialEq)]
@@ -327,17 +326,17 @@ pub struct Execute {
     /// Morsels by the input number that the fragment's leaves name.
     pub inputs: Vec<(u32, Vec<Morsel>)>,
     /// What indexes leave of the inputs, where one was asked.
-    pub narrowings: Vec<Narrowing>,
+    pub index_filters: Vec<IndexFilter>,
     /// What it reads of indexes.
     pub indexes: Vec<IndexInput>,
     /// Rows that the host has made for it.
     pub broadcasts: Vec<Broadcast>,
     /// Pages of its inputs that lie on no media: they are kept for the run.
-    pub passed: Vec<PassedPage>,
+    pub shipped: Vec<ShippedPage>,
     /// Where it may write: inside what this database has reserved, and of no other run.
     pub reserved: Vec<Extent>,
-    /// Copies of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
-    pub copies: u32,
+    /// Partitions of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
+    pub partitions: u32,
     /// Bytes that the operators may hold.
     pub memory_bytes: u64,
     /// Slots that may be outstanding, in [`SLOT_COUNT`].
@@ -354,13 +353,13 @@ pub struct Execute {
 
 impl Execute {
     /// Bytes of memory that a run of it holds for what it reads: morsels, pages of indexes, and what was found in them.
-    /// Its plan, broadcasts and pages that are passed along are counted where they are taken.
+    /// Its plan, broadcasts and pages that are shipped are counted where they are taken.
     pub fn held_bytes(&self) -> usize {
         let morsels = self.inputs.iter().flat_map(|(_, morsels)| morsels);
         let morsels = morsels.map(|morsel| {
             let pages = morsel.pages.iter().map(|page| {
                 let overflow = size_of_val(page.overflow.as_slice());
-                size_of_val(page) + page.gaps.held_bytes() + page.ended.held_bytes() + overflow
+                size_of_val(page) + page.gaps.held_bytes() + page.dead.held_bytes() + overflow
             });
             size_of_val(morsel) + pages.sum::<usize>()
         });
@@ -373,19 +372,19 @@ impl Execute {
             };
             runs.iter().map(run).sum()
         };
-        let narrowings = self.narrowings.iter().map(|narrowing| {
-            let ranges = narrowing.ranges.iter().map(|range| {
+        let index_filters = self.index_filters.iter().map(|index_filter| {
+            let ranges = index_filter.ranges.iter().map(|range| {
                 size_of_val(range) + range.from.len() + range.below.as_ref().map_or(0, Vec::len)
             });
-            let parts = narrowing.parts.iter().map(|part| {
+            let parts = index_filter.parts.iter().map(|part| {
                 let segments =
                     size_of_val(part.segments.as_slice()) + size_of_val(part.hot.as_slice());
                 size_of_val(part) + segments + size_of_val(part.rows.as_slice()) + runs(&part.runs)
             });
-            size_of_val(narrowing) + ranges.sum::<usize>() + parts.sum::<usize>()
+            size_of_val(index_filter) + ranges.sum::<usize>() + parts.sum::<usize>()
         });
         let indexes = self.indexes.iter().map(|index| size_of_val(index) + runs(&index.runs));
-        morsels.chain(narrowings).chain(indexes).sum()
+        morsels.chain(index_filters).chain(indexes).sum()
     }
 }
 

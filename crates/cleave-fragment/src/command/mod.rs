@@ -11,7 +11,7 @@
 //! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute
 //! SNIA's Execute Program, release its Release Resource.
 //!
-//! Invariants: every command carries (database, host epoch, opening, run, sequence) and may be repeated
+//! Invariants: every command carries (database, host epoch, incarnation, run, sequence) and may be repeated
 //! without harm (rule 29); an error comes back as a status with a cause, never as a dropped
 //! connection. Deliberately absent: anything that only one link could do.
 
@@ -27,8 +27,8 @@ pub use lock_batch::{
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay,
 };
 pub use message::{
-    Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, PassedPage, Payload,
-    ReadItem, ReadPayload, Reply, Request, RunKey, Slot, SlotPayload, WriteItem,
+    Command, CommandHeader, Execute, Identity, Kept, LOOKING_EPOCH, Ownership, Payload, ReadItem,
+    ReadPayload, Reply, Request, RunKey, ShippedPage, Slot, SlotPayload, WriteItem,
 };
 pub use status::{
     DeviceError, DeviceErrorCause, DeviceStatus, MetricKind, OperatorMetric, RunReport, RunState,

@@ -11,17 +11,17 @@ use prost::Message;
 
 use super::lock_batch::{LOCK_MESSAGE_BYTES_MAX, LockSay};
 use super::message::{
-    Command, CommandHeader, Execute, PassedPage, Payload, ReadItem, Request, WriteItem,
+    Command, CommandHeader, Execute, Payload, ReadItem, Request, ShippedPage, WriteItem,
 };
 use super::wire::{Frame, FrameKind};
 use crate::broadcast::Broadcast;
+use crate::index_filter::{IndexFilter, IndexFilteredPart, ScanKeys, Thrift};
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
-use crate::narrowing::{NarrowedPart, Narrowing, ScanKeys, Thrift};
 
 pub mod answer;
+mod dead_rows;
 pub mod decoded_size;
-mod ended_rows;
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +41,7 @@ pub enum MalformedMessage {
 }
 
 const SPOILT_BROADCAST: &str = "broadcast: a piece of it fails its checksum";
-const SPOILT_PAGE: &str = "page that is passed along: it fails its checksum";
+const SPOILT_PAGE: &str = "page that is shipped: it fails its checksum";
 /// Most broadcasts of one run: more than any plan has joins.
 const BROADCAST_COUNT_MAX: usize = 1024;
 
@@ -60,7 +60,7 @@ struct HeaderProto {
     #[prost(uint64, tag = "5")]
     interaction: u64,
     #[prost(fixed64, tag = "6")]
-    opening: u64,
+    incarnation: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -208,7 +208,7 @@ struct ReserveProto {
 }
 
 /// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other, then the
-/// pages that are passed along, one an address.
+/// pages that are shipped, one an address.
 #[derive(Clone, PartialEq, Message)]
 struct ExecuteProto {
     #[prost(message, optional, tag = "1")]
@@ -218,7 +218,7 @@ struct ExecuteProto {
     #[prost(message, repeated, tag = "3")]
     inputs: Vec<InputProto>,
     #[prost(uint32, tag = "4")]
-    copies: u32,
+    partitions: u32,
     #[prost(uint64, tag = "5")]
     memory_bytes: u64,
     #[prost(uint32, tag = "6")]
@@ -236,13 +236,13 @@ struct ExecuteProto {
     #[prost(message, repeated, tag = "12")]
     reserved: Vec<ExtentProto>,
     #[prost(message, repeated, tag = "13")]
-    narrowings: Vec<NarrowingProto>,
+    index_filters: Vec<IndexFilterProto>,
     #[prost(uint32, repeated, tag = "14")]
     fed: Vec<u32>,
     #[prost(message, repeated, tag = "15")]
     broadcasts: Vec<BroadcastProto>,
     #[prost(uint64, repeated, tag = "16")]
-    passed: Vec<u64>,
+    shipped: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -256,13 +256,13 @@ struct BroadcastProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct NarrowingProto {
+struct IndexFilterProto {
     #[prost(uint32, tag = "1")]
     input: u32,
     #[prost(message, repeated, tag = "2")]
     ranges: Vec<KeyRangeProto>,
     #[prost(message, repeated, tag = "3")]
-    parts: Vec<NarrowedPartProto>,
+    parts: Vec<IndexFilteredPartProto>,
     #[prost(message, optional, tag = "4")]
     keys: Option<ScanKeysProto>,
 }
@@ -294,7 +294,7 @@ struct KeyRangeProto {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct NarrowedPartProto {
+struct IndexFilteredPartProto {
     #[prost(uint32, repeated, tag = "1")]
     segments: Vec<u32>,
     #[prost(message, repeated, tag = "2")]
@@ -351,18 +351,18 @@ struct MorselPageProto {
     vid_first: u64,
     #[prost(message, repeated, tag = "3")]
     overflow: Vec<PageProto>,
-    /// Slots between an ended row and the next one.
+    /// Slots between a dead row and the next one.
     #[prost(uint32, repeated, tag = "4")]
-    ended_gaps: Vec<u32>,
+    dead_gaps: Vec<u32>,
     /// Slots from each gap in the VIDs of the rows to the next.
     #[prost(uint32, repeated, tag = "5")]
     gap_slots: Vec<u32>,
     /// VIDs that are missing in each of them.
     #[prost(uint64, repeated, tag = "6")]
     gap_counts: Vec<u64>,
-    /// A bit for each row, set for those that have ended, where they are many.
+    /// A bit for each row, set for those that are dead, where they are many.
     #[prost(bytes = "vec", tag = "7")]
-    ended_bits: Vec<u8>,
+    dead_bits: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -478,8 +478,8 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         BroadcastProto { input, schema, piece_count }
     });
     let broadcasts = broadcasts.collect();
-    let passed = execute.passed.iter().map(|page| page.start.0).collect();
-    parts.extend(execute.passed.into_iter().map(|page| page.payload));
+    let shipped = execute.shipped.iter().map(|page| page.start.0).collect();
+    parts.extend(execute.shipped.into_iter().map(|page| page.payload));
     let head = ExecuteProto {
         header: Some(header_to_proto(execute.header)),
         snapshot: execute.snapshot,
@@ -491,7 +491,7 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
                 morsels: morsels.into_iter().map(morsel_to_proto).collect(),
             })
             .collect(),
-        copies: execute.copies,
+        partitions: execute.partitions,
         memory_bytes: execute.memory_bytes,
         slot_count: execute.slot_count,
         slot_bytes: execute.slot_bytes,
@@ -504,10 +504,10 @@ pub fn encode_execute(request: u64, execute: Execute) -> Frame {
         build: execute.build,
         indexes: execute.indexes.into_iter().map(index_to_proto).collect(),
         reserved: execute.reserved.into_iter().map(extent_to_proto).collect(),
-        narrowings: execute.narrowings.into_iter().map(narrowing_to_proto).collect(),
+        index_filters: execute.index_filters.into_iter().map(index_filter_to_proto).collect(),
         fed: execute.fed,
         broadcasts,
-        passed,
+        shipped,
     };
     Frame { kind: FrameKind::Execute, request, head: head.encode_to_vec().into(), parts }
 }
@@ -533,12 +533,12 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         Ok(Broadcast { input: broadcast.input, schema: broadcast.schema, pieces })
     });
     let broadcasts = broadcasts.collect::<Decoded<_>>()?;
-    let passed = message.passed.into_iter().map(|start| {
+    let shipped = message.shipped.into_iter().map(|start| {
         let payload = parts.next().ok_or(MalformedMessage::Parts)?;
-        let page = PassedPage { start: BlockAddress(start), payload };
+        let page = ShippedPage { start: BlockAddress(start), payload };
         page.payload.is_intact().then_some(page).ok_or(MalformedMessage::Field(SPOILT_PAGE))
     });
-    let passed = passed.collect::<Decoded<_>>()?;
+    let shipped = shipped.collect::<Decoded<_>>()?;
     no_more(parts)?;
     Ok(Execute {
         header: header_from_proto(message.header)?,
@@ -553,7 +553,7 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
                 Ok((input.number, morsels.collect::<Decoded<_>>()?))
             })
             .collect::<Decoded<_>>()?,
-        copies: message.copies,
+        partitions: message.partitions,
         memory_bytes: message.memory_bytes,
         slot_count: message.slot_count,
         slot_bytes: message.slot_bytes,
@@ -565,14 +565,14 @@ pub fn decode_execute(frame: Frame) -> Decoded<Execute> {
         first_slot: message.first_slot,
         indexes: message.indexes.into_iter().map(index_from_proto).collect::<Decoded<_>>()?,
         reserved: message.reserved.iter().map(extent_from_proto).collect(),
-        narrowings: message
-            .narrowings
+        index_filters: message
+            .index_filters
             .into_iter()
-            .map(narrowing_from_proto)
+            .map(index_filter_from_proto)
             .collect::<Decoded<_>>()?,
         fed: message.fed,
         broadcasts,
-        passed,
+        shipped,
     })
 }
 
@@ -580,7 +580,7 @@ fn header_to_proto(header: CommandHeader) -> HeaderProto {
     HeaderProto {
         database: Bytes::copy_from_slice(&header.database),
         epoch: header.epoch,
-        opening: header.opening,
+        incarnation: header.incarnation,
         run: header.run,
         sequence: header.sequence,
         interaction: header.interaction,
@@ -592,7 +592,7 @@ fn header_from_proto(header: Option<HeaderProto>) -> Decoded<CommandHeader> {
     Ok(CommandHeader {
         database: identity_from(&header.database).ok_or(MalformedMessage::Field("database"))?,
         epoch: header.epoch,
-        opening: header.opening,
+        incarnation: header.incarnation,
         run: header.run,
         sequence: header.sequence,
         interaction: header.interaction,
@@ -703,13 +703,13 @@ fn morsel_to_proto(morsel: Morsel) -> MorselProto {
             .into_iter()
             .map(|page| {
                 let (gap_slots, gap_counts) = page.gaps.steps();
-                let (ended_gaps, ended_bits) = ended_rows::to_proto(&page.ended);
+                let (dead_gaps, dead_bits) = dead_rows::to_proto(&page.dead);
                 MorselPageProto {
                     page: Some(page_to_proto(page.page)),
                     vid_first: page.vid_first,
                     overflow: page.overflow.into_iter().map(page_to_proto).collect(),
-                    ended_gaps,
-                    ended_bits,
+                    dead_gaps,
+                    dead_bits,
                     gap_slots,
                     gap_counts,
                 }
@@ -726,7 +726,7 @@ fn morsel_from_proto(morsel: MorselProto) -> Decoded<Morsel> {
         Ok(MorselPage {
             page: place,
             gaps,
-            ended: ended_rows::from_proto(&page.ended_gaps, page.ended_bits, place.row_count)?,
+            dead: dead_rows::from_proto(&page.dead_gaps, page.dead_bits, place.row_count)?,
             vid_first: page.vid_first,
             overflow: page.overflow.into_iter().map(page_from_proto).collect::<Decoded<_>>()?,
         })
@@ -764,16 +764,16 @@ fn index_pages_from_proto(run: IndexPagesProto) -> Decoded<IndexPages> {
     })
 }
 
-fn narrowing_to_proto(narrowing: Narrowing) -> NarrowingProto {
+fn index_filter_to_proto(index_filter: IndexFilter) -> IndexFilterProto {
     let range = |range: KeyRange| KeyRangeProto { from: range.from, below: range.below };
-    let part = |part: NarrowedPart| NarrowedPartProto {
+    let part = |part: IndexFilteredPart| IndexFilteredPartProto {
         segments: part.segments.into_iter().map(|segment| segment.0).collect(),
         runs: part.runs.into_iter().map(index_pages_to_proto).collect(),
         rows: part.rows,
         hot: part.hot.into_iter().map(|segment| segment.0).collect(),
         vid_covered: part.vid_covered,
     };
-    let keys = narrowing.keys.map(|keys| ScanKeysProto {
+    let keys = index_filter.keys.map(|keys| ScanKeysProto {
         index: keys.index,
         column: keys.column,
         descending: keys.descending,
@@ -782,18 +782,18 @@ fn narrowing_to_proto(narrowing: Narrowing) -> NarrowingProto {
         page_count: keys.page_count,
         thrift: keys.thrift.code(),
     });
-    NarrowingProto {
-        input: narrowing.input,
+    IndexFilterProto {
+        input: index_filter.input,
         keys,
-        ranges: narrowing.ranges.into_iter().map(range).collect(),
-        parts: narrowing.parts.into_iter().map(part).collect(),
+        ranges: index_filter.ranges.into_iter().map(range).collect(),
+        parts: index_filter.parts.into_iter().map(part).collect(),
     }
 }
 
-fn narrowing_from_proto(narrowing: NarrowingProto) -> Decoded<Narrowing> {
+fn index_filter_from_proto(index_filter: IndexFilterProto) -> Decoded<IndexFilter> {
     let range = |range: KeyRangeProto| KeyRange { from: range.from, below: range.below };
-    let part = |part: NarrowedPartProto| {
-        Ok(NarrowedPart {
+    let part = |part: IndexFilteredPartProto| {
+        Ok(IndexFilteredPart {
             segments: part.segments.into_iter().map(SegmentId).collect(),
             runs: part.runs.into_iter().map(index_pages_from_proto).collect::<Decoded<_>>()?,
             rows: part.rows,
@@ -803,7 +803,7 @@ fn narrowing_from_proto(narrowing: NarrowingProto) -> Decoded<Narrowing> {
     };
     let keys = |keys: ScanKeysProto| {
         let thrift = Thrift::from_code(keys.thrift)
-            .ok_or(MalformedMessage::Field("thrift of a narrowing"))?;
+            .ok_or(MalformedMessage::Field("thrift of an index filter"))?;
         Decoded::Ok(ScanKeys {
             index: keys.index,
             column: keys.column,
@@ -814,11 +814,11 @@ fn narrowing_from_proto(narrowing: NarrowingProto) -> Decoded<Narrowing> {
             thrift,
         })
     };
-    Ok(Narrowing {
-        input: narrowing.input,
-        keys: narrowing.keys.map(keys).transpose()?,
-        ranges: narrowing.ranges.into_iter().map(range).collect(),
-        parts: narrowing.parts.into_iter().map(part).collect::<Decoded<_>>()?,
+    Ok(IndexFilter {
+        input: index_filter.input,
+        keys: index_filter.keys.map(keys).transpose()?,
+        ranges: index_filter.ranges.into_iter().map(range).collect(),
+        parts: index_filter.parts.into_iter().map(part).collect::<Decoded<_>>()?,
     })
 }
 

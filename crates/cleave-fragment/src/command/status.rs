@@ -49,7 +49,7 @@ pub enum DeviceErrorCause {
     Cancelled,
     /// No such run, as after a restart: begin a new one.
     UnknownRun,
-    /// A newer opening of the database, or of a copy of it, has taken the device over: this one is over.
+    /// A newer incarnation of the database, or of a copy of it, has taken the device over: this one is over.
     StaleEpoch,
     /// The media failed.
     Io,
@@ -138,7 +138,7 @@ pub struct RunReport {
     pub morsels: u64,
     /// Rows that it looked at, before any predicate: those that an index found, or all of a page.
     pub rows_scanned: u64,
-    /// CPU time of the threads that worked for it, summed over copies and page reads.
+    /// CPU time of the threads that worked for it, summed over partitions and page reads.
     pub cpu: Duration,
     /// Time during which at least one copy waited for the host to consume a slot.
     pub stall: Duration,
@@ -146,8 +146,8 @@ pub struct RunReport {
     pub wall: Duration,
     /// Most bytes that its operators held at once.
     pub peak_memory_bytes: u64,
-    /// Copies of the pipeline that ran.
-    pub copies: u32,
+    /// Partitions of the pipeline that ran.
+    pub partitions: u32,
     /// Morsels that it kept of the input that streams, from the front: the last answer to revoke (rule 11).
     pub kept: u32,
     /// CPU time of its threads, in nanoseconds, from when it was asked for.

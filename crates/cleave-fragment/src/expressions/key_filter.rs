@@ -47,7 +47,7 @@ pub struct KeyFilterExpr {
     keys: Arc<FilteredKeys>,
 }
 
-/// The filter, which copies of an expression share.
+/// The filter, which partitions of an expression share.
 #[derive(Debug)]
 struct FilteredKeys {
     filter: Arc<BloomFilter>,

@@ -36,7 +36,7 @@ pub struct KeySetExpr {
     set: Arc<KeySet>,
 }
 
-/// The integers, which copies of an expression share.
+/// The integers, which partitions of an expression share.
 #[derive(Debug)]
 struct KeySet {
     /// Ascending, each once.

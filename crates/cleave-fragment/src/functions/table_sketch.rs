@@ -3,7 +3,7 @@
 //! ```text
 //!  rows ─▶ counts of rows, NULLs and bytes │ ends │ registers of distinct values │ some of the rows
 //!          └──────────────── a state, small whatever the table's size ────────────────┘
-//!  states of any number of copies, on any side of a cut ─▶ merged ─▶ TableSketch
+//!  states of any number of partitions, on any side of a cut ─▶ merged ─▶ TableSketch
 //! ```
 //!
 //! An aggregate like any other: its partial half runs beside the rows, and what crosses a link are states. ANALYZE is

@@ -1,7 +1,7 @@
 //! The scan of a table: names columns, predicate and morsel input, and holds no page (rule 1).
 //!
-//! Where an index was asked ([`crate::narrowing`]), pages and rows that it has not found are left out first. For each
-//! morsel it takes, in order:
+//! Where an index was asked ([`crate::index_filter`]), pages and rows that it has not found are left out first. For
+//! each morsel it takes, in order:
 //!
 //! 1. read the chunks that the predicate needs, and the version columns;
 //! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns, of the
@@ -95,11 +95,11 @@ pub struct TableScanExec {
 }
 
 impl TableScanExec {
-    /// A scan with `copies` partitions that share its morsel input.
-    pub fn new(scan: TableScan, copies: usize) -> Self {
+    /// A scan with `partitions` partitions that share its morsel input.
+    pub fn new(scan: TableScan, partitions: usize) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(scan.schema()),
-            Partitioning::UnknownPartitioning(copies),
+            Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         )
@@ -147,9 +147,9 @@ impl TableScanExec {
         self
     }
 
-    /// The same scan as `copies` partitions, with metrics of its own and no dynamic filters.
-    pub fn with_copies(&self, copies: usize) -> Self {
-        let mut scan = Self::new(TableScan::clone(&self.scan), copies);
+    /// The same scan as `partitions` partitions, with metrics of its own and no dynamic filters.
+    pub fn with_partitions(&self, partitions: usize) -> Self {
+        let mut scan = Self::new(TableScan::clone(&self.scan), partitions);
         scan.statistics = Arc::clone(&self.statistics);
         scan
     }
@@ -166,8 +166,8 @@ impl TableScanExec {
         let scan = TableScan { output, refers: true, ..TableScan::clone(&self.scan) };
         let mut statistics = Statistics::new_unknown(&scan.schema());
         statistics.num_rows = self.statistics.num_rows;
-        let copies = self.properties.output_partitioning().partition_count();
-        Self::new(scan, copies).with_statistics(statistics)
+        let partitions = self.properties.output_partitioning().partition_count();
+        Self::new(scan, partitions).with_statistics(statistics)
     }
 
     /// The same scan with `filters`, over its output's columns, added to its predicate.
@@ -198,7 +198,8 @@ impl TableScanExec {
         }
         scan.filter.schema = Arc::new(Schema::new(fields));
         scan.predicate = (!predicates.is_empty()).then(|| conjunction(predicates));
-        let mut changed = self.with_copies(self.properties.output_partitioning().partition_count());
+        let mut changed =
+            self.with_partitions(self.properties.output_partitioning().partition_count());
         changed.scan = Arc::new(scan);
         Ok(changed)
     }

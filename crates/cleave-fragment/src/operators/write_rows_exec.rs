@@ -1,7 +1,7 @@
 //! Writes rows as pages of a segment: rows and their VIDs in, an entry for each page that was placed out.
 //!
 //! The root of a fragment that prunes a table: below it lies the scan of the pages that are to be written anew, which
-//! leaves out the rows that have ended. As of [an index run](super::write_run_exec), pages go to the context's
+//! leaves out the dead rows. As of [an index run](super::write_run_exec), pages go to the context's
 //! [`PageSink`], and nothing refers to them before the host commits. Which rows should have come is known to the host,
 //! which counts them on the pages.
 //!

@@ -189,7 +189,7 @@ async fn an_input_that_is_read_again_is_read_ahead_again() {
 }
 
 #[tokio::test]
-async fn copies_take_morsels_out_of_order_and_miss_none() {
+async fn partitions_take_morsels_out_of_order_and_miss_none() {
     let source = Source::new(true);
     let pages = source.ahead(60, 1 << 20);
     for pair in 0..30 {

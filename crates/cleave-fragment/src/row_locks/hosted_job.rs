@@ -11,7 +11,7 @@
 //! table in hand.
 //!
 //! Repetition: a row that is asked for again is held already, or parked already under the same name; a batch below
-//! those given up is passed over; a job that ended says so to everything. So the state is the same, however often and
+//! those given up is skipped; a job that ended says so to everything. So the state is the same, however often and
 //! late calls come.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ pub trait JobTransaction: Send + Sync + fmt::Debug {
     /// others of that entry, or this one. Whether it did.
     fn lock_own(&self, row: Row) -> bool;
 
-    /// The job has come to wait: looks for rings of waits, and opens those that a transaction of the host can be asked
+    /// The job has come to wait: looks for deadlock cycles, and opens those that a transaction of the host can be asked
     /// to leave. Whether there is one that only the job can open, by ending.
     fn closes_ring(&self) -> bool;
 }
@@ -66,7 +66,7 @@ struct State {
     side: Option<JobLocks>,
     /// Rows in line, by batch and place in it.
     parked: BTreeMap<Name, Parked>,
-    /// Batches below this number are passed over.
+    /// Batches below this number are skipped.
     below: u32,
     ended: Option<LockRefusal>,
     /// Whether the number was given back.

@@ -1,6 +1,6 @@
 //! The locks of a run in a table that its process shares with the host: no message, but that it waits.
 //!
-//! Whoever closes a ring of waits last must have it found. A transaction of the host sees the shared table and looks
+//! Whoever closes a deadlock cycle last must have it found. A transaction of the host sees the shared table and looks
 //! for itself; a job that comes to wait says so to the host, after the table says that it waits.
 
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl SharedRows {
         self.state().sink = Some(sink);
     }
 
-    /// The host has said something: that rows are the transaction's own, or that the job closes a ring of waits.
+    /// The host has said something: that rows are the transaction's own, or that the job closes a deadlock cycle.
     pub fn hear(&self, say: &LockSay) {
         let mut state = self.state();
         match say {

@@ -26,18 +26,18 @@ use cleave_fragment::command::wire::{
 use cleave_fragment::command::{
     Command, CommandHeader, DeviceError, DeviceErrorCause, DeviceStatus, Execute, Identity, Kept,
     LockAnswer, LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay, MetricKind,
-    OperatorMetric, Ownership, PassedPage, Payload, ReadItem, ReadPayload, Reply, Request,
-    RunReport, RunState, RunStatus, Slot, SlotPayload, WriteItem,
+    OperatorMetric, Ownership, Payload, ReadItem, ReadPayload, Reply, Request, RunReport, RunState,
+    RunStatus, ShippedPage, Slot, SlotPayload, WriteItem,
 };
 use cleave_fragment::link::Token;
 use cleave_fragment::profile::SideProfile;
 use cleave_fragment::strip::Strip;
 use cleave_fragment::{
-    Broadcast, BroadcastRows, IndexInput, IndexPages, Lease, Morsel, MorselPage, NarrowedPart,
-    Narrowing, ScanKeys, Thrift,
+    Broadcast, BroadcastRows, IndexFilter, IndexFilteredPart, IndexInput, IndexPages, Lease,
+    Morsel, MorselPage, ScanKeys, Thrift,
 };
 use cleave_media::{BlockAddress, Extent};
-use cleave_store::{ColumnRef, KeyRange, PASSED_START, PageRef, RecId, SegmentId, SegmentRef};
+use cleave_store::{ColumnRef, KeyRange, PageRef, RecId, SHIPPED_START, SegmentId, SegmentRef};
 use datafusion_execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use futures::executor::block_on;
 
@@ -324,7 +324,7 @@ fn header() -> CommandHeader {
     CommandHeader {
         database: [7; 16],
         epoch: 1,
-        opening: 9,
+        incarnation: 9,
         run: u64::MAX,
         sequence: 3,
         interaction: 4,
@@ -382,14 +382,14 @@ fn execute() -> Execute {
                 vid_first: 77,
                 gaps: Default::default(),
                 overflow: vec![page(5)],
-                ended: Default::default(),
+                dead: Default::default(),
             },
             MorselPage {
                 page: page(8),
                 vid_first: 0,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Default::default(),
+                dead: Default::default(),
             },
         ],
     };
@@ -399,7 +399,7 @@ fn execute() -> Execute {
         fragment: Bytes::from_static(b"a part"),
         snapshot: 12,
         inputs: vec![(3, vec![morsel(0), morsel(1)]), (0, Vec::new())],
-        copies: 4,
+        partitions: 4,
         memory_bytes: 1 << 20,
         slot_count: 6,
         slot_bytes: 4096,
@@ -407,23 +407,23 @@ fn execute() -> Execute {
         first_slot: 8,
         fed: vec![0, 7],
         broadcasts: broadcasts(),
-        passed: vec![PassedPage {
-            start: BlockAddress(PASSED_START.0 + 3),
+        shipped: vec![ShippedPage {
+            start: BlockAddress(SHIPPED_START.0 + 3),
             payload: Payload::new(Bytes::from_static(b"a page")),
         }],
-        narrowings: vec![
-            Narrowing {
+        index_filters: vec![
+            IndexFilter {
                 input: 3,
                 ranges: vec![KeyRange { from: vec![2], below: Some(vec![3]) }],
                 keys: None,
-                parts: vec![NarrowedPart {
+                parts: vec![IndexFilteredPart {
                     segments: vec![SegmentId(4)],
                     runs: vec![IndexPages::whole(segment(), vec![page(3)])],
                     rows: vec![0, 9],
-                    ..NarrowedPart::default()
+                    ..IndexFilteredPart::default()
                 }],
             },
-            Narrowing {
+            IndexFilter {
                 input: 0,
                 ranges: Vec::new(),
                 keys: Some(ScanKeys {
@@ -435,7 +435,7 @@ fn execute() -> Execute {
                     page_count: 9,
                     thrift: Thrift::Work,
                 }),
-                parts: vec![NarrowedPart {
+                parts: vec![IndexFilteredPart {
                     segments: vec![SegmentId(4), SegmentId(6)],
                     runs: vec![IndexPages {
                         segment: segment(),
@@ -479,7 +479,7 @@ fn replies() -> Vec<Reply> {
             fragment_memory_bytes: 7,
             slot_bytes_max: 8,
             transfer_bytes_max: 9,
-            owner: Some(Ownership { database: [1; 16], epoch: 2, opening: 3 }),
+            owner: Some(Ownership { database: [1; 16], epoch: 2, incarnation: 3 }),
         }),
         Reply::Profile(Box::new(SideProfile::assumed(3, 1 << 20))),
         Reply::Status(DeviceStatus {
@@ -514,7 +514,7 @@ fn report() -> RunReport {
         stall: Duration::from_nanos(9),
         wall: Duration::from_secs(10),
         peak_memory_bytes: 11,
-        copies: 12,
+        partitions: 12,
         kept: 13,
         worked: Strip::new(Duration::from_millis(2), vec![5, 6]).unwrap_or_default(),
         stalled: Strip::default(),

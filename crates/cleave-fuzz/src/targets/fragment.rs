@@ -114,7 +114,7 @@ async fn fragments_in(directory: &std::path::Path) -> Result<Vec<Vec<u8>>, Error
     let mut session = database.session();
     session.run(TABLES).await?;
     let mut fragments = Vec::new();
-    session.set("late_columns", "always")?;
+    session.set("late_materialisation", "always")?;
     for split in ["ndp", "h0", "h1"] {
         session.set("split", split)?;
         for query in QUERIES {

@@ -209,10 +209,10 @@ impl Session {
     pub(super) async fn live(&mut self) -> Result<Live> {
         if let Some(state) = past(self).await? {
             rights::check_on(self, &state)?;
-            return Ok(Live::settled(state));
+            return Ok(Live::flushed(state));
         }
         let mut live = match block_snapshot(&self.database, &mut self.block).await? {
-            Some(state) => Live::settled(state),
+            Some(state) => Live::flushed(state),
             None => {
                 serializable::track_alone(self);
                 let live = self.database.live();
@@ -241,7 +241,7 @@ impl Session {
     }
 
     /// The same of a statement that only reads, by plans alone: what was committed last may be
-    /// [passed along](cleave_engine::delta::passed) with it.
+    /// [shipped](cleave_engine::delta::shipped) with it.
     pub(super) async fn view_to_read(&mut self) -> Result<ReadView> {
         let has_own = |block: &Block| {
             block.isolation != Isolation::ReadCommitted
@@ -258,7 +258,7 @@ impl Session {
         serializable::track_alone(self);
         let state = self
             .database
-            .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().pass_along_bytes })
+            .snapshot(SnapshotKind::Shipped { bytes_max: self.in_force().shipped_delta_bytes })
             .await?;
         serializable::has_snapshot_alone(self.statement_tracked.as_ref());
         self.note_state(&state);
@@ -598,9 +598,9 @@ pub(super) async fn view_unasked(session: &mut Session) -> Result<ReadView> {
 pub(super) async fn take_plain(
     session: &mut Session,
     change: TableChange,
-    own_ended: OwnRows,
+    own_dead: OwnRows,
 ) -> Result<Taken> {
-    if change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty() {
+    if change.ended.is_empty() && change.rows.is_empty() && own_dead.is_empty() {
         return Ok(Taken::Done);
     }
     serializable::track_writes(session).await?;
@@ -609,7 +609,7 @@ pub(super) async fn take_plain(
         let table = state.find_writable_table(&change.schema.name)?;
         check_rows(&session.database, table, change.batches()).await?;
         Box::pin(definitions::change_own(session, &change)).await?;
-        changing_with::note_change_of_part(&mut session.parts, &change, &own_ended);
+        changing_with::note_change_of_part(&mut session.parts, &change, &own_dead);
         return Ok(Taken::Done);
     }
     let database = Arc::clone(&session.database);
@@ -649,7 +649,7 @@ pub(super) async fn take_plain(
     let whole = match block.changes.get(&table_id) {
         Some(before) => {
             let mut whole = before.clone();
-            merge(&mut whole, &change, &own_ended)?;
+            merge(&mut whole, &change, &own_dead)?;
             Some(whole)
         }
         None => None,
@@ -665,7 +665,7 @@ pub(super) async fn take_plain(
     };
     block.checked = block.checked.min(checked);
     block.own = None;
-    changing_with::note_change_of_part(&mut session.parts, &change, &own_ended);
+    changing_with::note_change_of_part(&mut session.parts, &change, &own_dead);
     // What comes later may have other keys.
     let whole = TableChange { keeps_keys: false, ..whole.unwrap_or(change) };
     if let Some(block) = &mut session.block {
@@ -679,7 +679,7 @@ pub(super) async fn take_plain(
 pub(super) async fn check_alone(
     session: &mut Session,
     change: &TableChange,
-    own_ended: &OwnRows,
+    own_dead: &OwnRows,
 ) -> Result<()> {
     let (name, table_id) = (&change.schema.name, change.schema.table_id);
     let database = Arc::clone(&session.database);
@@ -693,7 +693,7 @@ pub(super) async fn check_alone(
     lock_keys(session, table, change).await?;
     let before = session.block.as_ref().and_then(|block| block.changes.get(&table_id).cloned());
     let mut whole = before.unwrap_or_else(|| TableChange::new(Arc::clone(&change.schema)));
-    merge(&mut whole, change, own_ended)?;
+    merge(&mut whole, change, own_dead)?;
     check(&database, &whole, change).await.map(drop)
 }
 

@@ -157,7 +157,7 @@ impl<'a> ChangedRows<'a> {
         }
         let committed = session.committed(&view).table_by_id(schema.table_id);
         let next = committed.and_then(|table| table.tablets.get(place)).map(|own| own.next_vid);
-        let seen = changing_with::ended_by_parts(
+        let seen = changing_with::dead_by_parts(
             session.parts.as_deref(),
             schema.table_id,
             place,

@@ -3,15 +3,15 @@
 //!
 //! 1. All tables that rows of change are locked, then the statement takes its view, and keeps it: [`Session::view`]
 //!    gives that one until all parts are done, so none sees what another one does but by the rows that it returns.
-//! 2. Each part has the transaction take its change. A row that an earlier part has ended no later one changes; it is
-//!    not counted, and not returned.
+//! 2. Each part has the transaction take its change. A row that an earlier part has deleted no later part changes; it
+//!    is not counted, and not returned.
 //! 3. What foreign keys ask of the change is asked when all parts are done.
 //! 4. Where another transaction was faster with a row, READ COMMITTED undoes what the parts did, and runs all of them
 //!    again on a later view, with their locks.
 //!
 //! Refused, for the rows would be other ones than PostgreSQL's: DO UPDATE of a table, and locking clauses, behind a
 //! part that has changed rows of it; and a second part that changes rows which the block has begun, of a table of which
-//! an earlier part ended such.
+//! an earlier part deleted such.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -41,12 +41,12 @@ pub(super) struct Parts {
     view: ReadView,
     /// What the view is based on.
     base: Arc<CatalogState>,
-    /// Rows of the view that have ended, by table and tablet, but for those that the block has begun.
-    ended: BTreeMap<(u32, usize), VidSet>,
+    /// Rows of the view that are dead, by table and tablet, but for those that the block has begun.
+    dead: BTreeMap<(u32, usize), VidSet>,
     /// Tables of which rows have changed.
     changed: BTreeSet<u32>,
-    /// Those of which rows have ended that the block has begun.
-    own_ended: BTreeSet<u32>,
+    /// Those of which rows are dead that the block has begun.
+    own_dead: BTreeSet<u32>,
 }
 
 impl Session {
@@ -56,33 +56,33 @@ impl Session {
     }
 }
 
-/// Rows of a tablet that have ended by earlier parts of the statement, up to `next`.
-pub(super) fn ended_by_parts(parts: Option<&Parts>, table: u32, place: usize, next: u64) -> VidSet {
-    let ended = parts.and_then(|parts| parts.ended.get(&(table, place)));
-    ended.map(|ended| ended.below(next)).unwrap_or_default()
+/// Rows of a tablet that were deleted by earlier parts of the statement, up to `next`.
+pub(super) fn dead_by_parts(parts: Option<&Parts>, table: u32, place: usize, next: u64) -> VidSet {
+    let dead = parts.and_then(|parts| parts.dead.get(&(table, place)));
+    dead.map(|dead| dead.below(next)).unwrap_or_default()
 }
 
 /// Notes a change that a part makes.
 pub(super) fn note_change_of_part(
     parts: &mut Option<Box<Parts>>,
     change: &TableChange,
-    own_ended: &OwnRows,
+    own_dead: &OwnRows,
 ) {
     let Some(parts) = parts else { return };
     let table = change.schema.table_id;
     parts.changed.insert(table);
-    if own_ended.values().any(|rows| !rows.is_empty()) {
-        parts.own_ended.insert(table);
+    if own_dead.values().any(|rows| !rows.is_empty()) {
+        parts.own_dead.insert(table);
     }
-    for (place, vids) in &change.ended {
-        parts.ended.entry((table, *place)).or_default().merge(vids);
+    for (place, vids) in &change.dead {
+        parts.dead.entry((table, *place)).or_default().merge(vids);
     }
 }
 
 /// Refuses to change rows of `table` on their way: an earlier part has, and they would be taken for others.
 pub(super) fn check_own_of_part(parts: Option<&Parts>, table: u32) -> Result<()> {
     match parts {
-        Some(parts) if parts.own_ended.contains(&table) => Err(Error::unsupported(
+        Some(parts) if parts.own_dead.contains(&table) => Err(Error::unsupported(
             "WITH of which two parts change rows of one table that its transaction has begun",
         )),
         _ => Ok(()),
@@ -143,8 +143,8 @@ pub(super) async fn run_changing_with(
 /// Those of a statement that reads `view`, before the first of them runs.
 fn parts_of(session: &Session, view: ReadView) -> Parts {
     let base = Arc::clone(session.committed(&view));
-    let (ended, changed, own_ended) = Default::default();
-    Parts { view, base, ended, changed, own_ended }
+    let (dead, changed, own_dead) = Default::default();
+    Parts { view, base, dead, changed, own_dead }
 }
 
 async fn lock_for_part(session: &mut Session, statement: &Statement) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Cursors: DECLARE starts a query, FETCH gives some of its rows, MOVE passes over some, CLOSE ends it.
+//! Cursors: DECLARE starts a query, FETCH gives some of its rows, MOVE skips some, CLOSE ends it.
 //!
 //! ```text
 //!  DECLARE ─▶ ResultRows ─▶ CursorRows ─┬─ FETCH 100 ─▶ ResultRows of at most 100
@@ -40,7 +40,7 @@ struct Cursor {
     rows: Arc<Mutex<CursorRows>>,
     is_held: bool,
     /// Its transaction has committed.
-    is_settled: bool,
+    is_flushed: bool,
     /// Savepoints that there were when it was declared.
     depth: usize,
 }
@@ -80,15 +80,15 @@ impl CursorRows {
 impl Cursors {
     /// What the end of a transaction leaves.
     pub(super) fn end_transaction(&mut self, is_committed: bool) {
-        self.by_name.retain(|_, cursor| cursor.is_settled || (cursor.is_held && is_committed));
+        self.by_name.retain(|_, cursor| cursor.is_flushed || (cursor.is_held && is_committed));
         for cursor in self.by_name.values_mut() {
-            (cursor.is_settled, cursor.depth) = (true, 0);
+            (cursor.is_flushed, cursor.depth) = (true, 0);
         }
     }
 
     /// What is left where all since the savepoint at `place` is undone.
     pub(super) fn undo_to(&mut self, place: usize) {
-        self.by_name.retain(|_, cursor| cursor.is_settled || cursor.depth <= place);
+        self.by_name.retain(|_, cursor| cursor.is_flushed || cursor.depth <= place);
     }
 
     /// Makes those declared since the savepoint at `place` part of what was before it.
@@ -189,7 +189,7 @@ pub(super) async fn declare(
         schema: rows.schema(),
         rows: Arc::new(Mutex::new(CursorRows { rows, rest: None })),
         is_held: *is_held,
-        is_settled: depth.is_none(),
+        is_flushed: depth.is_none(),
         depth: depth.unwrap_or(0),
     };
     session.cursors.by_name.insert(name.clone(), cursor);

@@ -3,7 +3,7 @@
 //! ```text
 //!  newest state ──▶ Defined::over ──▶ what the session sees ──▶ kept CatalogEdit: a statement ──▶ Defined::note
 //!                                                                                                      │ COMMIT
-//!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the root ◀───┘
+//!  newest state by then ◀────────── Defined::install: whole tables, in one replacement of the manifest ◀───┘
 //! ```
 //!
 //! 1. [`begin_definition`] locks what a statement is about ACCESS EXCLUSIVE, and gives it an edit of what the session
@@ -12,7 +12,7 @@
 //!    that are others now are [`Defined`], with the space that they take.
 //! 3. From then on such a table is the block's own. Rows go to it, many of them as a bulk segment, and nothing is ever
 //!    applied again.
-//! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the root.
+//! 4. COMMIT puts the tables, whole, in the place of what the newest state has of them, and replaces the manifest.
 //!
 //! Outside of a block a statement is a block of its own. Temporary tables are defined in the same way, and stay with
 //! the session when its block commits: no state that others see ever has them.

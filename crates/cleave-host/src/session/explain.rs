@@ -256,7 +256,7 @@ async fn explain_look_up(
         let stopwatch = Stopwatch::start();
         // Own changes are in the state.
         serializable::note_look_up(session.tracked(), point)?;
-        let sight = Sight::new(Live::settled(Arc::clone(state)), None);
+        let sight = Sight::new(Live::flushed(Arc::clone(state)), None);
         let stack = session.in_force().stack;
         let Some(rows) = point_path::run(&session.database, &sight, point, stack).await? else {
             return Ok(None);

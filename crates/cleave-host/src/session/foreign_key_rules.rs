@@ -286,7 +286,8 @@ pub(super) fn drop_references(
         if !cascade {
             return Err(Error::Invalid {
                 message: format!(
-                    "cannot drop {what} because other objects depend on it: constraint \"{}\" on table \"{}\" depends on it; use DROP ... CASCADE to drop it too",
+                    "cannot drop {what} because other objects depend on it: constraint \"{}\" on table \"{}\" \
+                        depends on it; use DROP ... CASCADE to drop it too",
                     key.name, table.schema.name
                 ),
                 fault: Fault::Dependent,
@@ -455,7 +456,8 @@ fn check_types(name: &str, own: &Column, other: &Column) -> Result<()> {
         return Ok(());
     }
     let message = format!(
-        "foreign key constraint \"{name}\" cannot be implemented: key columns \"{}\" and \"{}\" are of incompatible types: {} and {}",
+        "foreign key constraint \"{name}\" cannot be implemented: key columns \"{}\" and \"{}\" are of incompatible \
+            types: {} and {}",
         own.name, other.name, own.column_type, other.column_type
     );
     Err(refused(Fault::Type, message))

@@ -217,25 +217,25 @@ pub(super) async fn replaced(
 pub(super) async fn take_referring(
     session: &mut Session,
     change: TableChange,
-    own_ended: OwnRows,
+    own_dead: OwnRows,
     replaced: Option<Replaced>,
 ) -> Result<Taken> {
     let state = session.names();
     let table = Arc::clone(state.find_writable_table(&change.schema.name)?);
     if table.schema.version != change.schema.version {
-        return block::take_plain(session, change, own_ended).await;
+        return block::take_plain(session, change, own_dead).await;
     }
     let (own, to) = references(session, &table)?;
     // Keys of rows that begin and end, each with its values.
-    let ended = change.ended.values().map(VidSet::len).sum::<usize>();
-    let key_count = (change.row_count() + ended) * (own.len() + to.len());
+    let dead = change.dead.values().map(VidSet::len).sum::<usize>();
+    let key_count = (change.row_count() + dead) * (own.len() + to.len());
     let charge = Charge::new(&session.database);
     if key_count > LOCKED_ROWS_MAX {
         charge.grow(key_count * KEY_BYTES)?;
     }
     let begun = match begun(&own, &change, replaced.as_ref()) {
         Ok(begun) => begun,
-        Err(error) => return Err(first_fault(session, &change, &own_ended, error).await),
+        Err(error) => return Err(first_fault(session, &change, &own_dead, error).await),
     };
     let gone = gone(&to, &change, replaced.as_ref())?;
     // Before what is locked below, since it gives locks back.
@@ -254,10 +254,10 @@ pub(super) async fn take_referring(
             let absent = keys_absent(session, &reference, &keys, Some(&change)).await?;
             if let Some(values) = absent.values().next() {
                 let error = reference.absent(values);
-                return Err(first_fault(session, &change, &own_ended, error).await);
+                return Err(first_fault(session, &change, &own_dead, error).await);
             }
         }
-        let taken = block::take_plain(session, change, own_ended).await?;
+        let taken = block::take_plain(session, change, own_dead).await?;
         if let (Taken::Done, Some(block)) = (taken, &mut session.block) {
             for (reference, keys) in later {
                 block.deferred.open.of(&reference).begun.extend(keys);
@@ -266,7 +266,7 @@ pub(super) async fn take_referring(
         return Ok(taken);
     }
     let is_own = own::begin_own(session);
-    let taken = Box::pin(take_with_keys(session, change, own_ended, begun, gone)).await;
+    let taken = Box::pin(take_with_keys(session, change, own_dead, begun, gone)).await;
     own::end_own(session, is_own, taken).await
 }
 
@@ -275,10 +275,10 @@ pub(super) async fn take_referring(
 async fn first_fault(
     session: &mut Session,
     change: &TableChange,
-    own_ended: &OwnRows,
+    own_dead: &OwnRows,
     error: Error,
 ) -> Error {
-    match block::check_alone(session, change, own_ended).await {
+    match block::check_alone(session, change, own_dead).await {
         Ok(()) | Err(Error::Conflict { kind: ConflictKind::Update, .. }) => error,
         Err(first) => first,
     }
@@ -288,7 +288,7 @@ async fn first_fault(
 async fn take_with_keys(
     session: &mut Session,
     change: TableChange,
-    own_ended: OwnRows,
+    own_dead: OwnRows,
     begun: Vec<(Reference, KeySet)>,
     gone: Vec<Gone>,
 ) -> Result<Taken> {
@@ -297,7 +297,7 @@ async fn take_with_keys(
             lock_gone(session, gone).await?;
         }
     }
-    if let Taken::Again = block::take_plain(session, change, own_ended).await? {
+    if let Taken::Again = block::take_plain(session, change, own_dead).await? {
         return Ok(Taken::Again);
     }
     for (reference, keys) in begun {
@@ -402,8 +402,8 @@ async fn keys_absent(
         return Ok(KeySet::new());
     }
     let ends = |change: Option<&TableChange>, (place, vid): RowPlace| {
-        let ended = change.and_then(|change| change.ended.get(&place));
-        ended.is_some_and(|ended| ended.contains(vid))
+        let dead = change.and_then(|change| change.dead.get(&place));
+        dead.is_some_and(|dead| dead.contains(vid))
     };
     let is_kept = |row: RowPlace| !ends(change, row) && !ends(own, row);
     if session.owns(id) {

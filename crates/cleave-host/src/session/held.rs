@@ -15,7 +15,7 @@
 //! Readers lock nothing: they hold a state. Only while someone may hold a table in `ACCESS EXCLUSIVE`, which a counter
 //! tells, they lock theirs, and so wait. Keys are locked first, and rows in the order of their VIDs, so that two
 //! statements over the same rows do not wait for each other: a row that was updated is another one by then, and has its
-//! key still. Other rings of waits are found, and end one of them.
+//! key still. Other deadlock cycles are found, and end one of them.
 //!
 //! Invariant: whoever holds a row's lock is the only one who may end the row, and whoever holds a key's may begin a row
 //! with it; the newest published state has all that earlier holders have done. Source: rules 19 and 23.

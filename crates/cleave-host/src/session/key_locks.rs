@@ -90,10 +90,10 @@ pub(super) async fn lock_changed_keys(
     if session.owns(table.schema.table_id) {
         return Ok(());
     }
-    let ended = change.ended.iter();
-    let ended = ended.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
-    let ended: BTreeSet<RowPlace> = ended.collect();
-    let keys = locking::keys_of(&session.database, table, &ended).await?;
+    let dead = change.dead.iter();
+    let dead = dead.flat_map(|(place, vids)| vids.iter().map(|vid| (*place, vid)));
+    let dead: BTreeSet<RowPlace> = dead.collect();
+    let keys = locking::keys_of(&session.database, table, &dead).await?;
     lock_for_good(session, keys.into_values().flatten().collect()).await
 }
 

@@ -1,5 +1,5 @@
 //! `SELECT … FOR UPDATE` and its like over few rows of one table, without a plan: found by a range of keys, locked as
-//! [`super::locking`] locks them, and looked for once more in what is committed by then. Nothing is settled.
+//! [`super::locking`] locks them, and looked for once more in what is committed by then. Nothing is flushed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use arrow::array::UInt32Array;
 use arrow::compute::take_record_batch;
 use cleave_catalog::catalog::TableState;
 use cleave_catalog::error::{ConflictKind, Error, Result};
-use cleave_engine::storage_engine::commit::validate::{RowPlace, check_ended};
+use cleave_engine::storage_engine::commit::validate::{RowPlace, check_dead};
 use cleave_engine::write::insert::TableChange;
 use cleave_query::point_path::{FoundPlace, Sight};
 use cleave_query::range_path::read::{RangeRead, RangeRow};
@@ -161,9 +161,9 @@ fn has_rows(
     }
     let mut change = TableChange::new(Arc::clone(&table.schema));
     for (place, vid) in rows {
-        change.ended.entry(place).or_default().insert(vid);
+        change.dead.entry(place).or_default().insert(vid);
     }
-    match check_ended(&session.database.live(), &change) {
+    match check_dead(&session.database.live(), &change) {
         Err(Error::Conflict { kind: ConflictKind::Update, .. }) if session.reads_snapshot() => {
             Err(Error::concurrent_update())
         }

@@ -26,7 +26,7 @@ use cleave_catalog::error::{ConflictKind, Error, Result};
 use cleave_catalog::settings::Settings;
 use cleave_catalog::settings::When;
 use cleave_engine::delta::Live;
-use cleave_engine::storage_engine::commit::validate::{RowPlace, check_ended};
+use cleave_engine::storage_engine::commit::validate::{RowPlace, check_dead};
 use cleave_engine::write::insert::TableChange;
 use cleave_query::point_path::PointQuery;
 use cleave_query::range_path::RangeTemplate;
@@ -246,7 +246,7 @@ async fn looked_up_row(
     let shape = table.tablets.first().and_then(|tablet| tablet.index(index));
     let Some(shape) = shape.map(|index| Arc::clone(index.shape())) else { return Ok(None) };
     let found = upsert::looked_up(&session.database, table, &shape, &[key]).await?;
-    let live = Live::settled(Arc::clone(session.committed(view)));
+    let live = Live::flushed(Arc::clone(session.committed(view)));
     let rows = look_ups::run_point_query(session, live, &point).await?;
     let Some(Outcome::Rows { schema, batches }) = rows else { return Ok(None) };
     let rows = concat_batches(&schema, &batches)?;
@@ -449,7 +449,7 @@ fn are_there(
             change.ended.entry(*place).or_default().insert(*vid);
         }
     }
-    let all = match check_ended(&session.database.live(), &change) {
+    let all = match check_dead(&session.database.live(), &change) {
         Err(Error::Conflict { kind: ConflictKind::Update, .. }) => false,
         checked => checked.map(|()| true)?,
     };

@@ -224,7 +224,7 @@ async fn made_of(
             charge.grow(vids.len() * size_of::<RowPlace>())?;
             places.extend(vids.iter().map(|vid| (place, *vid)));
         }
-        change.ended.entry(place).or_default().extend(vids);
+        change.dead.entry(place).or_default().extend(vids);
         if !needs_rows {
             // Of few rows that end, the keys are locked.
             match count > LOCKED_ROWS_MAX {

@@ -300,7 +300,7 @@ async fn modify_row(
         let found = point_path::find(&session.database, &sight, &query, stack).await?;
         session.note_seen(sight.log_end());
         let kept = foreign_keys::keeps_keys(session, &table, modify);
-        let (count, rows, change, own_ended, replaced) = match found {
+        let (count, rows, change, own_dead, replaced) = match found {
             None => return Ok(None),
             Some(None) => {
                 let none = RecordBatch::new_empty(table.schema.arrow());
@@ -308,7 +308,7 @@ async fn modify_row(
             }
             Some(Some(found)) => {
                 let made = row_made(session, &table, modify, (row, parameters), &found).await?;
-                let (change, own_ended) = row_change(&table, modify, &made, &found)?;
+                let (change, own_dead) = row_change(&table, modify, &made, &found)?;
                 if !change.keeps_keys {
                     key_locks::lock_gone_keys(session, &table, &found.batch).await?;
                 }
@@ -316,12 +316,12 @@ async fn modify_row(
                     true => None,
                     false => replaced_row(session, &table, modify, &made, &found).await?,
                 };
-                (1, made, change, own_ended, replaced)
+                (1, made, change, own_dead, replaced)
             }
         };
         let taken = match kept {
-            true => block::take_plain(session, change, own_ended).await?,
-            false => own::take_rows(session, change, own_ended, replaced).await?,
+            true => block::take_plain(session, change, own_dead).await?,
+            false => own::take_rows(session, change, own_dead, replaced).await?,
         };
         if let Taken::Again = taken {
             continue;
@@ -407,18 +407,18 @@ fn row_change(
     found: &Found,
 ) -> Result<(TableChange, OwnRows)> {
     let mut change = TableChange::new(Arc::clone(&table.schema));
-    let mut own_ended = OwnRows::new();
+    let mut own_dead = OwnRows::new();
     match found.row {
         FoundPlace::Committed(vid) => {
-            change.ended.entry(found.tablet).or_default().insert(vid);
+            change.dead.entry(found.tablet).or_default().insert(vid);
         }
         FoundPlace::Own(place) => {
-            own_ended.insert(found.tablet, BTreeSet::from([place]));
+            own_dead.insert(found.tablet, BTreeSet::from([place]));
         }
     }
     if matches!(modify.action, Action::Update(_)) {
         change.rows = route(table, made.clone())?;
         change.keeps_keys = has_same_keys(table, found.batch.columns(), made);
     }
-    Ok((change, own_ended))
+    Ok((change, own_dead))
 }

@@ -142,7 +142,8 @@ impl PreparedStatements {
             true => Ok(()),
             false => Err(Error::Invalid {
                 message: format!(
-                    "a session keeps at most {STATEMENT_COUNT_MAX} prepared statements, of {} MiB of text; DEALLOCATE those \
+                    "a session keeps at most {STATEMENT_COUNT_MAX} prepared statements, of {} MiB of text; \
+                        DEALLOCATE those \
                      that are done",
                     TEXT_BYTES_MAX >> 20
                 ),

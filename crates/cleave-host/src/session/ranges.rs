@@ -353,7 +353,7 @@ pub(super) async fn explain_range(
     }
     let stopwatch = Stopwatch::start();
     let Some(ranges) = ranges(session, template, parameters, state)? else { return Ok(None) };
-    let sight = Sight::new(Live::settled(Arc::clone(state)), None);
+    let sight = Sight::new(Live::flushed(Arc::clone(state)), None);
     let asked = (ranges, parameters);
     let reader = InState(session);
     let found = ranged_for(session, &reader, &sight, template, asked, None);
@@ -439,7 +439,7 @@ pub(super) async fn change_range(
         };
         (found, before)
     };
-    let (mut change, own_ended, rows) = changed(session, &table, modify, &found)?;
+    let (mut change, own_dead, rows) = changed(session, &table, modify, &found)?;
     act::check_in_snapshot(session, &change)?;
     change.keeps_keys = is_update && keeps_keys;
     let gone = if is_update { before.as_ref() } else { Some(&rows) };
@@ -447,12 +447,12 @@ pub(super) async fn change_range(
         key_locks::lock_gone_keys(session, &table, gone).await?;
     }
     let taken = if keeps_references {
-        block::take_plain(session, change, own_ended).await?
+        block::take_plain(session, change, own_dead).await?
     } else {
         let after = is_update.then_some(&rows);
         let ending = Ending::Rows { places: &[], before: gone, after };
         let replaced = foreign_keys::replaced(session, &table, ending).await?;
-        own::take_rows(session, change, own_ended, replaced).await?
+        own::take_rows(session, change, own_dead, replaced).await?
     };
     Ok(Some((taken, rows)))
 }
@@ -466,14 +466,14 @@ fn changed(
 ) -> Result<(TableChange, OwnRows, RecordBatch)> {
     let schema = &table.schema;
     let mut change = TableChange::new(Arc::clone(schema));
-    let mut own_ended = OwnRows::new();
+    let mut own_dead = OwnRows::new();
     for row in found_rows(ranged, 0)? {
         match row.place {
             FoundPlace::Committed(vid) => {
-                change.ended.entry(row.tablet).or_default().insert(vid);
+                change.dead.entry(row.tablet).or_default().insert(vid);
             }
             FoundPlace::Own(place) => {
-                own_ended.entry(row.tablet).or_default().insert(place);
+                own_dead.entry(row.tablet).or_default().insert(place);
             }
         }
     }
@@ -486,7 +486,7 @@ fn changed(
     if matches!(modify.action, Action::Update(_)) && rows.num_rows() > 0 {
         change.rows = route(table, rows.clone())?;
     }
-    Ok((change, own_ended, rows))
+    Ok((change, own_dead, rows))
 }
 
 /// What a statement that has changed `rows` gives, by the plan that is kept for RETURNING where there is one.

@@ -390,7 +390,7 @@ pub(super) async fn explain_nested(
         return Ok(None);
     }
     let stopwatch = Stopwatch::start();
-    let live = Live::settled(Arc::clone(state));
+    let live = Live::flushed(Arc::clone(state));
     let reader = InState(session);
     let rows = nested_rows(session, &reader, &live, nested, parameters);
     let Some((rows, around)) = Box::pin(rows).await? else { return Ok(None) };

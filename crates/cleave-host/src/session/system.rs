@@ -9,15 +9,15 @@ use cleave_catalog::error::{Error, NameKind, Result};
 use cleave_engine::storage_engine::catalog_edit::CatalogEdit;
 use cleave_engine::storage_engine::commit::Changes;
 use cleave_replica::archive;
-use cleave_replica::log_copy;
+use cleave_replica::log_replica;
 use cleave_sql::statement::parse::SystemStatement;
 
 use crate::database::Database;
 
 const ARCHIVE_DIRECTORY: &str = "archive_directory";
 const ARCHIVE_STATUS: &str = "archive_status";
-const LOG_COPY: &str = "log_copy";
-const LOG_COPY_STATUS: &str = "log_copy_status";
+const LOG_COPY: &str = "log_replica";
+const LOG_COPY_STATUS: &str = "log_replica_status";
 const VERSION_RETENTION: &str = "version_retention";
 /// A month.
 const RETENTION_S_MAX: u32 = 31 * 86_400;
@@ -30,7 +30,7 @@ pub(super) async fn run(database: &Arc<Database>, statement: SystemStatement) ->
     }
 }
 
-/// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its root keeps.
+/// Runs ALTER SYSTEM SET and RESET: a setting of the database, which its manifest keeps.
 async fn alter(database: &Arc<Database>, name: &str, value: Option<String>) -> Result<()> {
     if name.eq_ignore_ascii_case(VERSION_RETENTION) {
         return set_version_retention(database, value).await;
@@ -86,7 +86,7 @@ async fn set_version_retention(database: &Arc<Database>, value: Option<String>) 
     Ok(())
 }
 
-/// Runs CHECKPOINT: a root that has all that was committed, and an archive that has all of the log.
+/// Runs CHECKPOINT: a manifest that has all that was committed, and an archive that has all of the log.
 pub(super) async fn checkpoint(database: &Arc<Database>) -> Result<()> {
     let edit = CatalogEdit::begin(database).await?;
     database.commit(Changes::checkpoint(edit)).await?;
@@ -111,7 +111,7 @@ pub(super) fn show(database: &Database, seen_log: &AtomicU64, name: &str) -> Opt
     }
     let state = database.catalog();
     if name.eq_ignore_ascii_case(LOG_COPY) {
-        return Some(log_copy::shown(&state));
+        return Some(log_replica::shown(&state));
     }
     if name.eq_ignore_ascii_case(VERSION_RETENTION) {
         return Some(state.upkeep.version_retention_s.to_string());

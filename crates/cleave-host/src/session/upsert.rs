@@ -143,7 +143,7 @@ pub(super) async fn run(
             session.note_seen(sight.log_end());
             (sorted, updated)
         };
-        let (change, own_ended, changed) = change_of(&table, &rows, &sorted, &updated)?;
+        let (change, own_dead, changed) = change_of(&table, &rows, &sorted, &updated)?;
         let ending = match updated.pairs.is_empty() {
             true => Ending::None,
             false => Ending::Rows {
@@ -153,7 +153,7 @@ pub(super) async fn run(
             },
         };
         let replaced = foreign_keys::replaced(session, &table, ending).await?;
-        match own::take_rows(session, change, own_ended, replaced).await {
+        match own::take_rows(session, change, own_dead, replaced).await {
             Ok(Taken::Done) => return Ok(changed),
             Ok(Taken::Again) => {}
             // A bulk load locks no keys, and its rows came after the view.
@@ -294,8 +294,8 @@ async fn rows_with<'a>(
         let missing: Vec<&[u8]> = missing.copied().collect();
         let own = session.own_changes(table);
         let is_kept = |(place, vid): RowPlace| {
-            let ended = own.and_then(|own| own.ended.get(&place));
-            ended.is_none_or(|ended| !ended.contains(vid))
+            let dead = own.and_then(|own| own.dead.get(&place));
+            dead.is_none_or(|dead| !dead.contains(vid))
         };
         let absent = absent(&session.database, (table, shape), &is_kept, &missing).await?;
         if absent.len() < missing.len() {
@@ -518,7 +518,7 @@ fn change_of(
     updated: &Updated,
 ) -> Result<(TableChange, OwnRows, RecordBatch)> {
     let mut change = TableChange::new(Arc::clone(&table.schema));
-    let mut own_ended = OwnRows::new();
+    let mut own_dead = OwnRows::new();
     let inserted = UInt32Array::from(sorted.inserted.clone());
     let inserted = take_record_batch(rows, &inserted)?;
     let mut order: Vec<(u32, u32)> = sorted.inserted.iter().copied().zip(0..).collect();
@@ -527,10 +527,10 @@ fn change_of(
         let Some((number, there)) = sorted.pairs.get(*pair) else { continue };
         match there.place {
             FoundPlace::Committed(vid) => {
-                change.ended.entry(there.tablet).or_default().insert(vid);
+                change.dead.entry(there.tablet).or_default().insert(vid);
             }
             FoundPlace::Own(place) => {
-                own_ended.entry(there.tablet).or_default().insert(place);
+                own_dead.entry(there.tablet).or_default().insert(place);
             }
         }
         order.push((*number, row));
@@ -542,5 +542,5 @@ fn change_of(
     if changed.num_rows() > 0 {
         change.rows = route(table, changed.clone())?;
     }
-    Ok((change, own_ended, changed))
+    Ok((change, own_dead, changed))
 }

@@ -1,4 +1,4 @@
-//! VACUUM: rows that have ended leave their pages, table by table.
+//! VACUUM: dead rows leave their pages, table by table.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ fn rows(told: &[Vacuumed]) -> Result<Outcome> {
         ("table_name", Arc::new(names.collect::<StringArray>())),
         ("rows", count(|vacuumed| vacuumed.rows_left)),
         ("rows_removed", count(|vacuumed| vacuumed.rows_removed)),
-        ("rows_ended", count(|vacuumed| vacuumed.rows_ended)),
+        ("rows_dead", count(|vacuumed| vacuumed.rows_dead)),
         ("blocks_before", count(|vacuumed| vacuumed.blocks_before)),
         ("blocks_after", count(|vacuumed| vacuumed.blocks_after)),
         ("segments_by_device", count(|vacuumed| vacuumed.on_device)),

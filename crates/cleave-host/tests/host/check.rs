@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::catalog::proto::Root;
-use cleave_host::catalog::root::ROOT_FORMAT;
+use cleave_host::catalog::manifest::MANIFEST_FORMAT;
+use cleave_host::catalog::proto::Manifest;
 use cleave_host::check::{CheckOptions, CheckReport, Fault, Finding, check};
 use cleave_host::{Database, DeviceId, OpenOptions};
 use cleave_media::{BLOCK_SIZE, BlockAddress};
@@ -44,7 +44,7 @@ async fn made() -> tempfile::TempDir {
         let insert = format!("INSERT INTO hot (id, part, g) VALUES ({id}, 'z', '{}')", note(id));
         run(&mut session, &insert).await;
     }
-    // What is looked at is what the root says.
+    // What is looked at is what the manifest says.
     run(&mut session, "CHECKPOINT").await;
     directory
 }
@@ -91,19 +91,19 @@ fn flip(directory: &Path, page: &PageRef, at: u64) {
     file.write_all_at(&[byte[0] ^ 1], place).unwrap();
 }
 
-/// Changes the root, with checksums that fit.
-fn change_root(directory: &Path, change: impl FnOnce(&mut Root)) {
-    let path = directory.join("root");
+/// Changes the manifest, with checksums that fit.
+fn change_manifest(directory: &Path, change: impl FnOnce(&mut Manifest)) {
+    let path = directory.join("manifest");
     let bytes = std::fs::read(&path).unwrap();
-    let mut root = Root::decode(ROOT_FORMAT.open(&bytes).unwrap().1).unwrap();
-    change(&mut root);
-    std::fs::write(&path, ROOT_FORMAT.seal(&root.encode_to_vec())).unwrap();
+    let mut manifest = Manifest::decode(MANIFEST_FORMAT.open(&bytes).unwrap().1).unwrap();
+    change(&mut manifest);
+    std::fs::write(&path, MANIFEST_FORMAT.seal(&manifest.encode_to_vec())).unwrap();
 }
 
 /// Changes the directory of the open segment of the `table`-th table, by name.
 fn change_directory(directory: &Path, table: usize, change: impl FnOnce(&mut SegmentDirectory)) {
-    change_root(directory, |root| {
-        let heap = &mut root.tables[table].tablets[0].heap;
+    change_manifest(directory, |manifest| {
+        let heap = &mut manifest.tables[table].tablets[0].heap;
         let place = heap.iter_mut().find_map(|place| place.directory.as_mut()).unwrap();
         let mut segment = SegmentDirectory::decode(place).unwrap();
         change(&mut segment);
@@ -116,14 +116,14 @@ fn replace_run(directory: &Path, run: &SegmentDirectory) {
     let bytes = run.encode();
     let name = run.segment.0.to_string();
     std::fs::write(directory.join("segments").join(name), &bytes).unwrap();
-    change_root(directory, |root| {
-        let index = &mut root.tables[BULK].tablets[0].indexes[0];
+    change_manifest(directory, |manifest| {
+        let index = &mut manifest.tables[BULK].tablets[0].indexes[0];
         index.runs[0].file_checksum = crc32c::crc32c(&bytes);
         index.runs[0].file_bytes = bytes.len() as u64;
     });
 }
 
-/// Tables in the order of the root.
+/// Tables in the order of the manifest.
 const BULK: usize = 0;
 const HOT: usize = 2;
 
@@ -289,9 +289,9 @@ async fn segment_files_that_are_missing_or_damaged_are_named_and_the_rest_is_che
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_damaged_root_is_named_and_what_is_no_database_is_not_checked() {
+async fn a_damaged_manifest_is_named_and_what_is_no_database_is_not_checked() {
     let directory = made().await;
-    let path = directory.path().join("root");
+    let path = directory.path().join("manifest");
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -352,11 +352,11 @@ async fn bounds_that_do_not_hold_are_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn version_maps_that_say_other_things_than_pages_are_named() {
     let directory = made().await;
-    let whole = std::fs::read(directory.path().join("root")).unwrap();
+    let whole = std::fs::read(directory.path().join("manifest")).unwrap();
     let change_map = |change: &dyn Fn(&VersionMap) -> VersionMap| {
-        std::fs::write(directory.path().join("root"), &whole).unwrap();
-        change_root(directory.path(), |root| {
-            let tablet = &mut root.tables[HOT].tablets[0];
+        std::fs::write(directory.path().join("manifest"), &whole).unwrap();
+        change_manifest(directory.path(), |manifest| {
+            let tablet = &mut manifest.tables[HOT].tablets[0];
             let map = VersionMap::decode(&tablet.version_map).unwrap();
             tablet.version_map = change(&map).encode();
         });
@@ -448,8 +448,8 @@ async fn indexes_of_every_kind_are_compared_with_their_rows() {
     drop((session, database));
     let report = checked(directory.path()).await;
     assert!(report.is_clean(), "{:#?}", report.findings);
-    change_root(directory.path(), |root| {
-        let index = &mut root.tables[BULK].tablets[0].indexes[1];
+    change_manifest(directory.path(), |manifest| {
+        let index = &mut manifest.tables[BULK].tablets[0].indexes[1];
         index.runs.truncate(1);
     });
     let report = checked(directory.path()).await;
@@ -461,8 +461,8 @@ async fn indexes_of_every_kind_are_compared_with_their_rows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_that_come_twice_are_named() {
     let directory = made().await;
-    change_root(directory.path(), |root| {
-        let index = &mut root.tables[BULK].tablets[0].indexes[0];
+    change_manifest(directory.path(), |manifest| {
+        let index = &mut manifest.tables[BULK].tablets[0].indexes[0];
         let run = index.runs[0].clone();
         index.runs.push(run);
     });
@@ -509,8 +509,8 @@ async fn a_key_that_a_run_and_a_row_in_no_run_have_is_named() {
     }
     assert!(checked(directory.path()).await.is_clean());
     // An index on the other column: the run holds for it too, and row 20001 has the key of row 5.
-    change_root(directory.path(), |root| {
-        let index = &mut root.tables[0].indexes[0];
+    change_manifest(directory.path(), |manifest| {
+        let index = &mut manifest.tables[0].indexes[0];
         assert_eq!(index.columns[0].column, 1);
         index.columns[0].column = 2;
     });
@@ -530,7 +530,7 @@ async fn rows_in_another_tablet_than_their_values_say_are_found() {
     run(&mut session, "INSERT INTO t VALUES (5000, NULL)").await;
     drop((session, database));
     assert!(checked(directory.path()).await.is_clean());
-    change_root(directory.path(), |root| root.tables[0].hash_columns = vec![2]);
+    change_manifest(directory.path(), |manifest| manifest.tables[0].hash_columns = vec![2]);
     let report = checked(directory.path()).await;
     let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
     assert!(
@@ -538,7 +538,7 @@ async fn rows_in_another_tablet_than_their_values_say_are_found() {
         "{said:#?}"
     );
     // Tablets in another order are no tablets of this database.
-    change_root(directory.path(), |root| root.tables[0].tablets.swap(1, 2));
+    change_manifest(directory.path(), |manifest| manifest.tables[0].tablets.swap(1, 2));
     let report = checked(directory.path()).await;
     let said: Vec<_> = report.findings.kept().iter().map(ToString::to_string).collect();
     assert!(said.iter().any(|said| said.contains("are not numbered from 0")), "{said:#?}");
@@ -592,8 +592,8 @@ async fn a_key_that_rows_of_two_tablets_have_is_named() {
     assert!(there.len() > 3, "most of four tablets are others: {there:?}");
     assert!(checked(directory.path()).await.is_clean());
     // An index on the other column: the run holds for it too, and the young rows have keys of old ones.
-    change_root(directory.path(), |root| {
-        let index = &mut root.tables[0].indexes[0];
+    change_manifest(directory.path(), |manifest| {
+        let index = &mut manifest.tables[0].indexes[0];
         assert_eq!(index.columns[0].column, 1);
         index.columns[0].column = 2;
     });
@@ -623,8 +623,8 @@ async fn keys_that_runs_of_two_tablets_have_are_counted() {
     let directory = tempfile::tempdir().unwrap();
     divided(directory.path()).await;
     // A second tablet with the very rows and runs of the first.
-    change_root(directory.path(), |root| {
-        let table = &mut root.tables[0];
+    change_manifest(directory.path(), |manifest| {
+        let table = &mut manifest.tables[0];
         table.hash_columns.clear();
         let full = table.tablets.iter().position(|tablet| !tablet.heap.is_empty()).unwrap();
         let other = (full + 1) % 4;

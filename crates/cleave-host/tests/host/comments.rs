@@ -10,11 +10,14 @@ async fn comments_stay_with_what_they_are_on() {
     let mut session = database.session();
     run(
         &mut session,
-        "CREATE TABLE t (a int PRIMARY KEY, b text, CONSTRAINT sane CHECK (a > 0)); CREATE INDEX by_b ON t (b); CREATE SEQUENCE s;
+        "CREATE TABLE t (a int PRIMARY KEY, b text, CONSTRAINT sane CHECK (a > 0)); CREATE INDEX by_b ON t (b); \
+            CREATE SEQUENCE s;
          CREATE VIEW v AS SELECT a FROM t; CREATE ROLE ada;
          COMMENT ON TABLE t IS 'the table'; COMMENT ON COLUMN t.b IS 'a column'; COMMENT ON INDEX by_b IS 'an index';
-         COMMENT ON SEQUENCE s IS 'a sequence'; COMMENT ON VIEW public.v IS 'a view'; COMMENT ON CONSTRAINT sane ON t IS 'a check';
-         COMMENT ON CONSTRAINT t_pkey ON t IS 'a key'; COMMENT ON ROLE ada IS 'a role'; COMMENT ON SCHEMA public IS 'a schema';
+         COMMENT ON SEQUENCE s IS 'a sequence'; COMMENT ON VIEW public.v IS 'a view'; COMMENT ON CONSTRAINT sane ON \
+            t IS 'a check';
+         COMMENT ON CONSTRAINT t_pkey ON t IS 'a key'; COMMENT ON ROLE ada IS 'a role'; COMMENT ON SCHEMA public IS \
+            'a schema';
          COMMENT ON DATABASE cleave IS 'a database'",
     )
     .await;

@@ -194,7 +194,7 @@ async fn power_lost_at_any_step_of_a_compaction_leaves_the_runs_or_the_merged_on
 pub(crate) fn copy_of(directory: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir(copy.path().join("segments")).unwrap();
-    std::fs::copy(directory.join("root"), copy.path().join("root")).unwrap();
+    std::fs::copy(directory.join("manifest"), copy.path().join("manifest")).unwrap();
     std::fs::create_dir(copy.path().join("log")).unwrap();
     for entry in std::fs::read_dir(directory.join("log")).unwrap() {
         let entry = entry.unwrap();

@@ -83,7 +83,7 @@ async fn assert_sound(database: &Arc<Database>, directory: &Path) {
         .count();
     let files = std::fs::read_dir(directory.join("segments")).unwrap().count();
     assert_eq!(files, sealed);
-    assert!(!directory.join("root.new").exists());
+    assert!(!directory.join("manifest.new").exists());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,15 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cleave_host::catalog::proto::{Root, Table};
-use cleave_host::catalog::root::ROOT_FORMAT;
+use cleave_host::catalog::manifest::MANIFEST_FORMAT;
+use cleave_host::catalog::proto::{Manifest, Table};
 use cleave_host::check::{CheckOptions, CheckReport, Fault, check};
 use cleave_host::{Database, Error, OpenOptions, Session};
 use cleave_media::Extent;
 use cleave_store::SegmentId;
 use prost::Message;
 
-use crate::narrowing::attached;
+use crate::index_filter::attached;
 use crate::support::{
     assert_no_leak, batches, embedded, fresh, note, numbered, open, refused, row, rows, run,
 };
@@ -171,7 +171,7 @@ async fn a_table_without_one_of_its_files_is_refused_and_nothing_of_it_is_lost()
             drop((session, database));
             assert_only_file(&checked(directory.path()).await, &path, heap[0]);
 
-            // And once more: what is kept of it is kept from opening to opening.
+            // And once more: what is kept of it is kept from restart to restart.
             drop(open(directory.path()).await);
             restore(&path, &whole);
             let database = open(directory.path()).await;
@@ -421,29 +421,29 @@ async fn a_folder_without_any_segment_files_opens() {
     assert_eq!(database.devices()[0].space().used_blocks, 0);
 }
 
-/// Takes from the root what builds before this one did not write.
+/// Takes from the manifest what builds before this one did not write.
 fn as_before(directory: &Path) {
-    let path = directory.join("root");
+    let path = directory.join("manifest");
     let bytes = fs::read(&path).unwrap();
-    let mut root = Root::decode(ROOT_FORMAT.open(&bytes).unwrap().1).unwrap();
+    let mut manifest = Manifest::decode(MANIFEST_FORMAT.open(&bytes).unwrap().1).unwrap();
     let places = |table: &mut Table| {
         for tablet in &mut table.tablets {
             let runs = tablet.indexes.iter_mut().flat_map(|index| &mut index.runs);
             tablet.heap.iter_mut().chain(runs).for_each(|place| place.blocks = None);
         }
     };
-    root.tables.iter_mut().for_each(places);
-    fs::write(&path, ROOT_FORMAT.seal(&root.encode_to_vec())).unwrap();
+    manifest.tables.iter_mut().for_each(places);
+    fs::write(&path, MANIFEST_FORMAT.seal(&manifest.encode_to_vec())).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_the_root_does_not_say_what_a_lost_file_s_segment_occupies_nothing_is_written() {
+async fn where_the_manifest_does_not_say_what_a_lost_file_s_segment_occupies_nothing_is_written() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
     fill(&mut session, "").await;
     let (heap, _) = files(&database, "bad");
     drop((session, database));
-    // An opening of sound files says it from then on.
+    // An incarnation of sound files says it from then on.
     as_before(directory.path());
     drop(open(directory.path()).await);
     let path = path(directory.path(), heap[0]);

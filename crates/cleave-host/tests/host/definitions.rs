@@ -184,7 +184,7 @@ async fn a_check_knows_pages_that_are_older_than_a_dropped_column() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_added_columns_default_outlives_openings_backups_and_vacuum() {
+async fn an_added_columns_default_outlives_restarts_backups_and_vacuum() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
@@ -226,9 +226,9 @@ async fn an_added_columns_default_outlives_openings_backups_and_vacuum() {
     crate::backup::assert_sound(&copy).await;
 }
 
-/// Rows that have ended may be from before a column could not be NULL, and lie on their pages still.
+/// Dead rows may be from before a column could not be NULL, and lie on their pages still.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_have_ended_may_have_nulls_where_the_table_has_none() {
+async fn dead_rows_may_have_nulls_where_the_table_has_none() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE gone (id int PRIMARY KEY); INSERT INTO gone VALUES (1), (2)")

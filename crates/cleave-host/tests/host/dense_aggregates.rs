@@ -80,11 +80,13 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
     assert_eq!(table().column(4).data_type(), &DataType::Date32);
     session.load("t", batches(vec![table()]), None).await.unwrap();
     // Hot pages beside the bulk ones, with values that no page before has.
-    run(&mut session, "INSERT INTO t VALUES (-1, 'Z', 'HORSE', 9, NULL, 1.00, 2.00, NULL, 3, 4, 5), (-2, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)").await;
+    run(&mut session, "INSERT INTO t VALUES (-1, 'Z', 'HORSE', 9, NULL, 1.00, 2.00, NULL, 3, 4, 5), (-2, NULL, NULL, \
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)").await;
     // Each with whether rows are taken as they lie.
     let queries = [
         (
-            "SELECT flag, mode, sum(qty), sum(price), sum(price * (1 - discount)), sum(price * (1 - discount) * (1 + qty)), avg(qty), avg(discount), count(*) FROM t WHERE day <= DATE '1995-06-01' GROUP BY flag, mode",
+            "SELECT flag, mode, sum(qty), sum(price), sum(price * (1 - discount)), sum(price * (1 - discount) * (1 + \
+                qty)), avg(qty), avg(discount), count(*) FROM t WHERE day <= DATE '1995-06-01' GROUP BY flag, mode",
             true,
         ),
         (
@@ -100,15 +102,18 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
             true,
         ),
         (
-            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty > 25",
+            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) \
+                FROM t WHERE qty > 25",
             true,
         ),
         (
-            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty > 42",
+            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) \
+                FROM t WHERE qty > 42",
             true,
         ),
         (
-            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) FROM t WHERE qty <= 48",
+            "SELECT count(*), sum(price * qty), min(price), max(day), count(discount), sum(discount), min(discount) \
+                FROM t WHERE qty <= 48",
             true,
         ),
         // Of inserted rows alone, on a page that is not packed.
@@ -131,11 +136,13 @@ async fn aggregates_on_what_pages_store_give_what_the_engine_gives() {
         ("SELECT upper(mode), sum(qty) FROM t GROUP BY upper(mode)", true),
         ("SELECT mode, sum(price * price * price) FROM t GROUP BY mode", false),
         (
-            "SELECT flag, sum(qty) FROM (SELECT flag, qty FROM t LIMIT 100000) AS some GROUP BY flag HAVING sum(qty) < 0",
+            "SELECT flag, sum(qty) FROM (SELECT flag, qty FROM t LIMIT 100000) AS some GROUP BY flag HAVING sum(qty) \
+                < 0",
             false,
         ),
         (
-            "SELECT x.flag, sum(x.both) FROM (SELECT flag, qty + discount AS both FROM t WHERE line < 5) AS x GROUP BY x.flag",
+            "SELECT x.flag, sum(x.both) FROM (SELECT flag, qty + discount AS both FROM t WHERE line < 5) AS x GROUP \
+                BY x.flag",
             true,
         ),
     ];

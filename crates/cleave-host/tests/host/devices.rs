@@ -167,7 +167,7 @@ async fn a_lost_device_fails_its_statements_alone_until_it_is_back() {
     database.buffer_pool().clear();
     served.stop().await;
     // Without pages, the first that needs some holds the table's commits.
-    run(&mut session, "SET pass_along_bytes = 0").await;
+    run(&mut session, "SET shipped_delta_bytes = 0").await;
     for statement in [FAR, "SELECT note FROM far WHERE id = 5", "INSERT INTO far VALUES (-1, '')"] {
         let error = refused(&mut session, statement).await;
         assert_eq!(error.sqlstate(), "58030", "{statement}: {error}");
@@ -178,7 +178,7 @@ async fn a_lost_device_fails_its_statements_alone_until_it_is_back() {
     assert_eq!(rows(&mut session, "SELECT note FROM near").await, ["at home"]);
     run(&mut session, "INSERT INTO near VALUES (2, 'still here')").await;
 
-    // Also for a database that is opened while the device is away.
+    // Also for a database that is opened while the device is offline.
     drop((session, database));
     let database = open(directory.path()).await;
     let mut session = database.session();
@@ -240,7 +240,7 @@ async fn a_device_lost_during_a_load_undoes_the_load() {
     let named = database.catalog().extents(nas.id());
     let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
     let space = nas.space();
-    // What may still be written to is kept until the next opening, and not a block more.
+    // What may still be written to is kept until the database is next opened, and not a block more.
     assert_eq!(space.used_blocks, named + space.retired_blocks + space.doubtful_blocks);
 }
 
@@ -258,7 +258,7 @@ async fn another_device_at_the_address_is_refused() {
         assert_eq!(error.sqlstate(), "58030");
     };
     let mut session = database.session();
-    run(&mut session, "SET pass_along_bytes = 0").await;
+    run(&mut session, "SET shipped_delta_bytes = 0").await;
     is_refused(refused(&mut session, "SELECT note FROM far WHERE id = 5").await);
     is_refused(refused(&mut session, FAR).await);
     is_refused(refused(&mut session, "INSERT INTO far VALUES (-1, '')").await);

@@ -11,7 +11,7 @@ use cleave_media::{Fault, FaultPlan, FaultyMedia, Media, Memory, Operation};
 
 use crate::support::{DEVICE, assert_no_leak, batches, note, numbered, over, refused, row, run};
 
-/// A device whose media can be replaced between two openings.
+/// A device whose media can be replaced between two restarts.
 #[derive(Clone)]
 pub(crate) struct Slot(pub(crate) Arc<Mutex<Arc<dyn Media>>>);
 
@@ -227,22 +227,22 @@ async fn a_statement_that_the_media_refuse_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_root_that_cannot_be_replaced_changes_nothing() {
+async fn a_manifest_that_cannot_be_replaced_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let slot = Slot::new(Arc::new(FaultyMedia::new()));
     let database = slot.open(directory.path()).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     let space = database.devices()[0].space();
-    // A directory in its place: the new root cannot be written.
-    std::fs::create_dir(directory.path().join("root.new")).unwrap();
+    // A directory in its place: the new manifest cannot be written.
+    std::fs::create_dir(directory.path().join("manifest.new")).unwrap();
     for sql in ["CHECKPOINT", "CREATE TABLE u (id int)", "DROP TABLE t"] {
         let error = refused(&mut session, sql).await;
-        assert!(error.to_string().contains("root.new"), "{sql}: {error}");
+        assert!(error.to_string().contains("manifest.new"), "{sql}: {error}");
     }
     let load = session.load("t", batches(vec![numbered(0..5000)]), None).await;
-    assert!(load.unwrap_err().to_string().contains("root.new"));
-    std::fs::remove_dir(directory.path().join("root.new")).unwrap();
+    assert!(load.unwrap_err().to_string().contains("manifest.new"));
+    std::fs::remove_dir(directory.path().join("manifest.new")).unwrap();
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "0");
     assert_eq!(database.devices()[0].space(), space);
     assert_eq!(std::fs::read_dir(directory.path().join("segments")).unwrap().count(), 0);

@@ -367,7 +367,7 @@ async fn a_device_that_a_statement_still_reads_is_not_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_is_away_is_removed_and_must_be_handed_over() {
+async fn a_device_that_is_offline_is_removed_and_must_be_handed_over() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, first) = fresh().await;
     let media = outside.path().join("nas.media");

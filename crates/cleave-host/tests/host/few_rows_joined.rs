@@ -1,4 +1,4 @@
-//! Joins of few rows: that they need no plan and settle nothing, and give what a plan gives.
+//! Joins of few rows: that they need no plan and flush nothing, and give what a plan gives.
 
 use std::sync::Arc;
 
@@ -15,11 +15,15 @@ async fn shop() -> (tempfile::TempDir, Arc<Database>, Session) {
         "CREATE TABLE customer (id bigint PRIMARY KEY, name text NOT NULL UNIQUE, city text);
          CREATE TABLE orders (id integer PRIMARY KEY, customer_id smallint, day date);
          CREATE INDEX ON orders (customer_id, day);
-         CREATE TABLE item (order_id integer, n integer, stock_id integer, price numeric(8, 2), PRIMARY KEY (order_id, n));
+         CREATE TABLE item (order_id integer, n integer, stock_id integer, price numeric(8, 2), PRIMARY KEY \
+            (order_id, n));
          CREATE TABLE stock (id integer, house integer, quantity integer, PRIMARY KEY (house, id));
-         INSERT INTO customer SELECT i, 'name ' || i, nullif('city ' || (i % 3), 'city 2') FROM generate_series(1, 20) AS s(i);
-         INSERT INTO orders SELECT i, nullif(1 + i % 20, 7), ('2026-01-0' || (1 + i % 9))::date FROM generate_series(1, 100) AS s(i);
-         INSERT INTO item SELECT o, n, nullif(o * n % 13, 5), o + n FROM generate_series(1, 90) AS o(o), generate_series(1, 3) AS n(n);
+         INSERT INTO customer SELECT i, 'name ' || i, nullif('city ' || (i % 3), 'city 2') FROM generate_series(1, \
+            20) AS s(i);
+         INSERT INTO orders SELECT i, nullif(1 + i % 20, 7), ('2026-01-0' || (1 + i % 9))::date FROM \
+            generate_series(1, 100) AS s(i);
+         INSERT INTO item SELECT o, n, nullif(o * n % 13, 5), o + n FROM generate_series(1, 90) AS o(o), \
+            generate_series(1, 3) AS n(n);
          INSERT INTO stock SELECT i, h, i * h FROM generate_series(0, 12) AS s(i), generate_series(1, 2) AS h(h)",
     )
     .await;
@@ -34,7 +38,7 @@ async fn shop() -> (tempfile::TempDir, Arc<Database>, Session) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
+async fn joins_of_few_rows_need_no_plan_and_flush_nothing() {
     let (_directory, database, mut session) = shop().await;
     let before = planned(&database);
     let statements: [(&str, &[&str]); 14] = [
@@ -58,14 +62,16 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
             &["6,117.00,8"],
         ),
         (
-            "SELECT name, i.n, quantity FROM item i JOIN orders o ON o.id = i.order_id JOIN customer c ON c.id = o.customer_id
+            "SELECT name, i.n, quantity FROM item i JOIN orders o ON o.id = i.order_id JOIN customer c ON c.id = \
+                o.customer_id
              JOIN stock s ON s.house = c.id - c.id + 1 AND s.id = i.stock_id AND s.house = 1
              WHERE i.order_id IN (50, 101) ORDER BY n DESC, name LIMIT 2",
             &["name 11,3,7", "name 11,1,11"],
         ),
         // Rows for which nothing is there.
         (
-            "SELECT o.id, n, price FROM orders o LEFT JOIN item ON order_id = o.id WHERE o.id BETWEEN 90 AND 91 ORDER BY o.id, n",
+            "SELECT o.id, n, price FROM orders o LEFT JOIN item ON order_id = o.id WHERE o.id BETWEEN 90 AND 91 \
+                ORDER BY o.id, n",
             &["90,1,91.00", "90,2,92.00", "90,3,93.00", "91,NULL,NULL"],
         ),
         (
@@ -75,7 +81,8 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
         ),
         (
             "SELECT o.id, count(n), sum(quantity) FROM orders o LEFT JOIN item i ON i.order_id = o.id
-             LEFT JOIN stock s ON s.id = i.stock_id AND s.house = 1 WHERE o.id > 88 AND o.id < 93 GROUP BY o.id ORDER BY id",
+             LEFT JOIN stock s ON s.id = i.stock_id AND s.house = 1 WHERE o.id > 88 AND o.id < 93 GROUP BY o.id \
+                ORDER BY id",
             &["89,3,27", "90,3,33", "91,0,NULL", "92,0,NULL"],
         ),
         (
@@ -99,15 +106,23 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
         assert_eq!(without, *expected, "{sql}");
     }
     // Also of what a block has changed itself.
-    run(&mut session, "BEGIN; INSERT INTO item VALUES (102, 1, 4, 5), (102, 2, 3, 6); INSERT INTO orders VALUES (102, 1, NULL)").await;
-    run(&mut session, "UPDATE stock SET quantity = 77 WHERE id = 4 AND house = 1; DELETE FROM item WHERE order_id = 101").await;
-    let own = "SELECT n, quantity FROM orders o JOIN item i ON i.order_id = o.id JOIN stock s ON s.id = stock_id AND house = 1
+    run(
+        &mut session,
+        "BEGIN; INSERT INTO item VALUES (102, 1, 4, 5), (102, 2, 3, 6); INSERT INTO orders VALUES \
+        (102, 1, NULL)",
+    )
+    .await;
+    run(&mut session, "UPDATE stock SET quantity = 77 WHERE id = 4 AND house = 1; DELETE FROM item WHERE order_id = \
+        101").await;
+    let own = "SELECT n, quantity FROM orders o JOIN item i ON i.order_id = o.id JOIN stock s ON s.id = stock_id AND \
+        house = 1
                WHERE o.id IN (101, 102) ORDER BY n";
     assert_eq!(rows(&mut session, own).await, ["1,77", "2,1"]);
     run(&mut session, "ROLLBACK").await;
     assert_eq!(rows(&mut session, own).await, ["1,1"]);
     assert_eq!(planned(&database), before);
-    session.prepare("lines", "SELECT n, quantity FROM item JOIN stock ON id = stock_id AND house = $2 WHERE order_id = ANY($1) AND quantity > $3", &[]).await.unwrap();
+    session.prepare("lines", "SELECT n, quantity FROM item JOIN stock ON id = stock_id AND house = $2 WHERE order_id \
+        = ANY($1) AND quantity > $3", &[]).await.unwrap();
     for _ in 0..2 {
         let outcome =
             session.execute("lines", &[Some("{101,NULL}"), Some("2"), Some("0")]).await.unwrap();
@@ -138,9 +153,12 @@ async fn joins_of_few_rows_need_no_plan_and_settle_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn explain_says_how_a_join_is_looked_up() {
     let (_directory, _database, mut session) = shop().await;
-    let sql = "SELECT price FROM item i JOIN orders o ON o.id = i.order_id JOIN stock s ON s.house = 1 AND s.id = i.stock_id WHERE o.id = 3";
-    let look_up = "Range look-up on orders by index orders_pkey (id), then its rows on item by index item_pkey (order_id), \
-                   then its row on stock by index stock_pkey (house, id), on the host, without a plan up to 1000 rows, with one beyond";
+    let sql = "SELECT price FROM item i JOIN orders o ON o.id = i.order_id JOIN stock s ON s.house = 1 AND s.id = \
+        i.stock_id WHERE o.id = 3";
+    let look_up = "Range look-up on orders by index orders_pkey (id), then its rows on item by index item_pkey \
+        (order_id), \
+                   then its row on stock by index stock_pkey (house, id), on the host, without a plan up to 1000 \
+        rows, with one beyond";
     assert_eq!(rows(&mut session, &format!("EXPLAIN {sql}")).await, [look_up]);
     let measured = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
     assert!(measured.contains(look_up) && measured.contains("rows: 3"), "{measured}");
@@ -229,7 +247,8 @@ fn query(draw: &mut Draw) -> String {
     let selection = format!("{}{key}", draw.of(&conditions));
     match draw.below(4) {
         0 => format!(
-            "SELECT count(*), sum(a.id), min(b.t), count(DISTINCT c.k), max(b.id + c.id) FROM {from} WHERE {selection}"
+            "SELECT count(*), sum(a.id), min(b.t), count(DISTINCT c.k), max(b.id + c.id) FROM {from} WHERE \
+                {selection}"
         ),
         1 => format!(
             "SELECT b.t, count(c.id) AS n FROM {from} WHERE {selection} GROUP BY b.t ORDER BY n, b.t"

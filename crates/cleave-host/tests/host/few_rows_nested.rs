@@ -1,4 +1,4 @@
-//! Subqueries of few rows: that the statements around them need no plan and settle nothing, and give what a plan gives.
+//! Subqueries of few rows: that the statements around them need no plan and flush nothing, and give what a plan gives.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ async fn bank() -> (tempfile::TempDir, Arc<Database>, Session) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn subqueries_of_few_rows_need_no_plan_and_settle_nothing() {
+async fn subqueries_of_few_rows_need_no_plan_and_flush_nothing() {
     let (_directory, database, mut session) = bank().await;
     let before = planned(&database);
     let statements: [(&str, &[&str]); 19] = [
@@ -40,7 +40,8 @@ async fn subqueries_of_few_rows_need_no_plan_and_settle_nothing() {
         ("SELECT id FROM movement WHERE id = (SELECT max(id) FROM account WHERE owner = 'owner 9')", &["21"]),
         ("SELECT id, sum FROM movement WHERE account IN (SELECT id FROM account WHERE owner = 'owner 9')", &["61,1.25"]),
         (
-            "SELECT count(*), sum(sum) FROM movement WHERE account IN (SELECT id FROM account WHERE owner IN ('owner 2', 'owner 9'))",
+            "SELECT count(*), sum(sum) FROM movement WHERE account IN (SELECT id FROM account WHERE owner IN ('owner \
+                2', 'owner 9'))",
             &["19,136.25"],
         ),
         ("SELECT owner FROM account WHERE id = 3 AND EXISTS (SELECT 1 FROM movement WHERE account = 21)", &["owner 3"]),
@@ -54,11 +55,13 @@ async fn subqueries_of_few_rows_need_no_plan_and_settle_nothing() {
         ("SELECT id FROM account WHERE id >= (SELECT max(account) FROM movement WHERE id > 50) ORDER BY id LIMIT 2", &["21"]),
         // In the list: names and types are those of the subquery.
         (
-            "SELECT id, (SELECT max(sum) FROM movement WHERE account = 4), (SELECT day FROM movement WHERE id = 61) AS last
+            "SELECT id, (SELECT max(sum) FROM movement WHERE account = 4), (SELECT day FROM movement WHERE id = 61) \
+                AS last
              FROM account WHERE id = 2",
             &["2,99.00,2026-02-02"],
         ),
-        ("SELECT *, (SELECT sum * 2 FROM movement WHERE id = 61) FROM account WHERE id = 21", &["21,owner 9,5.00,0,2.50"]),
+        ("SELECT *, (SELECT sum * 2 FROM movement WHERE id = 61) FROM account WHERE id = 21", &["21,owner \
+            9,5.00,0,2.50"]),
         ("SELECT amount + (SELECT sum(sum) FROM movement WHERE account = 21) FROM account WHERE id = 21", &["6.25"]),
         ("SELECT EXISTS (SELECT 1 FROM movement WHERE account = 21)", &["t"]),
         ("SELECT NOT EXISTS (SELECT 1 FROM movement WHERE account = 21), 5 AS five", &["f,5"]),
@@ -108,11 +111,13 @@ async fn prepared_statements_with_subqueries_need_no_plan() {
     for (name, sql) in [
         (
             "read",
-            "SELECT owner, $2::int FROM account WHERE id = (SELECT account FROM movement WHERE id = $1) AND amount > $2",
+            "SELECT owner, $2::int FROM account WHERE id = (SELECT account FROM movement WHERE id = $1) AND amount > \
+                $2",
         ),
         (
             "set",
-            "UPDATE account SET last = (SELECT max(id) FROM movement WHERE account = $1) WHERE id = $1 RETURNING id, last",
+            "UPDATE account SET last = (SELECT max(id) FROM movement WHERE account = $1) WHERE id = $1 RETURNING id, \
+                last",
         ),
         ("go", "DELETE FROM movement WHERE account IN (SELECT id FROM account WHERE owner = $1)"),
     ] {
@@ -156,11 +161,13 @@ async fn changes_with_subqueries_need_no_plan() {
             "UPDATE 1",
         ),
         (
-            "UPDATE account SET amount = amount + (SELECT sum FROM movement WHERE id = 61) WHERE id = (SELECT account FROM movement WHERE id = 61)",
+            "UPDATE account SET amount = amount + (SELECT sum FROM movement WHERE id = 61) WHERE id = (SELECT \
+                account FROM movement WHERE id = 61)",
             "UPDATE 1",
         ),
         (
-            "UPDATE account SET last = 1 WHERE id IN (SELECT account FROM movement WHERE id IN (1, 2)) AND owner <> 'x'",
+            "UPDATE account SET last = 1 WHERE id IN (SELECT account FROM movement WHERE id IN (1, 2)) AND owner <> \
+                'x'",
             "UPDATE 1",
         ),
         ("DELETE FROM account WHERE id IN (SELECT account FROM movement WHERE id = 5)", "DELETE 1"),
@@ -206,7 +213,8 @@ async fn subqueries_that_are_none_of_this_way_are_planned() {
             "21,1",
         ),
         (
-            "SELECT count(*) FROM account a WHERE id = 21 AND EXISTS (SELECT 1 FROM movement m WHERE m.account = a.id AND m.id = 61)",
+            "SELECT count(*) FROM account a WHERE id = 21 AND EXISTS (SELECT 1 FROM movement m WHERE m.account = \
+                a.id AND m.id = 61)",
             "1",
         ),
         // NULL is not false there.
@@ -222,8 +230,10 @@ async fn subqueries_that_are_none_of_this_way_are_planned() {
         assert_eq!(planned(&database).0, before + 1, "{sql}");
     }
     let sql = "SELECT owner FROM account WHERE id = (SELECT account FROM movement WHERE id = 61)";
-    let look_up = "Range look-up on account by index account_pkey (id), on the host, without a plan up to 1000 rows, with one beyond; \
-                   before it, a range look-up on movement by index movement_pkey (id), on the host, without a plan up to 1000 rows, with \
+    let look_up = "Range look-up on account by index account_pkey (id), on the host, without a plan up to 1000 rows, \
+        with one beyond; \
+                   before it, a range look-up on movement by index movement_pkey (id), on the host, without a plan \
+        up to 1000 rows, with \
                    one beyond";
     assert_eq!(rows(&mut session, &format!("EXPLAIN {sql}")).await, [look_up]);
     let sql = "DELETE FROM account WHERE id = (SELECT account FROM movement WHERE id = 61)";

@@ -283,8 +283,10 @@ async fn what_follows_of_few_rows_needs_no_plan() {
     run(
         &mut session,
         "CREATE TABLE house (id int PRIMARY KEY);
-         CREATE TABLE flat (house int REFERENCES house ON DELETE CASCADE ON UPDATE CASCADE, n smallint, PRIMARY KEY (house, n));
-         CREATE TABLE guest (id bigint PRIMARY KEY, house bigint DEFAULT 9, n int DEFAULT 8, visits int REFERENCES house ON DELETE SET NULL ON UPDATE CASCADE,
+         CREATE TABLE flat (house int REFERENCES house ON DELETE CASCADE ON UPDATE CASCADE, n smallint, PRIMARY KEY \
+            (house, n));
+         CREATE TABLE guest (id bigint PRIMARY KEY, house bigint DEFAULT 9, n int DEFAULT 8, visits int REFERENCES \
+            house ON DELETE SET NULL ON UPDATE CASCADE,
              FOREIGN KEY (house, n) REFERENCES flat ON DELETE SET DEFAULT ON UPDATE CASCADE);
          CREATE INDEX ON guest (house, n); CREATE INDEX ON guest (visits);
          INSERT INTO house SELECT i FROM generate_series(1, 9) AS s(i);

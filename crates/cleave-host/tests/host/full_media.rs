@@ -172,8 +172,8 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
         let rows: Vec<_> = (count..count + 100).map(|id| format!("('{}', {id})", word())).collect();
         run(&mut session, &format!("INSERT INTO t VALUES {}", rows.join(", "))).await;
         if count % 1000 == 0 {
-            let settled = row(&mut session, "SELECT count(*) FROM t WHERE id >= 0").await;
-            assert_eq!(settled, (count + 100).to_string());
+            let flushed = row(&mut session, "SELECT count(*) FROM t WHERE id >= 0").await;
+            assert_eq!(flushed, (count + 100).to_string());
         }
         count += 100;
     }
@@ -208,7 +208,7 @@ async fn keys_wait_in_memory_where_there_is_no_room_for_a_run_of_them() {
 /// Pages that a reader has written of what is committed are room that comes back: who commits beside it does not fail
 /// for that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
+async fn who_commits_beside_a_reader_that_flushes_has_the_room_that_there_is() {
     let (directory, media, slot, database) = bounded(u64::MAX).await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
@@ -222,7 +222,7 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
     // What it reads becomes pages first.
-    run(&mut reader, "SET pass_along_bytes = 0").await;
+    run(&mut reader, "SET shipped_delta_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*), sum(length(note)) FROM t").await
     });
@@ -247,7 +247,7 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
     // What it reads becomes pages first.
-    run(&mut reader, "SET pass_along_bytes = 0").await;
+    run(&mut reader, "SET shipped_delta_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
     });
@@ -272,7 +272,7 @@ async fn who_commits_beside_a_reader_that_settles_has_the_room_that_there_is() {
     assert_no_leak(&database);
 }
 
-/// Who settles waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself
+/// Who flushes waits for pages that are being written beside, and keeps no other from committing meanwhile, nor itself
 /// from giving up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_pages() {
@@ -283,13 +283,13 @@ async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_page
     media.set_gate(Gate::Shut);
     let mut reader = database.session();
     // What it reads becomes pages first.
-    run(&mut reader, "SET pass_along_bytes = 0").await;
+    run(&mut reader, "SET shipped_delta_bytes = 0").await;
     let reading = SpawnedTask::spawn(async move {
         row(&mut reader, "SELECT count(*) FROM t WHERE note > ''").await
     });
     media.until_a_write_waits().await;
-    let mut settling = database.session();
-    let settled = SpawnedTask::spawn(async move { drop(run(&mut settling, "CHECKPOINT").await) });
+    let mut flushing = database.session();
+    let flushed = SpawnedTask::spawn(async move { drop(run(&mut flushing, "CHECKPOINT").await) });
     tokio::time::sleep(Duration::from_millis(300)).await;
     for id in 1..5 {
         let insert = format!("INSERT INTO t VALUES ({id}, 'beside')");
@@ -303,7 +303,7 @@ async fn a_device_that_takes_long_to_write_holds_up_only_those_who_need_its_page
     let error = limited.await.expect("it ends");
     assert_eq!(error.sqlstate(), "57014", "{error}");
     media.set_gate(Gate::Open);
-    settled.join().await.unwrap();
+    flushed.join().await.unwrap();
     assert_eq!(reading.join().await.unwrap(), "1");
     assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE note > ''").await, "5");
     assert_no_leak(&database);

@@ -1,15 +1,15 @@
-//! Copies of the log that were given up while their devices were away: who is told, when they end, and what a takeover
+//! Log replicas that were given up while their devices were offline: who is told, when they end, and what a failover
 //! says of them.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_host::log_copy::Witnesses;
+use cleave_host::log_replica::Witnesses;
 use cleave_host::{Database, RemoteDevice};
 
 use crate::devices::{Served, anywhere, with_nas};
+use crate::failover::{reopened, shown, taken, taken_though_stale};
 use crate::support::{assert_no_leak, open, refused, row, rows, run};
-use crate::takeover::{reopened, shown, taken, taken_though_stale};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
@@ -21,12 +21,12 @@ async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
     let other = RemoteDevice { port: other_served.address.port(), ..nas.clone() };
     database.add_device("other", other.clone()).await.unwrap();
     let mut session = database.session();
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "SET default_device = 'other'").await;
     run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO o VALUES (1, 'on both')").await;
     served.stop().await;
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'other'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'other'").await;
     run(&mut session, "INSERT INTO o VALUES (2, 'not on nas')").await;
     // It is back, and knows nothing of that.
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
@@ -47,8 +47,8 @@ async fn a_copy_that_was_given_up_takes_no_device_from_the_host_that_has_it() {
     assert_no_leak(&database);
 }
 
-/// A copy on "nas", which was away when it was given up with nothing in its place, and is back; "other" was there all
-/// the time.
+/// A copy on "nas", which was offline when it was given up with nothing in its place, and is back; "other" was there
+/// all the time.
 async fn given_up_for_none(
     outside: &Path,
 ) -> (tempfile::TempDir, Arc<Database>, [Served; 2], RemoteDevice) {
@@ -58,11 +58,11 @@ async fn given_up_for_none(
     let other = RemoteDevice { port: other_served.address.port(), ..nas.clone() };
     database.add_device("other", other).await.unwrap();
     let mut session = database.session();
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'; SET default_device = 'other'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'; SET default_device = 'other'").await;
     run(&mut session, "CREATE TABLE o (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO o VALUES (1, 'on both')").await;
     served.stop().await;
-    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
+    run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     run(&mut session, "INSERT INTO o VALUES (2, 'not on nas')").await;
     assert_no_leak(&database);
     let served = Served::start(&outside.join("nas.media"), [1; 16], address).await;
@@ -81,11 +81,11 @@ async fn a_copy_that_was_given_up_for_none_is_one_of_which_others_were_told() {
     assert!(error.to_string().contains("given up, as device \"other\""), "{error}");
     run(&mut session, "INSERT INTO o VALUES (3, 'the host has its devices')").await;
     // It is erased, and what others were told of it; then there is one again.
-    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
-    assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+    run(&mut session, "ALTER SYSTEM RESET log_replica").await;
+    assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     assert_no_leak(&database);
     assert_eq!(database.remove_device("other").await.unwrap_err().sqlstate(), "2BP01");
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "INSERT INTO o VALUES (4, 'on both')").await;
     drop((session, database, directory));
     taken(&folder, &nas).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_copy_that_was_given_up_for_none_is_one_of_which_others_were_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_told_of_a_copy_ends_when_it_is_taken_over_all_the_same() {
+async fn what_was_told_of_a_copy_ends_when_it_is_failed_over_all_the_same() {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, _served, nas) = given_up_for_none(outside.path()).await;
     drop((database, directory));
@@ -121,29 +121,29 @@ async fn a_copy_that_was_given_up_ends_as_soon_as_its_device_is_back() {
         let (_directory, database, served, nas) = with_nas(outside.path()).await;
         let (address, media) = (served.address, outside.path().join("nas.media"));
         let mut session = database.session();
-        run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+        run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
         run(&mut session, "INSERT INTO near VALUES (2, 'in the copy')").await;
         served.stop().await;
-        run(&mut session, "ALTER SYSTEM RESET log_copy").await;
+        run(&mut session, "ALTER SYSTEM RESET log_replica").await;
         run(&mut session, "INSERT INTO near VALUES (3, 'not in the copy')").await;
         database.look_after_copies().await.unwrap();
-        let status = shown(&mut session, "log_copy_status").await;
+        let status = shown(&mut session, "log_replica_status").await;
         assert!(status.contains("still has an ended copy"), "{status}");
         let _served = Served::start(&media, [1; 16], address).await;
         match by_checkpoint {
             true => drop(run(&mut session, "CHECKPOINT").await),
             false => database.look_after_copies().await.unwrap(),
         }
-        assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+        assert_eq!(shown(&mut session, "log_replica_status").await, "off");
         assert_no_leak(&database);
         let error = taken(&outside.path().join("second"), &nas).await.unwrap_err();
-        assert!(error.to_string().contains("it has no copy of the log"), "{error}");
+        assert!(error.to_string().contains("it has no log replica"), "{error}");
         run(&mut session, "INSERT INTO far VALUES (-1, 'the host has its device')").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_was_away_too_is_told_when_it_is_back() {
+async fn a_device_that_was_offline_too_is_told_when_it_is_back() {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, served, nas) = with_nas(outside.path()).await;
     let address = served.address;
@@ -153,11 +153,11 @@ async fn a_device_that_was_away_too_is_told_when_it_is_back() {
     let other = RemoteDevice { port: other_address.port(), ..nas.clone() };
     database.add_device("other", other).await.unwrap();
     let mut session = database.session();
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "INSERT INTO near VALUES (2, 'in the copy')").await;
     served.stop().await;
     other_served.stop().await;
-    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
+    run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     run(&mut session, "INSERT INTO near VALUES (3, 'not in the copy')").await;
     let other_served = Served::start(&other_media, [2; 16], other_address).await;
     for _ in 0..3 {
@@ -175,9 +175,9 @@ async fn a_device_that_was_away_too_is_told_when_it_is_back() {
     let database = open(directory.path()).await;
     let mut session = database.session();
     database.look_after_copies().await.unwrap();
-    assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+    assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     assert_no_leak(&database);
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "INSERT INTO near VALUES (4, 'in the copy')").await;
     drop((session, database, directory, other_served));
     let taken = taken(&folder, &nas).await.unwrap();
@@ -187,11 +187,11 @@ async fn a_device_that_was_away_too_is_told_when_it_is_back() {
 
 /// Else it would acknowledge again what the host that has the database knows nothing of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_host_that_was_taken_over_gives_no_copy_up() {
+async fn a_host_that_was_failed_over_gives_no_copy_up() {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, _served, nas) = with_nas(outside.path()).await;
     let mut session = database.session();
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "INSERT INTO near VALUES (2, 'in the copy')").await;
     let folder = outside.path().join("second");
     let taken = taken(&folder, &nas).await.unwrap();
@@ -199,7 +199,7 @@ async fn a_host_that_was_taken_over_gives_no_copy_up() {
     let check = async |database: &Arc<Database>| {
         let mut session = database.session();
         for statement in [
-            "ALTER SYSTEM RESET log_copy",
+            "ALTER SYSTEM RESET log_replica",
             "UPDATE near SET note = 'lost'",
             "CREATE TABLE t (id int)",
         ] {
@@ -214,14 +214,14 @@ async fn a_host_that_was_taken_over_gives_no_copy_up() {
     let database = reopened(&folder).await;
     let mut session = database.session();
     run(&mut session, "INSERT INTO far VALUES (-2, 'of the host that has it'); CHECKPOINT").await;
-    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
-    assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+    run(&mut session, "ALTER SYSTEM RESET log_replica").await;
+    assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     assert_no_leak(&database);
 }
 
 /// Who decides for --stale knows how far the copy goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_takeover_says_how_far_the_copy_goes() {
+async fn a_refused_failover_says_how_far_the_copy_goes() {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database, [_served, _other], nas) = given_up_for_none(outside.path()).await;
     drop((database, directory));
@@ -232,13 +232,13 @@ async fn a_refused_takeover_says_how_far_the_copy_goes() {
     assert!(behind.starts_with("20"), "{error}");
     let taken = taken_though_stale(&folder, &nas).await.unwrap();
     assert_eq!(taken.witnesses, None);
-    // The opening has made a checkpoint of it.
+    // Recovery has made a checkpoint of it.
     assert_eq!(taken.commit, commit.parse::<u64>().unwrap() + 1, "{error}");
 }
 
-/// Nothing tells it of that, and no root names what it has.
+/// Nothing tells it of that, and no manifest names what it has.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_device_that_is_removed_while_it_is_away_has_no_copy_when_it_is_attached_again() {
+async fn a_device_that_is_removed_while_it_is_offline_has_no_copy_when_it_is_attached_again() {
     let outside = tempfile::tempdir().unwrap();
     let (_directory, database, served, nas) = with_nas(outside.path()).await;
     let address = served.address;
@@ -247,15 +247,15 @@ async fn a_device_that_is_removed_while_it_is_away_has_no_copy_when_it_is_attach
     let other = RemoteDevice { port: other_served.address.port(), ..nas.clone() };
     database.add_device("other", other).await.unwrap();
     let mut session = database.session();
-    run(&mut session, "DROP TABLE far; ALTER SYSTEM SET log_copy = 'nas'").await;
+    run(&mut session, "DROP TABLE far; ALTER SYSTEM SET log_replica = 'nas'").await;
     run(&mut session, "INSERT INTO near VALUES (2, 'in the copy')").await;
     assert_eq!(database.remove_device("nas").await.unwrap_err().sqlstate(), "22023");
     served.stop().await;
-    run(&mut session, "ALTER SYSTEM RESET log_copy").await;
+    run(&mut session, "ALTER SYSTEM RESET log_replica").await;
     // It may never be back.
     assert!(database.remove_device("nas").await.unwrap().is_some());
     run(&mut session, "INSERT INTO near VALUES (3, 'not in the copy')").await;
-    assert_eq!(shown(&mut session, "log_copy_status").await, "off");
+    assert_eq!(shown(&mut session, "log_replica_status").await, "off");
     let _served = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     // Who was told knows of it still.
     database.look_after_copies().await.unwrap();
@@ -264,9 +264,9 @@ async fn a_device_that_is_removed_while_it_is_away_has_no_copy_when_it_is_attach
     assert!(error.to_string().contains("given up, as device \"other\""), "{error}");
     database.add_device("nas again", nas.clone()).await.unwrap();
     let error = taken(&folder, &nas).await.unwrap_err();
-    assert!(error.to_string().contains("it has no copy of the log"), "{error}");
+    assert!(error.to_string().contains("it has no log replica"), "{error}");
     assert_no_leak(&database);
-    run(&mut session, "ALTER SYSTEM SET log_copy = 'nas again'").await;
+    run(&mut session, "ALTER SYSTEM SET log_replica = 'nas again'").await;
     run(&mut session, "INSERT INTO near VALUES (4, 'in the copy')").await;
     drop((session, database));
     assert_eq!(taken(&folder, &nas).await.unwrap().away, Vec::<String>::new());

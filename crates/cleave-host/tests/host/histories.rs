@@ -16,8 +16,8 @@ use cleave_host::{Database, Error, Session};
 use cleave_media::SplitMix64;
 use datafusion::common::runtime::SpawnedTask;
 
+use crate::index_filter::attached;
 use crate::isolation::{LEVELS, ON_THE_DEVICE, ON_THE_HOST};
-use crate::narrowing::attached;
 use crate::support::{refused, rows, run};
 use check::{Anomaly, Finding, Op, Transaction, check};
 

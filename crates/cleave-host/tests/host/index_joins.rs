@@ -4,7 +4,7 @@
 use cleave_host::Session;
 use cleave_media::SplitMix64;
 
-use crate::narrowing::{attached, filled};
+use crate::index_filter::{attached, filled};
 use crate::support::{batches, numbered, row, rows, run};
 
 /// Joins of all the kinds that hand keys down, with numbers that change.

@@ -268,7 +268,7 @@ async fn a_build_refused_at_any_operation(with: &str) {
 async fn check_copy(directory: &Path, media: Arc<dyn Media>, is_built: bool) {
     let copy = tempfile::tempdir().unwrap();
     std::fs::create_dir(copy.path().join("segments")).unwrap();
-    std::fs::copy(directory.join("root"), copy.path().join("root")).unwrap();
+    std::fs::copy(directory.join("manifest"), copy.path().join("manifest")).unwrap();
     std::fs::create_dir(copy.path().join("log")).unwrap();
     for entry in std::fs::read_dir(directory.join("log")).unwrap() {
         let entry = entry.unwrap();
@@ -329,18 +329,17 @@ async fn runs_stay_few_and_a_compaction_that_fails_changes_nothing() {
     assert_eq!(error.sqlstate(), "23505");
 }
 
-/// What a memtable is made of again is what is committed, whoever is the first to use it after an opening.
+/// What a memtable is made of again is what is committed, whoever is the first to use it after a restart.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keys_of_rows_that_a_block_ended_and_left_are_still_there_after_an_opening() {
+async fn keys_of_rows_that_a_block_dead_and_left_are_still_there_after_a_restart() {
     let undone = ["ROLLBACK TO s; COMMIT", "ROLLBACK"];
-    let ended = [
+    let dead = [
         "UPDATE t SET n = NULL WHERE n IN (SELECT 40)",
         "DELETE FROM t WHERE n IN (SELECT 40)",
         "UPDATE t SET n = NULL WHERE n = 40",
         "DELETE FROM t",
     ];
-    for (ended, undone) in ended.into_iter().flat_map(|ended| undone.map(|undone| (ended, undone)))
-    {
+    for (dead, undone) in dead.into_iter().flat_map(|dead| undone.map(|undone| (dead, undone))) {
         let (directory, database) = fresh().await;
         let mut session = database.session();
         run(
@@ -355,7 +354,7 @@ async fn keys_of_rows_that_a_block_ended_and_left_are_still_there_after_an_openi
         let mut session = database.session();
         // The view that the block plans on has its own changes.
         let block = format!(
-            "BEGIN; SAVEPOINT s; {ended}; SELECT count(*) FROM t AS a, t AS b WHERE a.n = b.m; \
+            "BEGIN; SAVEPOINT s; {dead}; SELECT count(*) FROM t AS a, t AS b WHERE a.n = b.m; \
              SELECT * FROM t WHERE id = 4; SELECT * FROM t WHERE m = 400; {undone}"
         );
         run(&mut session, &block).await;
@@ -364,15 +363,11 @@ async fn keys_of_rows_that_a_block_ended_and_left_are_still_there_after_an_openi
             "SELECT * FROM t WHERE m = 400",
             "SELECT * FROM t WHERE n = 40",
         ] {
-            assert_eq!(
-                rows(&mut session, sql).await,
-                ["4,40,400"],
-                "{sql} after {ended}; {undone}"
-            );
+            assert_eq!(rows(&mut session, sql).await, ["4,40,400"], "{sql} after {dead}; {undone}");
         }
         for sql in ["INSERT INTO t VALUES (4)", "INSERT INTO t VALUES (6, 60, 400)"] {
             let error = refused(&mut session, sql).await;
-            assert_eq!(error.sqlstate(), "23505", "{sql} after {ended}; {undone}: {error}");
+            assert_eq!(error.sqlstate(), "23505", "{sql} after {dead}; {undone}: {error}");
         }
     }
 }

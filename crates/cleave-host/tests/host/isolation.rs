@@ -22,7 +22,7 @@ use cleave_host::value::value_text;
 use cleave_host::{Database, Outcome, Session};
 use datafusion::common::runtime::SpawnedTask;
 
-use crate::narrowing::attached;
+use crate::index_filter::attached;
 use crate::support::{assert_no_leak, refused, row, run};
 
 pub(crate) const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];

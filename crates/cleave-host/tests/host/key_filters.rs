@@ -14,7 +14,8 @@ async fn two_tables(session: &mut Session) {
     run(session, &format!("INSERT INTO wanted {wanted}")).await;
     // A NULL is no key of anything.
     let many = format!(
-        "SELECT v, v % 500, CASE WHEN v % 1000 = 1 THEN NULL WHEN v % 10 = 0 THEN v::bigint * 1000003 ELSE v::bigint * 1000003 + 1 END, \
+        "SELECT v, v % 500, CASE WHEN v % 1000 = 1 THEN NULL WHEN v % 10 = 0 THEN v::bigint * 1000003 ELSE v::bigint \
+            * 1000003 + 1 END, \
          CASE WHEN v % 10 = 0 THEN 'name ' || v ELSE 'no name ' || v END FROM generate_series(1, {MANY}) AS s(v)"
     );
     run(session, &format!("INSERT INTO many {many}")).await;
@@ -23,7 +24,8 @@ async fn two_tables(session: &mut Session) {
 /// More integers than cross as a set; texts; keys of two parts, of which one is no help.
 const JOINS: [&str; 3] = [
     "SELECT count(*), sum(m.id), max(w.id) FROM wanted w JOIN many m ON w.key = m.key",
-    "SELECT count(*), sum(m.id), max(w.id) FROM wanted w JOIN many m ON w.name = m.name WHERE w.id < 5000 AND m.id < 60000",
+    "SELECT count(*), sum(m.id), max(w.id) FROM wanted w JOIN many m ON w.name = m.name WHERE w.id < 5000 AND m.id < \
+        60000",
     "SELECT count(*), sum(m.id), max(w.id) FROM wanted w JOIN many m ON w.part = m.part AND w.name = m.name \
      WHERE w.id < 5000 AND m.id < 60000",
 ];

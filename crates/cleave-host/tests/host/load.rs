@@ -136,7 +136,7 @@ async fn a_load_whose_input_fails_leaves_nothing() {
     assert!(error.to_string().contains("x.csv"), "{error}");
     assert_eq!(row(&mut session, "SELECT count(*) FROM t").await, "0");
     load(&mut session, vec![(0, 10)]).await.unwrap();
-    settled(&database).await;
+    flushed(&database).await;
     let after = database.devices()[0].space();
     assert!(after.used_blocks <= before.used_blocks + 64, "{after:?}");
     assert_no_leak(&database);
@@ -144,7 +144,7 @@ async fn a_load_whose_input_fails_leaves_nothing() {
 
 /// Waits until writes of statements that ended early have ended too: each commit syncs the device, which
 /// answers in order.
-async fn settled(database: &Database) {
+async fn flushed(database: &Database) {
     database.devices()[0].sync().await.unwrap();
     tokio::task::yield_now().await;
 }

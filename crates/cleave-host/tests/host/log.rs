@@ -1,4 +1,4 @@
-//! The log: commits that no root has are there again after whatever ends the process.
+//! The log: commits that no manifest has are there again after whatever ends the process.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -67,8 +67,8 @@ async fn more_commits_than_are_made_again_at_once_come_back() {
     run(&mut session, "INSERT INTO t SELECT g, 0, 'row ' || g FROM generate_series(1, 1000) g")
         .await;
     run(&mut session, "CHECKPOINT").await;
-    let root = || std::fs::read(directory.path().join("root")).unwrap();
-    let before = root();
+    let manifest = || std::fs::read(directory.path().join("manifest")).unwrap();
+    let before = manifest();
     // Each row ends as often as it begins, mostly among those that are made again with it: 82,000 changes.
     for turn in 1..=40 {
         run(&mut session, "UPDATE t SET n = n + 1").await;
@@ -76,7 +76,7 @@ async fn more_commits_than_are_made_again_at_once_come_back() {
         run(&mut session, &format!("INSERT INTO moved VALUES ({turn}, {turn})")).await;
         run(&mut session, &format!("INSERT INTO t VALUES ({turn}, {turn}, NULL)")).await;
     }
-    assert_eq!(root(), before, "all of it is in the log alone");
+    assert_eq!(manifest(), before, "all of it is in the log alone");
     drop((session, database));
     for _ in 0..2 {
         let database = open(directory.path()).await;
@@ -104,15 +104,15 @@ async fn checkpoints_keep_the_log_and_the_space_small() {
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY, note text)").await;
     run(&mut session, "INSERT INTO t VALUES (1, '')").await;
-    let root = || std::fs::read(directory.path().join("root")).unwrap();
-    let before = root();
+    let manifest = || std::fs::read(directory.path().join("manifest")).unwrap();
+    let before = manifest();
     for turn in 0..1100 {
         run(&mut session, &format!("UPDATE t SET note = 'turn {turn}'")).await;
         if turn == 500 {
-            assert_eq!(root(), before, "small commits leave the root alone");
+            assert_eq!(manifest(), before, "small commits leave the manifest alone");
         }
     }
-    assert_ne!(root(), before, "after many of them one writes it");
+    assert_ne!(manifest(), before, "after many of them one writes it");
     run(&mut session, "CHECKPOINT").await;
     assert_eq!(rows(&mut session, ALL).await, ["1,turn 1099"]);
     assert_no_leak(&database);

@@ -185,13 +185,15 @@ impl Lied {
         for (table, device) in [("near", "embedded"), ("far", "nas")] {
             let mut session = lied.session().await;
             run(&mut session, &format!("SET default_device = '{device}'")).await;
-            let columns = "id int PRIMARY KEY, at timestamp NOT NULL, day date NOT NULL, price numeric(12, 2) NOT NULL, \
+            let columns = "id int PRIMARY KEY, at timestamp NOT NULL, day date NOT NULL, price numeric(12, 2) NOT \
+                NULL, \
                  note text, big bigint NOT NULL, ratio double precision, done boolean, t time";
             run(&mut session, &format!("CREATE TABLE {table} ({columns})")).await;
             let values: Vec<String> = (0..500)
                 .map(|id| {
                     format!(
-                        "({id}, '2001-02-03 04:05:06', '2001-02-{:02}', {id}.25, 'note {}', {id}, {id}.5, {}, '12:34:56')",
+                        "({id}, '2001-02-03 04:05:06', '2001-02-{:02}', {id}.25, 'note {}', {id}, {id}.5, {}, \
+                            '12:34:56')",
                         id % 28 + 1,
                         id % 7,
                         id % 2 == 0

@@ -80,7 +80,7 @@ async fn a_directory_that_is_no_database_stays_as_it_is() {
 #[tokio::test]
 async fn an_interrupted_creation_is_begun_anew() {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["lock", "device-0.media", "root.new"] {
+    for name in ["lock", "device-0.media", "manifest.new"] {
         fs::write(directory.path().join(name), "").unwrap();
     }
     let database = open(directory.path()).await;
@@ -88,7 +88,7 @@ async fn an_interrupted_creation_is_begun_anew() {
 }
 
 #[tokio::test]
-async fn a_creation_killed_before_its_root_is_begun_anew() {
+async fn a_creation_killed_before_its_manifest_is_begun_anew() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("segments")).unwrap();
     for (name, content) in [("lock", ""), ("device-0.media", ""), ("device-0.media.id", "an id")] {
@@ -99,19 +99,20 @@ async fn a_creation_killed_before_its_root_is_begun_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_whose_root_is_missing_is_not_taken_as_new() {
+async fn a_database_whose_manifest_is_missing_is_not_taken_as_new() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
     run(&mut session, "INSERT INTO t VALUES (1), (2)").await;
     drop((session, database));
-    let (path, aside) = (directory.path().join("root"), directory.path().join("root.aside"));
+    let (path, aside) =
+        (directory.path().join("manifest"), directory.path().join("manifest.aside"));
     let media = directory.path().join("device-0.media");
     assert!(fs::metadata(&media).unwrap().len() > 0);
     fs::rename(&path, &aside).unwrap();
     for create in [false, true] {
         let (message, sqlstate) = refusal(directory.path(), create).await;
-        for part in ["root\" is damaged: it is missing", "nothing was changed", "restore it"] {
+        for part in ["manifest\" is damaged: it is missing", "nothing was changed", "restore it"] {
             assert!(message.contains(part), "{part} is not said: {message}");
         }
         assert_eq!(sqlstate, "XX001");
@@ -126,21 +127,21 @@ async fn a_database_whose_root_is_missing_is_not_taken_as_new() {
     fs::create_dir(other.path().join("segments")).unwrap();
     fs::write(other.path().join("segments").join("3"), "of a table on another device").unwrap();
     let (message, sqlstate) = refusal(other.path(), true).await;
-    assert!(message.contains("root\" is damaged: it is missing"), "{message}");
+    assert!(message.contains("manifest\" is damaged: it is missing"), "{message}");
     assert_eq!(sqlstate, "XX001");
     let names: Vec<_> = fs::read_dir(other.path()).unwrap().collect();
     assert_eq!(names.len(), 1, "nothing was added: {names:?}");
 }
 
 #[tokio::test]
-async fn a_damaged_root_is_named() {
+async fn a_damaged_manifest_is_named() {
     let (directory, database) = fresh().await;
     drop(database);
-    let path = directory.path().join("root");
+    let path = directory.path().join("manifest");
     let whole = fs::read(&path).unwrap();
     fs::write(&path, &whole[..whole.len() - 1]).unwrap();
     let (message, sqlstate) = refusal(directory.path(), true).await;
-    assert!(message.contains("root\" is damaged"), "{message}");
+    assert!(message.contains("manifest\" is damaged"), "{message}");
     assert_eq!(sqlstate, "XX001");
     fs::write(&path, &whole).unwrap();
     drop(open(directory.path()).await);

@@ -6,7 +6,8 @@ use datafusion::common::runtime::SpawnedTask;
 
 use crate::support::{fresh, refused, row, rows, run};
 
-const MOVE: &str = "WITH put AS (INSERT INTO log VALUES (1) RETURNING n), up AS (UPDATE t SET v = v + 1 WHERE id = 1 RETURNING v) \
+const MOVE: &str = "WITH put AS (INSERT INTO log VALUES (1) RETURNING n), up AS (UPDATE t SET v = v + 1 WHERE id = 1 \
+    RETURNING v) \
                     INSERT INTO log SELECT v FROM up";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! What a fragment writes that prunes: pages with gaps in their VIDs, which scans, narrowings and look-ups read as the
-//! rows that were left.
+//! What a fragment writes that prunes: pages with gaps in their VIDs, which scans, index filters and look-ups read as
+//! the rows that were left.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{Schema, UInt64Type};
 use cleave_fragment::operators::table_scan_exec::TableScan;
 use cleave_fragment::{
-    FragmentContext, Morsel, MorselList, MorselPage, NarrowedInput, NarrowedPart, Narrowing,
-    PageSink, RowPlaces, TableScanExec, WriteRowsExec, WrittenSegment, decode_fragment,
+    FragmentContext, IndexFilter, IndexFilteredInput, IndexFilteredPart, Morsel, MorselList,
+    MorselPage, PageSink, RowPlaces, TableScanExec, WriteRowsExec, WrittenSegment, decode_fragment,
     encode_fragment, fragment_task_context, read_written,
 };
 use cleave_media::{BlockAddress, Media, Memory};
 use cleave_store::{
-    Column, ColumnRef, ColumnType, EncodedPage, EndedRows, MediaPages, PageClass, PageRef,
+    Column, ColumnRef, ColumnType, DeadRows, EncodedPage, MediaPages, PageClass, PageRef,
     Projection, SegmentDirectory, SegmentId, SegmentKind, SegmentRef, SegmentWriter, Snapshot,
     TableSchema, VidGaps,
 };
@@ -49,13 +49,14 @@ fn put(media: &Memory, page: &EncodedPage) -> PageRef {
 fn context(
     media: &Arc<Memory>,
     morsels: Vec<Morsel>,
-    narrowing: Option<Narrowing>,
+    index_filter: Option<IndexFilter>,
 ) -> FragmentContext {
-    let narrowed = |narrowing| (0, NarrowedInput::new(vec![narrowing], &morsels).unwrap());
+    let filtered =
+        |index_filter| (0, IndexFilteredInput::new(vec![index_filter], &morsels).unwrap());
     FragmentContext {
         pages: Arc::new(MediaPages::new(Arc::clone(media) as Arc<dyn Media>)),
         snapshot: Snapshot { commit: 5 },
-        narrowings: narrowing.map(narrowed).into_iter().collect(),
+        index_filters: index_filter.map(filtered).into_iter().collect(),
         inputs: [(0, MorselList::new(morsels) as _)].into(),
         indexes: Default::default(),
         broadcasts: Default::default(),
@@ -72,14 +73,14 @@ fn executed(plan: &Arc<dyn ExecutionPlan>, context: FragmentContext) -> Vec<Reco
     block_on(common::collect(plan.execute(0, task).unwrap())).unwrap()
 }
 
-/// The pages of a segment, and which of their rows have ended.
-fn morsels(segment: &SegmentDirectory, has_ended: impl Fn(u64) -> bool) -> Vec<Morsel> {
+/// The pages of a segment, and which of their rows are dead.
+fn morsels(segment: &SegmentDirectory, is_dead: impl Fn(u64) -> bool) -> Vec<Morsel> {
     let place = |entry: &cleave_store::PageEntry| MorselPage {
         page: entry.page,
         vid_first: entry.vid_first,
         gaps: entry.gaps.clone(),
         overflow: entry.overflow.clone(),
-        ended: EndedRows::of_bits(entry.row_vids().map(&has_ended).collect()),
+        dead: DeadRows::of_bits(entry.row_vids().map(&is_dead).collect()),
     };
     let pages = (0..).zip(&segment.pages);
     let morsel = |(number, entry)| Morsel {
@@ -162,21 +163,25 @@ fn pages_with_gaps_are_read_as_the_rows_that_were_left() {
         let segment = SegmentDirectory::sealed(new, SegmentKind::Heap, class, entries).unwrap();
         let segment = SegmentDirectory::decode(&segment.encode()).unwrap();
 
-        // Some of those that were left have ended since.
-        let ended = |vid: u64| vid % 13 == 5;
-        let read = |narrowing| {
-            let found = executed(&scan(), context(&media, morsels(&segment, ended), narrowing));
+        // Some of those that were left are dead since.
+        let dead = |vid: u64| vid % 13 == 5;
+        let read = |index_filter| {
+            let found = executed(&scan(), context(&media, morsels(&segment, dead), index_filter));
             concat_batches(&output.schema, &found).unwrap()
         };
         let found = read(None);
-        let is_left = |vid: u64| Some(!pruned(vid) && !ended(vid));
+        let is_left = |vid: u64| Some(!pruned(vid) && !dead(vid));
         let wanted = BooleanArray::from_iter((100..end).map(is_left));
         let wanted = filter_record_batch(&rows, &wanted).unwrap();
         assert_eq!(found.project(&[0, 1]).unwrap().columns(), wanted.columns());
         // An index has the rows that were pruned, too.
         let rows = (100..end).filter(|vid| vid % 5 == 0).collect();
-        let part = NarrowedPart { segments: vec![SegmentId(9)], rows, ..NarrowedPart::default() };
-        let found = read(Some(Narrowing { parts: vec![part], ..Narrowing::default() }));
+        let part = IndexFilteredPart {
+            segments: vec![SegmentId(9)],
+            rows,
+            ..IndexFilteredPart::default()
+        };
+        let found = read(Some(IndexFilter { parts: vec![part], ..IndexFilter::default() }));
         let vids = found.column(2).as_primitive::<UInt64Type>().values().to_vec();
         let wanted: Vec<u64> =
             (100..end).filter(|vid| vid % 5 == 0 && is_left(*vid) == Some(true)).collect();

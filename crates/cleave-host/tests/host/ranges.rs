@@ -1,4 +1,4 @@
-//! Statements over few rows by ranges of keys: that they need no plan and settle nothing, and give what a plan gives.
+//! Statements over few rows by ranges of keys: that they need no plan and flush nothing, and give what a plan gives.
 
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ async fn shop() -> (tempfile::TempDir, Arc<Database>, Session) {
     let mut session = database.session();
     run(
         &mut session,
-        "CREATE TABLE line (w integer, o integer, n integer, item text NOT NULL, amount decimal(6, 2) NOT NULL, sent integer,
+        "CREATE TABLE line (w integer, o integer, n integer, item text NOT NULL, amount decimal(6, 2) NOT NULL, sent \
+            integer,
              PRIMARY KEY (w, o, n));
          CREATE INDEX line_item ON line (item, amount);
          INSERT INTO line SELECT w, o, n, 'item ' || (o * n % 7), o + n, NULL
@@ -71,12 +72,13 @@ async fn shop() -> (tempfile::TempDir, Arc<Database>, Session) {
     ] {
         session.prepare(name, sql, &[]).await.unwrap();
     }
-    run(&mut session, "INSERT INTO line VALUES (1, 41, 1, 'item 9', 1.5, NULL); DELETE FROM line WHERE w = 1 AND o = 40 AND n = 1").await;
+    run(&mut session, "INSERT INTO line VALUES (1, 41, 1, 'item 9', 1.5, NULL); DELETE FROM line WHERE w = 1 AND o = \
+        40 AND n = 1").await;
     (directory, database, session)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ranges_need_no_plan_and_settle_nothing() {
+async fn ranges_need_no_plan_and_flush_nothing() {
     let (_directory, database, mut session) = shop().await;
     let before = planned(&database);
     let scan = execute(&mut session, "scan", &["1", "39", "6"]).await;
@@ -141,7 +143,8 @@ async fn ranges_need_no_plan_and_settle_nothing() {
 async fn explain_says_that_a_range_needs_no_plan() {
     let (_directory, _database, mut session) = shop().await;
     let sql = "SELECT n FROM line WHERE w = 1 AND o > 30 ORDER BY o DESC, n DESC LIMIT 2";
-    let look_up = "Range look-up on line by index line_pkey (w, o, n), backwards, on the host, without a plan up to 1000 rows, with one beyond";
+    let look_up = "Range look-up on line by index line_pkey (w, o, n), backwards, on the host, without a plan up to \
+        1000 rows, with one beyond";
     assert_eq!(rows(&mut session, &format!("EXPLAIN {sql}")).await, [look_up]);
     let measured = rows(&mut session, &format!("EXPLAIN ANALYZE {sql}")).await.join("\n");
     assert!(measured.contains(look_up) && measured.contains("rows: 2"), "{measured}");

@@ -1,6 +1,6 @@
-//! Random blocks of two sessions, committed, undone and lost, between openings: what is committed changes at COMMIT and
+//! Random blocks of two sessions, committed, undone and lost, between restarts: what is committed changes at COMMIT and
 //! nowhere else, keys hold, and every way to a row finds what a scan finds, whoever is the first to use an index after
-//! an opening.
+//! an incarnation.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ const EXPECTED: [&str; 6] = ["23503", "23505", "40001", "40P01", "55P03", "25P02
 const TABLES: &str = "
     CREATE TABLE t (id int PRIMARY KEY, k int UNIQUE, n int);
     CREATE INDEX t_n ON t (n);
-    CREATE TABLE c (id int PRIMARY KEY, t int REFERENCES t ON DELETE SET NULL, u int REFERENCES t (k) ON DELETE CASCADE ON UPDATE CASCADE);
+    CREATE TABLE c (id int PRIMARY KEY, t int REFERENCES t ON DELETE SET NULL, u int REFERENCES t (k) ON DELETE \
+    CASCADE ON UPDATE CASCADE);
     CREATE INDEX c_t ON c (t);
     CREATE INDEX c_u ON c (u);
     INSERT INTO t SELECT i, i + 100, i % 8 FROM generate_series(0, 19) AS g (i);
@@ -100,7 +101,8 @@ async fn check(session: &mut Session, random: &mut SplitMix64) {
 /// Keys are there once, and what refers to a row finds it.
 async fn check_keys(session: &mut Session) {
     run(session, "SET index_scan = off").await;
-    let faults = "SELECT (SELECT count(*) - count(DISTINCT id) FROM t), (SELECT count(k) - count(DISTINCT k) FROM t), \
+    let faults = "SELECT (SELECT count(*) - count(DISTINCT id) FROM t), (SELECT count(k) - count(DISTINCT k) FROM \
+        t), \
          (SELECT count(*) - count(DISTINCT id) FROM c), \
          (SELECT count(*) FROM c LEFT JOIN t ON t.id = c.t WHERE c.t IS NOT NULL AND t.id IS NULL), \
          (SELECT count(*) FROM c LEFT JOIN t ON t.k = c.u WHERE c.u IS NOT NULL AND t.k IS NULL)";
@@ -190,7 +192,7 @@ async fn play(seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_way_to_a_row_finds_what_is_committed_after_each_opening() {
+async fn every_way_to_a_row_finds_what_is_committed_after_each_restart() {
     let count = std::env::var("CLEAVE_REOPENED_SEEDS").ok().and_then(|count| count.parse().ok());
     for seed in 0..count.unwrap_or(6) {
         play(seed).await;

@@ -1,4 +1,4 @@
-//! Rights on the ways that bind nothing anew: look-ups seen before, prepared statements, loads; and after an opening.
+//! Rights on the ways that bind nothing anew: look-ups seen before, prepared statements, loads; and after a restart.
 
 use cleave_host::Session;
 
@@ -46,7 +46,7 @@ async fn what_was_revoked_is_refused_by_look_ups_and_prepared_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rights_are_there_after_an_opening_and_go_with_their_table() {
+async fn rights_are_there_after_a_restart_and_go_with_their_table() {
     let (directory, database) = fresh().await;
     let mut owner = database.session();
     run(

@@ -335,7 +335,7 @@ async fn rows_that_a_job_of_the_device_has_are_waited_for() {
 
 /// A ring through a job of the device, whose transaction is another one, is found at once, whoever closes it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rings_of_waits_lead_through_jobs_of_the_device() {
+async fn deadlock_cycles_lead_through_jobs_of_the_device() {
     let (_directory, database, mut one, two) = jobs(3).await;
     let devices = database.devices();
     let shared = devices[0].shared_locks().unwrap();

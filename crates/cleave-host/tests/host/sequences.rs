@@ -135,7 +135,7 @@ async fn a_block_has_its_sequences_to_itself() {
     assert_eq!(row(&mut two, "SELECT nextval('s')").await, "102");
     run(&mut two, "INSERT INTO t (a) VALUES (5)").await;
     drop((one, two, database));
-    // The log has numbers of sequences that no root knows.
+    // The log has numbers of sequences that no manifest knows.
     let database = open_forgetful(directory.path()).await;
     let mut session = database.session();
     let first = row(&mut session, "INSERT INTO t (a) VALUES (6) RETURNING id").await;

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::devices::{Served, TOKEN, anywhere, remote, token_file};
 use crate::support::{assert_no_leak, fresh, refused, row, rows, run};
-use crate::tablets::settled;
+use crate::tablets::flushed;
 
 /// Longer than any statement here takes, and shorter than the pause after which a link asks a silent device how it is.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -204,7 +204,7 @@ async fn an_index_is_built_of_all_tablets_at_once() {
     // Words that two tablets have.
     let error = refused(&mut session, "CREATE UNIQUE INDEX t_unique ON t (word)").await;
     assert_eq!(error.sqlstate(), "23505", "{error}");
-    settled(&place.database).await;
+    flushed(&place.database).await;
     run(&mut session, "CREATE UNIQUE INDEX t_unique ON t (id, word)").await;
     assert!(place.database.check(&CheckOptions::default()).await.unwrap().is_clean());
     assert_no_leak(&place.database);
@@ -237,7 +237,7 @@ async fn a_device_lost_during_a_build_undoes_it_on_all_devices() {
     assert_eq!(error.sqlstate(), "58030", "{error}");
     assert!(error.to_string().contains("\"san\""), "{error}");
     assert_eq!(database.catalog().indexes().count(), 0);
-    settled(&database).await;
+    flushed(&database).await;
     let _san = Served::start(&outside.path().join("san.media"), [2; 16], address).await;
     run(&mut session, "CREATE INDEX t_word ON t (word, id)").await;
     assert!(database.check(&CheckOptions::default()).await.unwrap().is_clean());

@@ -130,7 +130,7 @@ async fn soon<T>(work: impl Future<Output = T>) -> T {
 
 /// Statements that need no page of the device that hangs: definitions, loads, commits and queries of tables at home.
 async fn all_at_home_goes_on(session: &mut Session, turn: i32) {
-    run(session, "SET pass_along_bytes = 0").await;
+    run(session, "SET shipped_delta_bytes = 0").await;
     for statement in [
         format!("CREATE TABLE t{turn} (id int, note text) WITH (device = embedded)"),
         format!("INSERT INTO t{turn} SELECT g, 'x' FROM generate_series(1, 30000) g"),
@@ -173,7 +173,7 @@ async fn a_device_that_never_syncs_delays_only_its_own_tables() {
         soon(Box::pin(session.load("far", batches(vec![numbered(20_001..50_000)]), None))).await;
     assert_names_the_device(&load.unwrap_err());
     all_at_home_goes_on(&mut session, 1).await;
-    // Also after an opening, at which it still hangs.
+    // Also after a restart, at which it still hangs.
     drop((session, database));
     let database = open(directory.path()).await;
     let mut session = database.session();
@@ -199,7 +199,7 @@ async fn others_go_on_while_a_reader_waits_for_a_device() {
     nas.media.set(Syncing::Never);
     let mut reader = database.session();
     let reading = SpawnedTask::spawn(async move {
-        run(&mut reader, "SET pass_along_bytes = 0").await;
+        run(&mut reader, "SET shipped_delta_bytes = 0").await;
         reader.run(FAR).await
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -214,7 +214,7 @@ async fn a_device_that_takes_long_to_sync_is_waited_for() {
     let (_directory, database, nas) = Box::pin(with_nas()).await;
     nas.media.set(Syncing::After(Duration::from_millis(2500)));
     let mut session = database.session();
-    run(&mut session, "SET pass_along_bytes = 0").await;
+    run(&mut session, "SET shipped_delta_bytes = 0").await;
     // More than who has the turn waits for, and less than the timeout.
     soon(run(&mut session, "CREATE TABLE other (id int) WITH (device = embedded)")).await;
     for id in 1..=3 {
@@ -238,7 +238,7 @@ async fn the_database_s_own_media_that_hang_stop_nothing_for_good() {
     let options = OpenOptions::new(factory).create(true).device_timeout(Duration::from_secs(1));
     let database = Database::open(directory.path(), options).await.unwrap();
     let mut session = database.session();
-    run(&mut session, "SET pass_along_bytes = 0").await;
+    run(&mut session, "SET shipped_delta_bytes = 0").await;
     run(&mut session, "CREATE TABLE t (id int PRIMARY KEY)").await;
     run(&mut session, "INSERT INTO t VALUES (1)").await;
     assert_eq!(row(&mut session, "SELECT count(*) FROM t WHERE id > 0").await, "1");

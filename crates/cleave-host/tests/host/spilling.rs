@@ -84,9 +84,11 @@ async fn groups_that_outgrow_their_memory_finish_on_the_device() {
     run(&mut session, "SET device_memory = '4MB'").await;
     let before = used(&database);
     for groups in [
-        "SELECT count(*), sum(n), sum(s), sum(a), min(f), max(note) FROM (SELECT note, few, count(*) AS n, sum(id) AS s, \
+        "SELECT count(*), sum(n), sum(s), sum(a), min(f), max(note) FROM (SELECT note, few, count(*) AS n, sum(id) \
+            AS s, \
          avg(id) AS a, min(few) AS f FROM many GROUP BY note, few) g",
-        "SELECT count(*), sum(ones), sum(length(notes)), max(note) FROM (SELECT a.note, count(DISTINCT b.one) AS ones, \
+        "SELECT count(*), sum(ones), sum(length(notes)), max(note) FROM (SELECT a.note, count(DISTINCT b.one) AS \
+            ones, \
          string_agg(a.note, ',') AS notes FROM many a LEFT JOIN others b ON a.note = b.note GROUP BY a.note) g",
     ] {
         run(&mut session, "SET split = host").await;
@@ -121,7 +123,8 @@ async fn two_joins_in_a_row_put_aside_what_each_needs() {
 
 /// One key has so many rows that they never fit.
 const HEAVY: &str = "SELECT count(*), sum(a.id), max(a.note) FROM \
-                     (SELECT id, note, CASE WHEN id > 100 THEN 7 ELSE id END AS k FROM many) a JOIN many b ON a.k = b.id";
+                     (SELECT id, note, CASE WHEN id > 100 THEN 7 ELSE id END AS k FROM many) a JOIN many b ON a.k = \
+    b.id";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_finish_there_runs_on_the_host() {
@@ -208,7 +211,7 @@ async fn space_is_taken_side_by_side_and_is_nobodys_afterwards() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn space_on_a_device_that_is_lost_is_free_at_the_next_opening() {
+async fn space_on_a_device_that_is_lost_is_free_at_the_next_start() {
     let outside = tempfile::tempdir().unwrap();
     let (directory, database) = fresh().await;
     let served = Served::start(&outside.path().join("nas.media"), [1; 16], anywhere()).await;

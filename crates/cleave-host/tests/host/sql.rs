@@ -263,7 +263,8 @@ async fn explain_shows_what_the_statement_does() {
     assert_eq!(explain("EXPLAIN SELECT note FROM t WHERE id = 5").await, look_up);
     assert_eq!(
         explain("EXPLAIN SELECT id FROM many WHERE kind = 1").await,
-        "Point look-up on many by index many_kind (kind, id), on the host, without a plan up to 256 entries, with one beyond"
+        "Point look-up on many by index many_kind (kind, id), on the host, without a plan up to 256 entries, with \
+            one beyond"
     );
     // An INSERT plans its query, whatever it is.
     let plan = explain("EXPLAIN INSERT INTO t (note) SELECT note FROM t WHERE id = 5").await;

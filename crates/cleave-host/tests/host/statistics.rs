@@ -1,4 +1,4 @@
-//! ANALYZE: found close to the truth, used by plans, kept across openings, lost alone, in nobody's way.
+//! ANALYZE: found close to the truth, used by plans, kept across restarts, lost alone, in nobody's way.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -140,7 +140,7 @@ async fn joins_are_expected_as_they_turn_out_and_ordered_by_that() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn statistics_survive_an_opening_and_go_with_their_table() {
+async fn statistics_survive_a_restart_and_go_with_their_table() {
     let (directory, database) = fresh().await;
     let mut session = database.session();
     with_big(&mut session).await;

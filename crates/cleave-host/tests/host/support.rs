@@ -142,13 +142,13 @@ pub(crate) fn batches(batches: Vec<RecordBatch>) -> BoxStream<'static, Result<Re
     stream::iter(batches.into_iter().map(Ok)).boxed()
 }
 
-/// Checks that what the devices have in use is what the catalog names, and waits for no one: settles first, since room
+/// Checks that what the devices have in use is what the catalog names, and waits for no one: flushes first, since room
 /// is held until then for what has been committed.
 pub(crate) fn assert_no_leak(database: &Arc<Database>) {
-    let settled = tokio::task::block_in_place(|| {
+    let flushed = tokio::task::block_in_place(|| {
         tokio::runtime::Handle::current().block_on(database.snapshot(SnapshotKind::Flushed))
     });
-    let catalog = settled.expect("what is committed can be settled");
+    let catalog = flushed.expect("what is committed can be flushed");
     for device in database.devices() {
         let named: u64 =
             catalog.extents(device.id()).iter().map(|e| u64::from(e.block_count)).sum();
@@ -175,7 +175,7 @@ pub(crate) async fn assert_no_leak_soon(database: &Arc<Database>) {
 /// Plans that were made, and how often one asked for what was in no page yet.
 pub(crate) fn planned(database: &Database) -> (u64, u64) {
     let activity = database.activity();
-    let asked = activity.count(Act::Settlement) + activity.count(Act::PassedAlong);
+    let asked = activity.count(Act::Flush) + activity.count(Act::ShippedDelta);
     (activity.count(Act::Plan), asked)
 }
 

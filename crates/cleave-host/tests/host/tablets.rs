@@ -139,7 +139,7 @@ async fn divided_tables_give_the_rows_of_whole_ones_in_every_split_and_stack() {
             }
         }
     }
-    // A cut at the root is for plans that need no merging.
+    // A cut at the manifest is for plans that need no merging.
     run(&mut session, "RESET ALL; SET split = ndp").await;
     let all =
         answer_of(&mut session, "SELECT id, kind FROM {t} WHERE note LIKE 'note 1%'", "whole")
@@ -247,8 +247,14 @@ async fn keys_are_unique_over_all_tablets() {
     let mut session = database.session();
     let with = "WITH (devices = (embedded, nas, san), tablets = 4,";
     for (table, by) in [("a", "load_order"), ("b", "hash (note)"), ("c", "hash (id)")] {
-        run(&mut session, &format!("CREATE TABLE {table} (id int PRIMARY KEY, note text UNIQUE) {with} tablet_by = {by})"))
-            .await;
+        run(
+            &mut session,
+            &format!(
+                "CREATE TABLE {table} (id int PRIMARY KEY, note text UNIQUE) {with} tablet_by = \
+            {by})"
+            ),
+        )
+        .await;
         let key = |number: i32| format!("INSERT INTO {table} VALUES ({number}, 'n{number}')");
         for number in 0..12 {
             run(&mut session, &key(number)).await;
@@ -299,8 +305,8 @@ async fn keys_are_unique_over_all_tablets() {
 }
 
 /// Waits until every device has only what the catalog names in use, and what may still be written to.
-pub(crate) async fn settled(database: &Database) {
-    let is_settled = || {
+pub(crate) async fn flushed(database: &Database) {
+    let is_flushed = || {
         database.devices().iter().all(|device| {
             let named = database.catalog().extents(device.id());
             let named: u64 = named.iter().map(|extent| u64::from(extent.block_count)).sum();
@@ -309,7 +315,7 @@ pub(crate) async fn settled(database: &Database) {
         })
     };
     for _ in 0..1000 {
-        if is_settled() {
+        if is_flushed() {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
@@ -344,7 +350,7 @@ async fn a_device_lost_during_a_load_undoes_it_on_all_devices() {
             let error = session.load("t", Box::pin(input), None).await.unwrap_err();
             assert_eq!(error.sqlstate(), "58030", "{by}, {lost}: {error}");
             assert!(error.to_string().contains(&format!("\"{lost}\"")), "{error}");
-            settled(&database).await;
+            flushed(&database).await;
             let identity = if lost == "nas" { [1; 16] } else { [2; 16] };
             let media = outside.path().join(format!("{lost}.media"));
             let _served = Served::start(&media, identity, address).await;
@@ -403,7 +409,7 @@ async fn a_lost_device_takes_its_tablets_with_it_and_no_others() {
     )
     .await;
     assert_eq!(error.sqlstate(), "58030", "{error}");
-    settled(&database).await;
+    flushed(&database).await;
     let _nas = Served::start(&outside.path().join("nas.media"), [1; 16], address).await;
     assert_eq!(row(&mut session, "SELECT count(note) FROM hashed").await, "100049");
     assert!(database.check(&CheckOptions::default()).await.unwrap().is_clean());

@@ -17,12 +17,14 @@ async fn what_the_keys_contradict_turns() {
     run(&mut session, "SET stealing = off; SET index_scan = off; SET broadcast_bytes = 0").await;
     run(&mut session, "CREATE TABLE near (k int PRIMARY KEY, note text)").await;
     // Nothing is known of it but how many rows it has.
-    let filled = "INSERT INTO near SELECT v, CASE WHEN v < 4 THEN 'other' ELSE 'note' END FROM generate_series(0, 59999) AS s(v)";
+    let filled = "INSERT INTO near SELECT v, CASE WHEN v < 4 THEN 'other' ELSE 'note' END FROM generate_series(0, \
+        59999) AS s(v)";
     run(&mut session, filled).await;
     let join =
         "SELECT count(*), min(f.note), max(f.note) FROM near JOIN far f ON f.id = near.k WHERE";
     // Every row has all of it, which nobody would expect; next to none is what it is not.
-    let all = "near.note LIKE '%o%' AND near.note LIKE '%t%' AND near.note LIKE '%e%' AND near.k >= 0 AND near.note LIKE '%_%'";
+    let all = "near.note LIKE '%o%' AND near.note LIKE '%t%' AND near.note LIKE '%e%' AND near.k >= 0 AND near.note \
+        LIKE '%_%'";
     let few = "near.note <> 'note'";
     // In this order: what the host has read of the pages is its own from then on.
     for (condition, side) in [(few, "for the device"), (all, "for the host")] {

@@ -8,7 +8,7 @@ use datafusion::common::runtime::SpawnedTask;
 use crate::support::{assert_no_leak, fresh, open, planned, refused, row, rows, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn upserts_need_no_plan_and_settle_nothing() {
+async fn upserts_need_no_plan_and_flush_nothing() {
     let (_directory, database) = fresh().await;
     let mut session = database.session();
     run(
@@ -23,7 +23,8 @@ async fn upserts_need_no_plan_and_settle_nothing() {
          SET note = x.note || '+' || excluded.note WHERE x.n < 1000 RETURNING a, x.note || '!', n * 2",
         "INSERT INTO t VALUES (3, 'x', 1, 'three') ON CONFLICT (b, a) DO UPDATE SET n = t.n + excluded.n RETURNING *",
         "INSERT INTO t VALUES (4, 'x', 1, 'two') ON CONFLICT DO NOTHING RETURNING a",
-        "INSERT INTO t VALUES (4, 'x', 1, 'two') ON CONFLICT (note) DO UPDATE SET n = DEFAULT, note = upper(excluded.note)",
+        "INSERT INTO t VALUES (4, 'x', 1, 'two') ON CONFLICT (note) DO UPDATE SET n = DEFAULT, note = \
+            upper(excluded.note)",
     ];
     for sql in statements {
         run(&mut session, sql).await;
@@ -63,13 +64,15 @@ async fn upserts_of_many_sessions_lose_no_update() {
             for turn in 0..20 {
                 let (one, other) = ((worker + turn) % 4, 4 + turn % 3);
                 let sql = format!(
-                    "INSERT INTO hits VALUES ({one}, 1), ({other}, 1) ON CONFLICT (page) DO UPDATE SET n = hits.n + excluded.n"
+                    "INSERT INTO hits VALUES ({one}, 1), ({other}, 1) ON CONFLICT (page) DO UPDATE SET n = hits.n + \
+                        excluded.n"
                 );
                 run(&mut session, &sql).await;
                 // Who deletes and who inserts anew are in each other's way as well.
                 if turn % 7 == 0 {
                     run(&mut session, "BEGIN; DELETE FROM hits WHERE page = 9").await;
-                    run(&mut session, "INSERT INTO hits VALUES (9, 1) ON CONFLICT (page) DO UPDATE SET n = hits.n; COMMIT").await;
+                    run(&mut session, "INSERT INTO hits VALUES (9, 1) ON CONFLICT (page) DO UPDATE SET n = hits.n; \
+                        COMMIT").await;
                 }
             }
         })

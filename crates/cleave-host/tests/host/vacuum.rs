@@ -53,13 +53,13 @@ async fn assert_clean(database: &Arc<Database>) {
     assert!(report.is_clean(), "{:#?}", report.findings);
 }
 
-fn ended_rows(database: &Database) -> u64 {
+fn dead_rows(database: &Database) -> u64 {
     let state = database.catalog();
-    state.table("t").unwrap().tablets.iter().map(|tablet| tablet.ended_row_count()).sum()
+    state.table("t").unwrap().tablets.iter().map(|tablet| tablet.dead_row_count()).sum()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_have_ended_leave_their_pages_on_either_side() {
+async fn dead_rows_leave_their_pages_on_either_side() {
     let outside = tempfile::tempdir().unwrap();
     for (placement, ndp) in [
         ("", "on"),
@@ -78,23 +78,23 @@ async fn rows_that_have_ended_leave_their_pages_on_either_side() {
         let before = picture(&mut session).await;
         database.snapshot(SnapshotKind::Flushed).await.unwrap();
         assert_eq!(picture(&mut session).await, before);
-        assert_eq!(ended_rows(&database), 3000);
+        assert_eq!(dead_rows(&database), 3000);
         run(&mut session, &format!("SET ndp = {ndp}")).await;
         let told = rows(&mut session, "VACUUM VERBOSE t").await;
         run(&mut session, "SET ndp = on").await;
         let figures: Vec<u64> =
             told[0].split(',').skip(1).map(|figure| figure.parse().unwrap()).collect();
-        let [left, removed, ended, blocks_before, blocks_after, by_device, by_host] = figures[..]
+        let [left, removed, dead, blocks_before, blocks_after, by_device, by_host] = figures[..]
         else {
             panic!("{told:?}")
         };
-        assert!(left == 4000 && removed == 3000 && ended == 0, "{told:?}");
+        assert!(left == 4000 && removed == 3000 && dead == 0, "{told:?}");
         assert!(blocks_after < blocks_before, "{told:?}");
         assert!(
             if ndp == "on" { by_device > 0 && by_host == 0 } else { by_device == 0 },
             "{told:?}"
         );
-        assert_eq!(ended_rows(&database), 0);
+        assert_eq!(dead_rows(&database), 0);
         // Of a divided table no device has all rows, which `ndp` asks for.
         let is_divided = placement.contains("devices");
         let splits = ["auto", "host", "ndp"];
@@ -105,7 +105,7 @@ async fn rows_that_have_ended_leave_their_pages_on_either_side() {
         run(&mut session, "RESET split").await;
         assert_clean(&database).await;
         assert_no_leak(&database);
-        // Again, over pages with gaps, and over an opening.
+        // Again, over pages with gaps, and over a restart.
         run(
             &mut session,
             "DELETE FROM t WHERE id % 5 = 1; UPDATE t SET note = 'x' WHERE id % 11 = 0",

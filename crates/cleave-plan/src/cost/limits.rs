@@ -15,8 +15,8 @@ pub struct Limits {
     pub slot_size: SlotSize,
     /// Slots that may be outstanding.
     pub slot_count: u32,
-    /// Copies of a fragment's pipeline.
-    pub device_copies: u32,
+    /// Partitions of a fragment's pipeline.
+    pub device_partitions: u32,
     /// Threads of the host's half.
     pub host_threads: u32,
     /// The host takes morsels of fragments that may be shared, where it is idle.

@@ -109,7 +109,7 @@ struct Stream {
     before_s: f64,
     /// Of one host core.
     host_s: f64,
-    /// Of the device, until its last row, at the pace of its copies.
+    /// Of the device, until its last row, at the pace of its partitions.
     device_s: f64,
     /// Of one device core.
     device_core_s: f64,
@@ -167,7 +167,7 @@ struct Inside {
     core_s: f64,
     /// Of the media, of that stream.
     media_s: f64,
-    /// Pages of its scans: copies share them.
+    /// Pages of its scans: partitions share them.
     pages: f64,
     held_bytes: f64,
     /// Of `done_s`, until the last build side was taken in.
@@ -197,7 +197,7 @@ struct Walk<'a> {
     device: Seconds,
     host_cores: f64,
     device_cores: f64,
-    copies: f64,
+    partitions: f64,
     clock_s: f64,
     /// When the last build side of the host was taken in.
     built_s: f64,
@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
             device: Seconds::of(&profile.device),
             host_cores: threads.min(profile.host.cores_together).max(LOAD_SHARE_MIN),
             device_cores: (profile.device.cores_together * free).max(LOAD_SHARE_MIN),
-            copies: f64::from(limits.device_copies.max(1)),
+            partitions: f64::from(limits.device_partitions.max(1)),
             clock_s: 0.0,
             built_s: 0.0,
             held_bytes: 0.0,
@@ -401,7 +401,7 @@ impl<'a> Walk<'a> {
         let (link, bytes) = (&self.profile.link, node.rows * node.row_bytes);
         let crossing = Crossing {
             bytes,
-            device_s: self.streamed(inside) + bytes * self.device.slot_encode / self.copies,
+            device_s: self.streamed(inside) + bytes * self.device.slot_encode / self.partitions,
             link_s: bytes / link.bytes_per_second.max(1.0),
             host_s: bytes * self.host.slot_decode,
         };
@@ -493,14 +493,14 @@ impl<'a> Walk<'a> {
                 }
                 build.core_s += self.device.build(node, first_node);
             }
-            // A build side runs as one copy.
+            // A build side runs as one partition.
             let build_s = (build.core_s / self.device_cores.min(1.0)).max(build.media_s);
             inside.done_s += build.done_s + build_s;
             inside.built_s = inside.done_s;
             inside.done_core_s += build.done_core_s + build.core_s;
             inside.held_bytes += build.held_bytes;
         }
-        inside.held_bytes += held_bytes(self.shape, node, self.copies);
+        inside.held_bytes += held_bytes(self.shape, node, self.partitions);
         let before = (inside.core_s, inside.media_s);
         for input in inputs {
             if let Some(input_node) = self.shape.nodes.get(input) {
@@ -521,10 +521,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Seconds of a fragment's open stream: copies share the pages, and the media feed them.
+    /// Seconds of a fragment's open stream: partitions share the pages, and the media feed them.
     fn streamed(&self, inside: &Inside) -> f64 {
-        let copies = self.copies.min(inside.pages.max(1.0)).min(self.device_cores);
-        (inside.core_s / copies).max(inside.media_s) * (1.0 - inside.share_beside)
+        let partitions = self.partitions.min(inside.pages.max(1.0)).min(self.device_cores);
+        (inside.core_s / partitions).max(inside.media_s) * (1.0 - inside.share_beside)
     }
 
     /// Lets a stream end: the clock goes on. Gives when its first piece was through.

@@ -18,7 +18,7 @@ const LOOK_UP_PROBES: f64 = 50.0;
 const PAGE_VALUES: f64 = 2000.0;
 /// Looking a key up in a set that is made for pages, in probes of a hash table; from runs, as decision 0055 says.
 const KEY_PROBES: f64 = 0.4;
-/// Reading a byte of a chunk, in copies: it is taken in and its checksum made. From the same runs.
+/// Reading a byte of a chunk, in partitions: it is taken in and its checksum made. From the same runs.
 const READ_COPIES: f64 = 16.0;
 /// Opening a column of text, in decodings of its bytes: its symbols are made text, which is then checked. From the same
 /// runs.
@@ -150,19 +150,21 @@ pub(super) fn is_breaker(work: &Work) -> bool {
     matches!(work, Work::Aggregate { .. } | Work::Sort { .. })
 }
 
-/// Bytes that a node holds: a join's first input, groups, rows to sort. `copies` of an aggregate or sort hold their
+/// Bytes that a node holds: a join's first input, groups, rows to sort. `partitions` of an aggregate or sort hold their
 /// own.
-pub(super) fn held_bytes(shape: &PlanShape, node: &ShapeNode, copies: f64) -> f64 {
+pub(super) fn held_bytes(shape: &PlanShape, node: &ShapeNode, partitions: f64) -> f64 {
     let Some(first) = input(shape, node, 0) else { return 0.0 };
     match &node.work {
         Work::HashJoin => first.rows * (first.row_bytes + JOIN_ENTRY_BYTES),
         Work::NestedLoopJoin(_) => first.rows * first.row_bytes,
         Work::Aggregate { .. } => {
             // No copy has more groups than rows.
-            (node.rows * copies).min(first.rows.max(node.rows)) * (node.row_bytes + GROUP_BYTES)
+            (node.rows * partitions).min(first.rows.max(node.rows)) * (node.row_bytes + GROUP_BYTES)
         }
         Work::Sort { fetch: None } => first.rows * first.row_bytes * 2.0,
-        Work::Sort { fetch: Some(kept) } => kept.min(first.rows) * first.row_bytes * 2.0 * copies,
+        Work::Sort { fetch: Some(kept) } => {
+            kept.min(first.rows) * first.row_bytes * 2.0 * partitions
+        }
         _ => 0.0,
     }
 }

@@ -71,7 +71,7 @@ impl SiteCosts {
     pub(super) fn of(profile: &Profile, limits: &Limits) -> Self {
         let cores = |side: &SideProfile, used: u32| f64::from(used).min(side.cores_together);
         let host_cores = cores(&profile.host, limits.host_threads).max(f64::MIN_POSITIVE);
-        let device_cores = cores(&profile.device, limits.device_copies).max(f64::MIN_POSITIVE);
+        let device_cores = cores(&profile.device, limits.device_partitions).max(f64::MIN_POSITIVE);
         let join = |side: &SideProfile, cores: f64| {
             let unit = |figure| 1.0 / side.rate(figure) / cores;
             JoinCost {

@@ -61,7 +61,8 @@ pub const PUBLISHED: [Accelerator; 3] = [
     },
     Accelerator {
         name: "alveo-u280",
-        source: "update NDP, section 8.1 and Table 1: 8 MicroBlaze of 180 MHz, emulated NVM of 10 GiB/s, CCIX over PCIe 3.0 \
+        source: "update NDP, section 8.1 and Table 1: 8 MicroBlaze of 180 MHz, emulated NVM of 10 GiB/s, CCIX over \
+            PCIe 3.0 \
                  x16; host Neoverse N1 of 2.6 GHz",
         host: SideDescription { cores: 4, coremark: 79_417.0 / 4.0, memory_bytes: 16 << 30 },
         device: SideDescription { cores: 8, coremark: 374.0, memory_bytes: 8 << 30 },
@@ -74,7 +75,8 @@ pub const PUBLISHED: [Accelerator; 3] = [
     },
     Accelerator {
         name: "smartssd",
-        source: "CORD, sections III and VI: Kintex KU15P between flash and PCIe 3.0 x4; client i5-7500 of 3.4 GHz, 1 Gbit \
+        source: "CORD, sections III and VI: Kintex KU15P between flash and PCIe 3.0 x4; client i5-7500 of 3.4 GHz, 1 \
+            Gbit \
                  Ethernet to its storage node",
         host: SideDescription { cores: 4, coremark: 92_343.0 / 4.0, memory_bytes: 16 << 30 },
         device: SideDescription { cores: 2, coremark: 3000.0, memory_bytes: 4 << 30 },

@@ -1,5 +1,5 @@
-//! Operators as a device runs them below a cut: one partition, no exchanges, limits that its copies can keep; and what
-//! above the cut merges the rows of the copies.
+//! Operators as a device runs them below a cut: one partition, no exchanges, limits that its partitions can keep; and
+//! what above the cut merges the rows of the partitions.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub(super) fn streams_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
         && streamed_input(plan.as_ref()).is_none_or(streams_rows)
 }
 
-/// Whether what streams into the joins of `plan` is treated row by row. Else several copies would sort, count or group
-/// what each of them has, where the join wants all of it, or wants it in order.
+/// Whether what streams into the joins of `plan` is treated row by row. Else several partitions would sort, count or
+/// group what each of them has, where the join wants all of it, or wants it in order.
 pub(super) fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let streamed = streamed_input(plan.as_ref());
     match is_join(plan.as_ref()) {
@@ -86,7 +86,7 @@ pub(super) fn on_device(
     with_children(Arc::clone(plan), inputs)
 }
 
-/// Puts above the fragment what merges the rows of its copies.
+/// Puts above the fragment what merges the rows of its partitions.
 pub(super) fn merge_above(
     chain: &Arc<dyn ExecutionPlan>,
     below: Arc<dyn ExecutionPlan>,

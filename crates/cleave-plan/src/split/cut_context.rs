@@ -42,7 +42,7 @@ pub trait CutContext {
         When::default()
     }
     /// When columns are fetched above the joins that only carry them.
-    fn late_columns(&self) -> When {
+    fn late_materialisation(&self) -> When {
         When::default()
     }
     /// What `scan` reads; its conditions and the rows that they keep are filled in from the plan.

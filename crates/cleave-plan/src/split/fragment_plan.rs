@@ -23,8 +23,8 @@ pub struct FragmentPlan {
     pub scans: Vec<FragmentScan>,
     /// Partitions that the piece had in the host's plan and that its consumers expect.
     pub partition_count: usize,
-    /// Whether several copies of the pipeline may share what streams.
-    pub may_run_as_copies: bool,
+    /// Whether several partitions of the pipeline may share what streams.
+    pub may_run_as_partitions: bool,
     /// Rows after which the consumer needs no more.
     pub fetch: Option<usize>,
     /// For each device that holds pages of the scans, whether it runs the piece over them; else the host does, which

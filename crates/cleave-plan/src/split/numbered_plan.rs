@@ -329,7 +329,7 @@ pub(super) fn is_join(node: &dyn ExecutionPlan) -> bool {
     node.is::<HashJoinExec>() || node.is::<NestedLoopJoinExec>() || node.is::<CrossJoinExec>()
 }
 
-/// Whether `node` treats each row of what streams alone, so that any number of copies give the same rows.
+/// Whether `node` treats each row of what streams alone, so that any number of partitions give the same rows.
 pub(super) fn is_stateless(node: &dyn ExecutionPlan) -> bool {
     node.fetch().is_none()
         && (is_join(node)

@@ -16,7 +16,7 @@
 //! 2. a forced split is one [`candidate`]; [`choose`] picks among all of them for `auto`;
 //! 3. each operator that is the topmost below a cut gives way to a node that runs it as a fragment.
 //!
-//! A sort or limit that goes down also stays above: several copies of the fragment each keep their
+//! A sort or limit that goes down also stays above: several partitions of the fragment each keep their
 //! own best rows, and the host's operator merges them. Exchanges never go down (rule 3): what they join again is one
 //! partition there. What is broadcast gives way to a leaf that names it, and stays a plan of the host's, with cuts of
 //! its own.
@@ -387,7 +387,7 @@ impl<'a> Placing<'a> {
                 true => 1,
                 false => node.plan.output_partitioning().partition_count(),
             },
-            may_run_as_copies: match is_whole {
+            may_run_as_partitions: match is_whole {
                 true => streams_rows(&node.plan),
                 false => joins_rows_that_stream(&node.plan),
             },
@@ -419,7 +419,7 @@ impl<'a> Placing<'a> {
             let filters = scan.map(|scan| scan.scan.dynamic_filters()).unwrap_or_default();
             filters.iter().flat_map(collect_columns).map(|column| column.index()).collect()
         };
-        let setting = self.context.late_columns();
+        let setting = self.context.late_materialisation();
         let (plan, referring) = fetch_late(plan, setting, &rows, &columns_wanted)?;
         for scan in scans {
             let late = referring.iter().find(|late| late.input == scan.scan.scan().input);
@@ -485,7 +485,7 @@ impl<'a> Placing<'a> {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let NumberedNode { plan, inputs, .. } = &self.plan.nodes[number];
         if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-            return Ok(Arc::new(scan.with_copies(1)));
+            return Ok(Arc::new(scan.with_partitions(1)));
         }
         let mut made = Vec::with_capacity(inputs.len());
         for input in inputs {

@@ -364,14 +364,14 @@ impl FragmentExec {
             }
             self.held_last(streamed, part, &scan.scan);
         }
-        let mut narrowings = Vec::new();
+        let mut index_filters = Vec::new();
         for (((number, input), morsels), planned) in
             inputs.iter().zip(&morsels).zip(&self.fragment.scans)
         {
-            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_copies(1);
+            let scan = prepared.tightened.get(number).unwrap_or(&planned.scan).with_partitions(1);
             let scan = scan.with_dynamic_filters(planned.inner_filters());
-            for narrowing in input.input.narrowings(*number, true) {
-                narrowings.extend(narrowing.for_scan(&scan, morsels)?);
+            for index_filter in input.input.index_filters(*number, true) {
+                index_filters.extend(index_filter.for_scan(&scan, morsels)?);
             }
         }
         let streamed =
@@ -383,17 +383,17 @@ impl FragmentExec {
             fragment: prepared.bytes.clone(),
             snapshot: self.context.state().snapshot().commit,
             inputs: numbers.zip(morsels).collect(),
-            copies: u32::from(!self.fragment.may_run_as_copies),
+            partitions: u32::from(!self.fragment.may_run_as_partitions),
             memory_bytes: settings.device_memory_bytes.min(room),
             slot_count: settings.slot_count,
             slot_bytes: self.fragment.slot_bytes,
             settings: travelling_settings(task.session_config().options()),
             first_slot: 0,
-            narrowings,
+            index_filters,
             fed: prepared.open.iter().map(OpenFilters::input).collect(),
             indexes: Vec::new(),
             broadcasts: prepared.rows.sent.clone().unwrap_or_default(),
-            passed: self.context.passed_pages(inputs.iter().map(|(_, input)| &*input.input)),
+            shipped: self.context.shipped_pages(inputs.iter().map(|(_, input)| &*input.input)),
             reserved: Vec::new(),
         };
         let link = device.link().await.map_err(external)?;
@@ -446,9 +446,9 @@ impl FragmentExec {
         let holds = |page: &MorselPage| {
             pool.held_count(part.device.id(), &page.page, &columns) == columns.len()
         };
-        // What is passed along the host holds in any case.
+        // What is shipped the host holds in any case.
         morsels.sort_by_key(|morsel| {
-            morsel.segment.segment.is_passed() || morsel.pages.iter().all(holds)
+            morsel.segment.segment.is_shipped() || morsel.pages.iter().all(holds)
         });
     }
 
@@ -469,10 +469,10 @@ impl FragmentExec {
         }
         let always = self.context.settings().stealing == When::Always;
         let sharing = self.fragment.sharing.filter(|_| !always);
-        let copies = prepared.host_copies(task);
+        let partitions = prepared.host_partitions(task);
         let device = Arc::clone(&part.device);
         let streamed = (*input, morsels);
-        let stealing = Stealing::new(device, link, run, streamed, sharing, copies);
+        let stealing = Stealing::new(device, link, run, streamed, sharing, partitions);
         let source = Arc::clone(&stealing);
         let (prepared, context, task) =
             (Arc::clone(prepared), Arc::clone(&self.context), Arc::clone(task));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cleave_fragment::codec::FRAGMENT_BYTES_MAX;
 use cleave_fragment::expressions::key_set::{compact_keys, key_count, lists_keys};
-use cleave_fragment::fragment::with_copies;
+use cleave_fragment::fragment::with_partitions;
 use cleave_fragment::{
     FragmentContext, Stop, TableScanExec, encode_fragment, hand_down_filters, stoppable_joins,
 };
@@ -42,7 +42,7 @@ pub(super) struct PreparedFragment {
     pub(super) tightened: BTreeMap<u32, TableScanExec>,
     /// Bloom filters of keys that go down with it, and their bytes.
     pub(super) key_filters: (usize, usize),
-    may_run_as_copies: bool,
+    may_run_as_partitions: bool,
     /// By scan, and by filter of the operators above: the keys that it lets through, where that is known.
     keys: Vec<Vec<Option<usize>>>,
     /// What tightens further while it runs.
@@ -67,7 +67,7 @@ impl PreparedFragment {
             bytes: encode_fragment(&fragment.plan)?.into(),
             tightened: BTreeMap::new(),
             key_filters: (0, 0),
-            may_run_as_copies: fragment.may_run_as_copies,
+            may_run_as_partitions: fragment.may_run_as_partitions,
             keys: Vec::new(),
             open,
             rows,
@@ -94,7 +94,7 @@ impl PreparedFragment {
                 }
             }
             if !filters.is_empty() {
-                let scan = scan.with_copies(1).tightened(&filters)?;
+                let scan = scan.with_partitions(1).tightened(&filters)?;
                 tightened.insert(scan.scan().input, scan);
             }
             all_keys.push(counts);
@@ -154,9 +154,9 @@ impl PreparedFragment {
         facts.collect()
     }
 
-    /// How many copies of the pipeline the host runs of it.
-    pub(super) fn host_copies(&self, task: &TaskContext) -> u32 {
-        match self.may_run_as_copies {
+    /// How many partitions of the pipeline the host runs of it.
+    pub(super) fn host_partitions(&self, task: &TaskContext) -> u32 {
+        match self.may_run_as_partitions {
             true => u32::try_from(task.session_config().target_partitions()).unwrap_or(1),
             false => 1,
         }
@@ -169,7 +169,7 @@ impl PreparedFragment {
         task: &TaskContext,
         stop: &Stop,
     ) -> Result<SendableRecordBatchStream> {
-        let copies = self.host_copies(task);
+        let partitions = self.host_partitions(task);
         let task = TaskContext::new(
             task.task_id(),
             task.session_id(),
@@ -181,10 +181,10 @@ impl PreparedFragment {
             task.runtime_env(),
         );
         // Operators of its own, with one partition a copy.
-        let plan = with_copies(Arc::clone(&self.plan), copies)?;
+        let plan = with_partitions(Arc::clone(&self.plan), partitions)?;
         let plan = hand_down_filters(plan, task.session_config().options())?;
         let plan = stoppable_joins(&self.beneath(plan)?, stop)?;
-        let plan: Arc<dyn ExecutionPlan> = match copies {
+        let plan: Arc<dyn ExecutionPlan> = match partitions {
             1 => plan,
             _ => Arc::new(CoalescePartitionsExec::new(plan)),
         };

@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 
 pub(super) use watched_rules::watched_rules;
 
-/// Bytes that an operator of a plan is expected to take while it is planned, over all copies that rules make of it.
+/// Bytes that an operator of a plan is expected to take while it is planned, over all partitions that rules make of it.
 const OPERATOR_BYTES: usize = 16 << 10;
 /// The same of an expression.
 const EXPRESSION_BYTES: usize = 512;
@@ -107,7 +107,8 @@ impl Planning {
 
     fn too_complex(&self) -> DataFusionError {
         let message = format!(
-            "statement too complex: its plan, with what views and WITH stand for, has more than {} operators; the setting \
+            "statement too complex: its plan, with what views and WITH stand for, has more than {} operators; the \
+                setting \
              plan_operators_max allows more",
             self.operator_count_max
         );

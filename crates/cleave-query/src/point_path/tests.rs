@@ -89,7 +89,7 @@ fn state() -> CatalogState {
         comments: Default::default(),
         views: BTreeMap::new(),
         keep: None,
-        passed: Arc::default(),
+        shipped: Arc::default(),
         referenced: Default::default(),
     }
 }

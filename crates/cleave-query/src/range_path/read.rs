@@ -42,7 +42,7 @@ pub struct RangeRow {
     /// Where it is.
     pub place: FoundPlace,
     /// It, where it is committed and in no page yet.
-    unsettled: Option<FoundRow>,
+    unflushed: Option<FoundRow>,
 }
 
 impl RangeRead<'_> {
@@ -91,27 +91,27 @@ impl RangeRead<'_> {
         let Some(index) = tablet.index(self.index) else { return Ok(None) };
         let pages = self.database.page_source(tablet.device, self.stack)?;
         let is_wanted = |vid: u64| {
-            tablet.version_map.lookup(vid).is_some() && !self.sight.has_ended(table, place, vid)
+            tablet.version_map.lookup(vid).is_some() && !self.sight.is_dead(table, place, vid)
         };
         let walked = index.walk(tablet, &*pages, (walk, self.is_search_key), &is_wanted);
         let Some(stored) = walked.await? else { return Ok(None) };
-        let row = |vid, unsettled| RangeRow {
+        let row = |vid, unflushed| RangeRow {
             tablet: place,
             place: FoundPlace::Committed(vid),
-            unsettled,
+            unflushed,
         };
         let Walked { entries, is_cut } = stored;
         let entries = entries.into_iter().map(|(key, vid)| (key, row(vid, None))).collect();
         let mut sources = vec![Walked { entries, is_cut }];
         if !live.delta.is_empty() {
-            let own_ended = own.and_then(|own| own.ended.get(&place));
-            // Where some have ended here, the last one that is left does not tell how far this went.
-            let limit = if own_ended.is_some() { usize::MAX } else { walk.limit };
+            let own_dead = own.and_then(|own| own.dead.get(&place));
+            // Where some are dead here, the last one that is left does not tell how far this went.
+            let limit = if own_dead.is_some() { usize::MAX } else { walk.limit };
             let walk = Walk { limit, ..*walk };
             let found = live.delta.walk((table, place), self.index, &walk, live.number);
-            let is_there = |vid: &u64| own_ended.is_none_or(|ended| !ended.contains(*vid));
+            let is_there = |vid: &u64| own_dead.is_none_or(|dead| !dead.contains(*vid));
             let found = found.into_iter().filter(|(_, (vid, _))| is_there(vid));
-            let found = found.map(|(key, (vid, unsettled))| (key, row(vid, Some(unsettled))));
+            let found = found.map(|(key, (vid, unflushed))| (key, row(vid, Some(unflushed))));
             sources.push(Walked::of(found.collect(), limit));
         }
         if let Some(own) = own.and_then(|own| own.rows.get(&place)) {
@@ -124,7 +124,7 @@ impl RangeRead<'_> {
                 entries.extend(keys.filter_map(|(key, row)| {
                     let key = key.filter(in_range)?.to_vec();
                     let row = FoundPlace::Own(row);
-                    Some((key, RangeRow { tablet: place, place: row, unsettled: None }))
+                    Some((key, RangeRow { tablet: place, place: row, unflushed: None }))
                 }));
             }
             entries.sort_by(|(one, _), (other, _)| match walk.backward {
@@ -151,7 +151,7 @@ impl RangeRead<'_> {
                         let at = key.and_then(|key| keys.binary_search(&key).ok());
                         if let Some(known) = at.and_then(|at| found.get_mut(at)) {
                             let place = FoundPlace::Own(row);
-                            *known = Some(RangeRow { tablet, place, unsettled: None });
+                            *known = Some(RangeRow { tablet, place, unflushed: None });
                         }
                     }
                 }
@@ -159,17 +159,17 @@ impl RangeRead<'_> {
             if live.delta.is_empty() {
                 continue;
             }
-            let ended = own.and_then(|own| own.ended.get(&tablet));
+            let dead = own.and_then(|own| own.dead.get(&tablet));
             for (key, known) in keys.iter().zip(&mut found).filter(|(_, known)| known.is_none()) {
                 let place = (table, tablet);
                 let (rows, log_end) = live.delta.with_prefix(place, self.index, key, live.number);
                 self.sight.note_seen(log_end);
                 let mut rows = rows.into_iter();
-                let row = rows.find(|(vid, _)| ended.is_none_or(|ended| !ended.contains(*vid)));
+                let row = rows.find(|(vid, _)| dead.is_none_or(|dead| !dead.contains(*vid)));
                 *known = row.map(|(vid, row)| RangeRow {
                     tablet,
                     place: FoundPlace::Committed(vid),
-                    unsettled: Some(row),
+                    unflushed: Some(row),
                 });
             }
         }
@@ -192,10 +192,10 @@ impl RangeRead<'_> {
         });
         for (tablet, in_pages) in try_join_all(read).await? {
             for (at, vid) in left.iter().zip(in_pages) {
-                let vid = vid.filter(|vid| !self.sight.has_ended(table, tablet, *vid));
+                let vid = vid.filter(|vid| !self.sight.is_dead(table, tablet, *vid));
                 if let (Some(vid), Some(known)) = (vid, found.get_mut(*at)) {
                     let place = FoundPlace::Committed(vid);
-                    *known = Some(RangeRow { tablet, place, unsettled: None });
+                    *known = Some(RangeRow { tablet, place, unflushed: None });
                 }
             }
         }
@@ -214,7 +214,7 @@ impl RangeRead<'_> {
             let stored: Vec<(usize, u64)> = rows
                 .iter()
                 .enumerate()
-                .filter(|(_, row)| row.tablet == place && row.unsettled.is_none())
+                .filter(|(_, row)| row.tablet == place && row.unflushed.is_none())
                 .filter_map(|(number, row)| match row.place {
                     FoundPlace::Committed(vid) => Some((number, vid)),
                     FoundPlace::Own(_) => None,
@@ -239,14 +239,14 @@ impl RangeRead<'_> {
         }
         let mut last: Option<Arc<RecordBatch>> = None;
         for (row, known) in rows.iter().zip(&mut all.places) {
-            match (&row.unsettled, row.place) {
-                (Some(unsettled), _) => {
+            match (&row.unflushed, row.place) {
+                (Some(unflushed), _) => {
                     // Rows of one commit follow each other often.
-                    if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &unsettled.rows)) {
-                        all.batches.push(unsettled.rows.project(columns)?);
-                        last = Some(Arc::clone(&unsettled.rows));
+                    if !last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &unflushed.rows)) {
+                        all.batches.push(unflushed.rows.project(columns)?);
+                        last = Some(Arc::clone(&unflushed.rows));
                     }
-                    *known = (all.batches.len() - 1, unsettled.place);
+                    *known = (all.batches.len() - 1, unflushed.place);
                 }
                 (None, FoundPlace::Own(place)) => {
                     last = None;

@@ -37,7 +37,7 @@ use super::read::RangeRead;
 use super::sources::{self, Sources};
 use crate::point_path::Sight;
 use crate::query_engine::QueryEngine;
-use crate::select::{KeptPlan, keep};
+use crate::select::{CachedPlan, keep};
 pub use plain::are_plain;
 use plain::plain;
 
@@ -48,7 +48,7 @@ const RANGES_MAX: usize = 256;
 /// Plans of one query, by the types of its parameters.
 #[derive(Debug, Default)]
 pub struct Kept {
-    plans: Mutex<Vec<Arc<KeptPlan>>>,
+    plans: Mutex<Vec<Arc<CachedPlan>>>,
     /// It cannot be planned so.
     is_given_up: AtomicBool,
 }
@@ -352,7 +352,8 @@ impl RangeTemplate {
         let backward = if self.backward { ", backwards" } else { "" };
         let joined: String = self.joined.iter().map(Joined::explain).collect();
         format!(
-            "Range look-up on {} by index {name} ({names}){backward}{joined}, on the host, without a plan up to {rows_max} rows, with \
+            "Range look-up on {} by index {name} ({names}){backward}{joined}, on the host, without a plan up to \
+                {rows_max} rows, with \
              one beyond",
             self.table()
         )
@@ -467,7 +468,7 @@ impl RangeTemplate {
         database: &QueryEngine,
         settings: &Settings,
         types: Vec<DataType>,
-    ) -> Option<Arc<KeptPlan>> {
+    ) -> Option<Arc<CachedPlan>> {
         let slot = (self.slot.as_str(), &self.columns);
         self.kept.plan((database, settings), &self.query, slot, types).await
     }
@@ -481,7 +482,7 @@ impl Kept {
         query: &ast::Query,
         (slot, columns): (&str, &SchemaRef),
         types: Vec<DataType>,
-    ) -> Option<Arc<KeptPlan>> {
+    ) -> Option<Arc<CachedPlan>> {
         if self.is_given_up.load(Ordering::Relaxed) {
             return None;
         }

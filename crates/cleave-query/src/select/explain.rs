@@ -268,9 +268,9 @@ impl Tail {
                     ),
                     None => text,
                 };
-                let text = match input.rows_passed() {
+                let text = match input.rows_shipped() {
                     0 => text,
-                    rows => format!("{text}; {rows} rows are passed along"),
+                    rows => format!("{text}; {rows} rows are shipped"),
                 };
                 (input.table.schema.name.clone(), text)
             })
@@ -487,10 +487,10 @@ fn report_lines(report: &RunReport, slot_bytes: u32) -> Vec<(String, String)> {
         line(
             "device time",
             format!(
-                "{} wall, {} CPU in {} copies, {} stalled",
+                "{} wall, {} CPU in {} partitions, {} stalled",
                 time(report.wall),
                 time(report.cpu),
-                report.copies,
+                report.partitions,
                 time(report.stall)
             ),
         ),

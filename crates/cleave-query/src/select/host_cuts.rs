@@ -177,8 +177,8 @@ impl CutContext for HostCuts {
         self.context.settings().key_filters
     }
 
-    fn late_columns(&self) -> When {
-        self.context.settings().late_columns
+    fn late_materialisation(&self) -> When {
+        self.context.settings().late_materialisation
     }
 
     fn scan_work(&self, scan: &TableScanExec) -> ScanWork {
@@ -280,7 +280,7 @@ fn limits<'a>(
         device_load: 0.0,
         slot_size,
         slot_count: settings.slot_count,
-        device_copies: devices.map(|facts| facts.cores).min().unwrap_or(1),
+        device_partitions: devices.map(|facts| facts.cores).min().unwrap_or(1),
         host_threads: u32::try_from(planner::host_partitions(settings)).unwrap_or(u32::MAX),
         shares_work: settings.stealing != When::Never,
         broadcast_bytes: settings.broadcast_bytes,

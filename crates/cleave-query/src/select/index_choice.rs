@@ -120,7 +120,7 @@ pub(super) async fn choose(
             || is_cheaper_there(missing_bytes, waits, input.pages_left())
         {
             let choice = scan.choice(best.name);
-            return Ok(input.narrowed(best.ranges, scan.tablets, choice));
+            return Ok(input.filtered(best.ranges, scan.tablets, choice));
         }
     }
     let Some(rows) = found(context, &input, &best, limit).await? else { return Ok(input) };

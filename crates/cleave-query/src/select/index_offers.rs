@@ -2,7 +2,7 @@
 //!
 //! A hash join hands the keys of its build side down to the scans that its probe side's keys come from, while it runs.
 //! Where such a column is the first one of an index, the scan is offered the index; it asks it once it knows the keys,
-//! where it runs, if that pays then ([`cleave_fragment::narrowing`]). Nothing is read here, and nothing of the plan
+//! where it runs, if that pays then ([`cleave_fragment::index_filter`]). Nothing is read here, and nothing of the plan
 //! changes.
 //!
 //! Deliberately absent: keys of expressions; further columns of an index, whose keys come one by one and not in pairs;

@@ -8,7 +8,7 @@
 //!
 //! 1. [`keep`] binds, rewrites and plans the query by the rules of every other one; its tables are [slots](Slot), its
 //!    parameters columns of the first of them.
-//! 2. [`KeptPlan::run`] is given the rows: [`KeptPlan::input`] says which columns it reads. A plan of filters,
+//! 2. [`CachedPlan::run`] is given the rows: [`CachedPlan::input`] says which columns it reads. A plan of filters,
 //!    projections, sorts and aggregates without groups is [steps](Step), each one call; any other is executed as it is.
 //!
 //! Invariant: such a plan holds nothing of any state. What it says of rows is what a plan over the whole table says of
@@ -61,7 +61,7 @@ use crate::planner;
 use crate::query_engine::QueryEngine;
 
 /// A plan over slots. See the module's description.
-pub struct KeptPlan {
+pub struct CachedPlan {
     /// Types of the parameters.
     pub types: Vec<DataType>,
     slots: Vec<Arc<Slot>>,
@@ -100,7 +100,7 @@ pub async fn keep(
     mut query: ast::Query,
     tables: &[(&str, SchemaRef)],
     types: Vec<DataType>,
-) -> Result<Option<KeptPlan>> {
+) -> Result<Option<CachedPlan>> {
     if let ControlFlow::Break(error) = VisitMut::visit(&mut query, &mut Columns) {
         return Err(*error);
     }
@@ -145,10 +145,10 @@ pub async fn keep(
         None => How::Plan { plan: tokio::sync::Mutex::new(plan), task: state.task_ctx() },
     };
     let Some(input) = inputs.into_iter().next() else { return Ok(None) };
-    Ok(Some(KeptPlan { types, slots, input, how, schema }))
+    Ok(Some(CachedPlan { types, slots, input, how, schema }))
 }
 
-impl KeptPlan {
+impl CachedPlan {
     /// Places of the columns of the first table that the plan reads, behind which are the parameters, and these
     /// columns.
     pub fn input(&self) -> (&[usize], &SchemaRef) {
@@ -188,9 +188,9 @@ impl KeptPlan {
     }
 }
 
-impl fmt::Debug for KeptPlan {
+impl fmt::Debug for CachedPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeptPlan").field("schema", &self.schema).finish_non_exhaustive()
+        f.debug_struct("CachedPlan").field("schema", &self.schema).finish_non_exhaustive()
     }
 }
 

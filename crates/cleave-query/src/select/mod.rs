@@ -103,7 +103,7 @@ use crate::planner::planning;
 use crate::query_engine::QueryEngine;
 use crate::query_log::{OpenRecord, QueryEnd};
 pub use compiled::{Compiled, compile, is_plain_value};
-pub use kept::{KeptPlan, keep};
+pub use kept::{CachedPlan, keep};
 pub(crate) use optimised::OptimisedPlans;
 use order_and_split::{Divided, Planning};
 use placed::placed;
@@ -383,7 +383,7 @@ async fn optimised_plan(
     if let Some(key) = &key
         && let Some(found) = kept.get(key, &query, context)
     {
-        context.database().activity().note(Act::KeptPlan);
+        context.database().activity().note(Act::CachedPlan);
         return Ok(found);
     }
     let again = key.is_some().then(|| query.clone());

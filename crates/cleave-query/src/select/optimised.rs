@@ -9,8 +9,8 @@
 //! they are put in from the state that it reads. Which pages its conditions leave, the order of its joins, its
 //! operators and its split are found anew: these depend on rows (decision 0044).
 //!
-//! Invariants: a kept plan holds nothing of any state. It is the same whenever the tables that the query names have the
-//! same definitions: it has no function that may say something else next time or that looks at anything but its
+//! Invariants: a cached plan holds nothing of any state. It is the same whenever the tables that the query names have
+//! the same definitions: it has no function that may say something else next time or that looks at anything but its
 //! arguments, and no table but Cleave's.
 
 use std::collections::VecDeque;
@@ -130,10 +130,10 @@ impl OptimisedPlans {
         if !says_the_same(bound) {
             return;
         }
-        let Some(plan) = kept_plan(optimised) else { return };
+        let Some(plan) = cached_plan(optimised) else { return };
         let parts = parts
             .iter()
-            .map(|part| Some(OptimisedPart { plan: kept_plan(&part.plan)?, ..part.clone() }));
+            .map(|part| Some(OptimisedPart { plan: cached_plan(&part.plan)?, ..part.clone() }));
         let Some(parts) = parts.collect::<Option<Vec<_>>>() else { return };
         let mut state = state.clone();
         state.register_catalog_list(Arc::new(MemoryCatalogProviderList::new()));
@@ -157,7 +157,7 @@ fn says_the_same(bound: &[&LogicalPlan]) -> bool {
 }
 
 /// `optimised` with slots for its tables; None: they have none.
-fn kept_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
+fn cached_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
     let is_flat = all_expressions(optimised, &mut |expr| !is_subquery(expr));
     if !is_flat {
         return None;

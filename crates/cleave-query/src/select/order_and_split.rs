@@ -172,7 +172,7 @@ impl Planning<'_> {
     /// The physical plan of `plan`, whose joins are in order, and what places its cuts.
     async fn physical(&self, plan: LogicalPlan) -> Result<(Arc<dyn ExecutionPlan>, HostCuts)> {
         let &Self { state, settings, context, .. } = self;
-        // The new joins need their conditions lowered and their columns narrowed again.
+        // The new joins need their conditions lowered and their columns filtered by an index again.
         let rules: Vec<Arc<dyn OptimizerRule + Send + Sync>> =
             vec![Arc::new(PushDownFilter::new()), Arc::new(OptimizeProjections::new())];
         let plan = Optimizer::with_rules(rules).optimize(plan, state, |_, _| {})?;

@@ -11,9 +11,11 @@ use std::sync::Arc;
 use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::{DeviceId, TableState, TabletState};
 use cleave_catalog::index::newest;
-use cleave_fragment::{IndexPages, Morsel, MorselPage, NarrowedPart, Narrowing, ScanKeys, Thrift};
+use cleave_fragment::{
+    IndexFilter, IndexFilteredPart, IndexPages, Morsel, MorselPage, ScanKeys, Thrift,
+};
 use cleave_store::{
-    ColumnRef, EndedRows, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry,
+    ColumnRef, DeadRows, KeyRange, PageClass, Projection, SegmentDirectory, SegmentId, ZoneEntry,
     zone_arrays,
 };
 use datafusion::arrow::array::{ArrayRef, BooleanArray, UInt64Array};
@@ -40,7 +42,7 @@ pub struct PlannedInput {
     /// The index that left these pages, if one did, and how many there were before.
     pub index: Option<(IndexChoice, usize)>,
     /// What that index leaves of them when they are read.
-    narrowing: Option<Arc<PlannedNarrowing>>,
+    index_filter: Option<Arc<PlannedIndexFilter>>,
     /// Indexes that the scan may ask by the keys of joins above it, where no other one was chosen.
     offered: Vec<OfferedIndex>,
     /// Of how many tablets, where the division says that matches lie in no others.
@@ -49,7 +51,7 @@ pub struct PlannedInput {
 
 /// What an index says of the rows on the pages left.
 #[derive(Debug, Default)]
-struct PlannedNarrowing {
+struct PlannedIndexFilter {
     ranges: Vec<KeyRange>,
     /// Tablets, by place, with what is known of them.
     tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
@@ -92,7 +94,7 @@ impl PlannedInput {
             table,
             pages,
             index: None,
-            narrowing: None,
+            index_filter: None,
             offered: Vec::new(),
             tablet_count: None,
         }
@@ -168,31 +170,35 @@ impl PlannedInput {
         let before = self.pages.len();
         let is_wanted = |page: &InputPage| {
             self.entry(*page).is_some_and(|(segment, entry)| {
-                segment.segment.is_passed()
+                segment.segment.is_shipped()
                     || wanted.contains(&(page.tablet, segment.segment, entry.page.page))
             })
         };
         let pages = self.pages.iter().filter(|page| is_wanted(page)).copied().collect();
-        let mut narrowing = PlannedNarrowing::default();
+        let mut index_filter = PlannedIndexFilter::default();
         for place in 0..self.table.tablets.len() {
             let of_tablet = rows.iter().filter(|(tablet, _)| *tablet == place);
-            narrowing.tablets.push((place, Vec::new(), of_tablet.map(|(_, vid)| *vid).collect()));
+            index_filter.tablets.push((
+                place,
+                Vec::new(),
+                of_tablet.map(|(_, vid)| *vid).collect(),
+            ));
         }
-        let narrowing = Some(Arc::new(narrowing));
-        Self { pages, index: Some((choice, before)), narrowing, ..self }
+        let index_filter = Some(Arc::new(index_filter));
+        Self { pages, index: Some((choice, before)), index_filter, ..self }
     }
 
     /// The input, whose scan reads `tablets`, the pages of an index in each (by place) and the rows that were found
     /// already, and looks only at rows in `ranges`.
-    pub fn narrowed(
+    pub fn filtered(
         self,
         ranges: Vec<KeyRange>,
         tablets: Vec<(usize, Vec<IndexPages>, Vec<u64>)>,
         choice: IndexChoice,
     ) -> Self {
         let before = self.pages.len();
-        let narrowing = Some(Arc::new(PlannedNarrowing { ranges, tablets }));
-        Self { index: Some((choice, before)), narrowing, ..self }
+        let index_filter = Some(Arc::new(PlannedIndexFilter { ranges, tablets }));
+        Self { index: Some((choice, before)), index_filter, ..self }
     }
 
     /// Lets the scan ask `index` by the keys of joins above it, unless conditions have chosen an index.
@@ -209,33 +215,33 @@ impl PlannedInput {
 
     /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local
     /// media.
-    pub fn narrowings(&self, number: u32, is_near: bool) -> Vec<Narrowing> {
-        let Some(planned) = &self.narrowing else {
+    pub fn index_filters(&self, number: u32, is_near: bool) -> Vec<IndexFilter> {
+        let Some(planned) = &self.index_filter else {
             return self.offered.iter().map(|index| self.by_keys(number, index, is_near)).collect();
         };
         let left = self.tablets();
         let part = |(place, runs, rows): &(usize, Vec<IndexPages>, Vec<u64>)| {
             let tablet = self.table.tablets.get(*place)?;
-            Some(NarrowedPart {
+            Some(IndexFilteredPart {
                 segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
                 runs: runs.clone(),
                 rows: rows.clone(),
-                ..NarrowedPart::default()
+                ..IndexFilteredPart::default()
             })
         };
         // Of tablets without pages here, whose index may lie on another device, nothing is asked.
         let tablets = planned.tablets.iter().filter(|(place, ..)| left.contains(place));
         let parts = tablets.filter_map(part).collect();
-        vec![Narrowing { input: number, ranges: planned.ranges.clone(), keys: None, parts }]
+        vec![IndexFilter { input: number, ranges: planned.ranges.clone(), keys: None, parts }]
     }
 
-    fn by_keys(&self, input: u32, index: &OfferedIndex, is_near: bool) -> Narrowing {
+    fn by_keys(&self, input: u32, index: &OfferedIndex, is_near: bool) -> IndexFilter {
         let OfferedIndex { definition, rows_per_key, always } = index;
         let part = |place: usize| {
             let tablet = self.table.tablets.get(place)?;
             let index = tablet.index(definition.id)?;
             let hot = tablet.indexed_heap().filter(|segment| segment.class == PageClass::HOT);
-            Some(NarrowedPart {
+            Some(IndexFilteredPart {
                 segments: tablet.indexed_heap().map(|segment| segment.segment).collect(),
                 runs: index.all_pages(),
                 rows: Vec::new(),
@@ -243,7 +249,7 @@ impl PlannedInput {
                 vid_covered: index.vid_covered,
             })
         };
-        let parts: Vec<NarrowedPart> = self.tablets().into_iter().filter_map(part).collect();
+        let parts: Vec<IndexFilteredPart> = self.tablets().into_iter().filter_map(part).collect();
         let runs = parts.iter().flat_map(|part| &part.runs);
         let page_count = runs.map(|run| run.pages.len() as u64).sum();
         let keys = definition.columns.first().map(|column| ScanKeys {
@@ -259,13 +265,13 @@ impl PlannedInput {
                 (false, false) => Thrift::Reads,
             },
         });
-        Narrowing { input, ranges: Vec::new(), keys, parts }
+        IndexFilter { input, ranges: Vec::new(), keys, parts }
     }
 
     /// The segments of an index that the scan reads, with the device of each.
     pub fn index_segments(&self) -> impl Iterator<Item = (DeviceId, SegmentId)> {
         let left = self.tablets();
-        let tablets = self.narrowing.iter().flat_map(|narrowing| &narrowing.tablets);
+        let tablets = self.index_filter.iter().flat_map(|index_filter| &index_filter.tablets);
         let of_ranges = tablets.filter({
             let left = left.clone();
             move |(place, ..)| left.contains(place)
@@ -297,7 +303,7 @@ impl PlannedInput {
     pub fn row_count_max(&self) -> u64 {
         match &self.index {
             Some((choice, _)) => {
-                let found = (choice.entry_count as u64).saturating_add(self.rows_passed());
+                let found = (choice.entry_count as u64).saturating_add(self.rows_shipped());
                 self.rows_left().min(found)
             }
             None => self.rows_left(),
@@ -314,11 +320,11 @@ impl PlannedInput {
         self.entries().map(|(_, entry)| u64::from(entry.page.row_count)).sum()
     }
 
-    /// Rows on those of the pages left that no index leaves out, as they are passed along.
-    pub fn rows_passed(&self) -> u64 {
-        let passed = self.pages.iter().filter_map(|page| self.entry(*page));
-        let passed = passed.filter(|(segment, _)| segment.segment.is_passed());
-        passed.map(|(_, entry)| u64::from(entry.page.row_count)).sum()
+    /// Rows on those of the pages left that no index leaves out, as they are shipped.
+    pub fn rows_shipped(&self) -> u64 {
+        let shipped = self.pages.iter().filter_map(|page| self.entry(*page));
+        let shipped = shipped.filter(|(segment, _)| segment.segment.is_shipped());
+        shipped.map(|(_, entry)| u64::from(entry.page.row_count)).sum()
     }
 
     /// Bytes of the pages left, all columns.
@@ -351,7 +357,7 @@ impl PlannedInput {
                 vid_first: entry.vid_first,
                 gaps: entry.gaps.clone(),
                 overflow: entry.overflow.clone(),
-                ended: ended_on(tablet, entry),
+                dead: dead_on(tablet, entry),
             };
             match morsels.back_mut() {
                 Some(morsel)
@@ -392,9 +398,9 @@ impl PlannedInput {
     }
 }
 
-/// Slots of the rows of a page that have ended.
-fn ended_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> EndedRows {
-    tablet.version_map.ended_rows(entry.vid_stretches())
+/// Slots of the rows of a page that are dead.
+fn dead_on(tablet: &TabletState, entry: &cleave_store::PageEntry) -> DeadRows {
+    tablet.version_map.dead_rows(entry.vid_stretches())
 }
 
 /// Zone maps as the engine's pruning asks for them: one container a page.

@@ -12,11 +12,11 @@ use cleave_catalog::catalog::index_definition::IndexDefinition;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::settings::{Settings, Stack, When};
 use cleave_engine::host_pages::RoutedPages;
-use cleave_fragment::command::message::{PassedPage, Payload};
+use cleave_fragment::command::message::{Payload, ShippedPage};
 use cleave_fragment::link::AttachMode;
 use cleave_fragment::{
-    BroadcastInputs, FragmentContext, FragmentCounters, Morsel, MorselList, MorselSource,
-    Narrowing, ReadAheadPages, RowPlaces, Stop, narrowed_inputs,
+    BroadcastInputs, FragmentContext, FragmentCounters, IndexFilter, Morsel, MorselList,
+    MorselSource, ReadAheadPages, RowPlaces, Stop, index_filtered_inputs,
 };
 use cleave_plan::cardinality::LeafKey;
 use cleave_plan::cost::AskedColumn;
@@ -345,19 +345,19 @@ impl StatementContext {
     }
 
     /// The pages of `inputs` that lie on no media, for a fragment that reads them.
-    pub fn passed_pages<'a>(
+    pub fn shipped_pages<'a>(
         &self,
         inputs: impl Iterator<Item = &'a PlannedInput>,
-    ) -> Vec<PassedPage> {
-        let passed = &self.view.state.passed;
+    ) -> Vec<ShippedPage> {
+        let shipped = &self.view.state.shipped;
         let entries = inputs.flat_map(PlannedInput::entries);
         let pages = entries.flat_map(|(_, entry)| entry.page_refs());
-        let found = pages.filter_map(|page| Some((page.extent.start, passed.get(page)?)));
+        let found = pages.filter_map(|page| Some((page.extent.start, shipped.get(page)?)));
         // A table may be scanned twice.
         let by_start: BTreeMap<_, _> = found.collect();
         let pages = by_start.into_iter();
         pages
-            .map(|(start, bytes)| PassedPage { start, payload: Payload::new(bytes.clone()) })
+            .map(|(start, bytes)| ShippedPage { start, payload: Payload::new(bytes.clone()) })
             .collect()
     }
 
@@ -393,24 +393,25 @@ impl StatementContext {
         let own_inputs = || inputs.iter().filter(|(number, _)| own(number));
         let morsels: BTreeMap<u32, Vec<Morsel>> =
             own_inputs().map(|(number, input)| (*number, input.input.morsels())).collect();
-        let narrowings = own_inputs().flat_map(|(number, input)| {
+        let index_filters = own_inputs().flat_map(|(number, input)| {
             let is_near = self.reads_locally(&input.input);
-            input.input.narrowings(*number, is_near)
+            input.input.index_filters(*number, is_near)
         });
-        let narrowings: Vec<Narrowing> = narrowings.collect();
+        let index_filters: Vec<IndexFilter> = index_filters.collect();
         let lists = morsels.iter().map(|(number, morsels)| (*number, morsels.as_slice()));
-        let narrowings = narrowed_inputs(&narrowings, lists.clone())?;
+        let index_filters = index_filtered_inputs(&index_filters, lists.clone())?;
         let segments = inputs.iter().flat_map(|(_, input)| {
             let heap = input.input.segments().map(|(device, segment)| (device, segment.segment));
             heap.chain(input.input.index_segments())
         });
-        let segments = segments.filter(|(_, segment)| !segment.is_passed());
+        let segments = segments.filter(|(_, segment)| !segment.is_shipped());
         let routed = RoutedPages::new(&self.database, self.settings.stack, segments)?;
-        let mut pages: Arc<dyn PageSource> = self.view.state.passed.over(Arc::new(routed));
+        let mut pages: Arc<dyn PageSource> = self.view.state.shipped.over(Arc::new(routed));
         // Stack `blk` reads blocks ahead, as an operating system does.
         if self.settings.stack != Stack::Blk {
-            let order = lists
-                .map(|(number, morsels)| (morsels, narrowings.get(&number).map(Arc::clone), None));
+            let order = lists.map(|(number, morsels)| {
+                (morsels, index_filters.get(&number).map(Arc::clone), None)
+            });
             let runtime = self.database.query_runtime();
             pages = Arc::new(ReadAheadPages::new(pages, order, &runtime.memory_pool));
         }
@@ -421,7 +422,7 @@ impl StatementContext {
             pages,
             snapshot: self.view.state.snapshot(),
             inputs: lists.chain(shared).collect(),
-            narrowings,
+            index_filters,
             indexes: BTreeMap::new(),
             broadcasts,
             sink: None,

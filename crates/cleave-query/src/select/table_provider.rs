@@ -225,8 +225,8 @@ impl TableProvider for CleaveTable {
             refers: false,
         };
         let statistics = self.statistics(&scan.output, estimate);
-        let copies = session.config().target_partitions();
-        Ok(Arc::new(TableScanExec::new(scan, copies).with_statistics(statistics)))
+        let partitions = session.config().target_partitions();
+        Ok(Arc::new(TableScanExec::new(scan, partitions).with_statistics(statistics)))
     }
 }
 

@@ -2,12 +2,12 @@
 //! archive as a backup of the tables that it changed, and put in their place again.
 //!
 //! ```text
-//!  <archive_directory>/<identity of the log>/commit-<number>/   manifest, catalog/root and pages, as a backup has them
+//!  <archive_directory>/<identity of the log>/commit-<number>/   backup_manifest, catalog/manifest and pages, as a backup has them
 //! ```
 //!
-//! 1. [`copy`] runs within the commit, when its pages are durable and before its root is written. What it gives is a
-//!    note that the log gets behind the root: which tables there are, and how far ids have been given. A commit that
-//!    fails leaves a folder that no note names, and that the next commit of its number writes anew.
+//! 1. [`copy`] runs within the commit, when its pages are durable and before its manifest is written. What it gives is
+//!    a note that the log gets behind the manifest: which tables there are, and how far ids have been given. A commit
+//!    that fails leaves a folder that no note names, and that the next commit of its number writes anew.
 //! 2. [`apply`] takes the tables of the copy instead of those that a restored database has of these ids, page by page.
 //!
 //! Invariant: a segment has one number for ever, so a restored database numbers those of its own above all that the
@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_catalog::catalog::held::Held;
-use cleave_catalog::catalog::{CatalogState, DeviceId, proto, root};
+use cleave_catalog::catalog::blocked::Held;
+use cleave_catalog::catalog::{CatalogState, DeviceId, manifest, proto};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks::{blocking, joined};
 use cleave_engine::log::{Committed, Replaced};
@@ -32,7 +32,7 @@ use cleave_media::{BLOCK_SIZE, BlockAddress, Clock, SystemClock, files};
 use cleave_store::SegmentDirectory;
 use prost::Message;
 
-use super::manifest::{Manifest, PIECE_BLOCKS, Pieces, damaged};
+use super::backup_manifest::{BackupManifest, PIECE_BLOCKS, Pieces, damaged};
 use super::take::copied;
 use super::{CATALOG, prepare_place};
 
@@ -58,7 +58,7 @@ pub async fn copy(
         tables,
         damaged: BTreeMap::new(),
         files: BTreeMap::new(),
-        held: Held::default(),
+        blocked: BlockedTables::default(),
         ..next.clone()
     };
     let target = place(log, next.commit);
@@ -96,29 +96,27 @@ pub(super) async fn apply(
     replaced: &Replaced,
 ) -> Result<()> {
     let copy = place(log, commit);
-    let manifest = Arc::new(Manifest::read(&copy)?);
-    let name = format!("{CATALOG}/root");
-    let Some(bytes) = manifest.read_file(&copy, &name)? else {
-        return Err(damaged(&copy, "its manifest names no catalog"));
-    };
+    let backup_manifest = Arc::new(BackupManifest::read(&copy)?);
+    let bytes = backup_manifest.catalog(&copy)?;
     let wrong = |reason: String| damaged(&copy, &reason);
-    let (_, payload) = root::ROOT_FORMAT.open(&bytes).map_err(|error| wrong(error.to_string()))?;
-    let mut message = proto::Root::decode(payload).map_err(|error| wrong(error.to_string()))?;
+    let (_, payload) =
+        manifest::MANIFEST_FORMAT.open(&bytes).map_err(|error| wrong(error.to_string()))?;
+    let mut message = proto::Manifest::decode(payload).map_err(|error| wrong(error.to_string()))?;
 
     let mut edit = CatalogEdit::begin(database).await?;
     let claim = edit.claim(&database.attached(DeviceId::EMBEDDED)?);
-    let block_count = u32::try_from(manifest.block_count);
+    let block_count = u32::try_from(backup_manifest.block_count);
     let block_count = block_count.map_err(|_| wrong("it has too many pages".to_owned()))?;
     let start = match block_count {
         0 => BlockAddress(0),
         _ => claim.acquire(block_count).await?.start,
     };
     let pieces = Arc::new(Pieces::open(&copy)?);
-    for index in 0..manifest.pieces.len() {
+    for index in 0..backup_manifest.pieces.len() {
         let read = {
-            let (copy, manifest, pieces) =
-                (copy.clone(), Arc::clone(&manifest), Arc::clone(&pieces));
-            move || pieces.read(&copy, &manifest, index)
+            let (copy, backup_manifest, pieces) =
+                (copy.clone(), Arc::clone(&backup_manifest), Arc::clone(&pieces));
+            move || pieces.read(&copy, &backup_manifest, index)
         };
         let bytes = Bytes::from(joined(blocking(read).await)??);
         debug_assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "whole blocks");
@@ -130,12 +128,12 @@ pub(super) async fn apply(
             let runs = tablet.indexes.iter_mut().flat_map(|index| &mut index.runs);
             for place in tablet.heap.iter_mut().chain(runs) {
                 let Some(bytes) = &place.directory else { continue };
-                let moved = moved(bytes, start, manifest.block_count).map_err(wrong)?;
+                let moved = moved(bytes, start, backup_manifest.block_count).map_err(wrong)?;
                 place.directory = Some(moved.encode());
             }
         }
     }
-    let copied = root::of_message(&copy, message)?;
+    let copied = manifest::of_message(&copy, message)?;
 
     let next = &mut edit.next;
     let ids: BTreeSet<u32> = replaced.tables.iter().copied().collect();

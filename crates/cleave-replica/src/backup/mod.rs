@@ -1,16 +1,15 @@
 //! Backups: an open database in, a folder out that has all of one commit; and that folder in, a database out.
 //!
 //! ```text
-//!  TARGET/manifest        what all else is: lengths and checksums; written last, so a folder without it is no backup yet
-//!  TARGET/catalog/root    a root whose segments lie, one after the other, on a single device, and with their directories in it
+//!  TARGET/backup_manifest        what all else is: lengths and checksums; written last, so a folder without it is no backup yet
+//!  TARGET/catalog/manifest    a manifest whose segments lie, one after the other, on a single device, and with their directories in it
 //!  TARGET/pages           the pages of all devices, block by block, in that order
 //!  TARGET/statistics/<id> what ANALYZE found; can be lost
 //!  TARGET/users           who may connect to the server
 //! ```
 //!
-//! 1. `take`: holds the newest state, so that no page of it is used again,
-//!    copies and verifies what it names, and writes the manifest. Writers go on. No log is copied: what is in no root
-//!    yet is in the state's pages.
+//! 1. `take`: holds the newest state, so that no page of it is used again, copies and verifies what it names, and
+//!    writes the backup manifest. Writers go on. No log is copied: what is in no manifest yet is in the state's pages.
 //! 2. [`check_backup`]: whether a backup is as it was written.
 //! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with
 //!    what an [archive](crate::archive) of the log has behind it.
@@ -20,8 +19,8 @@
 //! Invariants: the source is only read; nothing that was there before a backup or a restore is written over; what was
 //! interrupted says so, and can be begun again in the same place. Source: issue 5, part 4; rule 30; decision 0062.
 
+mod backup_manifest;
 pub mod change;
-mod manifest;
 mod pages;
 mod replay;
 mod restore;
@@ -34,7 +33,7 @@ use std::path::Path;
 
 use cleave_media::files;
 
-pub use manifest::{BackupSummary, check_backup};
+pub use backup_manifest::{BackupSummary, check_backup};
 pub use replay::{PointInTime, Reached, Until};
 pub use restore::{MARK, check_restored, embedded_entry, finish};
 pub use restore::{restore, restore_until};
@@ -43,7 +42,7 @@ pub use take::take;
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 
-const MANIFEST: &str = "manifest";
+const BACKUP_MANIFEST: &str = "backup_manifest";
 const CATALOG: &str = "catalog";
 const PAGES: &str = "pages";
 /// The folder of statistics in a backup.
@@ -73,7 +72,7 @@ pub(crate) fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Re
             }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            cleave_catalog::catalog::root::create_directory(directory)?;
+            cleave_catalog::catalog::manifest::create_directory(directory)?;
         }
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             return refused("it is no folder".to_owned());

@@ -20,7 +20,7 @@ use cleave_store::{
 use datafusion_common_runtime::SpawnedTask;
 use futures::{StreamExt, stream};
 
-use super::manifest::PIECE_BYTES;
+use super::backup_manifest::PIECE_BYTES;
 use super::{PAGES, sync_folder};
 use crate::check::blocks;
 

@@ -1,7 +1,7 @@
 //! A restored database and an archived log in, the database at a later moment out.
 //!
 //! Records are made again as recovery makes them, up to the first commit behind the moment that is wanted. Invariant:
-//! nothing is passed over. Each record says which commit before it was the last that is in no log; where that one is
+//! nothing is skipped. Each record says which commit before it was the last that is in no log; where that one is
 //! not in the database by then, what comes behind it cannot be had from this backup, and the error says from when on a
 //! backup would have it.
 
@@ -22,11 +22,11 @@ use cleave_engine::write::insert::apply;
 use cleave_txn::{LogReader, Lsn, Record};
 use prost::Message;
 
+use super::backup_manifest::BackupManifest;
 use super::change;
-use super::manifest::Manifest;
 
-/// States after which a root is written meanwhile: what they leave is not used again before.
-const SETTLED_AT_ONCE: u64 = 100;
+/// States after which a manifest is written meanwhile: what they leave is not used again before.
+const FLUSHED_AT_ONCE: u64 = 100;
 
 /// How far a backup is brought forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,16 +81,16 @@ impl Until {
 
     /// # Errors
     /// [`StorageError::PointInTime`] for a moment before the backup.
-    pub(super) fn check(self, manifest: &Manifest) -> Result<()> {
+    pub(super) fn check(self, backup_manifest: &BackupManifest) -> Result<()> {
         let is_before = match self {
-            Self::Time(time) => time < manifest.made_at_us,
-            Self::Commit(commit) => commit < manifest.commit,
+            Self::Time(time) => time < backup_manifest.made_at_us,
+            Self::Commit(commit) => commit < backup_manifest.commit,
             Self::End => false,
         };
         if !is_before {
             return Ok(());
         }
-        let (commit, made_at) = (manifest.commit, moment(manifest.made_at_us));
+        let (commit, made_at) = (backup_manifest.commit, moment(backup_manifest.made_at_us));
         Err(unreachable(format!(
             "the backup has commit {commit} of {made_at} already; use an older backup"
         )))
@@ -103,22 +103,22 @@ impl Until {
 /// [`StorageError::PointInTime`] for what no log has; [`StorageError::Log`]; those of the device.
 pub(super) async fn replay(
     database: &Arc<Engine>,
-    manifest: &Manifest,
+    backup_manifest: &BackupManifest,
     wanted: &PointInTime,
 ) -> Result<Reached> {
-    let identity: [u8; 16] = manifest.log.as_slice().try_into().unwrap_or_default();
+    let identity: [u8; 16] = backup_manifest.log.as_slice().try_into().unwrap_or_default();
     let folder = wanted.archive.join(Identity(identity).to_string());
     if !folder.is_dir() {
         let archive = wanted.archive.display();
         return Err(unreachable(format!("{archive} has no log of the backup's database")));
     }
-    number_above(database, highest_segment(&folder, manifest)?).await?;
-    let mut reader = LogReader::open(&folder, Lsn(manifest.log_position))?;
+    number_above(database, highest_segment(&folder, backup_manifest)?).await?;
+    let mut reader = LogReader::open(&folder, Lsn(backup_manifest.log_position))?;
     let mut redo = Redo::new(database, &folder);
     let settings = Arc::new(Settings::default());
     let mut reached = Reached {
-        commit: manifest.commit,
-        at: moment(manifest.made_at_us),
+        commit: backup_manifest.commit,
+        at: moment(backup_manifest.made_at_us),
         count: 0,
         is_end: false,
     };
@@ -167,7 +167,7 @@ pub(super) async fn replay(
         } else {
             redo.push(committed, logged.at).await?;
         }
-        if database.logged_count() >= SETTLED_AT_ONCE {
+        if database.logged_count() >= FLUSHED_AT_ONCE {
             redo.finish().await?;
             database.checkpoint().await?;
         }
@@ -183,8 +183,8 @@ pub(super) async fn replay(
 }
 
 /// The segment id that is the next one of all that the log in `folder` names behind the backup; 0: it names none.
-fn highest_segment(folder: &Path, manifest: &Manifest) -> Result<u32> {
-    let mut reader = LogReader::open(folder, Lsn(manifest.log_position))?;
+fn highest_segment(folder: &Path, backup_manifest: &BackupManifest) -> Result<u32> {
+    let mut reader = LogReader::open(folder, Lsn(backup_manifest.log_position))?;
     let mut highest = 0;
     while let Some(logged) = reader.next_record()? {
         let Record::Note { payload } = logged.record else { continue };
@@ -211,8 +211,10 @@ fn missing(committed: &Committed, reached: &Reached) -> cleave_catalog::error::E
         false => (committed.unlogged, format!("from before {}", moment(committed.time_us))),
     };
     unreachable(format!(
-        "commit {unlogged} {when} is not in the archive (a bulk load, a definition of a table or index, or one that was \
-         large, which could not be copied there); use a backup that was made after it, or restore up to commit {commit} of {at}"
+        "commit {unlogged} {when} is not in the archive (a bulk load, a definition of a table or index, or one that \
+            was \
+         large, which could not be copied there); use a backup that was made after it, or restore up to commit \
+            {commit} of {at}"
     ))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. The folder is marked as one that is being restored: until the mark is gone, nothing opens it.
 //! 2. The pages are written to the new database's own device, at the places that the backup's catalog names.
-//! 3. The root comes last, then the mark is removed.
+//! 3. The manifest comes last, then the mark is removed.
 //!
 //! The database has an identity of its own: the original may go on beside it, and devices that are the original's
 //! refuse it.
@@ -12,7 +12,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_catalog::catalog::{CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, root};
+use cleave_catalog::catalog::{
+    CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, manifest,
+};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_catalog::tasks::{blocking, joined};
@@ -26,7 +28,7 @@ use cleave_fragment::link::AttachMode;
 use cleave_media::{BLOCK_SIZE, files};
 use cleave_store::SegmentDirectory;
 
-use super::manifest::{BackupSummary, Manifest, PIECE_BLOCKS, Pieces, damaged};
+use super::backup_manifest::{BackupManifest, BackupSummary, PIECE_BLOCKS, Pieces, damaged};
 use super::replay::{PointInTime, Reached, replay};
 use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_folder};
 
@@ -45,10 +47,10 @@ pub async fn restore(
     directory: &Path,
     options: &OpenOptions,
 ) -> Result<BackupSummary> {
-    let manifest = Arc::new(Manifest::read(backup)?);
-    place(backup, &manifest, directory, options).await?;
+    let backup_manifest = Arc::new(BackupManifest::read(backup)?);
+    place(backup, &backup_manifest, directory, options).await?;
     finish(directory)?;
-    Ok(manifest.summary())
+    Ok(backup_manifest.summary())
 }
 
 /// As [`restore`], and then makes again what an archived log has behind the backup.
@@ -62,11 +64,11 @@ pub async fn restore_until(
     wanted: &PointInTime,
     keeper: Arc<dyn LogKeeper>,
 ) -> Result<Reached> {
-    let manifest = Arc::new(Manifest::read(backup)?);
-    wanted.until.check(&manifest)?;
-    place(backup, &manifest, directory, options).await?;
+    let backup_manifest = Arc::new(BackupManifest::read(backup)?);
+    wanted.until.check(&backup_manifest)?;
+    place(backup, &backup_manifest, directory, options).await?;
     let database = Engine::open(directory, options.clone(), keeper).await?;
-    let reached = replay(&database, &manifest, wanted).await?;
+    let reached = replay(&database, &backup_manifest, wanted).await?;
     drop(database);
     finish(directory)?;
     Ok(reached)
@@ -75,18 +77,18 @@ pub async fn restore_until(
 /// Makes the database, which is marked still.
 async fn place(
     backup: &Path,
-    manifest: &Arc<Manifest>,
+    backup_manifest: &Arc<BackupManifest>,
     directory: &Path,
     options: &OpenOptions,
 ) -> Result<()> {
-    let mut state = manifest.state(backup)?;
+    let mut state = backup_manifest.state(backup)?;
     let ours = |name: &str| {
-        let kept = [MARK, "lock", "log", "root", "root.new", "segments", STATISTICS, USERS];
+        let kept = [MARK, "lock", "log", "manifest", "manifest.new", "segments", STATISTICS, USERS];
         let is_media = name.starts_with(&format!("device-{}.media", DeviceId::EMBEDDED));
         is_media || kept.contains(&name)
     };
     let path = directory.to_owned();
-    if root::exists(directory) && !directory.join(MARK).exists() {
+    if manifest::exists(directory) && !directory.join(MARK).exists() {
         let reason = "it holds a database, which is not written over".to_owned();
         return Err(StorageError::BackupPlace { path, reason }.into());
     }
@@ -96,7 +98,7 @@ async fn place(
     files::write_durably(&mark, b"").map_err(|error| Error::io("write", &mark, error))?;
     sync_folder(directory)?;
 
-    root::create_directories(directory)?;
+    manifest::create_directories(directory)?;
     let embedded = Arc::clone(&options.embedded);
     let entry = embedded_entry(directory, &embedded).await?;
     state.database =
@@ -107,20 +109,20 @@ async fn place(
     state.devices = BTreeMap::from([(DeviceId::EMBEDDED, entry.clone())]);
     {
         let nothing = CatalogState { tables: BTreeMap::new(), ..state.clone() };
-        let opening = Some(storage_engine::draw_opening()?);
-        let device = storage_engine::attach(&nothing, opening, entry, directory, &embedded)?;
-        write_pages(backup, manifest, Arc::new(device)).await?;
+        let incarnation = Some(storage_engine::draw_incarnation()?);
+        let device = storage_engine::attach(&nothing, incarnation, entry, directory, &embedded)?;
+        write_pages(backup, backup_manifest, Arc::new(device)).await?;
     }
     let sealed: Vec<Arc<SegmentDirectory>> =
         catalog_edit::segments(&state).filter(|segment| segment.sealed).map(Arc::clone).collect();
     for segment in sealed {
-        let file = root::write_segment(directory, &segment)?;
+        let file = manifest::write_segment(directory, &segment)?;
         state.files.insert(segment.segment, file);
     }
-    root::sync_segments(directory)?;
-    copy_files(backup, directory, manifest)?;
+    manifest::sync_segments(directory)?;
+    copy_files(backup, directory, backup_manifest)?;
     state.log_position = log::create(directory)?.resume_from().0;
-    storage_engine::write_root(directory, &state)?;
+    storage_engine::write_manifest(directory, &state)?;
     drop(lock);
     Ok(())
 }
@@ -141,7 +143,8 @@ pub fn check_restored(directory: &Path) -> Result<()> {
         return Ok(());
     }
     let path = directory.to_owned();
-    let reason = "a restore into it was not completed, or a takeover; run `cleave restore`, or `cleave takeover`, again".to_owned();
+    let reason = "a restore into it was not completed, or a failover; run `cleave restore`, or `cleave failover`, \
+        again".to_owned();
     Err(StorageError::NotADatabase { path, reason }.into())
 }
 
@@ -159,16 +162,20 @@ pub async fn embedded_entry(directory: &Path, embedded: &EmbeddedFactory) -> Res
 }
 
 /// Writes all pages, each piece verified before, to the same blocks of an empty device.
-async fn write_pages(backup: &Path, manifest: &Arc<Manifest>, device: Arc<Device>) -> Result<()> {
+async fn write_pages(
+    backup: &Path,
+    backup_manifest: &Arc<BackupManifest>,
+    device: Arc<Device>,
+) -> Result<()> {
     debug_assert_eq!(device.mode(), AttachMode::Embedded, "the only device of a new database");
     let claim = Arc::new(Claim::new(device));
     let pieces = Arc::new(Pieces::open(backup)?);
     let mut last = None;
-    for index in 0..manifest.pieces.len() {
+    for index in 0..backup_manifest.pieces.len() {
         let read = {
-            let (backup, manifest, pieces) =
-                (backup.to_owned(), Arc::clone(manifest), Arc::clone(&pieces));
-            move || pieces.read(&backup, &manifest, index)
+            let (backup, backup_manifest, pieces) =
+                (backup.to_owned(), Arc::clone(backup_manifest), Arc::clone(&pieces));
+            move || pieces.read(&backup, &backup_manifest, index)
         };
         let bytes = Bytes::from(joined(blocking(read).await)??);
         let block_count = u32::try_from(bytes.len() / BLOCK_SIZE).unwrap_or(PIECE_BLOCKS);
@@ -190,16 +197,16 @@ async fn write_pages(backup: &Path, manifest: &Arc<Manifest>, device: Arc<Device
     Ok(())
 }
 
-/// Copies what a database has beside its root and its pages.
-fn copy_files(backup: &Path, directory: &Path, manifest: &Manifest) -> Result<()> {
+/// Copies what a database has beside its manifest and its pages.
+fn copy_files(backup: &Path, directory: &Path, backup_manifest: &BackupManifest) -> Result<()> {
     let is_copied = |name: &&str| {
         *name == USERS
             || name
                 .strip_prefix(STATISTICS)
                 .is_some_and(|id| id.strip_prefix('/').is_some_and(|id| id.parse::<u32>().is_ok()))
     };
-    for name in manifest.files.iter().map(|file| &*file.name).filter(is_copied) {
-        let Some(bytes) = manifest.read_file(backup, name)? else { continue };
+    for name in backup_manifest.files.iter().map(|file| &*file.name).filter(is_copied) {
+        let Some(bytes) = backup_manifest.read_file(backup, name)? else { continue };
         let path = directory.join(name);
         if name != USERS {
             make_folder(&directory.join(STATISTICS))?;

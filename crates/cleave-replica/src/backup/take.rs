@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use cleave_catalog::catalog::{CatalogState, DeviceId, proto, root};
+use cleave_catalog::catalog::{CatalogState, DeviceId, manifest, proto};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::storage_error::StorageError;
 use cleave_engine::storage_engine;
@@ -16,23 +16,23 @@ use cleave_media::{Clock, SystemClock};
 use cleave_store::SegmentDirectory;
 use prost::Message;
 
-use super::manifest::{BackupSummary, Manifest};
+use super::backup_manifest::{BackupManifest, BackupSummary};
 use super::pages::PageFile;
-use super::{CATALOG, MANIFEST, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
+use super::{BACKUP_MANIFEST, CATALOG, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
 
 /// Writes a backup of `database`, as it is now, into the folder `target`, which is made, or empty, or has what an
 /// interrupted backup left.
 ///
 /// # Errors
 /// [`StorageError::BackupPlace`]; [`StorageError::DamagedTable`] and [`StorageError::DamagedIndex`] for parts that
-/// cannot be read; those of devices; [`Error::Io`]. There is no manifest then, and the database is as it was.
+/// cannot be read; those of devices; [`Error::Io`]. There is no backup manifest then, and the database is as it was.
 pub async fn take(database: &Arc<Engine>, target: &Path) -> Result<BackupSummary> {
     let ours = |name: &str| {
-        let kept = [CATALOG, PAGES, STATISTICS, USERS, "manifest.new", "lock"];
+        let kept = [CATALOG, PAGES, STATISTICS, USERS, "backup_manifest.new", "lock"];
         kept.contains(&name)
     };
     let path = target.to_owned();
-    if target.join(MANIFEST).exists() {
+    if target.join(BACKUP_MANIFEST).exists() {
         let reason = "it holds a backup, which is not written over".to_owned();
         return Err(StorageError::BackupPlace { path, reason }.into());
     }
@@ -44,15 +44,16 @@ pub async fn take(database: &Arc<Engine>, target: &Path) -> Result<BackupSummary
         }
         _ => error,
     })?;
-    // Of which the root has the sequences too, as far as they have gone. Held to the end: its pages are not used again.
+    // Of which the manifest has the sequences too, as far as they have gone. Held to the end: its pages are not used
+    // again.
     let edit = CatalogEdit::begin(database).await?;
     let state = database.commit(Changes::checkpoint(edit)).await?.state;
     let made_at_us = SystemClock.wall();
     database.harden(state.log_end).await?;
-    let mut manifest = copied(database, &state, made_at_us, target).await?;
-    copy_files(database, &state, target, &mut manifest)?;
-    manifest.write(target)?;
-    Ok(manifest.summary())
+    let mut backup_manifest = copied(database, &state, made_at_us, target).await?;
+    copy_files(database, &state, target, &mut backup_manifest)?;
+    backup_manifest.write(target)?;
+    Ok(backup_manifest.summary())
 }
 
 /// Copies the tables of `state` into `target`; what is to be written for it to be a backup.
@@ -64,17 +65,17 @@ pub(super) async fn copied(
     state: &CatalogState,
     made_at_us: i64,
     target: &Path,
-) -> Result<Manifest> {
+) -> Result<BackupManifest> {
     check_whole(state)?;
-    let mut root = root::message(&CatalogState { files: BTreeMap::new(), ..state.clone() });
+    let mut manifest = manifest::message(&CatalogState { files: BTreeMap::new(), ..state.clone() });
     let mut pages = PageFile::create(target)?;
-    for (message, table) in root.tables.iter_mut().zip(state.tables()) {
+    for (message, table) in manifest.tables.iter_mut().zip(state.tables()) {
         let copied = copy_table(database, message, &mut pages).await;
         copied.map_err(|error| of_table(&table.schema.name, error))?;
     }
-    alone(&mut root);
+    alone(&mut manifest);
     let (block_count, pieces) = pages.finish().await?;
-    let mut manifest = Manifest {
+    let mut backup_manifest = BackupManifest {
         database: state.database.0.to_vec(),
         commit: state.commit,
         made_at_us,
@@ -83,11 +84,11 @@ pub(super) async fn copied(
         files: Vec::new(),
         block_count,
         pieces,
-        table_count: root.tables.len() as u64,
+        table_count: manifest.tables.len() as u64,
     };
-    let bytes = root::ROOT_FORMAT.seal(&root.encode_to_vec());
-    manifest.add_file(target, &format!("{CATALOG}/root"), &bytes)?;
-    Ok(manifest)
+    let bytes = manifest::MANIFEST_FORMAT.seal(&manifest.encode_to_vec());
+    backup_manifest.add_file(target, &format!("{CATALOG}/manifest"), &bytes)?;
+    Ok(backup_manifest)
 }
 
 /// Refuses a state of which not all can be read.
@@ -117,7 +118,7 @@ async fn copy_table(
             // As it was encoded a moment ago.
             let Some(bytes) = &place.directory else { continue };
             let segment = SegmentDirectory::decode(bytes).map_err(|error| {
-                let path = database.directory().join("root");
+                let path = database.directory().join("manifest");
                 StorageError::Damaged { path, reason: error.to_string() }
             })?;
             place.directory = Some(pages.copy(&device, segment).await?.encode());
@@ -127,37 +128,37 @@ async fn copy_table(
     Ok(())
 }
 
-/// Makes `root` that of a database of one device and no log.
-fn alone(root: &mut proto::Root) {
-    root.devices = vec![proto::Device {
+/// Makes `manifest` that of a database of one device and no log.
+fn alone(manifest: &mut proto::Manifest) {
+    manifest.devices = vec![proto::Device {
         id: DeviceId::EMBEDDED.0,
         name: EMBEDDED_DEVICE_NAME.to_owned(),
         identity: vec![0; 16],
         remote: None,
         local: None,
     }];
-    root.next_device = 1;
-    root.log_position = 0;
-    if let Some(upkeep) = &mut root.upkeep {
+    manifest.next_device = 1;
+    manifest.log_position = 0;
+    if let Some(upkeep) = &mut manifest.upkeep {
         upkeep.archive_directory = None;
-        upkeep.log_copies.clear();
+        upkeep.log_replicas.clear();
         upkeep.kept.clear();
     }
 }
 
-/// Copies what a database has beside its root and its pages.
+/// Copies what a database has beside its manifest and its pages.
 fn copy_files(
     database: &Engine,
     state: &CatalogState,
     target: &Path,
-    manifest: &mut Manifest,
+    backup_manifest: &mut BackupManifest,
 ) -> Result<()> {
     let ids = state.tables().map(|table| table.schema.table_id);
     let names = ids.map(|id| format!("{STATISTICS}/{id}")).chain([USERS.to_owned()]);
     for name in names {
         let path = database.directory().join(&name);
         match std::fs::read(&path) {
-            Ok(bytes) => manifest.add_file(target, &name, &bytes)?,
+            Ok(bytes) => backup_manifest.add_file(target, &name, &bytes)?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("read", &path, error)),
         }

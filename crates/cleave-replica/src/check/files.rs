@@ -1,11 +1,11 @@
-//! The files of the folder: the root, and the directories of sealed segments that it names.
+//! The files of the folder: the manifest, and the directories of sealed segments that it names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cleave_catalog::catalog::damage::{DamagedIndex, DamagedTable};
-use cleave_catalog::catalog::root;
-use cleave_catalog::catalog::root::TableFault;
+use cleave_catalog::catalog::manifest;
+use cleave_catalog::catalog::manifest::TableFault;
 use cleave_catalog::catalog::{CatalogState, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::index::TabletIndex;
@@ -19,7 +19,7 @@ use super::{CheckReport, Fault, Place};
 use crate::backup::check_restored;
 
 /// Opens the database in `directory` as far as its files are sound, and notes where they are not; None where the
-/// root itself is not.
+/// manifest itself is not.
 ///
 /// # Errors
 /// What keeps any check from beginning.
@@ -59,7 +59,7 @@ pub(super) async fn verify(database: &Engine, state: &CatalogState, report: &mut
     for (segment, file) in &state.files {
         let (segment, file) = (*segment, file.clone());
         let directory = database.directory().to_owned();
-        let read = move || root::verify_segment(&directory, segment, &file);
+        let read = move || manifest::verify_segment(&directory, segment, &file);
         let outcome = joined(blocking(read).await);
         // Files of segments that a commit left go with it, while this state is still held.
         if !database.catalog().files.contains_key(&segment) {

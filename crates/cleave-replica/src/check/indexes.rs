@@ -162,9 +162,9 @@ async fn check_order(
     Ok(())
 }
 
-/// The first two rows of `block` that have one key, neither of which has ended; `last` is the one before the block.
+/// The first two rows of `block` that have one key, neither of which is dead; `last` is the one before the block.
 fn twice(work: &Work, block: &KeyBlock, last: &mut Option<(Vec<u8>, u64)>) -> Option<(u64, u64)> {
-    for (key, vid) in block.iter().filter(|(_, vid)| !work.tablet.version_map.is_ended(*vid)) {
+    for (key, vid) in block.iter().filter(|(_, vid)| !work.tablet.version_map.is_dead(*vid)) {
         if let Some((_, first)) = last.as_ref().filter(|(last, _)| last == key) {
             return Some((*first, vid));
         }
@@ -213,9 +213,9 @@ async fn fill(
         for (vid, hash) in rows.entries {
             // Younger rows of hot segments are in the memtable, which is made of the rows themselves.
             if !rows.is_hot || vid < covered {
-                // The entry of a row that has ended stays until runs are merged.
-                let is_ended = work.tablet.version_map.is_ended(vid);
-                let state = if is_ended { State::Unknown } else { State::Wanted };
+                // The entry of a dead row stays until runs are merged.
+                let is_dead = work.tablet.version_map.is_dead(vid);
+                let state = if is_dead { State::Unknown } else { State::Wanted };
                 window.put(vid, state, hash);
             }
         }
@@ -397,10 +397,10 @@ impl Window {
         first < end && first.saturating_add(count) > self.first
     }
 
-    /// Rows that have ended, which no page may have any more, and an index still.
+    /// Dead rows, which no page may have any more, and an index still.
     fn put_pruned(&mut self, map: &VersionMap) {
         let count = self.states.len() as u64;
-        for vid in map.ended_in(self.first, count) {
+        for vid in map.dead_in(self.first, count) {
             self.put(vid, State::Unknown, 0);
         }
         for (from, to) in map.holes() {

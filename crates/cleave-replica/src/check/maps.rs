@@ -24,7 +24,7 @@ pub(super) fn check(work: &Work, report: &mut CheckReport) {
         while vid < run.vid_end() {
             let Some((entry, slot)) = directory.slot_of(vid) else {
                 // Pruned.
-                if map.is_ended(vid) {
+                if map.is_dead(vid) {
                     vid += 1;
                     continue;
                 }
@@ -37,9 +37,9 @@ pub(super) fn check(work: &Work, report: &mut CheckReport) {
             vid = vid.saturating_add(u64::from(behind.saturating_sub(slot)).max(1));
         }
     }
-    let beyond = map.ended_in(work.tablet.next_vid, u64::MAX - work.tablet.next_vid).next();
+    let beyond = map.dead_in(work.tablet.next_vid, u64::MAX - work.tablet.next_vid).next();
     if let Some(vid) = beyond {
-        let fault = format!("the version map says that VID {vid} has ended, which no row ever had");
+        let fault = format!("the version map says that VID {vid} is dead, which no row ever had");
         report.findings.add(work.place(), Fault::Map(fault));
     }
     if map.vid_end() > work.tablet.next_vid {
@@ -67,8 +67,8 @@ fn rows_known(work: &Work) -> u64 {
     let on_pages = |run: &VersionRun| {
         let directory = work.placement.segment(run.segment);
         let is_on_page = |vid: &u64| directory.is_some_and(|found| found.slot_of(*vid).is_some());
-        let ended = map.ended_in(run.vid_first, run.vid_count);
-        let pruned = ended.filter(|vid| !is_on_page(vid)).count();
+        let dead = map.dead_in(run.vid_first, run.vid_count);
+        let pruned = dead.filter(|vid| !is_on_page(vid)).count();
         run.vid_count.saturating_sub(pruned as u64)
     };
     map.runs().iter().map(on_pages).sum()

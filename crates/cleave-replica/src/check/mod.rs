@@ -4,8 +4,8 @@
 //! is a [`CheckReport`]:
 //! what was verified, and a [`Finding`] for each thing that does not hold. In order:
 //!
-//! 1. [`files`]: the root, the segment files that it names; tables and indexes whose files are damaged are left out of
-//!    the rest.
+//! 1. [`files`]: the manifest, the segment files that it names; tables and indexes whose files are damaged are left out
+//!    of the rest.
 //! 2. [`space`]: no block belongs to two pages, none lies beyond the media, none is taken for free.
 //! 3. [`maps`]: every VID of a version map has its row's place in a directory, every chain ends.
 //! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions.
@@ -126,7 +126,7 @@ impl CheckReport {
 ///
 /// # Errors
 /// What keeps a check from beginning: no database there, in use, of a newer version, or its own device is not to be
-/// had. A damaged root or segment file is a finding.
+/// had. A damaged manifest or segment file is a finding.
 pub async fn check(
     directory: &Path,
     open: OpenOptions,
@@ -144,7 +144,7 @@ pub async fn check(
 /// Checks an open database at its last commit, while others go on using it.
 ///
 /// # Errors
-/// Those of settling what is committed; none of what the check finds.
+/// Those of flushing what is committed; none of what the check finds.
 pub async fn check_open(database: &Arc<Engine>, options: &CheckOptions) -> Result<CheckReport> {
     database.snapshot(SnapshotKind::Flushed).await?;
     let mut report = CheckReport::default();
@@ -207,7 +207,7 @@ impl Work {
         tablet: &Arc<TabletState>,
         device: Arc<Device>,
     ) -> Self {
-        // The root was refused if its columns were none.
+        // The manifest was refused if its columns were none.
         let tablet_key = table.division.tablet_key(&table.schema).ok().flatten();
         let tablet_key = tablet_key.filter(|_| table.tablets.len() > 1);
         let mut placement = Placement::new();

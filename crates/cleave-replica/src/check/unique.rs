@@ -171,12 +171,12 @@ impl Stream<'_> {
         self.block.entry(self.position)
     }
 
-    /// Passes over entries of rows that have ended, and gets the next entries where all of the block are used up; none
+    /// Passes over entries of dead rows, and gets the next entries where all of the block are used up; none
     /// are there after the last.
     async fn fill(&mut self) -> Result<()> {
         loop {
             match self.entry() {
-                Some((_, vid)) if self.part.work.tablet.version_map.is_ended(vid) => {
+                Some((_, vid)) if self.part.work.tablet.version_map.is_dead(vid) => {
                     self.position += 1;
                 }
                 Some(_) => return Ok(()),

@@ -1,4 +1,4 @@
-//! What the root says: tables, segments, maps, indexes, devices.
+//! What the manifest says: tables, segments, maps, indexes, devices.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use cleave_store::{AbsentValues, PageClass, SegmentDirectory, SegmentId, Segment
 
 use super::absent;
 
-pub(super) fn root(state: &CatalogState) -> Vec<String> {
+pub(super) fn manifest(state: &CatalogState) -> Vec<String> {
     let mut lines = vec![
         format!("database    {}", Identity(state.database.0)),
         format!("epoch       {}", state.epoch),
@@ -228,7 +228,7 @@ pub(super) async fn devices(database: &Engine) -> Vec<String> {
             device.entry().address()
         ));
         lines.push(format!(
-            "  used by the root: {} blocks, the highest below {}",
+            "  used by the manifest: {} blocks, the highest below {}",
             space.used_blocks, space.high_water
         ));
         match device.identity().await {

@@ -1,7 +1,7 @@
 //! What people see of a stored thing: its name in, lines of text out.
 //!
 //! 1. [`open`] opens a database as far as its files are sound.
-//! 2. [`inspect`] prints one [`Subject`]: [`catalog`] what the root says, [`page`] a page, [`plan`] a fragment.
+//! 2. [`inspect`] prints one [`Subject`]: [`catalog`] what the manifest says, [`page`] a page, [`plan`] a fragment.
 //!
 //! Invariant: damage is printed, and ends nothing that can go on. Bytes are read by `cleave-store` alone; here they
 //! are only laid out.
@@ -27,7 +27,7 @@ use crate::backup::check_restored;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// The catalog.
-    Root,
+    Manifest,
     /// The directory of a segment.
     Segment(SegmentId),
     /// A page by name.
@@ -45,7 +45,7 @@ pub enum Subject {
 /// Opens the database in `directory` to be looked at, and says what of it is damaged.
 ///
 /// # Errors
-/// Those of opening, where the root itself is at fault.
+/// Those of incarnation, where the manifest itself is at fault.
 pub async fn open(directory: &Path, options: OpenOptions) -> Result<(Arc<Engine>, Vec<String>)> {
     check_restored(directory)?;
     let (database, faults) = Engine::look(directory, options.create(false)).await?;
@@ -63,7 +63,7 @@ pub async fn inspect(
 ) -> Result<Vec<String>> {
     let state = database.catalog();
     match subject {
-        Subject::Root => Ok(catalog::root(&state)),
+        Subject::Manifest => Ok(catalog::manifest(&state)),
         Subject::Segment(segment) => catalog::segment(&state, *segment),
         Subject::Map(table) => catalog::map(&state, table),
         Subject::Index(table) => catalog::index(&state, table),

@@ -87,8 +87,9 @@ async fn restored(backup: &Path, target: &Path, media: &Arc<SimMedia>) -> Found<
 }
 
 async fn compare(model: &Model, target: &Path, media: &Arc<SimMedia>) -> Found<()> {
-    let opening = timeout(STATEMENT_LIMIT, Box::pin(Database::open(target, options(media)))).await;
-    let database = opening.ok_or("opening hangs")?.map_err(|error| error.to_string())?;
+    let incarnation =
+        timeout(STATEMENT_LIMIT, Box::pin(Database::open(target, options(media)))).await;
+    let database = incarnation.ok_or("incarnation hangs")?.map_err(|error| error.to_string())?;
     let (found, expected) = (shape_of(&database.catalog()), model.shape());
     if found != expected {
         return Err(format!("it has {found:?}, not {expected:?}"));

@@ -1,5 +1,5 @@
-//! Each step of a commit, by the log and with a root: it fails there, or the host's power goes, and the commit is there
-//! whole if it was acknowledged, whole or not at all if it was not, and writers go on.
+//! Each step of a commit, by the log and with a manifest: it fails there, or the host's power goes, and the commit is
+//! there whole if it was acknowledged, whole or not at all if it was not, and writers go on.
 //!
 //! The steps are those of the module `commit` of the host's storage engine.
 
@@ -25,7 +25,8 @@ use cleave_sim::world::{SimWorld, StepFault};
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
-    /// Whether it can fail: behind its record in the log a small commit cannot, nor behind the root one that has one.
+    /// Whether it can fail: behind its record in the log a small commit cannot, nor behind the manifest one that has
+    /// one.
     may_fail: bool,
     /// Whether the commit is there where the power went as it began; None: it may be.
     is_there: Option<bool>,
@@ -44,7 +45,7 @@ const BY_LOG: [Step; 6] = [
     step("commit: publish", false, None),
     step("commit: told", false, None),
 ];
-const WITH_ROOT: [Step; 6] = [
+const WITH_MANIFEST: [Step; 6] = [
     step("commit: lock", true, Some(false)),
     step("commit: validate", true, Some(false)),
     step("commit: log", true, Some(false)),
@@ -53,7 +54,7 @@ const WITH_ROOT: [Step; 6] = [
     step("commit: told", false, Some(true)),
 ];
 
-/// A commit by the log, and one with a root, of two rows each: half of one would be seen.
+/// A commit by the log, and one with a manifest, of two rows each: half of one would be seen.
 const SMALL: &str = "INSERT INTO t VALUES (10, 'a'), (11, 'b')";
 const LARGE: &str = "BEGIN; CREATE TABLE made (id int PRIMARY KEY, note text); \
     INSERT INTO made VALUES (1, 'a'), (2, 'b'); COMMIT";
@@ -67,8 +68,8 @@ fn a_small_commit_is_whole_at_each_step() {
 }
 
 #[test]
-fn a_commit_with_a_root_is_whole_at_each_step() {
-    at_each_step(WITH_ROOT, LARGE, "SELECT count(*) FROM made");
+fn a_commit_with_a_manifest_is_whole_at_each_step() {
+    at_each_step(WITH_MANIFEST, LARGE, "SELECT count(*) FROM made");
 }
 
 fn at_each_step(steps: [Step; 6], sql: &'static str, count: &'static str) {

@@ -286,7 +286,8 @@ fn refused(path: &Path, fault: PageFault, memory: InputMemory) -> Error {
         PageFault::Io(source) => Error::io("read", path, source),
         PageFault::TooLarge { column, page_bytes, pages_bytes } => {
             Error::from(DataFusionError::ResourcesExhausted(format!(
-                "{file}: to read it takes pages of {pages_bytes} bytes in memory at once, and {} bytes are allowed: half \
+                "{file}: to read it takes pages of {pages_bytes} bytes in memory at once, and {} bytes are allowed: \
+                    half \
                  of --query-memory; the largest page is one of column \"{column}\", with {page_bytes} bytes. Allow \
                  more, or write the file with smaller pages",
                 memory.pages_bytes

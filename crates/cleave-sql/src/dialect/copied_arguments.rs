@@ -3,8 +3,8 @@
 //! operand twice whether it can be NULL.
 //!
 //! 1. `coalesce` directly within another is one list of arguments.
-//! 2. What would still become [`COPIES_MAX`] expressions, and many times what was written, is refused (54001): forty
-//!    such calls within each other would be 2^40, which no bound of planning sees before they are there.
+//! 2. What would still become [`PARTITIONS_MAX`] expressions, and many times what was written, is refused (54001):
+//!    forty such calls within each other would be 2^40, which no bound of planning sees before they are there.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion, TreeNodeRewriter};
@@ -16,7 +16,7 @@ use datafusion::optimizer::AnalyzerRule;
 use cleave_catalog::error::{Error, Fault};
 
 /// Most expressions that one expression may become, unless it is long itself.
-const COPIES_MAX: u64 = 100_000;
+const PARTITIONS_MAX: u64 = 100_000;
 /// So many for each that was written, then.
 const COPIES_EACH: u64 = 16;
 
@@ -109,7 +109,7 @@ impl TreeNodeRewriter for Counter {
             count.looks = 1;
         }
         let most = count.copies.max(count.looks);
-        if most > COPIES_MAX && most / COPIES_EACH > count.written {
+        if most > PARTITIONS_MAX && most / COPIES_EACH > count.written {
             return Err(Error::Invalid {
                 message: "calls of COALESCE, BETWEEN or casts nest too deep: each doubles the work of planning; \
                           put the inner ones into a subquery of FROM"

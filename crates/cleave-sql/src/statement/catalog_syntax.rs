@@ -842,7 +842,8 @@ mod tests {
             ("SELECT 1::pg_catalog.oid AS x", "SELECT CAST(1 AS BIGINT) AS x"),
             (
                 "SELECT c.oid::regclass::text FROM pg_class c WHERE c.relkind = ANY (ARRAY['r', 'p'])",
-                "SELECT cleave_relation_name(c.oid)::TEXT AS \"oid\" FROM pg_catalog.pg_class c WHERE c.relkind IN ('r', 'p')",
+                "SELECT cleave_relation_name(c.oid)::TEXT AS \"oid\" FROM pg_catalog.pg_class c WHERE c.relkind IN \
+                    ('r', 'p')",
             ),
             ("SELECT EXISTS (SELECT 1 FROM pg_trigger)", "SELECT false AS \"exists\""),
             (

@@ -238,7 +238,8 @@ const fn empty(name: &'static str, columns: &'static str) -> Shape {
     Shape { name, columns, is_empty: true }
 }
 
-const TABLE_STATISTICS: &str = "relid:o schemaname:t relname:t seq_scan:o seq_tup_read:o idx_scan:o idx_tup_fetch:o n_tup_ins:o n_tup_upd:o \
+const TABLE_STATISTICS: &str = "relid:o schemaname:t relname:t seq_scan:o seq_tup_read:o idx_scan:o idx_tup_fetch:o \
+    n_tup_ins:o n_tup_upd:o \
      n_tup_del:o n_tup_hot_upd:o n_live_tup:o n_dead_tup:o n_mod_since_analyze:o n_ins_since_vacuum:o last_vacuum:z \
      last_autovacuum:z last_analyze:z last_autoanalyze:z vacuum_count:o autovacuum_count:o analyze_count:o \
      autoanalyze_count:o";
@@ -476,8 +477,10 @@ const INFORMATION: &[Shape] = &[
     filled(
         "columns",
         "table_catalog:t table_schema:t table_name:t column_name:t ordinal_position:i column_default:t is_nullable:t \
-         data_type:t character_maximum_length:i character_octet_length:i numeric_precision:i numeric_precision_radix:i \
-         numeric_scale:i datetime_precision:i interval_type:t collation_name:t domain_name:t udt_catalog:t udt_schema:t \
+         data_type:t character_maximum_length:i character_octet_length:i numeric_precision:i \
+            numeric_precision_radix:i \
+         numeric_scale:i datetime_precision:i interval_type:t collation_name:t domain_name:t udt_catalog:t \
+            udt_schema:t \
          udt_name:t is_identity:t identity_generation:t is_generated:t generation_expression:t is_updatable:t",
     ),
     filled(
@@ -494,21 +497,25 @@ const INFORMATION: &[Shape] = &[
     ),
     filled(
         "referential_constraints",
-        "constraint_catalog:t constraint_schema:t constraint_name:t unique_constraint_catalog:t unique_constraint_schema:t \
+        "constraint_catalog:t constraint_schema:t constraint_name:t unique_constraint_catalog:t \
+            unique_constraint_schema:t \
          unique_constraint_name:t match_option:t update_rule:t delete_rule:t",
     ),
     empty(
         "routines",
-        "specific_catalog:t specific_schema:t specific_name:t routine_catalog:t routine_schema:t routine_name:t routine_type:t data_type:t",
+        "specific_catalog:t specific_schema:t specific_name:t routine_catalog:t routine_schema:t routine_name:t \
+            routine_type:t data_type:t",
     ),
     filled(
         "role_table_grants",
-        "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t with_hierarchy:t",
+        "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t \
+            with_hierarchy:t",
     ),
     filled("schemata", "catalog_name:t schema_name:t schema_owner:t"),
     filled(
         "sequences",
-        "sequence_catalog:t sequence_schema:t sequence_name:t data_type:t numeric_precision:i numeric_precision_radix:i \
+        "sequence_catalog:t sequence_schema:t sequence_name:t data_type:t numeric_precision:i \
+            numeric_precision_radix:i \
          numeric_scale:i start_value:t minimum_value:t maximum_value:t increment:t cycle_option:t",
     ),
     filled(
@@ -518,7 +525,8 @@ const INFORMATION: &[Shape] = &[
     ),
     filled(
         "table_privileges",
-        "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t with_hierarchy:t",
+        "grantor:t grantee:t table_catalog:t table_schema:t table_name:t privilege_type:t is_grantable:t \
+            with_hierarchy:t",
     ),
     filled(
         "tables",

@@ -350,7 +350,8 @@ fn unsupported(text: &str) -> Error {
     Error::Unsupported {
         what: format!("DEFAULT {text}"),
         hint: Some(
-            "a default is a constant, nextval('sequence'), gen_random_uuid() or now(), CURRENT_TIMESTAMP, CURRENT_DATE, \
+            "a default is a constant, nextval('sequence'), gen_random_uuid() or now(), CURRENT_TIMESTAMP, \
+                CURRENT_DATE, \
              LOCALTIME"
                 .into(),
         ),

@@ -80,7 +80,7 @@ pub struct LockedTable {
 /// LIMIT and OFFSET.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowWindow {
-    /// Rows that are passed over.
+    /// Rows that are skipped.
     pub offset: usize,
     /// Rows that are given then; None: all.
     pub limit: Option<usize>,

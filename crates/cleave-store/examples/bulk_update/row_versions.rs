@@ -1,4 +1,4 @@
-//! Whole new rows: under new VIDs beside ended ones, or under the same VIDs as chains of versions.
+//! Whole new rows: under new VIDs beside deleted ones, or under the same VIDs as chains of versions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct RowVersions<'a> {
     /// With chains, it has a column for the place of the version before.
     schema: TableSchema,
     pages: Vec<Page>,
-    /// Without chains: which rows have ended, and the VID that each row has now, as an index would say.
+    /// Without chains: which rows are dead, and the VID that each row has now, as an index would say.
     map: VersionMap,
     vid_of: Vec<u64>,
     next_vid: u64,
@@ -112,13 +112,13 @@ impl<'a> RowVersions<'a> {
         )
     }
 
-    /// Rows of a page that a scan passes over.
+    /// Rows of a page that a scan skips.
     fn left(&self, number: usize) -> Option<BooleanBuffer> {
         let page = &self.pages[number];
         let count = u64::from(page.page.row_count);
         let Some(newest) = &self.newest else {
             let vids = page.vid_first..page.vid_first + count;
-            return self.map.ended_rows([vids]).left(count as usize);
+            return self.map.dead_rows([vids]).left(count as usize);
         };
         // Of a base page, the map lists the rows that have a later version.
         if number < self.table.pages.len() {

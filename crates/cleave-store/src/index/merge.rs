@@ -12,7 +12,7 @@
 //!
 //! Invariant: memory is bounded by the inputs' blocks and the one under construction, whatever the length of the
 //! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them, or,
-//! where a row may have taken over the key of one that has ended, leaves the newest of them ([`KeyMerge::of_newest`]).
+//! where a row may have taken over the key of one that is dead, leaves the newest of them ([`KeyMerge::of_newest`]).
 
 #![deny(clippy::indexing_slicing)]
 

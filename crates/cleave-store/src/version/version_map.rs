@@ -1,24 +1,24 @@
-//! The version map of one tablet: a VID in, the segment in which its row lies out, or that the row has ended.
+//! The version map of one tablet: a VID in, the segment in which its row lies out, or that the row is dead.
 //!
 //! ```text
-//!   VID ─▶ ended? ── no ──▶ runs ──▶ segment; its directory finds page and slot (placement.rs)
+//!   VID ─▶ deleted? ── no ──▶ runs ──▶ segment; its directory finds page and slot (placement.rs)
 //! ```
 //!
 //! 1. A bulk load or an append adds a [`VersionRun`]: a range of VIDs whose rows lie in one segment, in VID order.
 //!    Millions of rows cost one run.
-//! 2. A row that was deleted, or that an update has replaced, is marked as ended ([`VersionMap::end`]): one bit, kept
-//!    by chunks of [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::ended_rows`] tells a scan which rows
-//!    of a page it passes over.
+//! 2. A row that was deleted, or that an update has replaced, is marked as deleted ([`VersionMap::end`]): one bit, kept
+//!    by chunks of [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::dead_rows`] tells a scan which rows
+//!    of a page it skips.
 //! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
 //!    an encoding of its own.
 //!
 //! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
 //!
-//! 4. Where ended rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits
+//! 4. Where dead rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits
 //!    go.
 //!
 //! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a
-//! pruned row and has ended, and one that has ended never comes back; bits are those of VIDs in runs.
+//! pruned row and is dead, and one that is dead never comes back; bits are those of VIDs in runs.
 //!
 //! Source: rule 15; `update-ndp.txt` (VIDmap); decisions 0051 and 0104.
 
@@ -34,9 +34,9 @@ use crate::error::StoreError;
 use crate::frame::{Format, FrameError};
 use crate::ids::SegmentId;
 use crate::proto;
-use crate::version::EndedRows;
+use crate::version::DeadRows;
 
-/// VIDs of one chunk of ended rows.
+/// VIDs of one chunk of dead rows.
 pub const CHUNK_VIDS: u64 = 1 << 16;
 
 const RUNS: Format = Format { magic: *b"CLVVRUNS", name: "version map", versions: 1..=2 };
@@ -48,8 +48,8 @@ const VERSIONS: RangeInclusive<u32> = 1..=1;
 #[derive(Debug, Clone, Default)]
 pub struct VersionMap {
     runs: Arc<Vec<VersionRun>>,
-    ended: BTreeMap<u64, Arc<EndedChunk>>,
-    ended_count: u64,
+    dead: BTreeMap<u64, Arc<DeadChunk>>,
+    dead_count: u64,
     /// VIDs below it that lie in no run are those of rows that were pruned.
     vid_end_min: u64,
     runs_dirty: bool,
@@ -70,17 +70,17 @@ pub struct VersionRun {
 /// Words of the bits of one chunk.
 const ENDED_WORDS: usize = (CHUNK_VIDS / 64) as usize;
 
-/// Which VIDs of a chunk have ended: a bit each.
+/// Which VIDs of a chunk are dead: a bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct EndedChunk(Box<[u64]>);
+struct DeadChunk(Box<[u64]>);
 
-impl Default for EndedChunk {
+impl Default for DeadChunk {
     fn default() -> Self {
         Self(vec![0; ENDED_WORDS].into())
     }
 }
 
-impl EndedChunk {
+impl DeadChunk {
     fn has(&self, offset: u16) -> bool {
         let word = self.0.get(usize::from(offset / 64)).copied().unwrap_or_default();
         word & (1 << (offset % 64)) != 0
@@ -171,10 +171,10 @@ impl VersionMap {
     /// The segment in which the row of `vid` lies; None: there is no such row, or none any more.
     #[must_use]
     pub fn lookup(&self, vid: u64) -> Option<SegmentId> {
-        if self.is_ended(vid) { None } else { self.place_of(vid) }
+        if self.is_dead(vid) { None } else { self.place_of(vid) }
     }
 
-    /// As [`VersionMap::lookup`], also of a row that has ended.
+    /// As [`VersionMap::lookup`], also of a dead row.
     #[must_use]
     pub fn place_of(&self, vid: u64) -> Option<SegmentId> {
         self.run_of(vid).map(|run| run.segment)
@@ -200,13 +200,13 @@ impl VersionMap {
         self.runs.last().map_or(0, VersionRun::vid_end).max(self.vid_end_min)
     }
 
-    /// VIDs of the range `vid_first..vid_first + vid_count` whose rows have ended, ascending.
-    pub fn ended_in(&self, vid_first: u64, vid_count: u64) -> impl Iterator<Item = u64> + '_ {
+    /// VIDs of the range `vid_first..vid_first + vid_count` whose rows are dead, ascending.
+    pub fn dead_in(&self, vid_first: u64, vid_count: u64) -> impl Iterator<Item = u64> + '_ {
         // Of an empty range, the chunks from 1 to 0.
         let vid_last = vid_count.checked_sub(1).map(|more| vid_first.saturating_add(more));
         let last = vid_last.map(split_vid);
         let (chunk_first, from) = split_vid(vid_first);
-        let chunks = last.map(|(chunk_last, _)| self.ended.range(chunk_first..=chunk_last));
+        let chunks = last.map(|(chunk_last, _)| self.dead.range(chunk_first..=chunk_last));
         chunks.into_iter().flatten().flat_map(move |(number, chunk)| {
             let from = if *number == chunk_first { from } else { 0 };
             let to = last.filter(|(last, _)| last == number).map_or(u16::MAX, |(_, to)| to);
@@ -214,18 +214,18 @@ impl VersionMap {
         })
     }
 
-    /// Which rows of a page have ended whose VIDs are those of `stretches`, one behind the other.
-    pub fn ended_rows(&self, stretches: impl IntoIterator<Item = Range<u64>>) -> EndedRows {
+    /// Which rows of a page are dead whose VIDs are those of `stretches`, one behind the other.
+    pub fn dead_rows(&self, stretches: impl IntoIterator<Item = Range<u64>>) -> DeadRows {
         let mut words: Vec<u64> = Vec::new();
         let mut row_count = 0_u64;
-        let mut last: Option<(u64, Option<&EndedChunk>)> = None;
+        let mut last: Option<(u64, Option<&DeadChunk>)> = None;
         for stretch in stretches {
             let mut vid = stretch.start;
             while vid < stretch.end {
                 let (number, _) = split_vid(vid);
                 let chunk = match last {
                     Some((known, chunk)) if known == number => chunk,
-                    _ => self.ended.get(&number).map(|chunk| &**chunk),
+                    _ => self.dead.get(&number).map(|chunk| &**chunk),
                 };
                 last = Some((number, chunk));
                 let chunk_first = join_vid(number, 0);
@@ -241,29 +241,29 @@ impl VersionMap {
             }
         }
         match usize::try_from(row_count) {
-            Ok(row_count) if !words.is_empty() => EndedRows::of_words(words, row_count),
-            _ => EndedRows::none(),
+            Ok(row_count) if !words.is_empty() => DeadRows::of_words(words, row_count),
+            _ => DeadRows::none(),
         }
     }
 
-    /// Whether the row of `vid` has ended.
+    /// Whether the row of `vid` is dead.
     #[must_use]
-    pub fn is_ended(&self, vid: u64) -> bool {
+    pub fn is_dead(&self, vid: u64) -> bool {
         let (chunk, offset) = split_vid(vid);
-        self.ended.get(&chunk).is_some_and(|chunk| chunk.has(offset)) || self.is_in_hole(vid)
+        self.dead.get(&chunk).is_some_and(|chunk| chunk.has(offset)) || self.is_in_hole(vid)
     }
 
-    /// Rows that have ended, of those in the runs.
+    /// Dead rows, of those in the runs.
     #[must_use]
-    pub fn ended_count(&self) -> u64 {
-        self.ended_count
+    pub fn dead_count(&self) -> u64 {
+        self.dead_count
     }
 
-    /// Notes that the row of `vid` has ended; whether it had not before.
+    /// Notes that the row of `vid` is dead; whether it had not before.
     pub fn end(&mut self, vid: u64) -> bool {
         let (chunk, offset) = split_vid(vid);
-        let ends = Arc::make_mut(self.ended.entry(chunk).or_default()).set(offset);
-        self.ended_count = self.ended_count.saturating_add(u64::from(ends));
+        let ends = Arc::make_mut(self.dead.entry(chunk).or_default()).set(offset);
+        self.dead_count = self.dead_count.saturating_add(u64::from(ends));
         self.dirty_chunks.insert(chunk);
         ends
     }
@@ -334,7 +334,7 @@ impl VersionMap {
 
     /// Numbers of all chunks that have ends, ascending.
     pub fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
-        self.ended.keys().copied()
+        self.dead.keys().copied()
     }
 
     /// Whether the runs changed since [`VersionMap::mark_clean`].
@@ -367,8 +367,8 @@ impl VersionMap {
     #[must_use]
     pub fn encode_chunk(&self, number: u64) -> Vec<u8> {
         let mut message = proto::VersionChunk { number, ..Default::default() };
-        if let Some(ended) = self.ended.get(&number) {
-            encode_ended(ended, &mut message);
+        if let Some(dead) = self.dead.get(&number) {
+            encode_dead(dead, &mut message);
         }
         CHUNK.seal(&message.encode_to_vec())
     }
@@ -385,14 +385,14 @@ impl VersionMap {
         let (runs, vid_end_min) = decode_runs(runs)?;
         let mut map = Self { runs: Arc::new(runs), vid_end_min, ..Self::default() };
         for chunk in chunks {
-            let (number, ended) = decode_chunk(chunk)?;
-            if map.ended.contains_key(&number) {
+            let (number, dead) = decode_chunk(chunk)?;
+            if map.dead.contains_key(&number) {
                 return Err(CHUNK.malformed(format!("chunk {number} comes twice")));
             }
-            if let Some(ended) = ended {
-                let count = ended.0.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
-                map.ended_count = map.ended_count.saturating_add(count);
-                map.ended.insert(number, Arc::new(ended));
+            if let Some(dead) = dead {
+                let count = dead.0.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
+                map.dead_count = map.dead_count.saturating_add(count);
+                map.dead.insert(number, Arc::new(dead));
             }
         }
         Ok(map)
@@ -420,7 +420,7 @@ impl VersionMap {
 /// Two maps are equal if they say the same of every VID; what is stored already does not count.
 impl PartialEq for VersionMap {
     fn eq(&self, other: &Self) -> bool {
-        self.runs == other.runs && self.ended == other.ended && self.vid_end() == other.vid_end()
+        self.runs == other.runs && self.dead == other.dead && self.vid_end() == other.vid_end()
     }
 }
 
@@ -456,43 +456,43 @@ fn decode_runs(bytes: &[u8]) -> Result<(Vec<VersionRun>, u64), FrameError> {
 }
 
 /// Ends as stretches of VIDs that follow each other.
-fn encode_ended(ended: &EndedChunk, message: &mut proto::VersionChunk) {
+fn encode_dead(dead: &DeadChunk, message: &mut proto::VersionChunk) {
     let mut end = 0u32;
-    for offset in ended.between(0, u16::MAX).map(u32::from) {
-        match message.ended_counts.last_mut() {
+    for offset in dead.between(0, u16::MAX).map(u32::from) {
+        match message.dead_counts.last_mut() {
             Some(count) if offset == end => *count = count.saturating_add(1),
             _ => {
-                message.ended_gaps.push(offset.saturating_sub(end));
-                message.ended_counts.push(1);
+                message.dead_gaps.push(offset.saturating_sub(end));
+                message.dead_counts.push(1);
             }
         }
         end = offset.saturating_add(1);
     }
 }
 
-fn decode_ended(message: &proto::VersionChunk) -> Result<Option<EndedChunk>, FrameError> {
-    if message.ended_gaps.len() != message.ended_counts.len() {
+fn decode_dead(message: &proto::VersionChunk) -> Result<Option<DeadChunk>, FrameError> {
+    if message.dead_gaps.len() != message.dead_counts.len() {
         return Err(CHUNK.malformed("its columns of ends differ in length"));
     }
-    if message.ended_gaps.is_empty() {
+    if message.dead_gaps.is_empty() {
         return Ok(None);
     }
-    let (mut ended, mut offset) = (EndedChunk::default(), 0u64);
-    for (gap, count) in message.ended_gaps.iter().zip(&message.ended_counts) {
+    let (mut dead, mut offset) = (DeadChunk::default(), 0u64);
+    for (gap, count) in message.dead_gaps.iter().zip(&message.dead_counts) {
         let first = offset.saturating_add(u64::from(*gap));
         offset = first.saturating_add(u64::from(*count));
         if *count == 0 || offset > CHUNK_VIDS {
             return Err(CHUNK.malformed("a stretch of ends is empty or leaves its chunk"));
         }
         (first..offset).filter_map(|place| u16::try_from(place).ok()).for_each(|place| {
-            ended.set(place);
+            dead.set(place);
         });
     }
-    Ok(Some(ended))
+    Ok(Some(dead))
 }
 
-/// The number of a chunk, and which of its rows have ended.
-fn decode_chunk(bytes: &[u8]) -> Result<(u64, Option<EndedChunk>), FrameError> {
+/// The number of a chunk, and which of its rows are dead.
+fn decode_chunk(bytes: &[u8]) -> Result<(u64, Option<DeadChunk>), FrameError> {
     let (_, payload) = CHUNK.open(bytes)?;
     let message =
         proto::VersionChunk::decode(payload).map_err(|error| CHUNK.malformed(error.to_string()))?;
@@ -504,7 +504,7 @@ fn decode_chunk(bytes: &[u8]) -> Result<(u64, Option<EndedChunk>), FrameError> {
     if message.number > u64::MAX / CHUNK_VIDS {
         return Err(CHUNK.malformed(format!("chunk {} is past all VIDs", message.number)));
     }
-    Ok((message.number, decode_ended(&message)?))
+    Ok((message.number, decode_dead(&message)?))
 }
 
 mod prune;

@@ -1,8 +1,8 @@
 //! Which rows had begun when a snapshot was taken: commit numbers in, a yes or no out.
 //!
 //! Invariant: commit numbers are dense, ascending and given in commit order, so that one number is a snapshot.
-//! Commit number 0 means "not committed" and nobody sees it. Which rows have ended is not asked here, but of the
-//! version map of the state ([`super::VersionMap::ended_rows`]).
+//! Commit number 0 means "not committed" and nobody sees it. Which rows are dead is not asked here, but of the
+//! version map of the state ([`super::VersionMap::dead_rows`]).
 
 /// A point in the order of commits: everything committed at or before it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

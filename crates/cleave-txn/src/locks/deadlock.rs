@@ -1,19 +1,19 @@
-//! Rings of waits: a request that just came to wait in, the ring that it closed out, if there is one that must end.
+//! Deadlock cycles: a request that just came to wait in, the cycle that it closed out, if there is one that must end.
 //!
 //! A transaction, with all owners of its group, waits for another that holds a conflicting mode (a *hard* edge), or
 //! that stands before it in a queue and wants one (a *soft* edge: only the order of the queue makes it wait).
 //!
 //! 1. [`may_be_in_ring`] follows the edges one partition at a time, and takes too many rather than too few. Nearly
 //!    always it finds that nobody waits for this transaction.
-//! 2. [`resolve`] follows them exactly, with the whole table standing still. A ring with a soft edge is opened there by
-//!    letting the one that waits go first, if that closes no other ring. A ring of hard edges is a [`Deadlock`],
+//! 2. [`resolve`] follows them exactly, with the whole table standing still. A cycle with a soft edge is opened there
+//!    by letting the one that waits go first, if that closes no other cycle. A cycle of hard edges is a [`Deadlock`],
 //!    and the request that closed it ends.
 //!
 //! Edges lead through jobs of devices, too ([`super::jobs`]): of what is held before them in the tables that devices
 //! share.
 //!
 //! Invariant: an edge, once there, stays until a grant, a release or a withdrawal takes it; so whoever comes last to a
-//! ring sees all of it, and every ring is found. Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
+//! cycle sees all of it, and every cycle is found. Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,14 +28,14 @@ use crate::transaction::TransactionId;
 /// How often queues are put into another order for one request.
 const REORDER_COUNT_MAX: usize = 16;
 
-/// Transactions that wait for each other, in a ring.
+/// Transactions that wait for each other, in a cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlock {
     /// The edges, beginning with the request that is ended; each one's blocker is the next one's waiter.
     pub edges: Vec<DeadlockEdge>,
 }
 
-/// One transaction of a ring waits for the next.
+/// One transaction of a cycle waits for the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlockEdge {
     /// Who waits.
@@ -69,7 +69,7 @@ impl fmt::Display for Deadlock {
     }
 }
 
-/// Whether a request may have closed a ring.
+/// Whether a request may have closed a cycle.
 pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.group;
     let mut seen = BTreeSet::new();
@@ -109,45 +109,45 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     false
 }
 
-/// Opens the rings that `request` closed, or says which one cannot be.
+/// Opens the cycles that `request` closed, or says which one cannot be.
 pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), Deadlock> {
     for _ in 0..REORDER_COUNT_MAX {
         if request.is_granted() {
             return Ok(());
         }
-        let Some(ring) = find_ring(all, request) else { return Ok(()) };
-        if !ring.iter().any(|edge| let_go_first(all, edge)) {
-            return Err(deadlock(&ring));
+        let Some(cycle) = find_ring(all, request) else { return Ok(()) };
+        if !cycle.iter().any(|edge| let_go_first(all, edge)) {
+            return Err(deadlock(&cycle));
         }
     }
     match find_ring(all, request) {
-        Some(ring) if !request.is_granted() => Err(deadlock(&ring)),
+        Some(cycle) if !request.is_granted() => Err(deadlock(&cycle)),
         _ => Ok(()),
     }
 }
 
-/// Opens the rings that a job of `group` closed, by which transactions of the host must leave, or says which one cannot
-/// be opened so.
+/// Opens the cycles that a job of `group` closed, by which transactions of the host must leave, or says which one
+/// cannot be opened so.
 pub(crate) fn resolve_for_job(all: &mut All<'_>, group: LockGroup) -> Result<(), Deadlock> {
     // Each time one wait less, or in another order.
     for _ in 0..REORDER_COUNT_MAX {
-        let Some(ring) = find_ring_of(all, group) else { return Ok(()) };
-        if ring.iter().any(|edge| let_go_first(all, edge)) {
+        let Some(cycle) = find_cycle_of(all, group) else { return Ok(()) };
+        if cycle.iter().any(|edge| let_go_first(all, edge)) {
             continue;
         }
         // A job has done more than a statement that waits for a row.
-        let waiting = ring.iter().find_map(|edge| match &edge.waiter {
+        let waiting = cycle.iter().find_map(|edge| match &edge.waiter {
             Waiter::Request(request) if request.owner.group != group => Some(Arc::clone(request)),
             Waiter::Request(_) | Waiter::Job(..) => None,
         });
-        let Some(waiting) = waiting else { return Err(deadlock(&ring)) };
-        let error = LockError::Deadlock(Arc::new(deadlock(&ring)));
+        let Some(waiting) = waiting else { return Err(deadlock(&cycle)) };
+        let error = LockError::Deadlock(Arc::new(deadlock(&cycle)));
         all.end(&waiting, Err(error));
     }
-    find_ring_of(all, group).map_or(Ok(()), |ring| Err(deadlock(&ring)))
+    find_cycle_of(all, group).map_or(Ok(()), |cycle| Err(deadlock(&cycle)))
 }
 
-/// Puts the waiter of a soft edge before its blocker, unless that closes a ring; whether it did.
+/// Puts the waiter of a soft edge before its blocker, unless that closes a cycle; whether it did.
 fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
     let (Waiter::Request(request), true) = (&edge.waiter, edge.is_soft) else { return false };
     let key = request.key;
@@ -169,8 +169,8 @@ fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
     true
 }
 
-fn deadlock(ring: &[Edge]) -> Deadlock {
-    let edges = ring.iter().map(|edge| {
+fn deadlock(cycle: &[Edge]) -> Deadlock {
+    let edges = cycle.iter().map(|edge| {
         let (waiter, key, mode) = match &edge.waiter {
             Waiter::Request(request) => (request.owner.id, request.key, request.mode),
             Waiter::Job(job, key) => (*job, *key, LockMode::ForUpdate),
@@ -203,7 +203,7 @@ fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
 }
 
 /// A way from what a group waits for back to it.
-fn find_ring_of(all: &All<'_>, group: LockGroup) -> Option<Vec<Edge>> {
+fn find_cycle_of(all: &All<'_>, group: LockGroup) -> Option<Vec<Edge>> {
     follow(all, group, edges_of(all, group))
 }
 

@@ -1,4 +1,4 @@
-//! Jobs of devices in rings of waits: of which transaction each is, and what it waits for.
+//! Jobs of devices in deadlock cycles: of which transaction each is, and what it waits for.
 //!
 //! ```text
 //!   transaction A ──(tail: entry awaited)──▶ job 3, of transaction B ──(entry: a slot of the host before it)──▶ A
@@ -8,12 +8,12 @@
 //! by their numbers, the host by its slots, and whose these are the tail knows: the keys whose tickets are of that
 //! entry and share.
 //!
-//! Whoever comes last to a ring has it found. A transaction of the host that comes to wait behind a job sees what that
+//! Whoever comes last to a cycle has it found. A transaction of the host that comes to wait behind a job sees what that
 //! waits for; a job that comes to wait, wherever it runs, tells the host after the table says so, which looks then
 //! ([`Locks::job_waits`]).
 //!
 //! Invariant: what a job waits for is read while the host's part stands still, and jobs do not: one that gives back
-//! what it holds while it waits may be taken for a ring that there was a moment ago. A job holds all to its end, so
+//! what it holds while it waits may be taken for a cycle that there was a moment ago. A job holds all to its end, so
 //! that does not happen to it.
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use super::table::{All, Entry};
 use super::{KeyKind, LockGroup, LockKey, LockOwner, Locks};
 use crate::transaction::TransactionId;
 
-/// An owner, as rings have it.
+/// An owner, as cycles have it.
 type Owner = (TransactionId, LockGroup);
 /// Whose jobs are, by their devices.
 pub(crate) type JobOwners = BTreeMap<(u32, JobId), Owner>;
@@ -66,9 +66,9 @@ impl Locks {
         }
     }
 
-    /// A job has come to wait: ends waits of the host by which rings are opened that it closed. The ring, if there is
+    /// A job has come to wait: ends waits of the host by which cycles are opened that it closed. The cycle, if there is
     /// one that only the job can open.
-    #[must_use = "a job in a ring is ended"]
+    #[must_use = "a job in a cycle is ended"]
     pub fn job_waits(&self, device: u32, job: JobId) -> Option<Arc<Deadlock>> {
         let (_, group) = self.table.jobs.lock().get(&(device, job)).copied()?;
         let mut all = self.table.all();

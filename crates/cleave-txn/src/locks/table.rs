@@ -160,7 +160,7 @@ impl Table {
         Ok(Grant::Queued(request))
     }
 
-    /// Ends the ring that a request closed by waiting, if it did.
+    /// Ends the cycle that a request closed by waiting, if it did.
     pub(crate) fn resolve(&self, request: &Arc<Request>) -> Result<(), LockError> {
         if !deadlock::may_be_in_ring(self, request) {
             return Ok(());
@@ -272,7 +272,7 @@ impl Table {
         found
     }
 
-    /// Ends the rings that these requests closed: they wait for a job now that came while others of the host had the
+    /// Ends the cycles that these requests closed: they wait for a job now that came while others of the host had the
     /// row.
     fn resolve_anew(&self, waits: Vec<Arc<Request>>) {
         if self.jobs.is_empty() {

@@ -1,4 +1,4 @@
-//! Conflicts, queues and rings, one by one; then random histories against what must always hold.
+//! Conflicts, queues and cycles, one by one; then random histories against what must always hold.
 
 mod random;
 mod shared;

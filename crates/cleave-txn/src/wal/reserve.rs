@@ -2,8 +2,8 @@
 //!
 //! `log/reserve` is a file of zeros. When [`super::Wal::append_urgent`] finds the disk full, it removes the file, and
 //! the blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again.
-//! `log/reserve.opening` is another one, for openings alone: what has used the first up may be followed by a crash, and
-//! then the database must open.
+//! `log/reserve.incarnation` is another one, for restarts alone: what has used the first up may be followed by a crash,
+//! and then the database must open.
 //!
 //! Invariant: nothing reads the files, and a log without them is whole.
 
@@ -16,7 +16,7 @@ use super::retention::Spares;
 use super::writer::{LogOptions, Wal};
 
 const NAME: &str = "reserve";
-const OPENING: &str = "reserve.opening";
+const INCARNATION: &str = "reserve.incarnation";
 /// The most that is put aside.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
@@ -80,12 +80,12 @@ impl Reserve {
     }
 }
 
-/// Puts at least `byte_count` bytes, of which there is a most, aside in `directory` for the next opening.
+/// Puts at least `byte_count` bytes, of which there is a most, aside in `directory` for the next incarnation.
 ///
 /// # Errors
 /// [`LogError::Io`], for want of space as a rule: what was put aside before is still there.
-pub fn reserve_for_opening(directory: &Path, byte_count: u64) -> Result<(), LogError> {
-    let (path, byte_count) = (directory.join(OPENING), byte_count.min(RESERVE_BYTES_MAX));
+pub fn reserve_for_start(directory: &Path, byte_count: u64) -> Result<(), LogError> {
+    let (path, byte_count) = (directory.join(INCARNATION), byte_count.min(RESERVE_BYTES_MAX));
     let found = std::fs::metadata(&path).map(|metadata| metadata.len());
     let (found, file) = match found {
         Ok(found) if found >= byte_count => return Ok(()),
@@ -97,14 +97,14 @@ pub fn reserve_for_opening(directory: &Path, byte_count: u64) -> Result<(), LogE
     file.and_then(|file| file.write_at(found, &zeros)).map_err(LogError::io("make", &path))
 }
 
-/// Gives space that is put aside in `directory` to whoever must open a log on a full disk, first what is for openings;
+/// Gives space that is put aside in `directory` to whoever must open a log on a full disk, first what is for restarts;
 /// last the blocks of segments that were kept to be used again. Whether there was any; more may be left.
 ///
 /// What makes room can be said only to a database that is open.
 #[must_use]
 pub fn release_reserve(directory: &Path) -> bool {
     let spare = || Spares::find(directory).is_ok_and(|mut spares| spares.remove_one());
-    [OPENING, NAME].iter().any(|name| files::remove(&directory.join(name)).is_ok()) || spare()
+    [INCARNATION, NAME].iter().any(|name| files::remove(&directory.join(name)).is_ok()) || spare()
 }
 
 impl Wal {

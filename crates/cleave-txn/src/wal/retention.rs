@@ -85,7 +85,7 @@ impl Spares {
 }
 
 impl Wal {
-    /// Gives up what lies before `place`, which a durable root names as the place to recover from
+    /// Gives up what lies before `place`, which a durable manifest names as the place to recover from
     /// ([`Wal::resume_from`]); whole segments only. Returns the bytes given up.
     ///
     /// # Errors

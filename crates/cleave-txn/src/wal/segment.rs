@@ -171,7 +171,7 @@ pub fn segment_path(directory: &Path, start: Lsn) -> PathBuf {
     directory.join(format!("{:016x}.{EXTENSION}", start.0))
 }
 
-/// The starts of the segments whose files are in `directory`, ascending; other files are passed over.
+/// The starts of the segments whose files are in `directory`, ascending; other files are skipped.
 ///
 /// # Errors
 /// [`LogError::Io`] where it cannot be read.

@@ -45,7 +45,7 @@ fn numbers(records: &[LogRecord]) -> Vec<u64> {
 }
 
 #[test]
-fn a_log_gives_back_its_records_over_many_segments_and_openings() {
+fn a_log_gives_back_its_records_over_many_segments_and_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("log");
     let log = Wal::create(&directory, Lsn(0), small()).unwrap();

@@ -122,7 +122,7 @@ pub(crate) struct State {
     progress: Progress,
     /// Transactions with parts and no end yet: where the first lies, and their bytes.
     open: BTreeMap<TransactionId, (Lsn, u64)>,
-    /// Whether the log says that it was opened; the first record says it before, so that opening needs no space.
+    /// Whether the log says that it was opened; the first record says it before, so that incarnation needs no space.
     has_opened: bool,
     /// Those who `await`, by a number of their own.
     wakers: BTreeMap<u64, (Lsn, Waker)>,
@@ -368,7 +368,8 @@ impl Wal {
     }
 
     /// Where recovery must begin to read, for a checkpoint of everything that is committed *before* this call: the end,
-    /// or the first part of a transaction that is not committed yet. Wait until it is durable before a root names it.
+    /// or the first part of a transaction that is not committed yet. Wait until it is durable before a manifest names
+    /// it.
     #[must_use]
     pub fn resume_from(&self) -> Lsn {
         let state = self.shared.state();

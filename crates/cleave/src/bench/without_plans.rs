@@ -19,7 +19,7 @@ use crate::arguments::MemoryBudgets;
 use crate::generate::random::{Draw, mix};
 use crate::open::{Create, open_directory};
 
-/// A client that notes which statements make a plan or settle the delta.
+/// A client that notes which statements make a plan or flush the delta.
 struct Watched {
     client: Embedded,
     database: Arc<Database>,
@@ -34,7 +34,7 @@ impl Watched {
     ) -> Result<Rows, ClientError> {
         let counted = |database: &Database| {
             let activity = database.activity();
-            (activity.count(Act::Plan), activity.count(Act::Settlement))
+            (activity.count(Act::Plan), activity.count(Act::Flush))
         };
         let before = counted(&self.database);
         let rows = run(&mut self.client)?;
@@ -157,7 +157,8 @@ fn pgbench_makes_no_plans() {
             ),
             format!("UPDATE pgbench_branches SET bbalance = bbalance + {delta} WHERE bid = 1"),
             format!(
-                "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ({teller}, 1, {account}, {delta}, CURRENT_TIMESTAMP)"
+                "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ({teller}, 1, {account}, {delta}, \
+                    CURRENT_TIMESTAMP)"
             ),
             "END".to_owned(),
         ]
@@ -167,7 +168,8 @@ fn pgbench_makes_no_plans() {
 
 #[test]
 fn sysbench_makes_no_plans() {
-    let tables = "CREATE TABLE sbtest1 (id int PRIMARY KEY, k int NOT NULL DEFAULT 0, c char(120) NOT NULL DEFAULT '', pad char(60) NOT NULL DEFAULT '');
+    let tables = "CREATE TABLE sbtest1 (id int PRIMARY KEY, k int NOT NULL DEFAULT 0, c char(120) NOT NULL DEFAULT \
+        '', pad char(60) NOT NULL DEFAULT '');
          CREATE INDEX k_1 ON sbtest1 (k);
          INSERT INTO sbtest1 SELECT i, i % 100, 'c' || i, 'p' FROM generate_series(1, 1000) AS i(i)";
     let texts = |number: u64| {

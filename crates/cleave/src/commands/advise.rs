@@ -158,7 +158,7 @@ fn logged(path: &Path) -> Result<Vec<Listed>, Failure> {
     Ok(listed)
 }
 
-/// Measures the devices that stand elsewhere, as the first large query would. What one that is away has, is assumed.
+/// Measures the devices that stand elsewhere, as the first large query would. What one that is offline has, is assumed.
 async fn measure_devices(database: &Database) {
     for device in database.devices() {
         if device.mode() == AttachMode::Embedded {

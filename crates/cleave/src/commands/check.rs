@@ -104,8 +104,10 @@ fn summary(report: &CheckReport) -> String {
     let more = report.findings.count().saturating_sub(kept);
     let more = if more > 0 { format!(" ({more} of them not shown)") } else { String::new() };
     format!(
-        "verified {tables} tables: {files} segment files, {statistics} files of statistics, {segments} segments, {pages} pages and {chunks} chunks \
-         ({:.1} MB in {blocks} blocks), {rows} row versions, {map_entries} map entries, {index_entries} index entries: {found}{more}",
+        "verified {tables} tables: {files} segment files, {statistics} files of statistics, {segments} segments, \
+            {pages} pages and {chunks} chunks \
+         ({:.1} MB in {blocks} blocks), {rows} row versions, {map_entries} map entries, {index_entries} index \
+            entries: {found}{more}",
         bytes as f64 / 1e6
     )
 }

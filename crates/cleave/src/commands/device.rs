@@ -1,10 +1,11 @@
-//! `cleave device`: attach a device that runs elsewhere, list those attached, say what one can do, and remove one.
+//! `cleave device`: attach a device that runs elsewhere, list those attached, say what one can do, change how one is
+//! reached, and remove one.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use cleave_host::{DeviceKind, LocalDevice, RemoteDevice};
+use cleave_host::{DeviceKind, LocalDevice, RemoteDevice, storage_engine};
 
 use crate::arguments::{Place, rate};
 use crate::failure::Failure;
@@ -27,6 +28,8 @@ enum Action {
     List,
     /// Show what a device, this host and the link between them can do in a second
     Profile(profile::ProfileOptions),
+    /// Change how a device is reached: its address, token, certificate or rate; the database must not be open
+    Change(AddOptions),
     /// Remove a device on which no table lies, so that another database may have it
     Remove {
         /// The name by which this database calls the device
@@ -68,6 +71,7 @@ pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Fa
         Action::Add(options) => add(options, place).await,
         Action::List => list(place).await,
         Action::Profile(options) => profile::run(options, place).await,
+        Action::Change(options) => change(options, place).await,
         Action::Remove { name } => remove(name, place).await,
     }
 }
@@ -93,6 +97,14 @@ async fn add(options: &AddOptions, place: &Place) -> Result<(), Failure> {
     let device = database.add_device(&options.name, way).await.map_err(Failure::Open)?;
     let address = device.entry().address();
     writeln!(std::io::stdout(), "device \"{}\" at {address} is attached", device.name())?;
+    Ok(())
+}
+
+async fn change(options: &AddOptions, place: &Place) -> Result<(), Failure> {
+    let way = options.way.way()?;
+    let directory = open::directory(place)?;
+    storage_engine::change_device(directory, &options.name, way).await.map_err(Failure::Open)?;
+    writeln!(std::io::stdout(), "device \"{}\" is changed", options.name)?;
     Ok(())
 }
 

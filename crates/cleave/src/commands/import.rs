@@ -96,7 +96,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
         let statement = match fate {
             Fate::Run(statement) => statement,
             Fate::Done => continue,
-            Fate::PassedOver(reason) => {
+            Fate::Skipped(reason) => {
                 told.passed.entry(reason).or_default().push(item.line);
                 continue;
             }
@@ -287,7 +287,7 @@ impl Told {
             writeln!(out, "  {table}.{name}: {data_type}{}", lost.unwrap_or_default())?;
         }
         if !self.passed.is_empty() {
-            writeln!(out, "passed over:")?;
+            writeln!(out, "skipped:")?;
         }
         for (reason, lines) in &self.passed {
             let lines: Vec<String> = lines.iter().map(u64::to_string).collect();

@@ -22,7 +22,7 @@ pub(crate) struct InspectCommand {
 #[derive(Debug, Clone, Subcommand)]
 enum What {
     /// The catalog: devices, tables, tablets, segments
-    Root,
+    Manifest,
     /// A segment's directory: its pages, their places and bounds
     Segment {
         /// The segment's number
@@ -70,7 +70,7 @@ enum PageName {
 pub(crate) async fn run(command: &InspectCommand, place: &Place) -> Result<(), Failure> {
     let (subject, rows) = match &command.what {
         What::Fragment { file } => return print(&inspect::fragment(&content(file)?)),
-        What::Root => (Subject::Root, 0),
+        What::Manifest => (Subject::Manifest, 0),
         What::Segment { id } => (Subject::Segment(SegmentId(*id)), 0),
         What::Page { page: PageName::Name(segment, page), rows, .. } => {
             (Subject::Page(SegmentId(*segment), *page), *rows)

@@ -4,12 +4,12 @@ pub(crate) mod advise;
 pub(crate) mod backup;
 pub(crate) mod check;
 pub(crate) mod device;
+pub(crate) mod failover;
 pub(crate) mod generate;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod load;
 mod progress;
-pub(crate) mod takeover;
 pub(crate) mod user;
 
 use cleave_host::Error;

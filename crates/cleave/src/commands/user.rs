@@ -4,6 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use cleave_host::catalog::manifest;
 
 use crate::arguments::Place;
 use crate::failure::Failure;
@@ -53,7 +54,7 @@ enum Action {
 pub(crate) fn run(options: &UserOptions, place: &Place) -> Result<(), Failure> {
     let path = match (&options.users, &place.directory) {
         (Some(path), _) => path.clone(),
-        (None, Some(folder)) if folder.join("root").exists() => folder.join(FILE),
+        (None, Some(folder)) if manifest::exists(folder) => folder.join(FILE),
         (None, Some(folder)) => {
             let folder = folder.display();
             return Err(Failure::Usage(format!("there is no database in {folder}")));

@@ -44,7 +44,8 @@ pub(crate) enum GenerateError {
     },
     /// TPC-H below 0.01, or at one of a few scales above it where keys of `partsupp` repeat.
     #[error(
-        "tpch cannot be made at scale {scale}: its generator repeats keys of `partsupp` at some scales below 0.025; take 0.01, 0.02, or 0.025 and more"
+        "tpch cannot be made at scale {scale}: its generator repeats keys of `partsupp` at some scales below 0.025; \
+            take 0.01, 0.02, or 0.025 and more"
     )]
     RepeatedKeys {
         /// What was asked for.

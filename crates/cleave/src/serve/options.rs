@@ -156,13 +156,15 @@ pub(crate) fn check(
     }
     if !has_tls {
         return Err(format!(
-            "{address} can be reached from other machines: give --tls-cert and --tls-key, or --tls-self-made, or listen on \
+            "{address} can be reached from other machines: give --tls-cert and --tls-key, or --tls-self-made, or \
+                listen on \
              127.0.0.1"
         ));
     }
     if !has_users {
         return Err(format!(
-            "{address} can be reached from other machines, and there are no users: make one with `cleave user add NAME`, or \
+            "{address} can be reached from other machines, and there are no users: make one with `cleave user add \
+                NAME`, or \
              listen on 127.0.0.1"
         ));
     }

@@ -80,7 +80,8 @@ fn nothing_of_a_database_is_for_others() {
         all_in(&db).iter().filter(|path| path.to_string_lossy().contains(part)).count()
     };
     assert!(all_in(&archive).len() > 1, "something was archived");
-    for part in ["log/", "segments", "statistics/", "lock", "root", "users", "server.key", "media"]
+    for part in
+        ["log/", "segments", "statistics/", "lock", "manifest", "users", "server.key", "media"]
     {
         assert!(count(part) > 0, "{part}: {:?}", all_in(&db));
     }

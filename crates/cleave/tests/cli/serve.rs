@@ -82,7 +82,7 @@ fn portals_give_rows_in_pieces() {
     sent.extend(message('S', b""));
     client.stream.write_all(&sent).unwrap();
     assert_eq!(client.kinds(), "12TDDsDDsDCZ");
-    // A failure passes over what follows, up to Sync; the portal is gone with the series before.
+    // A failure skips what follows, up to Sync; the portal is gone with the series before.
     let mut sent = execute("", 0);
     sent.extend(parse("SELECT 1"));
     sent.extend(message('S', b""));

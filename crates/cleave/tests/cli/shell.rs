@@ -197,7 +197,7 @@ fn what_is_no_database_is_exit_code_2() {
     std::fs::write(place.path().join("letter.txt"), "Dear Ada").unwrap();
     let error = sql(place.path(), &["-c", "SELECT 1"]).fails(2);
     assert!(error.contains("not a Cleave database"), "{error}");
-    assert!(!place.path().join("root").exists(), "nothing may be written into it");
+    assert!(!place.path().join("manifest").exists(), "nothing may be written into it");
     let letter = place.path().join("letter.txt");
     let missing = place.path().join("missing");
     let arguments = ["load", "--db", missing.to_str().unwrap(), "t", letter.to_str().unwrap()];

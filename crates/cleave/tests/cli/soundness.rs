@@ -22,8 +22,11 @@ fn a_database_is_checked_and_looked_at() {
     assert_eq!(run.ok(), "");
     cleave(&["check", "--quick", "--json", "--db", db]).ok();
 
-    let root = inspect(&["root"]);
-    assert!(root.contains("table       \"t\"") && root.contains("\"note\" text"), "{root}");
+    let manifest = inspect(&["manifest"]);
+    assert!(
+        manifest.contains("table       \"t\"") && manifest.contains("\"note\" text"),
+        "{manifest}"
+    );
     let segment = inspect(&["segment", "1"]);
     assert!(segment.contains("\"id\": 1 to 2, 0 NULLs"), "{segment}");
     assert!(segment.contains("\"note\": one to one, 1 NULLs"), "{segment}");
@@ -62,7 +65,7 @@ fn a_database_is_checked_and_looked_at() {
         "{json:?}"
     );
     assert!(inspect(&["page", "1/0"]).contains("DAMAGED"));
-    assert!(inspect(&["root"]).contains("table       \"t\""));
+    assert!(inspect(&["manifest"]).contains("table       \"t\""));
 }
 
 #[test]

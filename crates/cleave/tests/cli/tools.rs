@@ -113,9 +113,21 @@ fn a_device_that_is_not_there_is_exit_code_2() {
 #[test]
 fn the_demo_agrees_with_itself() {
     let out = cleave(&["demo", "--scale", SCALE, "--rounds", "1"]).ok();
-    for part in ["01-needle", "10-everything", "speed-up", "Timing mode: capped"] {
+    let parts = [
+        "01-needle",
+        "10-everything",
+        "Link of 1 Gbit/s",
+        "Link of 100 Mbit/s",
+        "Timing mode: capped",
+    ];
+    for part in parts {
         assert!(out.contains(part), "{part} is missing: {out}");
     }
+    let last = out.lines().last().unwrap();
+    assert!(
+        last.starts_with("Splitting made the same queries") && last.contains("100 Mbit/s."),
+        "{last}"
+    );
 }
 
 #[test]
@@ -143,7 +155,7 @@ fn a_database_without_a_segment_file_opens_and_says_which_table_is_refused() {
     let check = cleave(&["check", "--db", db]);
     assert_eq!(check.exit_code, 1, "{check:?}");
     assert!(check.stdout.contains("table \"lost\""), "{check:?}");
-    let inspect = cleave(&["inspect", "root", "--db", db]).ok();
+    let inspect = cleave(&["inspect", "manifest", "--db", db]).ok();
     assert!(inspect.contains("DAMAGED: segment"), "{inspect}");
     sql(place.path(), &["-c", "DROP TABLE lost"]).ok();
     let check = cleave(&["check", "--db", db]);

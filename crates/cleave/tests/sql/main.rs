@@ -41,18 +41,18 @@ enum On {
 
 /// Stands for every split that a query has.
 const EVERY: &str = "every";
-/// What small commits leave becomes pages before a query reads; elsewhere it is passed along.
-const SETTLED: (&str, &str) = ("pass_along_bytes", "0");
+/// What small commits leave becomes pages before a query reads; elsewhere it is shipped.
+const FLUSHED: (&str, &str) = ("shipped_delta_bytes", "0");
 /// More joins than a case has.
 const JOIN_COUNT_MAX: usize = 8;
 
 /// Name, settings, and on what kind of device the tables lie.
 const CONFIGURATIONS: [(&str, SettingList, On); 15] = [
     ("blk", &[("stack", "blk")], On::Embedded),
-    ("native", &[("stack", "native"), SETTLED], On::Embedded),
+    ("native", &[("stack", "native"), FLUSHED], On::Embedded),
     ("host", &[("split", "host")], On::Embedded),
     ("h0", &[("split", "h0")], On::Embedded),
-    ("auto", &[("split", "auto"), SETTLED], On::Embedded),
+    ("auto", &[("split", "auto"), FLUSHED], On::Embedded),
     (
         "small_slots",
         &[("split", "h0"), ("slot_bytes", "4kB"), ("slot_count", "1"), ("batch_size", "7")],
@@ -60,19 +60,19 @@ const CONFIGURATIONS: [(&str, SettingList, On); 15] = [
     ),
     ("local_h0", &[("split", "h0")], On::Local),
     ("remote_blk", &[("stack", "blk")], On::Remote),
-    ("remote_native", &[("stack", "native"), ("threads", "1"), SETTLED], On::Remote),
-    ("remote_h0", &[("split", "h0"), SETTLED], On::Remote),
+    ("remote_native", &[("stack", "native"), ("threads", "1"), FLUSHED], On::Remote),
+    ("remote_h0", &[("split", "h0"), FLUSHED], On::Remote),
     (
         "remote_every_split",
-        &[("split", EVERY), ("key_filters", "always"), ("late_columns", "always")],
+        &[("split", EVERY), ("key_filters", "always"), ("late_materialisation", "always")],
         On::Remote,
     ),
-    ("remote_other_orders", &[("join_order_with_split", "always"), SETTLED], On::Remote),
+    ("remote_other_orders", &[("join_order_with_split", "always"), FLUSHED], On::Remote),
     ("divided", &[("default_tablets", "5")], On::Divided),
     ("divided_every_split", &[("default_tablets", "5"), ("split", EVERY)], On::Divided),
     (
         "divided_h0",
-        &[("default_tablets", "5"), ("split", "h0"), ("threads", "1"), SETTLED],
+        &[("default_tablets", "5"), ("split", "h0"), ("threads", "1"), FLUSHED],
         On::Divided,
     ),
 ];

@@ -1,4 +1,4 @@
-//! What a root says of roles and rights.
+//! What a manifest says of roles and rights.
 
 /// Roles, memberships, owners and grants.
 #[derive(Clone, PartialEq, prost::Message)]

@@ -1,4 +1,4 @@
-//! Rights to the message that a root has of them, and back.
+//! Rights to the message that a manifest has of them, and back.
 
 use super::{FIRST_MADE, GrantItem, Later, Membership, Object, Privileges, Rights, Role, proto};
 use crate::login_secret::LoginSecret;
@@ -11,7 +11,7 @@ const CREATE_DB: u32 = 8;
 const LOGIN: u32 = 16;
 
 impl Rights {
-    /// As a root has them; None: nobody has made any.
+    /// As a manifest has them; None: nobody has made any.
     pub fn encode(&self) -> Option<proto::Rights> {
         if *self == Self::default() {
             return None;
@@ -37,7 +37,7 @@ impl Rights {
         })
     }
 
-    /// What a root has.
+    /// What a manifest has.
     ///
     /// # Errors
     /// What is wrong with it.

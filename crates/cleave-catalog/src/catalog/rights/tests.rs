@@ -1,4 +1,4 @@
-//! Rights: roles have what they inherit, and a root brings back what was written.
+//! Rights: roles have what they inherit, and a manifest brings back what was written.
 
 use super::*;
 

@@ -78,8 +78,8 @@ fn device(
     embedded: EmbeddedFactory,
 ) -> Arc<Device> {
     let entry = DeviceEntry { id: DeviceId(1), name: "nas".to_owned(), identity, kind };
-    let opening = Ownership { database: [3; 16], epoch: 1, opening: 1 };
-    Arc::new(Device::new(entry, opening, Vec::new(), directory, embedded).unwrap())
+    let incarnation = Ownership { database: [3; 16], epoch: 1, incarnation: 1 };
+    Arc::new(Device::new(entry, incarnation, Vec::new(), directory, embedded).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -62,7 +62,8 @@ impl RowsBuilder {
             form => {
                 let form = form.copied().unwrap_or(0);
                 return Err(format!(
-                    "its rows are in form {form}, which this build does not read: use the build that wrote it, or a newer one"
+                    "its rows are in form {form}, which this build does not read: use the build that wrote it, or a \
+                        newer one"
                 ));
             }
         }

@@ -1,12 +1,12 @@
-//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no root
+//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no manifest
 //! names yet. The same rows are visible before and after.
 //!
 //! 1. [`flush`] does so under the writer lock: for a commit that finds the delta full, and for each edit as it begins.
 //! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock,
 //!    under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
-//! 3. A table that lies on another device, which does not take its rows, is [held](cleave_catalog::catalog::held): its
-//!    rows stay in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_held`] tries
-//!    again.
+//! 3. A table that lies on another device, which does not take its rows, is
+//!    [blocked](cleave_catalog::catalog::blocked): its rows stay in the delta and in the log, and keep no other table
+//!    from being flushed. [`Engine::retry_blocked`] tries again.
 //!
 //! Invariant: whatever fails, the delta and the state are as they were. Source: decisions 0059, 0071 and 0078.
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use cleave_catalog::activity::Act;
-use cleave_catalog::catalog::held::HeldTable;
+use cleave_catalog::catalog::blocked::BlockedTable;
 use cleave_catalog::catalog::{CatalogState, DeviceId, TableState};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::settings::Settings;
@@ -33,11 +33,11 @@ use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
 use crate::storage_engine::patience::lies_elsewhere;
 use crate::write::insert;
 
-/// The longest pause before devices are asked for again that held tables lie on.
+/// The longest pause before devices are asked for again that blocked tables lie on.
 const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device
-/// does not take them is [held](cleave_catalog::catalog::held), and keeps no other from it. The
+/// does not take them is [blocked](cleave_catalog::catalog::blocked), and keeps no other from it. The
 /// writer lock may be another's meanwhile.
 ///
 /// # Errors
@@ -49,7 +49,7 @@ pub(in crate::storage_engine) async fn flush(
     Box::pin(flush_within(database, lock, database.writer_wait())).await
 }
 
-/// The same; a device of others' tables that needs longer than `patience` has them held.
+/// The same; a device of others' tables that needs longer than `patience` has them blocked.
 ///
 /// # Errors
 /// As there.
@@ -85,7 +85,7 @@ pub(in crate::storage_engine) async fn flush_within(
     loop {
         let live = database.live();
         let is_tried = |id: &u32| !failed.contains_key(id) && database.reaches(&live.state, *id);
-        if live.delta.is_settled() && !live.state.held.tables.keys().any(is_tried) {
+        if live.delta.is_flushed() && !live.state.blocked.tables.keys().any(is_tried) {
             return Ok(lock);
         }
         live.delta.give_room_back();
@@ -138,7 +138,7 @@ pub(in crate::storage_engine) async fn flush_beside(database: &Arc<Engine>) -> R
             // None: who had the writer lock before has put it in place.
             return Ok(place.take().is_none_or(|beside| beside.put_in_place(database)));
         }
-        // Who has it settles, and waits for the writer lock.
+        // Who has it flushes, and waits for the writer lock.
         drop(lock);
         drop(database.beside.lock().await);
     }
@@ -160,38 +160,38 @@ async fn flushed(
     for delta in live.delta.contents(live.number).map_err(|error| (None, error))? {
         let id = delta.change.schema.table_id;
         let table = edit.base.tables().find(|table| table.schema.table_id == id);
-        // None: it was dropped while its commits were held.
+        // None: it was dropped while its commits were blocked.
         let Some(table) = table.map(Arc::clone) else { continue };
         let lies_elsewhere = lies_elsewhere(&table);
         let given_up = failed.get(&id).filter(|failed| failed.is_final);
         let reason = given_up.map(|failed| Arc::clone(&failed.reason)).or_else(|| {
-            let known = edit.base.held.reason(id).map(Arc::clone);
+            let known = edit.base.blocked.reason(id).map(Arc::clone);
             known.filter(|_| !edit.database.reaches(&edit.base, id))
         });
         if let Some(reason) = reason {
             let from = live.delta.logged_from(id).unwrap_or(0);
-            edit.next.held.tables.insert(id, HeldTable { from, reason: Some(reason) });
+            edit.next.blocked.tables.insert(id, BlockedTable { from, reason: Some(reason) });
             kept.insert(id);
             continue;
         }
-        edit.next.held.tables.remove(&id);
+        edit.next.blocked.tables.remove(&id);
         written.push(Arc::clone(&table));
         let fails = |error| (lies_elsewhere.then_some(id), error);
         let database = Arc::clone(&edit.database);
         database.check_answers(&table, patience).map_err(fails)?;
         let patience = if lies_elsewhere { patience } else { database.device_timeout() };
-        let settling: BoxFuture<'_, _> = Box::pin(insert::settle(edit, &settings, delta));
-        let settled = waiting::timeout(patience, settling).await;
-        edit = settled.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
+        let flushing: BoxFuture<'_, _> = Box::pin(insert::flush(edit, &settings, delta));
+        let flushed = waiting::timeout(patience, flushing).await;
+        edit = flushed.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
     }
     // What another device has not synced it may forget at any time, and is not asked for again.
     sync_elsewhere(&edit, &written, patience).await?;
-    edit.next.held.tables.retain(|id, _| kept.contains(id));
-    edit.delta = Arc::new(live.delta.held(&kept));
+    edit.next.blocked.tables.retain(|id, _| kept.contains(id));
+    edit.delta = Arc::new(live.delta.blocked(&kept));
     Ok(edit)
 }
 
-/// Makes durable what was written of `tables` on other devices, each asked once; what is settled there is so
+/// Makes durable what was written of `tables` on other devices, each asked once; what is flushed there is so
 /// already. A device that fails comes with one of the tables that lie there.
 async fn sync_elsewhere(
     edit: &CatalogEdit,
@@ -217,25 +217,25 @@ impl Engine {
     pub(in crate::storage_engine) async fn flush_now(self: &Arc<Self>) -> Result<()> {
         // Who has it may wait for a device that is slow, and whose tables this one does not read.
         let one = waiting::timeout(self.patience(), self.flushing.lock()).await;
-        if self.live().delta.is_settled() {
+        if self.live().delta.is_flushed() {
             return Ok(());
         }
         if one.is_none() || !flush_beside(self).await? {
             let lock = self.writer_lock().await;
             drop(Box::pin(flush(self, lock)).await?);
         }
-        self.activity().note(Act::Settlement);
+        self.activity().note(Act::Flush);
         Ok(())
     }
 
-    /// Whether no table is held, and all devices on which tables lie are connected and answer.
+    /// Whether no table is blocked, and all devices on which tables lie are connected and answer.
     pub fn is_whole(&self, state: &CatalogState) -> bool {
-        let is_away = |id: &&DeviceId| !self.device(**id).is_some_and(|d| answers(&d));
-        let away: BTreeSet<&DeviceId> = state.devices.keys().filter(is_away).collect();
+        let is_offline = |id: &&DeviceId| !self.device(**id).is_some_and(|d| answers(&d));
+        let offline: BTreeSet<&DeviceId> = state.devices.keys().filter(is_offline).collect();
         let lies_there = |table: &Arc<TableState>| {
-            table.tablets.iter().any(|tablet| away.contains(&tablet.device))
+            table.tablets.iter().any(|tablet| offline.contains(&tablet.device))
         };
-        state.held.tables.is_empty() && (away.is_empty() || !state.tables().any(lies_there))
+        state.blocked.tables.is_empty() && (offline.is_empty() || !state.tables().any(lies_there))
     }
 
     /// Whether all devices of a table are connected and answer.
@@ -245,27 +245,28 @@ impl Engine {
         devices.all(|device| self.device(device).is_some_and(|device| answers(&device)))
     }
 
-    /// Tries again to settle tables that are [held](cleave_catalog::catalog::held), where their devices answer; not
-    /// while another writes. A statement whose `text` has the name of one asks at once. So that a device that is away
-    /// costs others little, they ask after twice what asking took.
-    pub async fn retry_held(self: &Arc<Self>, text: &str) {
+    /// Tries again to flush tables that are [blocked](cleave_catalog::catalog::blocked), where their devices answer;
+    /// not while another writes. A statement whose `text` has the name of one asks at once. So that a device that is
+    /// offline costs others little, they ask after twice what asking took.
+    pub async fn retry_blocked(self: &Arc<Self>, text: &str) {
         let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
         let mut is_named = false;
         {
             let live = self.live.read().unwrap_or_else(PoisonError::into_inner);
-            let held = &live.state.held;
-            if held.tables.is_empty() {
+            let blocked = &live.state.blocked;
+            if blocked.tables.is_empty() {
                 return;
             }
-            let is_held = |table: &&Arc<TableState>| held.reason(table.schema.table_id).is_some();
-            for table in live.state.tables().filter(is_held) {
+            let is_blocked =
+                |table: &&Arc<TableState>| blocked.reason(table.schema.table_id).is_some();
+            for table in live.state.tables().filter(is_blocked) {
                 devices.extend(table.devices());
                 is_named |= text.to_lowercase().contains(&table.schema.name.to_lowercase());
             }
         }
         let begun = SystemClock.now();
         {
-            let mut at = self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut at = self.blocked_retry_at.lock().unwrap_or_else(PoisonError::into_inner);
             if begun < *at && !is_named {
                 return;
             }
@@ -283,12 +284,12 @@ impl Engine {
         if asked.is_some_and(|asked| asked.contains(&true))
             && let Ok(lock) = self.try_writer_lock()
         {
-            // What fails is held still, and says why.
+            // What fails is still blocked, and says why.
             drop(Box::pin(flush_within(self, lock, patience)).await);
         }
-        let ended = SystemClock.now();
-        let pause = ended.saturating_sub(begun).saturating_mul(2).min(HELD_RETRY_MAX);
-        *self.held_retry_at.lock().unwrap_or_else(PoisonError::into_inner) = ended + pause;
+        let dead = SystemClock.now();
+        let pause = dead.saturating_sub(begun).saturating_mul(2).min(HELD_RETRY_MAX);
+        *self.blocked_retry_at.lock().unwrap_or_else(PoisonError::into_inner) = dead + pause;
     }
 }
 
@@ -321,7 +322,7 @@ impl Beside {
         let Self { live, mut edit } = self;
         let now = database.live();
         let is_same = Arc::ptr_eq(&now.state, &live.state) && Arc::ptr_eq(&now.delta, &live.delta);
-        if !is_same || !edit.next.held.tables.is_empty() {
+        if !is_same || !edit.next.blocked.tables.is_empty() {
             return false;
         }
         let device_of = |id, place: usize| {

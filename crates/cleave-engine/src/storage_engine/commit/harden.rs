@@ -31,7 +31,7 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Self::harden_log`], and keeps the thread; copies of the log get it with the next one who hardens.
+    /// As [`Self::harden_log`], and keeps the thread; log replicas get it with the next one who hardens.
     ///
     /// # Errors
     /// As there.

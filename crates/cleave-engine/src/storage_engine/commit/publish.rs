@@ -33,7 +33,7 @@ impl Engine {
     }
 }
 
-/// Makes the state of `edit` what new statements see, though no root has it: the log has what is in it. `number`
+/// Makes the state of `edit` what new statements see, though no manifest has it: the log has what is in it. `number`
 /// commits are behind it in its delta, all of which the log has up to `log_end`. Gives the writer lock back, if `edit`
 /// has it.
 pub(super) fn edit(

@@ -1,5 +1,5 @@
 //! Small commits: rows in, a record of the log and rows of the delta out. Those that are not small go by a
-//! [root](super::root).
+//! [manifest](super::manifest).
 //!
 //! Invariant: between the record and the publication nothing is waited for and nothing fails, so that a record in the
 //! log is a commit that is seen, in the order of the log.
@@ -12,9 +12,9 @@ use cleave_txn::{Record, Wal};
 use prost::Message;
 use tokio::sync::OwnedMutexGuard;
 
-use super::root::StopIfDying;
-use super::validate::{check, check_ended};
-use super::{Engine, Published, RowChanges, Step, flush, root};
+use super::manifest::StopIfDying;
+use super::validate::{check, check_dead};
+use super::{Engine, Published, RowChanges, Step, flush, manifest};
 use crate::delta::{Live, Prepared};
 use crate::device::DISK_FULL;
 use crate::log::{self, Committed};
@@ -22,7 +22,7 @@ use crate::log::{self, Committed};
 /// Commits `rows`, by the log if it takes them and no checkpoint is due.
 pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result<Published> {
     if rows.defined.is_some() {
-        return Box::pin(root::commit_rows(engine, rows)).await;
+        return Box::pin(manifest::commit_rows(engine, rows)).await;
     }
     let lock = engine.writer_lock().await;
     engine.check_running()?;
@@ -30,7 +30,7 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     let Some(log) = log_for(engine, &rows) else {
         drop(lock);
         // Its own future is large, and this one moves with each small commit.
-        return Box::pin(root::commit_rows(engine, rows)).await;
+        return Box::pin(manifest::commit_rows(engine, rows)).await;
     };
     let (lock, live) = validate(engine, lock, &rows).await?;
     let (prepared, (at, end)) = append(engine, log, &live, &rows)?;
@@ -42,7 +42,7 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     Step::Publish.pass();
     engine.publish_small(number, end);
     if let Some(tracked) = rows.tracked {
-        tracked.ended();
+        tracked.dead();
     }
     Step::Told.pass();
     drop(lock);
@@ -64,7 +64,7 @@ async fn validate(
     mut lock: OwnedMutexGuard<()>,
     rows: &RowChanges<'_>,
 ) -> Result<(OwnedMutexGuard<()>, Live)> {
-    // What held at a tick is to be a state of its own.
+    // What was in force at a tick is to be a state of its own.
     let is_due = |live: &Live| live.delta.is_full() || engine.versions.has_passed_tick(&live.state);
     if is_due(&engine.live()) {
         lock = Box::pin(flush::flush(engine, lock)).await?;
@@ -79,7 +79,7 @@ async fn validate(
         }
         let live = engine.live();
         for change in rows.changes {
-            check_ended(&live, change)?;
+            check_dead(&live, change)?;
         }
         match live.delta.take_room(engine, &live.state, rows.changes).await {
             Ok(()) => break live,

@@ -1,6 +1,6 @@
 //! What a commit that dies leaves behind.
 
-use super::root::StopIfDying;
+use super::manifest::StopIfDying;
 use super::*;
 use crate::device::testing::fresh;
 

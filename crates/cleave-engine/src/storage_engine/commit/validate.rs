@@ -20,7 +20,7 @@ use crate::write::load::made_anew;
 /// A row: the place of its tablet, and its VID.
 pub type RowPlace = (usize, u64);
 
-/// Refuses `change`, the last part of `whole`, where a row that it ends has ended, or a key that it begins is there.
+/// Refuses `change`, the last part of `whole`, where a row that it ends is dead, or a key that it begins is there.
 /// Returns how often something else than small commits had changed rows when it began.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange)
     let rewritten_count = database.rewritten_count();
     let live = database.live();
     let table = live.state.find_writable_table(&change.schema.name)?;
-    check_ended(&live, change)?;
+    check_dead(&live, change)?;
     // Each row has the keys of one that ends, which is there: no other has them.
     if change.keeps_keys {
         return Ok(rewritten_count);
@@ -46,13 +46,13 @@ pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange)
 ///
 /// # Errors
 /// [`Error::Conflict`]; of a table that is another one by now.
-pub fn check_ended(live: &Live, change: &TableChange) -> Result<()> {
+pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
     let schema = &change.schema;
     let table = live.state.find_writable_table(&schema.name)?;
     if (table.schema.table_id, table.schema.version) != (schema.table_id, schema.version) {
         return Err(made_anew(&schema.name));
     }
-    for (place, vids) in &change.ended {
+    for (place, vids) in &change.dead {
         let tablet = table.tablets.get(*place).ok_or_else(|| made_anew(&schema.name))?;
         let lives = |vid: u64| live.delta.lives(schema.table_id, *place, tablet, vid, live.number);
         if !vids.iter().all(lives) {
@@ -90,7 +90,7 @@ pub async fn absent<'a>(
         for (key, vid) in asked.into_iter().zip(found) {
             let is_there = |vid: u64| {
                 is_kept((place, vid))
-                    && live.delta.ended(table_id, place, vid, live.number).is_none()
+                    && live.delta.dead(table_id, place, vid, live.number).is_none()
             };
             if vid.is_some_and(is_there) {
                 absent.remove(key);
@@ -148,8 +148,8 @@ impl Keys<'_> {
     async fn is_there(&self, place: usize, key: &[u8]) -> Result<bool> {
         let (live, id) = (self.live, self.shape.definition.id);
         let table = self.table.schema.table_id;
-        let ended = self.whole.ended.get(&place);
-        let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
+        let dead = self.whole.dead.get(&place);
+        let is_kept = |vid: u64| dead.is_none_or(|dead| !dead.contains(vid));
         if !live.delta.is_empty() {
             let (found, _) = live.delta.with_prefix((table, place), id, key, live.number);
             if found.iter().any(|(vid, _)| is_kept(*vid)) {
@@ -161,7 +161,7 @@ impl Keys<'_> {
         let pages = self.database.page_source(tablet.device, Stack::Native)?;
         let found = index.get(tablet, &*pages, key).await?;
         Ok(found.is_some_and(|vid| {
-            is_kept(vid) && live.delta.ended(table, place, vid, live.number).is_none()
+            is_kept(vid) && live.delta.dead(table, place, vid, live.number).is_none()
         }))
     }
 }

@@ -178,7 +178,7 @@ impl TabletLoad {
         for index in &mut self.indexes {
             index.run.shutdown().await;
         }
-        self.claim.writes_ended().await;
+        self.claim.writes_dead().await;
     }
 
     async fn finish_pages(&mut self) -> Result<Vec<PageEntry>> {
@@ -195,7 +195,7 @@ impl IndexLoad {
     fn begin(shape: Arc<IndexShape>, mut writer: KeyRunWriter, merger: RunMerger) -> Self {
         let (rows, mut received) = mpsc::channel::<(RecordBatch, u64)>(BATCHES_WAITING);
         let keys = Arc::clone(&shape);
-        // No row of a load has ended.
+        // No row of a load is dead.
         let none = VersionMap::new();
         let run = one_task(async move {
             while let Some((rows, vid_first)) = received.recv().await {

@@ -43,7 +43,7 @@ fn a_batch_of_a_thousand_scattered_rows_takes_less_than_twelve_bytes_a_row() {
     });
     let say = LockSay::Answers(LockAnswers { number: 3, answers: answers.collect() });
     let header =
-        CommandHeader { database: [7; 16], opening: u64::MAX, run: 9, ..Default::default() };
+        CommandHeader { database: [7; 16], incarnation: u64::MAX, run: 9, ..Default::default() };
     let answer =
         crate::command::proto::encode_command(0, Command::new(header, Request::Locks(say)));
     // What stands before the length's end.

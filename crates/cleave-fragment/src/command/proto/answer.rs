@@ -84,7 +84,7 @@ struct OwnershipProto {
     #[prost(uint64, tag = "2")]
     epoch: u64,
     #[prost(fixed64, tag = "3")]
-    opening: u64,
+    incarnation: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -177,7 +177,7 @@ struct ReportProto {
     #[prost(uint64, tag = "11")]
     peak_memory_bytes: u64,
     #[prost(uint32, tag = "12")]
-    copies: u32,
+    partitions: u32,
     #[prost(message, repeated, tag = "13")]
     operators: Vec<OperatorMetricProto>,
     #[prost(uint32, tag = "14")]
@@ -221,7 +221,7 @@ fn strip_from_proto(strip: Option<StripProto>) -> Decoded<Strip> {
 
 fn owner_from_proto(owner: OwnershipProto) -> Decoded<Ownership> {
     let database = identity_from(&owner.database).ok_or(MalformedMessage::Field("owner"))?;
-    Ok(Ownership { database, epoch: owner.epoch, opening: owner.opening })
+    Ok(Ownership { database, epoch: owner.epoch, incarnation: owner.incarnation })
 }
 
 /// `reply` as a frame.
@@ -243,7 +243,7 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
             owner: identity.owner.map(|owner| OwnershipProto {
                 database: Bytes::copy_from_slice(&owner.database),
                 epoch: owner.epoch,
-                opening: owner.opening,
+                incarnation: owner.incarnation,
             }),
         }),
         Reply::Read(payloads) => {
@@ -402,7 +402,7 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
         stall_ns: nanos(report.stall),
         wall_ns: nanos(report.wall),
         peak_memory_bytes: report.peak_memory_bytes,
-        copies: report.copies,
+        partitions: report.partitions,
         kept: report.kept,
         worked: Some(strip_to_proto(&report.worked)),
         stalled: Some(strip_to_proto(&report.stalled)),
@@ -452,7 +452,7 @@ pub fn decode_report(frame: Frame) -> Decoded<RunReport> {
         stall: Duration::from_nanos(message.stall_ns.min(FIGURE_MAX)),
         wall: Duration::from_nanos(message.wall_ns.min(FIGURE_MAX)),
         peak_memory_bytes: message.peak_memory_bytes.min(FIGURE_MAX),
-        copies: message.copies,
+        partitions: message.partitions,
         kept: message.kept,
         worked: strip_from_proto(message.worked)?,
         stalled: strip_from_proto(message.stalled)?,

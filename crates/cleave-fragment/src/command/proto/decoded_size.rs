@@ -1,9 +1,9 @@
 //! How many bytes of memory decoding the head of a message takes, found out before it is decoded and without taking
 //! any.
 //!
-//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that have ended a
+//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that are dead a
 //! bit each once one of them has. So every field that repeats is counted here by what it becomes: in the protobuf
-//! structure and in what is made of that, while both are there. Fields that nobody knows are passed over, as decoders
+//! structure and in what is made of that, while both are there. Fields that nobody knows are skipped, as decoders
 //! do.
 //!
 //! Invariant: never less than decoding takes. Vectors grow by doubling, so each counts twice.
@@ -15,18 +15,18 @@
 use cleave_media::Extent;
 use cleave_store::{ColumnRef, KeyRange, PageRef, SegmentId};
 
-use super::ended_rows::ROWS_MAX;
+use super::dead_rows::ROWS_MAX;
 use super::{
-    BroadcastProto, ExtentProto, IndexInputProto, IndexPagesProto, InputProto, KeyRangeProto,
-    MorselPageProto, MorselProto, NarrowedPartProto, NarrowingProto, PageProto, ReadItemProto,
-    SettingProto,
+    BroadcastProto, ExtentProto, IndexFilterProto, IndexFilteredPartProto, IndexInputProto,
+    IndexPagesProto, InputProto, KeyRangeProto, MorselPageProto, MorselProto, PageProto,
+    ReadItemProto, SettingProto,
 };
 use crate::broadcast::Broadcast;
-use crate::command::message::{PassedPage, ReadItem, WriteItem};
+use crate::command::message::{ReadItem, ShippedPage, WriteItem};
 use crate::field_count::take_varint;
+use crate::index_filter::{IndexFilter, IndexFilteredPart};
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
-use crate::narrowing::{NarrowedPart, Narrowing};
 
 /// Bytes that a shared slice and the like take beside what they hold.
 const BESIDE: u64 = 64;
@@ -40,10 +40,11 @@ pub fn execute_bytes(head: &[u8]) -> u64 {
             10 => field.length(),
             11 => both::<IndexInputProto, IndexInput>().saturating_add(each(field, index_bytes)),
             12 => both::<ExtentProto, Extent>(),
-            13 => both::<NarrowingProto, Narrowing>().saturating_add(each(field, narrowing_bytes)),
+            13 => both::<IndexFilterProto, IndexFilter>()
+                .saturating_add(each(field, index_filter_bytes)),
             14 => field.number_count() * both::<u32, u32>(),
             15 => both::<BroadcastProto, Broadcast>(),
-            16 => field.number_count() * both::<u64, PassedPage>(),
+            16 => field.number_count() * both::<u64, ShippedPage>(),
             _ => 0,
         })
         .fold(0, u64::saturating_add)
@@ -79,10 +80,10 @@ fn input_bytes(tag: u64, field: Field<'_>) -> u64 {
     }
 }
 
-/// What a page of a morsel holds: a bit for each of its rows where some have ended.
+/// What a page of a morsel holds: a bit for each of its rows where some are dead.
 fn morsel_page_bytes(page: Field<'_>) -> u64 {
     let mut row_count = 0;
-    let mut has_ended = false;
+    let mut is_dead = false;
     let bytes = each(page, |tag, field| match tag {
         1 => {
             each(field, |tag, field| {
@@ -95,18 +96,18 @@ fn morsel_page_bytes(page: Field<'_>) -> u64 {
         }
         3 => both::<PageProto, PageRef>(),
         4 => {
-            has_ended = true;
+            is_dead = true;
             field.number_count() * both::<u32, usize>()
         }
         5 => field.number_count() * both::<u32, [u64; 2]>(),
         6 => field.number_count() * both::<u64, u64>(),
         7 => {
-            has_ended = true;
+            is_dead = true;
             field.length() * 4
         }
         _ => 0,
     });
-    let bits = u64::from(has_ended) * (row_count.min(u64::from(ROWS_MAX)) / 4 + BESIDE);
+    let bits = u64::from(is_dead) * (row_count.min(u64::from(ROWS_MAX)) / 4 + BESIDE);
     bytes.saturating_add(bits).saturating_add(BESIDE)
 }
 
@@ -122,17 +123,18 @@ fn run_bytes(run: Field<'_>) -> u64 {
     }))
 }
 
-fn narrowing_bytes(tag: u64, field: Field<'_>) -> u64 {
+fn index_filter_bytes(tag: u64, field: Field<'_>) -> u64 {
     match tag {
         2 => both::<KeyRangeProto, KeyRange>().saturating_add(field.length() * 2),
-        3 => both::<NarrowedPartProto, NarrowedPart>().saturating_add(each(field, |tag, field| {
-            match tag {
+        3 => both::<IndexFilteredPartProto, IndexFilteredPart>().saturating_add(each(
+            field,
+            |tag, field| match tag {
                 1 | 4 => field.number_count() * both::<u32, SegmentId>(),
                 2 => run_bytes(field),
                 3 => field.number_count() * both::<u64, u64>(),
                 _ => 0,
-            }
-        })),
+            },
+        )),
         4 => field.length() * 2,
         _ => 0,
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cleave_store::EndedRows;
+use cleave_store::DeadRows;
 use proptest::prelude::*;
 
 use super::answer::{
@@ -22,7 +22,7 @@ fn header() -> CommandHeader {
     CommandHeader {
         database: [7; 16],
         epoch: 1,
-        opening: u64::MAX - 1,
+        incarnation: u64::MAX - 1,
         run: u64::MAX,
         sequence: 3,
         interaction: 4,
@@ -84,7 +84,7 @@ fn commands_come_back_as_they_were() {
     }
 }
 
-fn by_keys(thrift: Thrift) -> Narrowing {
+fn by_keys(thrift: Thrift) -> IndexFilter {
     let keys = ScanKeys {
         index: "an index".into(),
         column: 8,
@@ -99,14 +99,14 @@ fn by_keys(thrift: Thrift) -> Narrowing {
         pages: vec![page(3)],
         fences: vec![Vec::new(), vec![7, 0, 255]],
     };
-    let part = NarrowedPart {
+    let part = IndexFilteredPart {
         segments: vec![SegmentId(4), SegmentId(5)],
         runs: vec![run],
         hot: vec![SegmentId(5)],
         vid_covered: 99,
-        ..NarrowedPart::default()
+        ..IndexFilteredPart::default()
     };
-    Narrowing { input: 1, ranges: Vec::new(), keys: Some(keys), parts: vec![part] }
+    IndexFilter { input: 1, ranges: Vec::new(), keys: Some(keys), parts: vec![part] }
 }
 
 fn broadcast(input: u32, pieces: &[&'static [u8]]) -> Broadcast {
@@ -125,14 +125,14 @@ fn execute_comes_back_as_it_was() {
                 vid_first: 77,
                 gaps: Default::default(),
                 overflow: vec![page(5), page(6)],
-                ended: EndedRows::of_slots([0, 1, 4], 5),
+                dead: DeadRows::of_slots([0, 1, 4], 5),
             },
             MorselPage {
                 page: page(8),
                 vid_first: 0,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Default::default(),
+                dead: Default::default(),
             },
         ],
     };
@@ -142,7 +142,7 @@ fn execute_comes_back_as_it_was() {
         fragment: Bytes::from_static(b"a plan"),
         snapshot: 12,
         inputs: vec![(3, vec![morsel(0), morsel(1)]), (0, Vec::new())],
-        copies: 4,
+        partitions: 4,
         memory_bytes: u64::MAX,
         slot_count: 6,
         slot_bytes: 7,
@@ -150,24 +150,24 @@ fn execute_comes_back_as_it_was() {
         first_slot: 8,
         fed: vec![3],
         broadcasts: vec![broadcast(7, &[b"rows", b"more"]), broadcast(u32::MAX, &[])],
-        passed: [3, u64::MAX]
-            .map(|start| PassedPage {
+        shipped: [3, u64::MAX]
+            .map(|start| ShippedPage {
                 start: BlockAddress(start),
                 payload: Payload::new(Bytes::from_static(b"a page")),
             })
             .into(),
-        narrowings: vec![Narrowing {
+        index_filters: vec![IndexFilter {
             input: 3,
             ranges: vec![
                 KeyRange { from: Vec::new(), below: Some(vec![1]) },
                 KeyRange { from: vec![2], below: None },
             ],
             keys: None,
-            parts: vec![NarrowedPart {
+            parts: vec![IndexFilteredPart {
                 segments: vec![SegmentId(4), SegmentId(5)],
                 runs: vec![IndexPages::whole(segment(), vec![page(3)])],
                 rows: vec![0, u64::MAX],
-                ..NarrowedPart::default()
+                ..IndexFilteredPart::default()
             }],
         }]
         .into_iter()
@@ -188,7 +188,7 @@ fn execute_comes_back_as_it_was() {
     assert!(decode_execute(spoilt).unwrap_err().to_string().contains("broadcast"));
     let mut spoilt = encode_execute(1, execute.clone());
     spoilt.parts[4].checksum ^= 1;
-    assert!(decode_execute(spoilt).unwrap_err().to_string().contains("passed along"));
+    assert!(decode_execute(spoilt).unwrap_err().to_string().contains("shipped delta"));
     let mut fewer = encode_execute(1, execute.clone());
     fewer.parts.pop();
     assert_eq!(decode_execute(fewer).unwrap_err(), MalformedMessage::Parts);
@@ -232,7 +232,7 @@ fn every_reply() -> Vec<Reply> {
             fragment_memory_bytes: 7,
             slot_bytes_max: 8,
             transfer_bytes_max: 9,
-            owner: Some(Ownership { database: [1; 16], epoch: 2, opening: u64::MAX }),
+            owner: Some(Ownership { database: [1; 16], epoch: 2, incarnation: u64::MAX }),
         }),
         Reply::Profile(Box::new(SideProfile::assumed(3, 1 << 20))),
         Reply::Status(DeviceStatus {
@@ -314,7 +314,7 @@ fn errors_slots_and_reports_come_back_as_they_were() {
         stall: Duration::from_nanos(9),
         wall: Duration::from_secs(10),
         peak_memory_bytes: 11,
-        copies: 12,
+        partitions: 12,
         kept: 7,
         worked: Strip::new(Duration::from_millis(2), vec![5, 6]).unwrap_or_default(),
         stalled: Strip::default(),

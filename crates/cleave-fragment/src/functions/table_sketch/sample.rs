@@ -1,4 +1,4 @@
-//! Some of the rows, drawn with equal chances, whatever their number and however they are spread over copies.
+//! Some of the rows, drawn with equal chances, whatever their number and however they are spread over partitions.
 //!
 //! Each row gets a random priority; the rows below a threshold are kept, and the threshold falls when there are too
 //! many. How many rows to pass over until the next one below the threshold is drawn at once, so that most rows cost
@@ -72,7 +72,7 @@ impl RowSample {
     /// Draws from `row_count` rows more.
     pub(super) fn add(&mut self, columns: &[ArrayRef], row_count: usize) -> Result<()> {
         if self.priorities.is_empty() && self.threshold == u64::MAX {
-            // Copies of one scan see different rows, and must not draw the same places of them.
+            // Partitions of one scan see different rows, and must not draw the same places of them.
             let first = columns.iter().filter_map(first_value);
             let seed = first.fold(row_count as u64, |seed, value| seed.rotate_left(7) ^ value);
             self.random = SplitMix64::new(seed);
@@ -149,7 +149,7 @@ impl RowSample {
     fn lower_to(&mut self, threshold: u64) -> Result<()> {
         if threshold < self.threshold {
             self.threshold = threshold;
-            // Rows passed over have a priority above; those to come are drawn anew, which changes no chances.
+            // Rows skipped have a priority above; those to come are drawn anew, which changes no chances.
             self.skip = None;
         }
         let all_are_below = self.priorities.iter().all(|priority| *priority < threshold);

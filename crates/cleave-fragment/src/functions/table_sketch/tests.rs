@@ -112,7 +112,7 @@ fn merged_states_are_as_one_of_all_rows() {
 
 #[test]
 fn samples_are_fair_and_bounded() {
-    // 400,000 rows in two copies of unequal size; the first tenth of the values are in the smaller.
+    // 400,000 rows in two partitions of unequal size; the first tenth of the values are in the smaller.
     let mut merged = state(&[DataType::Int32]);
     for rows in [0..40_000, 40_000..400_000] {
         let mut part = state(&[DataType::Int32]);
@@ -137,7 +137,7 @@ fn samples_are_fair_and_bounded() {
 }
 
 #[test]
-fn copies_of_one_scan_draw_different_places() {
+fn partitions_of_one_scan_draw_different_places() {
     let drawn = |first: i32| {
         let mut part = state(&[DataType::Int32]);
         for start in (first..first + 200_000).step_by(5000) {

@@ -752,7 +752,7 @@ fn numbers_of(values: &ArrayRef) -> Option<Vec<i64>> {
 
 /// Numbers as values of a type that has them.
 fn numbers_as(numbers: Vec<Option<i64>>, data_type: &DataType) -> Result<ArrayRef> {
-    fn narrowed<T: ArrowPrimitiveType>(
+    fn filtered<T: ArrowPrimitiveType>(
         numbers: Vec<Option<i64>>,
         data_type: &DataType,
     ) -> Result<ArrayRef>
@@ -768,13 +768,13 @@ fn numbers_as(numbers: Vec<Option<i64>>, data_type: &DataType) -> Result<ArrayRe
         Ok(Arc::new(values.with_data_type(data_type.clone())))
     }
     match data_type {
-        DataType::Int16 => narrowed::<Int16Type>(numbers, data_type),
-        DataType::Int32 => narrowed::<Int32Type>(numbers, data_type),
-        DataType::Date32 => narrowed::<Date32Type>(numbers, data_type),
-        DataType::Int64 => narrowed::<Int64Type>(numbers, data_type),
-        DataType::Time64(_) => narrowed::<Time64MicrosecondType>(numbers, data_type),
-        DataType::Timestamp(..) => narrowed::<TimestampMicrosecondType>(numbers, data_type),
-        DataType::Decimal128(..) => narrowed::<Decimal128Type>(numbers, data_type),
+        DataType::Int16 => filtered::<Int16Type>(numbers, data_type),
+        DataType::Int32 => filtered::<Int32Type>(numbers, data_type),
+        DataType::Date32 => filtered::<Date32Type>(numbers, data_type),
+        DataType::Int64 => filtered::<Int64Type>(numbers, data_type),
+        DataType::Time64(_) => filtered::<Time64MicrosecondType>(numbers, data_type),
+        DataType::Timestamp(..) => filtered::<TimestampMicrosecondType>(numbers, data_type),
+        DataType::Decimal128(..) => filtered::<Decimal128Type>(numbers, data_type),
         other => internal_err!("numbers are no {other}"),
     }
 }

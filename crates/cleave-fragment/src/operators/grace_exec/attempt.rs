@@ -148,7 +148,8 @@ pub(super) fn cannot_divide(
     error: &DataFusionError,
 ) -> DataFusionError {
     DataFusionError::ResourcesExhausted(format!(
-        "{row_count} rows of {what} have the same key, and do not fit the {memory_bytes} bytes that the operator has: {}",
+        "{row_count} rows of {what} have the same key, and do not fit the {memory_bytes} bytes that the operator \
+            has: {}",
         error.find_root().strip_backtrace()
     ))
 }

@@ -49,7 +49,7 @@ fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContex
         pages: Arc::clone(&FragmentContext::of(&unread).unwrap().pages),
         snapshot: cleave_store::Snapshot { commit: 0 },
         inputs: none,
-        narrowings: Default::default(),
+        index_filters: Default::default(),
         indexes: Default::default(),
         broadcasts: Default::default(),
         sink: None,

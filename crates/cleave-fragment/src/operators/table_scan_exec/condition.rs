@@ -85,7 +85,7 @@ struct LookUp {
     keys: OnceLock<IntegerSet>,
 }
 
-/// What was measured of a condition, by all copies of a scan.
+/// What was measured of a condition, by all partitions of a scan.
 #[derive(Default)]
 struct Figures {
     asked: AtomicU64,
@@ -294,7 +294,7 @@ impl Condition {
         }
         let before = look_up.asked.fetch_add(kept_count as u64, Relaxed);
         let enough = look_up.bounds.span() / 2;
-        // One of the copies gets past it; the others go on without.
+        // One of the partitions gets past it; the others go on without.
         if before > enough || before + (kept_count as u64) <= enough {
             return Ok(None);
         }

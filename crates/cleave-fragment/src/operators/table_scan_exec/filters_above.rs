@@ -1,6 +1,6 @@
 //! What the operators above a scan have learnt by now, as conditions: filters in flight in, [`Conditions`] out.
 //!
-//! A filter is looked at again only when its generation has changed, once for all copies of a scan:
+//! A filter is looked at again only when its generation has changed, once for all partitions of a scan:
 //!
 //! 1. its form of now is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
 //! 2. bounds that a set of keys implies are let go: looking a value up sees them, too;
@@ -22,7 +22,7 @@ use crate::expressions::key_set::compact::{
     KeyBounds, LIST_COUNT_MAX, compact_keys, is_always, is_implied,
 };
 
-/// The filters from above of one scan, which its copies share.
+/// The filters from above of one scan, which its partitions share.
 #[derive(Debug, Default)]
 pub(super) struct FiltersAbove {
     filters: Vec<Arc<dyn PhysicalExpr>>,

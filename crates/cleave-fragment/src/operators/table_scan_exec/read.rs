@@ -27,8 +27,8 @@ use super::scan_page::{ScanPage, external, read_overflow};
 use super::{TableScan, version_columns};
 use crate::expressions::key_set::compact::is_implied;
 use crate::fragment::FragmentContext;
+use crate::index_filter::{Asked, IndexFigures, IndexFilteredPass, rows_of};
 use crate::morsel::{Morsel, MorselPage, MorselSource};
-use crate::narrowing::{Asked, IndexFigures, NarrowedPass, rows_of};
 use crate::operators::dense_aggregate_exec::SharedGroups;
 
 /// A batch of one row in so many of those that it may have, or fewer, is put together with others.
@@ -42,7 +42,7 @@ pub(super) struct ScanRun {
     filters_above: Arc<FiltersAbove>,
     context: Arc<FragmentContext>,
     /// What an index leaves of the input.
-    narrowed: Option<NarrowedPass>,
+    filtered: Option<IndexFilteredPass>,
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
     memory: Arc<dyn MemoryPool>,
@@ -74,7 +74,7 @@ impl ScanRun {
         let conditions = asked.map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
         Ok(Self {
             conditions: Conditions::new(conditions.collect::<Result<_>>()?),
-            narrowed: context.narrowings.get(&scan.input).map(|input| input.of_pass(pass)),
+            filtered: context.index_filters.get(&scan.input).map(|input| input.of_pass(pass)),
             filters_above,
             metrics: metrics.clone(),
             partition,
@@ -173,10 +173,10 @@ fn decoded(
 
 fn read_morsel(run: Arc<ScanRun>, mut morsel: Morsel) -> BoxFuture<'static, Result<SelectedPages>> {
     Box::pin(async move {
-        if let Some(narrowed) = &run.narrowed {
-            narrowed.resolve(&run.asked()).await?;
+        if let Some(filtered) = &run.filtered {
+            filtered.resolve(&run.asked()).await?;
             let segment = morsel.segment.segment;
-            morsel.pages.retain(|page| narrowed.hits_on(segment, page) != Some(&[]));
+            morsel.pages.retain(|page| filtered.hits_on(segment, page) != Some(&[]));
             if morsel.pages.is_empty() {
                 return Ok(SelectedPages::none());
             }
@@ -274,8 +274,8 @@ impl ScanRun {
 
     /// Rows of `page` on which conditions are evaluated.
     fn rows_looked_at(&self, morsel: &Morsel, page: &MorselPage) -> u64 {
-        let hits = self.narrowed.as_ref();
-        let hits = hits.and_then(|narrowed| narrowed.hits_on(morsel.segment.segment, page));
+        let hits = self.filtered.as_ref();
+        let hits = hits.and_then(|filtered| filtered.hits_on(morsel.segment.segment, page));
         hits.map_or(u64::from(page.page.row_count), |hits| hits.len() as u64)
     }
 
@@ -362,7 +362,7 @@ impl ScanRun {
 
     /// The rows of `page` that an index has found; None: any may match.
     fn found(&self, page: &ScanPage<'_>) -> Option<BooleanBuffer> {
-        let hits = self.narrowed.as_ref()?.hits_on(page.read.segment.segment, &page.place)?;
+        let hits = self.filtered.as_ref()?.hits_on(page.read.segment.segment, &page.place)?;
         let vid_first = page.vid_first()?;
         Some(rows_of(hits, vid_first, &page.place.gaps, page.row_count()))
     }

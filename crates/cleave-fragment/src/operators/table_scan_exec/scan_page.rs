@@ -114,16 +114,16 @@ impl<'a> ScanPage<'a> {
         ranges
     }
 
-    /// The rows that `snapshot` sees; `None`: all of them. Which have ended comes with the page's place, which have
+    /// The rows that `snapshot` sees; `None`: all of them. Which are dead comes with the page's place, which have
     /// begun is asked of their commit numbers where the page was not named by a state.
     pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
         let row_count = self.row_count();
         let entry = |column| self.columns.header.entry(column);
-        let narrowed = |visible: Option<BooleanBuffer>, rows: BooleanBuffer| match visible {
+        let filtered = |visible: Option<BooleanBuffer>, rows: BooleanBuffer| match visible {
             Some(visible) => &visible & &rows,
             None => rows,
         };
-        let mut visible = self.place.ended.left(row_count);
+        let mut visible = self.place.dead.left(row_count);
         match entry(ColumnRef::Commit) {
             _ if snapshot == Snapshot::OF_STATE => {}
             Some(entry) if entry.encoding != Encoding::FromSegment => {
@@ -131,7 +131,7 @@ impl<'a> ScanPage<'a> {
                 let commits = as_uint64_array(&commits)?;
                 let seen =
                     BooleanBuffer::collect_bool(row_count, |row| snapshot.sees(commits.value(row)));
-                visible = Some(narrowed(visible, seen));
+                visible = Some(filtered(visible, seen));
             }
             _ if snapshot.sees(self.read.segment.commit) => {}
             _ => visible = Some(BooleanBuffer::new_unset(row_count)),

@@ -121,7 +121,7 @@ fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> S
                 vid_first: from as u64,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Default::default(),
+                dead: Default::default(),
             };
             let number = u32::try_from(morsels.len()).unwrap();
             morsels.push(Morsel { number, segment: SEGMENT, pages: vec![page] });
@@ -218,7 +218,7 @@ fn rows_of(table: &Stored, plan: &dyn ExecutionPlan, snapshot: Snapshot) -> Resu
         pages: Arc::new(MediaPages::new(Arc::clone(&table.media) as Arc<dyn Media>)),
         snapshot,
         inputs: BTreeMap::from([(3, MorselList::new(table.morsels.clone()) as _)]),
-        narrowings: BTreeMap::new(),
+        index_filters: BTreeMap::new(),
         indexes: BTreeMap::new(),
         broadcasts: BTreeMap::new(),
         sink: None,
@@ -415,4 +415,4 @@ fn a_filter_is_taken_apart_once_a_generation() {
     assert_eq!(rows(&table, &copy).num_rows(), 0);
 }
 
-mod ended;
+mod dead;

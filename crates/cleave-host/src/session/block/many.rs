@@ -140,7 +140,7 @@ pub(in crate::session) async fn begin_moving(
 /// Whether changes of the table `id` may be moved to pages.
 ///
 /// # Errors
-/// Those of settling.
+/// Those of flushing.
 pub(in crate::session) async fn may_move(session: &mut Session, id: u32) -> Result<bool> {
     if session.owns(id) {
         return Ok(true);

@@ -38,23 +38,23 @@ pub(in crate::session) async fn take_over(
     let replaced = foreign_keys::replaced(session, table, ending).await?;
     let (whole, base) = (base, base.find_writable_table(&table.schema.name)?);
     let is_of_parts = session.view_of_parts().is_some_and(|(_, own)| std::ptr::eq(&**own, whole));
-    let mut own_ended = OwnRows::new();
-    for (place, vids) in &mut change.ended {
+    let mut own_dead = OwnRows::new();
+    for (place, vids) in &mut change.dead {
         let next = base.tablets.get(*place).map_or(u64::MAX, |tablet| tablet.next_vid);
         let own = vids.split_off(next);
         if !own.is_empty() {
             let places = own.iter().filter_map(|vid| usize::try_from(vid - next).ok());
-            own_ended.insert(*place, places.collect());
+            own_dead.insert(*place, places.collect());
         }
     }
-    change.ended.retain(|_, vids| !vids.is_empty());
-    if is_of_parts && !own_ended.is_empty() {
+    change.dead.retain(|_, vids| !vids.is_empty());
+    if is_of_parts && !own_dead.is_empty() {
         changing_with::check_own_of_part(session.parts.as_deref(), change.schema.table_id)?;
     }
     if matches!(ending, Ending::KeysKept) {
-        return block::take_plain(session, change, own_ended).await;
+        return block::take_plain(session, change, own_dead).await;
     }
-    take_rows(session, change, own_ended, replaced).await
+    take_rows(session, change, own_dead, replaced).await
 }
 
 /// Takes a change of rows, of which those that end are committed, and the end of own ones. `replaced` is what
@@ -62,19 +62,19 @@ pub(in crate::session) async fn take_over(
 pub(in crate::session) async fn take_rows(
     session: &mut Session,
     change: TableChange,
-    own_ended: OwnRows,
+    own_dead: OwnRows,
     replaced: Option<Replaced>,
 ) -> Result<Taken> {
-    let nothing = change.ended.is_empty() && change.rows.is_empty() && own_ended.is_empty();
+    let nothing = change.dead.is_empty() && change.rows.is_empty() && own_dead.is_empty();
     let names = session.names();
     let is_in_references = names.table(&change.schema.name).is_some_and(|table| {
         table.schema.table_id == change.schema.table_id
             && foreign_keys::is_in_references(session, table)
     });
     if nothing || !is_in_references {
-        return block::take_plain(session, change, own_ended).await;
+        return block::take_plain(session, change, own_dead).await;
     }
-    Box::pin(foreign_keys::take_referring(session, change, own_ended, replaced)).await
+    Box::pin(foreign_keys::take_referring(session, change, own_dead, replaced)).await
 }
 
 /// `base` with the rows that the block has changed, for it alone.
@@ -171,17 +171,13 @@ impl Block {
 }
 
 /// Adds `change` to what the block has changed in a table, less the own rows at these places.
-pub(super) fn merge(
-    own: &mut TableChange,
-    change: &TableChange,
-    own_ended: &OwnRows,
-) -> Result<()> {
-    for (place, vids) in &change.ended {
-        own.ended.entry(*place).or_default().merge(vids);
+pub(super) fn merge(own: &mut TableChange, change: &TableChange, own_dead: &OwnRows) -> Result<()> {
+    for (place, vids) in &change.dead {
+        own.dead.entry(*place).or_default().merge(vids);
     }
-    for (place, ended) in own_ended {
+    for (place, dead) in own_dead {
         if let Some(rows) = own.rows.get_mut(place) {
-            rows.take_away(ended)?;
+            rows.take_away(dead)?;
         }
     }
     for (place, rows) in &change.rows {

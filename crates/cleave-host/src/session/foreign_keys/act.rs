@@ -178,7 +178,7 @@ async fn change_once(session: &mut Session, modify: &Modify, values: &Parameters
     }
     let mut committed = made.change.clone();
     let of_base = base.find_writable_table(&modify.table)?;
-    for (place, vids) in &mut committed.ended {
+    for (place, vids) in &mut committed.dead {
         // Beyond the end of the committed rows are own ones.
         let next = of_base.tablets.get(*place).map_or(0, |tablet| tablet.next_vid);
         drop(vids.split_off(next));
@@ -195,7 +195,7 @@ pub(in crate::session) fn check_in_snapshot(session: &Session, change: &TableCha
     let id = change.schema.table_id;
     let Some(snapshot) = snapshot.filter(|_| !session.owns(id)) else { return Ok(()) };
     let table = snapshot.table_by_id(id).ok_or_else(Error::concurrent_update)?;
-    for (place, vids) in &change.ended {
+    for (place, vids) in &change.dead {
         let seen = table.tablets.get(*place);
         let is_seen = |vid: u64| {
             seen.is_some_and(|seen| vid < seen.next_vid && seen.version_map.lookup(vid).is_some())

@@ -235,7 +235,8 @@ impl Reference {
             table: other.clone(),
             constraint: constraint.clone(),
             message: format!(
-                "update or delete on table \"{name}\" violates foreign key constraint \"{constraint}\" on table \"{other}\""
+                "update or delete on table \"{name}\" violates foreign key constraint \"{constraint}\" on table \
+                    \"{other}\""
             ),
             detail: format!(
                 "Key ({})=({}) is still referenced from table \"{other}\".",

@@ -50,8 +50,8 @@ pub(super) async fn may_be_referred(
     }
     let index = shape.definition.id;
     for (place, tablet) in table.tablets.iter().enumerate() {
-        let ended = own.and_then(|own| own.ended.get(&place));
-        let is_kept = |vid: u64| ended.is_none_or(|ended| !ended.contains(vid));
+        let dead = own.and_then(|own| own.dead.get(&place));
+        let is_kept = |vid: u64| dead.is_none_or(|dead| !dead.contains(vid));
         for prefix in prefixes.iter().filter(|_| !live.delta.is_empty()) {
             let (found, _) = live.delta.with_prefix((id, place), index, prefix, live.number);
             if found.iter().any(|(vid, _)| is_kept(*vid)) {
@@ -66,7 +66,7 @@ pub(super) async fn may_be_referred(
         let is_there = |vid: &u64| {
             is_kept(*vid)
                 && tablet.version_map.lookup(*vid).is_some()
-                && live.delta.ended(id, place, *vid, live.number).is_none()
+                && live.delta.dead(id, place, *vid, live.number).is_none()
         };
         if found.iter().any(is_there) {
             return Ok(true);

@@ -15,7 +15,7 @@ fn limits() -> Limits {
         device_load: 0.0,
         slot_size: SlotSize::Fixed(1 << 20),
         slot_count: 8,
-        device_copies: 2,
+        device_partitions: 2,
         host_threads: 2,
         shares_work: false,
         broadcast_bytes: 16 << 20,

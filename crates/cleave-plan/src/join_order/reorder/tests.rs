@@ -219,7 +219,7 @@ fn an_order_whose_first_join_lies_on_the_device_is_offered_where_less_crosses() 
         device_load: 0.0,
         slot_size: crate::cost::SlotSize::Fixed(256 << 10),
         slot_count: 16,
-        device_copies: 2,
+        device_partitions: 2,
         host_threads: 2,
         shares_work: false,
         broadcast_bytes: 0,

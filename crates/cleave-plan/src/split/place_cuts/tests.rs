@@ -106,7 +106,7 @@ impl CutContext for Told {
             device_load: 0.0,
             slot_size: crate::cost::SlotSize::Fixed(256 << 10),
             slot_count: 16,
-            device_copies: 2,
+            device_partitions: 2,
             host_threads: 2,
             shares_work: false,
             broadcast_bytes: self.broadcast_bytes,
@@ -120,7 +120,7 @@ impl CutContext for Told {
     }
 }
 
-fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPlan> {
+fn scan(table: &str, fetch: Option<usize>, partitions: usize) -> Arc<dyn ExecutionPlan> {
     let schema = Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]));
     let none = Arc::new(Schema::empty());
     Arc::new(TableScanExec::new(
@@ -134,7 +134,7 @@ fn scan(table: &str, fetch: Option<usize>, copies: usize) -> Arc<dyn ExecutionPl
             fetch,
             refers: false,
         },
-        copies,
+        partitions,
     ))
 }
 
@@ -259,7 +259,7 @@ fn ndp_takes_the_whole_plan() {
     assert_eq!(names(&placed.plan), ["EmptyExec"]);
     let fragments = told.fragments.lock().unwrap();
     assert_eq!(names(&fragments[0].plan), ["SortExec", "TableScanExec"]);
-    assert!(!fragments[0].may_run_as_copies);
+    assert!(!fragments[0].may_run_as_partitions);
 }
 
 /// ((a ⋈ b) ⋈ (c ⋈ d)), each join with a projection above it.
@@ -299,10 +299,11 @@ fn joins_go_down_one_by_one_with_the_chains_above_them() {
     );
     assert_eq!(
         placed.decisions[0].to_string(),
-        "a, b: device [TableScanExec > ProjectionExec > TableScanExec > CrossJoinExec > ProjectionExec], as the settings ask"
+        "a, b: device [TableScanExec > ProjectionExec > TableScanExec > CrossJoinExec > ProjectionExec], as the \
+            settings ask"
     );
     let fragments = told.fragments.lock().unwrap();
-    assert!(fragments[0].may_run_as_copies);
+    assert!(fragments[0].may_run_as_partitions);
     assert_eq!(fragments[0].partition_count, 2);
 }
 
@@ -414,19 +415,19 @@ fn rows_that_are_collected_are_handed_on_by_one_device_only() {
 
 #[test]
 fn what_has_to_be_whole_below_a_join_has_one_copy() {
-    let copies = |streamed| {
+    let partitions = |streamed| {
         let told = Told::default();
         place_cuts(joined(scan("a", None, 1), streamed), "h1".parse().unwrap(), false, &told)
             .unwrap();
         let fragments = told.fragments.lock().unwrap();
-        (fragments[0].may_run_as_copies, names(&fragments[0].plan)[2].clone())
+        (fragments[0].may_run_as_partitions, names(&fragments[0].plan)[2].clone())
     };
-    assert_eq!(copies(projected(scan("b", None, 1))), (true, "ProjectionExec".to_owned()));
-    assert_eq!(copies(sorted(scan("b", None, 1), None)), (false, "SortExec".to_owned()));
-    assert_eq!(copies(sorted(scan("b", None, 1), Some(3))), (false, "SortExec".to_owned()));
+    assert_eq!(partitions(projected(scan("b", None, 1))), (true, "ProjectionExec".to_owned()));
+    assert_eq!(partitions(sorted(scan("b", None, 1), None)), (false, "SortExec".to_owned()));
+    assert_eq!(partitions(sorted(scan("b", None, 1), Some(3))), (false, "SortExec".to_owned()));
     // A limit skips once.
     let limit = GlobalLimitExec::new(scan("b", None, 1), 3, Some(5));
-    assert_eq!(copies(Arc::new(limit)), (false, "GlobalLimitExec".to_owned()));
+    assert_eq!(partitions(Arc::new(limit)), (false, "GlobalLimitExec".to_owned()));
 }
 
 #[test]
@@ -530,7 +531,8 @@ fn a_cut_at_the_root_merges_no_devices() {
         place_cuts(sorted(scan("t", None, 1), Some(5)), Split::Ndp, false, &told()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "split \"ndp\" cannot run this statement: SortExec(TopK): it needs all rows of \"t\", which lie on 2 devices (d0, d1)"
+        "split \"ndp\" cannot run this statement: SortExec(TopK): it needs all rows of \"t\", which lie on 2 devices \
+            (d0, d1)"
     );
     // A scan that counts rows counts those of all devices.
     assert!(place_cuts(scan("t", Some(5), 1), Split::Ndp, false, &told()).is_err());

@@ -49,8 +49,8 @@ pub(super) struct Stealing {
     /// The run's, in the order of its list.
     morsels: Vec<Morsel>,
     pace: Pace,
-    /// Copies of the host's pipeline.
-    copies: u32,
+    /// Partitions of the host's pipeline.
+    partitions: u32,
     clock: Stopwatch,
     state: Mutex<State>,
     /// Held by who asks the device, so that one does.
@@ -71,7 +71,7 @@ struct State {
     taken: Vec<u32>,
     /// How many of them each pass was given.
     given_out: Vec<usize>,
-    /// Time that copies have waited for slots, when the device was last asked, and when that was.
+    /// Time that partitions have waited for slots, when the device was last asked, and when that was.
     stall: (Duration, Duration),
     stalled: f64,
     /// What the device had begun when it was first seen to have begun any, and when that was.
@@ -126,7 +126,7 @@ impl Stealing {
         run: CommandHeader,
         (input, morsels): (u32, Vec<Morsel>),
         sharing: Option<Sharing>,
-        copies: u32,
+        partitions: u32,
     ) -> Arc<Self> {
         let count = u32::try_from(morsels.len()).unwrap_or(u32::MAX);
         let pace = Pace::new(sharing.unwrap_or_default(), morsels.len(), sharing.is_none());
@@ -134,7 +134,7 @@ impl Stealing {
             run: Asked { device, link, run, input },
             morsels,
             pace,
-            copies,
+            partitions,
             clock: Stopwatch::start(),
             state: Mutex::new(State {
                 part: Part::new(count),
@@ -222,7 +222,7 @@ impl Stealing {
         }
         let given_out = state.given_out.first().copied().unwrap_or_default() as f64;
         // Each copy reads one morsel ahead of the one that it decodes.
-        let under_way = f64::from(2 * self.copies - state.waiting.min(self.copies));
+        let under_way = f64::from(2 * self.partitions - state.waiting.min(self.partitions));
         let now_idle = state.idle_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let now = self.clock.elapsed();
@@ -329,7 +329,7 @@ impl<'a> Waits<'a> {
     fn begin(stealing: &'a Stealing) -> Self {
         let mut state = stealing.lock();
         state.waiting += 1;
-        if state.waiting >= stealing.copies && state.idle_since.is_none() {
+        if state.waiting >= stealing.partitions && state.idle_since.is_none() {
             state.idle_since = Some(Stopwatch::start());
         }
         Self(stealing)

@@ -30,7 +30,7 @@ pub(super) fn lines(fragment: &FragmentFigures) -> Vec<(String, String)> {
     let count = strips.iter().map(|strip| strip.amounts().len()).max().unwrap_or(0);
     let [waited, worked, stalled, arrived] = strips;
     let width_ns = width.as_nanos() as f64;
-    let copies_ns = width_ns * f64::from(report.copies.max(1));
+    let partitions_ns = width_ns * f64::from(report.partitions.max(1));
     let fullest = arrived.amounts().iter().copied().max().unwrap_or(0) as f64;
     let rate = fullest / width.as_secs_f64().max(f64::MIN_POSITIVE) / 1e6;
     let line = |name: &str, strip: &Strip, full: f64, remark: String| {
@@ -38,7 +38,7 @@ pub(super) fn lines(fragment: &FragmentFigures) -> Vec<(String, String)> {
     };
     vec![
         line("timeline, host waited", &waited, width_ns, columns(count, width)),
-        line("timeline, device worked", &worked, copies_ns, String::new()),
+        line("timeline, device worked", &worked, partitions_ns, String::new()),
         line("timeline, device stalled", &stalled, width_ns, String::new()),
         line("timeline, link", &arrived, fullest, format!(" at most {rate:.1} MB/s")),
     ]

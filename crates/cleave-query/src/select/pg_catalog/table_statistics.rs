@@ -1,4 +1,4 @@
-//! What PostgreSQL tells of the use of tables, as far as it is known here: rows, ended rows, and vacuums. Rows are
+//! What PostgreSQL tells of the use of tables, as far as it is known here: rows, dead rows, and vacuums. Rows are
 //! counted for those alone who may read them.
 
 use cleave_catalog::activity::vacuums::Vacuums;
@@ -11,7 +11,7 @@ use super::view::{View, table_oid};
 pub(super) fn rows(view: &View, vacuums: &Vacuums) -> Vec<Row> {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let row = |table: &cleave_catalog::catalog::TableState| -> Row {
-        let ended: u64 = table.tablets.iter().map(|tablet| tablet.ended_row_count()).sum();
+        let dead: u64 = table.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
         let may_count = view.may(table.schema.table_id, Privilege::Select);
         let count = |count: u64| may_count.then(|| number(count));
         let done = vacuums.of(table.schema.table_id);
@@ -20,7 +20,7 @@ pub(super) fn rows(view: &View, vacuums: &Vacuums) -> Vec<Row> {
             ("schemaname", "public".into()),
             ("relname", table.schema.name.as_str().into()),
             ("n_live_tup", count(table.row_count()).into()),
-            ("n_dead_tup", count(ended).into()),
+            ("n_dead_tup", count(dead).into()),
             ("last_vacuum", done.by_statement.1.into()),
             ("last_autovacuum", done.by_itself.1.into()),
             ("vacuum_count", number(done.by_statement.0).into()),

@@ -235,7 +235,8 @@ fn every_fault_has_its_place() {
         (
             "x,,,,,\n",
             "22P02",
-            "column 1 (\"id\"): \"x\" is no value of type integer: expected a whole number from -2147483648 to 2147483647",
+            "column 1 (\"id\"): \"x\" is no value of type integer: expected a whole number from -2147483648 to \
+                2147483647",
         ),
         (",,,,,\n", "23502", "column 1 (\"id\"): NULL where the column is NOT NULL"),
         (

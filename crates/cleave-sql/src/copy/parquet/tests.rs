@@ -79,11 +79,13 @@ fn longs(values: &[i64]) -> ArrayRef {
 #[test]
 fn every_type_comes_back() {
     let table = created(
-        "CREATE TABLE t (a smallint, b int NOT NULL, c bigint, d real, e double precision, f numeric(6,2), g boolean, \
+        "CREATE TABLE t (a smallint, b int NOT NULL, c bigint, d real, e double precision, f numeric(6,2), g \
+            boolean, \
          h text, i varchar(3), j char(3), k date, l time, m timestamp, n timestamptz, o interval, p bytea, q uuid)",
     );
     let input = "-1,2,3,1.5,1e100,12.345,yes,x,abc,a  ,2024-02-29,23:59:59.5,2024-02-29 01:02:03,\
-                 2024-02-29 01:02:03+01,1 mon 1 day 02:00:00,\\xff,a0eebc999c0b4ef8bb6d6bb9bd380a11\n,7,,,,,,,,,,,,,,,\n";
+                 2024-02-29 01:02:03+01,1 mon 1 day \
+        02:00:00,\\xff,a0eebc999c0b4ef8bb6d6bb9bd380a11\n,7,,,,,,,,,,,,,,,\n";
     let columns = InputColumns::new(&table, &[], 0).unwrap();
     let batch = CsvReader::new(input.as_bytes(), "f", columns, CsvOptions::csv())
         .unwrap()

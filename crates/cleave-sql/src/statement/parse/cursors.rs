@@ -30,7 +30,7 @@ pub struct Fetch {
     pub name: String,
     /// At most so many rows; None: all that are left.
     pub row_count: Option<u64>,
-    /// MOVE: the rows are passed over.
+    /// MOVE: the rows are skipped.
     pub is_move: bool,
 }
 

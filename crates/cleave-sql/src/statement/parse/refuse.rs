@@ -1,6 +1,6 @@
 //! A query in; [`Error::Unsupported`] for each clause that the engine would drop in silence.
 //!
-//! The parser reads the clauses of many dialects, and the engine's planner passes over those that it does
+//! The parser reads the clauses of many dialects, and the engine's planner skips those that it does
 //! not know: it matches a table with `..` and never sees its TABLESAMPLE. [`refuse_in_query`] walks the
 //! whole tree, subqueries included, and names the first such clause.
 //!

@@ -169,7 +169,8 @@ mod tests {
             ("x BETWEEN ASYMMETRIC 5 AND 1", "x BETWEEN 5 AND 1"),
             (
                 "x BETWEEN SYMMETRIC (CASE WHEN a AND b THEN 1 END) AND 3 AND y",
-                "((x BETWEEN (CASE WHEN a AND b THEN 1 END) AND 3) OR (x BETWEEN 3 AND (CASE WHEN a AND b THEN 1 END))) AND y",
+                "((x BETWEEN (CASE WHEN a AND b THEN 1 END) AND 3) OR (x BETWEEN 3 AND (CASE WHEN a AND b THEN 1 \
+                    END))) AND y",
             ),
             ("symmetric BETWEEN 1 AND 2", "symmetric BETWEEN 1 AND 2"),
         ] {

@@ -1,6 +1,6 @@
 //! VACUUM: its options, and the tables that it names.
 //!
-//! `FULL` writes every segment with an ended row anew, plain `VACUUM` those with enough of them; either leaves readers
+//! `FULL` writes every segment with a dead row anew, plain `VACUUM` those with enough of them; either leaves readers
 //! and writers alone. What PostgreSQL's other options say of pages that are changed in place has no counterpart here,
 //! and is taken and forgotten.
 //!

@@ -114,7 +114,7 @@ fn light_encodings_came_with_version_2() {
     assert_eq!(parse(&new.encode()).unwrap(), new);
 }
 
-/// What no reader would walk along any more must not be passed over.
+/// What no reader would walk along any more must not be skipped.
 #[test]
 fn version_columns_of_chains_are_refused() {
     for kind in [3, 4] {

@@ -1,7 +1,7 @@
-//! Pruning: VIDs of rows that have ended leave the map when the pages that their rows lay on are written anew.
+//! Pruning: VIDs of dead rows leave the map when the pages that their rows lay on are written anew.
 //!
 //! Where few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has
-//! them; a long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_ended`] says
+//! them; a long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_dead`] says
 //! what it said before. Source: decision 0069.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,46 +10,46 @@ use std::sync::Arc;
 use super::{VersionMap, VersionRun, split_vid};
 use crate::ids::SegmentId;
 
-/// Ended rows in a row from which on a map leaves them out of its runs: their bits take more than another run does.
+/// Dead rows in a row from which on a map leaves them out of its runs: their bits take more than another run does.
 const HOLE_VIDS_MIN: u64 = 1024;
 
 impl VersionMap {
-    /// VIDs of rows that have not ended.
+    /// VIDs of live rows.
     #[must_use]
     pub fn live_count(&self) -> u64 {
         let vids: u64 = self.runs().iter().map(|run| run.vid_count).sum();
-        vids.saturating_sub(self.ended_count())
+        vids.saturating_sub(self.dead_count())
     }
 
-    /// VIDs of `run` whose rows have not ended, ascending.
+    /// VIDs of `run` whose rows are live, ascending.
     pub fn live_in(&self, run: VersionRun) -> impl Iterator<Item = u64> + '_ {
-        let mut ended = self.ended_in(run.vid_first, run.vid_count).peekable();
-        (run.vid_first..run.vid_end()).filter(move |vid| ended.next_if_eq(vid).is_none())
+        let mut dead = self.dead_in(run.vid_first, run.vid_count).peekable();
+        (run.vid_first..run.vid_end()).filter(move |vid| dead.next_if_eq(vid).is_none())
     }
 
-    /// Stretches of VIDs that were left out of the runs, ascending: their rows have ended, and no page has them.
+    /// Stretches of VIDs that were left out of the runs, ascending: their rows are dead, and no page has them.
     pub fn holes(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let starts = std::iter::once(0).chain(self.runs().iter().map(VersionRun::vid_end));
         let ends = self.runs().iter().map(|run| run.vid_first).chain([self.vid_end()]);
         starts.zip(ends).filter(|(start, end)| start < end)
     }
 
-    /// All VIDs whose rows have ended, pruned or not: the first of each stretch, and one past its last.
+    /// All VIDs whose rows are dead, pruned or not: the first of each stretch, and one past its last.
     #[must_use]
     pub fn gone(&self) -> Vec<(u64, u64)> {
         let mut holes = self.holes().peekable();
-        let mut ended = self.ended_in(0, self.vid_end()).peekable();
+        let mut dead = self.dead_in(0, self.vid_end()).peekable();
         let mut gone: Vec<(u64, u64)> = Vec::new();
         loop {
             let next_hole = holes.peek().copied();
-            let next_ended = ended.peek().copied();
-            let (first, end) = match (next_hole, next_ended) {
+            let next_dead = dead.peek().copied();
+            let (first, end) = match (next_hole, next_dead) {
                 (Some(hole), vid) if vid.is_none_or(|vid| hole.0 <= vid) => {
                     holes.next();
                     hole
                 }
                 (_, Some(vid)) => {
-                    ended.next();
+                    dead.next();
                     (vid, vid.saturating_add(1))
                 }
                 _ => return gone,
@@ -61,8 +61,8 @@ impl VersionMap {
         }
     }
 
-    /// Notes that the rows of the runs of `old` that have not ended for `known`, an earlier state of this map, lie in
-    /// `new`, and the others nowhere. Rows that have ended since keep their bits.
+    /// Notes that the rows of the runs of `old` that are live for `known`, an earlier state of this map, lie in
+    /// `new`, and the others nowhere. Dead rows since keep their bits.
     pub fn move_runs(&mut self, old: &BTreeSet<SegmentId>, known: &Self, new: SegmentId) {
         let mut moved: Vec<VersionRun> = Vec::new();
         let mut runs: Vec<VersionRun> = Vec::new();
@@ -107,24 +107,24 @@ impl VersionMap {
 
     /// Clears the bits of `vid_first..vid_first + vid_count`.
     fn forget(&mut self, vid_first: u64, vid_count: u64) {
-        let vids: Vec<u64> = self.ended_in(vid_first, vid_count).collect();
+        let vids: Vec<u64> = self.dead_in(vid_first, vid_count).collect();
         let mut chunks: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
         for vid in &vids {
             let (chunk, offset) = split_vid(*vid);
             chunks.entry(chunk).or_default().push(offset);
         }
         for (number, offsets) in chunks {
-            let Some(chunk) = self.ended.get_mut(&number).map(Arc::make_mut) else { continue };
+            let Some(chunk) = self.dead.get_mut(&number).map(Arc::make_mut) else { continue };
             offsets.iter().for_each(|offset| chunk.clear(*offset));
             if chunk.is_empty() {
-                self.ended.remove(&number);
+                self.dead.remove(&number);
             }
             self.dirty_chunks.insert(number);
         }
-        self.ended_count = self.ended_count.saturating_sub(vids.len() as u64);
+        self.dead_count = self.dead_count.saturating_sub(vids.len() as u64);
     }
 
-    /// Whether `vid` was left out of the runs because its row has ended.
+    /// Whether `vid` was left out of the runs because its row is dead.
     pub(super) fn is_in_hole(&self, vid: u64) -> bool {
         vid < self.vid_end_min.max(self.runs().last().map_or(0, VersionRun::vid_end))
             && self.place_of(vid).is_none()

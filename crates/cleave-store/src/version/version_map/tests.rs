@@ -16,7 +16,7 @@ fn run(vid_first: u64, vid_count: u64, segment: u32) -> VersionRun {
     VersionRun { vid_first, vid_count, segment: SegmentId(segment) }
 }
 
-/// Runs with gaps, and some ended rows in stretches, as a map and as the plain truth.
+/// Runs with gaps, and some dead rows in stretches, as a map and as the plain truth.
 fn some_map() -> impl Strategy<Value = (VersionMap, BTreeMap<u64, SegmentId>)> {
     let runs = vec((0u64..3, 1u64..90_000, 1u32..4), 1..6);
     let ends = vec((any::<u64>(), 1u64..40), 0..12);
@@ -102,7 +102,7 @@ fn reserved_ranges_come_in_any_order() {
     let mut map = VersionMap::new();
     map.append_run(run(0, 10, 1)).unwrap();
     map.append_run(run(40, 10, 1)).unwrap();
-    assert!(map.is_ended(20), "nobody has begun it");
+    assert!(map.is_dead(20), "nobody has begun it");
     let before = map.clone();
     map.insert_run(run(20, 10, 2)).unwrap();
     map.insert_run(run(10, 5, 1)).unwrap();
@@ -110,8 +110,8 @@ fn reserved_ranges_come_in_any_order() {
     map.insert_run(run(60, 5, 3)).unwrap();
     assert_eq!(map.runs(), [run(0, 15, 1), run(20, 10, 2), run(30, 20, 1), run(60, 5, 3)]);
     assert_eq!((map.lookup(25), map.lookup(17)), (Some(SegmentId(2)), None));
-    assert!(map.is_ended(17) && map.is_ended(55) && !map.is_ended(25));
-    assert!(before.is_ended(25), "a state does not change");
+    assert!(map.is_dead(17) && map.is_dead(55) && !map.is_dead(25));
+    assert!(before.is_dead(25), "a state does not change");
     for refused in [run(14, 2, 9), run(17, 4, 9), run(17, 0, 9), run(22, 1, 9), run(0, 1, 9)] {
         map.insert_run(refused).unwrap_err();
     }
@@ -157,26 +157,26 @@ fn a_newer_version_is_named() {
 }
 
 #[test]
-fn ended_rows_are_not_found_and_come_back_from_storage() {
+fn dead_rows_are_not_found_and_come_back_from_storage() {
     let mut map = VersionMap::new();
     map.append_run(run(0, 200_000, 1)).unwrap();
-    let ended = [0, 63, 64, 65_535, 65_536, 70_000, 70_001, 131_072, 199_999];
-    assert!(ended.iter().all(|vid| map.end(*vid)));
-    assert!(!map.end(70_000), "it has ended before");
-    assert_eq!(map.ended_count(), 9);
+    let dead = [0, 63, 64, 65_535, 65_536, 70_000, 70_001, 131_072, 199_999];
+    assert!(dead.iter().all(|vid| map.end(*vid)));
+    assert!(!map.end(70_000), "it is dead before");
+    assert_eq!(map.dead_count(), 9);
     assert_eq!(map.lookup(70_000), None);
     assert_eq!(map.lookup(70_002), Some(SegmentId(1)));
-    let within = |first, count| map.ended_in(first, count).collect::<Vec<_>>();
-    assert_eq!(within(0, 200_000), ended);
+    let within = |first, count| map.dead_in(first, count).collect::<Vec<_>>();
+    assert_eq!(within(0, 200_000), dead);
     assert_eq!(within(64, 65_473), [64, 65_535, 65_536]);
     assert!(within(65_537, 4463).is_empty());
     assert_eq!(within(70_000, 1), [70_000]);
     assert!(within(70_000, 0).is_empty());
     let again = VersionMap::decode(&map.encode()).unwrap();
-    assert_eq!((again.ended_count(), &again), (9, &map));
+    assert_eq!((again.dead_count(), &again), (9, &map));
     let mut shared = map.clone();
     shared.end(5);
-    assert!(shared.is_ended(5) && !map.is_ended(5));
+    assert!(shared.is_dead(5) && !map.is_dead(5));
 }
 
 /// Field 2 of a chunk, with 3 and 4 beside it, were places of later versions.
@@ -193,8 +193,8 @@ fn places_of_later_versions_are_refused_by_name() {
 fn ends_beyond_their_chunk_are_refused() {
     let chunk = |gaps: &[u32], counts: &[u32]| {
         let message = proto::VersionChunk {
-            ended_gaps: gaps.to_vec(),
-            ended_counts: counts.to_vec(),
+            dead_gaps: gaps.to_vec(),
+            dead_counts: counts.to_vec(),
             ..Default::default()
         };
         VersionMap::from_parts(
@@ -211,7 +211,7 @@ fn ends_beyond_their_chunk_are_refused() {
 }
 
 #[test]
-fn ended_rows_of_a_page_are_those_of_its_vids() {
+fn dead_rows_of_a_page_are_those_of_its_vids() {
     let mut map = VersionMap::new();
     map.append_run(run(0, 300_000, 1)).unwrap();
     let mut seed = 1_u64;
@@ -221,8 +221,8 @@ fn ended_rows_of_a_page_are_those_of_its_vids() {
     }
     for first in [0, 1, 63, 64, 100, 65_500, 65_535, 65_536, 65_600, 131_000, 179_990, 200_000] {
         for count in [0, 1, 63, 64, 65, 130, 4096, 65_536, 70_000] {
-            let rows = map.ended_rows(std::iter::once(first..first + count));
-            let expected: Vec<u64> = map.ended_in(first, count).map(|vid| vid - first).collect();
+            let rows = map.dead_rows(std::iter::once(first..first + count));
+            let expected: Vec<u64> = map.dead_in(first, count).map(|vid| vid - first).collect();
             let found: Vec<u64> = rows.slots().map(|slot| slot as u64).collect();
             assert_eq!(found, expected, "{count} rows from {first} on");
             assert_eq!(rows.is_empty(), expected.is_empty());
@@ -230,8 +230,8 @@ fn ended_rows_of_a_page_are_those_of_its_vids() {
     }
     // A page without the rows between.
     let vids = || (65_000..66_000).chain(70_001..70_002).chain(131_000..131_100);
-    let rows = map.ended_rows([65_000..66_000, 70_001..70_002, 131_000..131_100]);
+    let rows = map.dead_rows([65_000..66_000, 70_001..70_002, 131_000..131_100]);
     let expected: Vec<usize> =
-        vids().enumerate().filter(|(_, vid)| map.is_ended(*vid)).map(|(slot, _)| slot).collect();
+        vids().enumerate().filter(|(_, vid)| map.is_dead(*vid)).map(|(slot, _)| slot).collect();
     assert_eq!(rows.slots().collect::<Vec<_>>(), expected);
 }

@@ -1,4 +1,4 @@
-//! Random histories. After each step: nobody holds what excludes another's, nobody waits without a reason, and no ring
+//! Random histories. After each step: nobody holds what excludes another's, nobody waits without a reason, and no cycle
 //! of waits is left.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ fn check(locks: &Locks) -> Result<(), TestCaseError> {
             waits_for.entry(wait.group).or_default().extend(blockers);
         }
     }
-    // Take away whoever waits for nobody; what is left then is a ring.
+    // Take away whoever waits for nobody; what is left then is a cycle.
     while let Some(free) = waits_for
         .iter()
         .find(|(_, blockers)| !blockers.iter().any(|blocker| waits_for.contains_key(blocker)))
@@ -60,7 +60,7 @@ fn check(locks: &Locks) -> Result<(), TestCaseError> {
     {
         waits_for.remove(&free);
     }
-    prop_assert!(waits_for.is_empty(), "a ring is left: {waits_for:?}");
+    prop_assert!(waits_for.is_empty(), "a cycle is left: {waits_for:?}");
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use cleave_shmem::{DeviceLocks, HostLocks, Job, JobLock, JobLocks, Row, SlotForm
 use super::*;
 use crate::wal::tests::group::block_on;
 
+mod cycles;
 mod modes;
 mod process;
-mod rings;
 
 /// So few entries that rows meet in them.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };
@@ -197,7 +197,7 @@ fn transactions_and_jobs_exclude_each_other() {
                     let mut random = SplitMix64::new(seed);
                     for _ in 0..400 {
                         let owner = owner(next_id.fetch_add(1, Ordering::Relaxed));
-                        // One row each: rings through a job end by its time alone.
+                        // One row each: cycles through a job end by its time alone.
                         let vid = random.below(ROWS);
                         let locked = match locks.request(&owner, row(vid), UPDATE).unwrap() {
                             Requested::Granted => Ok(()),

@@ -87,7 +87,8 @@ impl std::str::FromStr for Server {
             (Some("disable"), _) => certificate = None,
             (Some(_), _) => {
                 return Err(wrong(
-                    "TLS is spoken where sslrootcert=FILE names whom to trust (sslmode=verify-full), or not at all (sslmode=disable)",
+                    "TLS is spoken where sslrootcert=FILE names whom to trust (sslmode=verify-full), or not at all \
+                        (sslmode=disable)",
                 ));
             }
         }
@@ -197,11 +198,13 @@ impl Wire {
                     return Err(broken("the server does not know the password itself".to_owned()));
                 }
                 ([0, 0, 0, 10], None, _) => {
-                    let message = "the server asks for a password: write postgres://user:password@…, or set PGPASSWORD";
+                    let message = "the server asks for a password: write postgres://user:password@…, or set \
+                        PGPASSWORD";
                     return Err(broken(message.to_owned()));
                 }
                 _ => {
-                    let message = "the server asks for a way to log in that is none of this client's: it has SCRAM-SHA-256";
+                    let message = "the server asks for a way to log in that is none of this client's: it has \
+                        SCRAM-SHA-256";
                     return Err(broken(message.to_owned()));
                 }
             };

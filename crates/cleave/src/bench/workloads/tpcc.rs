@@ -149,7 +149,8 @@ impl Workload for Tpcc {
             ),
             (
                 "8: a warehouse has received what its history says",
-                "SELECT w_id FROM warehouse JOIN (SELECT h_w_id, sum(h_amount) AS paid FROM history GROUP BY h_w_id) AS h
+                "SELECT w_id FROM warehouse JOIN (SELECT h_w_id, sum(h_amount) AS paid FROM history GROUP BY h_w_id) \
+                    AS h
                  ON h_w_id = w_id WHERE w_ytd <> paid",
             ),
             (

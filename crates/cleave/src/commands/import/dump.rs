@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn statements_and_rows_are_told_apart() {
-        let dump = "-- comment; here\n\\restrict x\nSET a = 1;\nCREATE TABLE t (\n  a text DEFAULT ';\n--'\n);\n\nCOPY public.t (a) FROM stdin;\nx;\n;\\n\n\\.\n\nSELECT 1;\n";
+        let dump = "-- comment; here\n\\restrict x\nSET a = 1;\nCREATE TABLE t (\n  a text DEFAULT \
+            ';\n--'\n);\n\nCOPY public.t (a) FROM stdin;\nx;\n;\\n\n\\.\n\nSELECT 1;\n";
         let items = read(dump.as_bytes()).unwrap();
         let told: Vec<(u64, &str)> =
             items.iter().map(|item| (item.line, item.text.split('\n').next().unwrap())).collect();

@@ -95,7 +95,8 @@ impl Source {
     pub(super) fn steps(&self) -> Result<Vec<Step>, ClientError> {
         let schema = &self.schema;
         let tables = self.ask(&format!(
-            "SELECT c.oid, quote_ident(c.relname) FROM pg_class c WHERE c.relnamespace = {schema} AND c.relkind = 'r' AND c.oid {OWN} ORDER BY c.oid",
+            "SELECT c.oid, quote_ident(c.relname) FROM pg_class c WHERE c.relnamespace = {schema} AND c.relkind = \
+                'r' AND c.oid {OWN} ORDER BY c.oid",
         ))?;
         let names: Vec<&str> = tables.iter().map(|table| table.text(1)).collect();
         if !names.is_empty() {
@@ -140,7 +141,8 @@ impl Source {
         let indexes = self.ask(&format!(
             "SELECT pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid \
              WHERE c.relnamespace = {schema} AND c.relkind = 'r' AND NOT i.indisprimary AND c.oid {OWN} \
-             AND i.indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE contype IN ('u', 'x', 'p')) ORDER BY i.indexrelid",
+             AND i.indexrelid NOT IN (SELECT conindid FROM pg_constraint WHERE contype IN ('u', 'x', 'p')) ORDER BY \
+                i.indexrelid",
         ))?;
         steps.extend(indexes.iter().map(|index| Step::Run(index.text(0).to_owned())));
         let foreign = self.constraints_of("= 'f'")?;
@@ -149,7 +151,8 @@ impl Source {
             Step::Run(format!("ALTER TABLE {table} ADD CONSTRAINT {name} {text}"))
         }));
         let views = self.ask(&format!(
-            "SELECT quote_ident(c.relname), v.definition FROM pg_class c JOIN pg_views v ON v.viewname = c.relname AND v.schemaname = 'public' \
+            "SELECT quote_ident(c.relname), v.definition FROM pg_class c JOIN pg_views v ON v.viewname = c.relname \
+                AND v.schemaname = 'public' \
              WHERE c.relnamespace = {schema} AND c.relkind = 'v' AND c.oid {OWN} ORDER BY c.oid",
         ))?;
         steps.extend(views.iter().map(|view| {
@@ -164,8 +167,10 @@ impl Source {
     fn comments(&self) -> Result<Vec<Step>, ClientError> {
         let rows = self.ask(&format!(
             "SELECT c.relkind, quote_ident(c.relname), quote_ident(a.attname), d.description FROM pg_description d \
-             JOIN pg_class c ON c.oid = d.objoid LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid > 0 \
-             WHERE d.classoid = 1259 AND c.relnamespace = {} AND c.relkind IN ('r', 'i', 'S', 'v') AND c.oid {OWN} ORDER BY c.oid, d.objsubid",
+             JOIN pg_class c ON c.oid = d.objoid LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = \
+                d.objsubid AND d.objsubid > 0 \
+             WHERE d.classoid = 1259 AND c.relnamespace = {} AND c.relkind IN ('r', 'i', 'S', 'v') AND c.oid {OWN} \
+                ORDER BY c.oid, d.objsubid",
             self.schema
         ))?;
         let comment = |row: &Row| {
@@ -185,7 +190,8 @@ impl Source {
     /// The sequences, by their names.
     fn sequences(&self) -> Result<BTreeMap<String, Sequence>, ClientError> {
         let rows = self.ask(
-            "SELECT quote_ident(sequencename), data_type, start_value, increment_by, min_value, max_value, cache_size, cycle, last_value \
+            "SELECT quote_ident(sequencename), data_type, start_value, increment_by, min_value, max_value, \
+                cache_size, cycle, last_value \
              FROM pg_sequences WHERE schemaname = 'public' ORDER BY sequencename",
         )?;
         let sequence = |row: &Row| {
@@ -208,7 +214,8 @@ impl Source {
              pg_get_expr(d.adbin, d.adrelid), a.attidentity, a.attgenerated, a.attname, quote_ident(c.relname) \
              FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
              LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
-             WHERE c.relnamespace = {} AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum",
+             WHERE c.relnamespace = {} AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY \
+                a.attrelid, a.attnum",
             self.schema
         ))?;
         let mut columns: BTreeMap<String, Vec<Column>> = BTreeMap::new();
@@ -252,7 +259,8 @@ impl Source {
     fn constraints_of(&self, kinds: &str) -> Result<Vec<Row>, ClientError> {
         self.ask(&format!(
             "SELECT quote_ident(c.relname), quote_ident(k.conname), pg_get_constraintdef(k.oid) FROM pg_constraint k \
-             JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = {} AND c.relkind = 'r' AND k.contype {kinds} AND c.oid {OWN} ORDER BY k.oid",
+             JOIN pg_class c ON c.oid = k.conrelid WHERE c.relnamespace = {} AND c.relkind = 'r' AND k.contype \
+                {kinds} AND c.oid {OWN} ORDER BY k.oid",
             self.schema
         ))
     }
@@ -265,16 +273,21 @@ impl Source {
             (
                 "",
                 format!(
-                    "SELECT CASE c.relkind WHEN 'r' THEN 'table ' WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' WHEN 'f' THEN 'foreign table ' \
-                     ELSE 'partitioned table ' END || n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
-                     WHERE c.relkind IN ('r', 'p', 'm', 'f', 'v') AND (c.relnamespace <> {schema} OR c.relkind NOT IN ('r', 'v')) \
-                     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'cleave') AND n.nspname NOT LIKE 'pg_temp%' AND c.oid {OWN} ORDER BY 1"
+                    "SELECT CASE c.relkind WHEN 'r' THEN 'table ' WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized \
+                        view ' WHEN 'f' THEN 'foreign table ' \
+                     ELSE 'partitioned table ' END || n.nspname || '.' || c.relname FROM pg_class c JOIN \
+                        pg_namespace n ON n.oid = c.relnamespace \
+                     WHERE c.relkind IN ('r', 'p', 'm', 'f', 'v') AND (c.relnamespace <> {schema} OR c.relkind NOT \
+                        IN ('r', 'v')) \
+                     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', 'cleave') AND n.nspname \
+                        NOT LIKE 'pg_temp%' AND c.oid {OWN} ORDER BY 1"
                 ),
             ),
             (
                 "type ",
                 format!(
-                    "SELECT t.typname FROM pg_type t WHERE t.typnamespace = {schema} AND t.typtype IN ('d', 'e', 'r') AND t.oid {OWN} ORDER BY 1"
+                    "SELECT t.typname FROM pg_type t WHERE t.typnamespace = {schema} AND t.typtype IN ('d', 'e', \
+                        'r') AND t.oid {OWN} ORDER BY 1"
                 ),
             ),
             (
@@ -425,7 +438,7 @@ impl Read for CopyRows {
 }
 
 impl Drop for CopyRows {
-    /// What is not read is passed over, so that the connection can be asked again.
+    /// What is not read is skipped, so that the connection can be asked again.
     fn drop(&mut self) {
         let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.is_over {

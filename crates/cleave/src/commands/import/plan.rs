@@ -1,6 +1,6 @@
 //! Statements of a dump in, what is to become of each out.
 //!
-//! Only what no client of the database would miss is passed over without being tried, each kind with its reason. All
+//! Only what no client of the database would miss is skipped without being tried, each kind with its reason. All
 //! else is run as it stands: what this version cannot do, it says itself.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) enum Fate {
     /// Another one does it.
     Done,
     /// It is not run.
-    PassedOver(&'static str),
+    Skipped(&'static str),
 }
 
 /// The fate of each statement, in the order in which they are run.
@@ -31,8 +31,8 @@ pub(super) fn planned(items: &[Item]) -> Vec<(&Item, Fate)> {
         }
     }
     let fate = |item: &Item| {
-        if let Some(reason) = passed_over(&item.text) {
-            return Fate::PassedOver(reason);
+        if let Some(reason) = skipped(&item.text) {
+            return Fate::Skipped(reason);
         }
         if let Some(table) = created_table(&item.text) {
             let keys = keys.get(&table).map(Vec::as_slice).unwrap_or_default();
@@ -46,7 +46,7 @@ pub(super) fn planned(items: &[Item]) -> Vec<(&Item, Fate)> {
     items.iter().map(|item| (item, fate(item))).collect()
 }
 
-fn passed_over(text: &str) -> Option<&'static str> {
+fn skipped(text: &str) -> Option<&'static str> {
     let mut words = Words(text);
     if text.starts_with('\\') {
         return Some("a command of psql");
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn keys_go_into_their_table() {
-        let text = "CREATE TABLE public.\"T x\" (\n    a text DEFAULT ')'::text,\n    b numeric(5,2)\n)\nWITH (fillfactor='70');\n\
+        let text = "CREATE TABLE public.\"T x\" (\n    a text DEFAULT ')'::text,\n    b numeric(5,2)\n)\nWITH \
+            (fillfactor='70');\n\
             ALTER TABLE public.\"T x\" OWNER TO ada;\n\
             ALTER TABLE ONLY public.\"T x\"\n    ADD CONSTRAINT \"T_pkey\" PRIMARY KEY (a);\n\
             ALTER TABLE ONLY public.\"T x\"\n    ADD CONSTRAINT u UNIQUE (b);\n\
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(planned[0], Fate::Run(made.to_owned()));
         assert_eq!(
             planned[1],
-            Fate::PassedOver("owners are not taken: they are roles of the other database")
+            Fate::Skipped("owners are not taken: they are roles of the other database")
         );
         assert_eq!(planned[2..4], [Fate::Done, Fate::Done]);
         assert!(matches!(&planned[4], Fate::Run(text) if text.contains("FOREIGN KEY")));

@@ -186,9 +186,12 @@ mod tests {
 
     #[test]
     fn columns_of_unknown_types_become_text() {
-        let statement = "CREATE TABLE public.t (\n    id integer NOT NULL,\n    \"a, b\" public.mood DEFAULT 'it''s, ok'::public.mood NOT NULL,\n    \
-            tags text[] DEFAULT ARRAY['x'::text, 'y'::text],\n    price numeric(8,2) DEFAULT 0.00,\n    doc jsonb DEFAULT '{}'::jsonb,\n    \
-            place point,\n    CONSTRAINT c CHECK ((price > (0)::numeric)),\n    PRIMARY KEY (id)\n)\nWITH (fillfactor='70')";
+        let statement = "CREATE TABLE public.t (\n    id integer NOT NULL,\n    \"a, b\" public.mood DEFAULT 'it''s, \
+            ok'::public.mood NOT NULL,\n    \
+            tags text[] DEFAULT ARRAY['x'::text, 'y'::text],\n    price numeric(8,2) DEFAULT 0.00,\n    doc jsonb \
+            DEFAULT '{}'::jsonb,\n    \
+            place point,\n    CONSTRAINT c CHECK ((price > (0)::numeric)),\n    PRIMARY KEY (id)\n)\nWITH \
+            (fillfactor='70')";
         let (text, columns) = with_text_columns(statement).unwrap();
         let told: Vec<(&str, &str, Option<&str>)> = columns
             .iter()
@@ -216,7 +219,8 @@ mod tests {
 
     #[test]
     fn known_types_and_odd_texts_are_left_alone() {
-        let known = "CREATE TABLE t (a character varying(40) DEFAULT 'x'::character varying NOT NULL, b double precision, \
+        let known = "CREATE TABLE t (a character varying(40) DEFAULT 'x'::character varying NOT NULL, b double \
+            precision, \
             c timestamp with time zone DEFAULT now(), d bit varying)";
         let (_, columns) = with_text_columns(known).unwrap();
         assert_eq!(columns.len(), 1, "{columns:?}");

@@ -392,7 +392,7 @@ impl Connection {
         reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
     }
 
-    /// Tells the client of a failure. Of the extended protocol, what follows is passed over up to Sync.
+    /// Tells the client of a failure. Of the extended protocol, what follows is skipped up to Sync.
     fn fail(&mut self, complaint: Complaint, is_extended: bool) {
         self.session.fail_block();
         reply::error(&mut self.wire.output, &complaint);
@@ -467,7 +467,8 @@ impl Connection {
         if copy::is_of_a_file(&parsed.statement) && !self.server.limits.serves_files {
             let message =
                 "ALTER SYSTEM, BACKUP, and COPY of the server's own files are not allowed here";
-            let hint = "start the server with --allow-files; COPY FROM STDIN and TO STDOUT, as \\copy of psql does, need none";
+            let hint = "start the server with --allow-files; COPY FROM STDIN and TO STDOUT, as \\copy of psql does, \
+                need none";
             return Err(Complaint::error("42501", message).hint(hint).into());
         }
         let (wire, session, watch) = (&mut self.wire, &mut self.session, &mut self.watch);

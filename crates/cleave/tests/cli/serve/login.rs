@@ -88,7 +88,7 @@ fn a_server_stays_closed_without_users_and_their_file_and_in_a_copy() {
         let server = Server::start(folder.path(), &[]);
         assert_eq!(refused(&server, "ada", None), "28P01");
         drop(server);
-        // As after a takeover, or under another --users.
+        // As after a failover, or under another --users.
         drop(std::fs::remove_file(folder.path().join("db/users")));
     }
     let other = tempfile::tempdir().unwrap();

@@ -96,7 +96,8 @@ fn cursors_give_some_rows_at_a_time() {
     assert_eq!(first(&mut client, "DECLARE c CURSOR FOR SELECT 1").2, "42P03");
     client.query("ROLLBACK");
     assert_eq!(first(&mut client, "FETCH c").2, "34000");
-    client.query("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a; DECLARE d CURSOR FOR SELECT 1; COMMIT");
+    client.query("BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a; DECLARE d CURSOR FOR SELECT 1; \
+        COMMIT");
     assert_eq!(first(&mut client, "FETCH 2 c"), given("1 2", "FETCH 2"));
     assert_eq!(first(&mut client, "FETCH d").2, "34000");
     assert_eq!(first(&mut client, "FETCH BACKWARD 1 FROM c").2, "55000");

@@ -65,7 +65,8 @@ fn asked(
 fn a_list_may_be_a_parameter() {
     let (_folder, server) = served();
     let mut client = server.client();
-    client.query("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'), (2, 'a \"b'), (3, NULL), (4, 'z')");
+    client.query("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'x'), (2, 'a \"b'), (3, \
+        NULL), (4, 'z')");
     let mut binary = vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 23, 0, 0, 0, 2, 0, 0, 0, 1];
     binary.extend([0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0, 0, 3]);
     let any = "SELECT string_agg(a::text, ' ' ORDER BY a) FROM t WHERE a = ANY ($1)";

@@ -27,7 +27,7 @@ fn numbers_count_by_what_they_become() {
     const COUNT: usize = 1 << 20;
     let numbers = vec![1; COUNT];
     let becomes = (COUNT * size_of::<u64>()) as u64;
-    // Wherever an execute has many numbers: fed, passed, and those of pages, parts and runs.
+    // Wherever an execute has many numbers: fed, shipped, and those of pages, parts and runs.
     let page = |tag| inside(3, &inside(2, &inside(3, &inside(tag, &numbers))));
     let part = |tag| inside(13, &inside(3, &inside(tag, &numbers)));
     for head in [
@@ -53,10 +53,10 @@ fn numbers_count_by_what_they_become() {
 }
 
 #[test]
-fn one_row_that_has_ended_takes_a_bit_for_all() {
-    let pages = |ended: &[u8]| {
+fn one_dead_row_takes_a_bit_for_all() {
+    let pages = |dead: &[u8]| {
         let place = inside(1, &[0x18, 0x80, 0x80, 0x04]);
-        let page = inside(3, &[place, ended.to_vec()].concat());
+        let page = inside(3, &[place, dead.to_vec()].concat());
         execute_bytes(&inside(3, &inside(2, &page.repeat(1000))))
     };
     let bits = 1000 * 65_536 / 8;
@@ -73,12 +73,12 @@ fn what_hosts_send_counts_for_what_it_is() {
         fragment,
         snapshot: 1,
         inputs: Vec::new(),
-        narrowings: Vec::new(),
+        index_filters: Vec::new(),
         indexes: Vec::new(),
         broadcasts: Vec::new(),
-        passed: Vec::new(),
+        shipped: Vec::new(),
         reserved: extents.clone(),
-        copies: 1,
+        partitions: 1,
         memory_bytes: 1,
         slot_count: 1,
         slot_bytes: 4096,

@@ -141,7 +141,7 @@ fn rows_do_not_depend_on_encodings() {
                     vid_first: 0,
                     gaps: Default::default(),
                     overflow: Vec::new(),
-                    ended: Default::default(),
+                    dead: Default::default(),
                 };
                 let mut page = ScanPage::new(Cow::Borrowed(&place), read.clone(), columns.clone());
                 let none = OverflowValues::none();
@@ -175,7 +175,7 @@ fn a_condition_that_may_fail_is_asked_of_kept_rows_only() {
         vid_first: 0,
         gaps: Default::default(),
         overflow: Vec::new(),
-        ended: Default::default(),
+        dead: Default::default(),
     };
     let mut page = ScanPage::new(Cow::Borrowed(&place), read, columns);
     let none = OverflowValues::none();
@@ -211,19 +211,19 @@ fn a_pattern_that_is_none_is_not_asked_of_rows_that_are_out() {
             let expr =
                 binary(Arc::clone(&text), operator, Arc::clone(&pattern), &batch.schema()).unwrap();
             let condition = Condition::new(&expr, &of).unwrap();
-            let narrowed = |kept: BooleanBuffer| {
+            let filtered = |kept: BooleanBuffer| {
                 let place = MorselPage {
                     page: read.page,
                     vid_first: 0,
                     gaps: Default::default(),
                     overflow: Vec::new(),
-                    ended: Default::default(),
+                    dead: Default::default(),
                 };
                 let mut page = ScanPage::new(Cow::Borrowed(&place), read.clone(), columns.clone());
                 condition.narrow(&mut page, kept, &OverflowValues::none(), 700)
             };
-            assert_eq!(narrowed(sound.clone()).unwrap(), *expected, "{operator}");
-            assert!(narrowed(BooleanBuffer::new_set(patterns.len())).is_err(), "{operator}");
+            assert_eq!(filtered(sound.clone()).unwrap(), *expected, "{operator}");
+            assert!(filtered(BooleanBuffer::new_set(patterns.len())).is_err(), "{operator}");
         }
         columns.header.chunks[2].encoding
     });

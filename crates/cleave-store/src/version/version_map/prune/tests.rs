@@ -5,7 +5,7 @@ use cleave_media::SplitMix64;
 use super::*;
 
 #[test]
-fn what_has_ended_stays_so_however_it_is_pruned() {
+fn what_has_dead_stays_so_however_it_is_pruned() {
     for seed in 0..12 {
         let mut random = SplitMix64::new(seed);
         let mut below = |limit: u64| random.next_u64() % limit.max(1);
@@ -44,17 +44,17 @@ fn what_has_ended_stays_so_however_it_is_pruned() {
             }
             next += 1;
             assert_eq!((map.live_count(), map.vid_end()), (live.len() as u64, end), "seed {seed}");
-            assert_eq!(map.ended_in(0, end).count() as u64, map.ended_count(), "seed {seed}");
+            assert_eq!(map.dead_in(0, end).count() as u64, map.dead_count(), "seed {seed}");
             let mut gone = map.gone().into_iter().peekable();
             for vid in 0..end {
                 let place = live.get(&vid).copied();
                 assert_eq!(map.lookup(vid), place, "seed {seed}, VID {vid}");
-                assert_eq!(map.is_ended(vid), place.is_none(), "seed {seed}, VID {vid}");
+                assert_eq!(map.is_dead(vid), place.is_none(), "seed {seed}, VID {vid}");
                 let _passed = gone.next_if(|(_, last)| *last <= vid);
                 let is_gone = gone.peek().is_some_and(|(first, _)| *first <= vid);
                 assert_eq!(is_gone, place.is_none(), "seed {seed}, VID {vid}");
             }
-            assert!(!map.is_ended(end), "seed {seed}");
+            assert!(!map.is_dead(end), "seed {seed}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Transactions in all modes of rows, and jobs, each at several rows and in any order: rings form all the time, and are
-//! found.
+//! Transactions in all modes of rows, and jobs, each at several rows and in any order: cycles form all the time, and
+//! are found.
 
 use std::sync::Mutex;
 
@@ -42,9 +42,9 @@ impl Inside {
     }
 }
 
-/// As long as nobody looks for rings in time but those who close them, this ends only if each is found at once.
+/// As long as nobody looks for cycles in time but those who close them, this ends only if each is found at once.
 #[test]
-fn rings_of_transactions_and_jobs_never_last() {
+fn deadlocks_of_transactions_and_jobs_never_last() {
     let (locks, host, device) = shared();
     let next_id = AtomicU64::new(1);
     let inside = Inside(Mutex::new(vec![Default::default(); usize::try_from(ROWS).unwrap()]));

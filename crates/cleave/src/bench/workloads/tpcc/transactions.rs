@@ -30,10 +30,12 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ("item", "SELECT i_price, i_name, i_data FROM item WHERE i_id = $1"),
     (
         "take stock",
-        "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= $3 + 10 THEN s_quantity - $3 ELSE s_quantity - $3 + 91 END,
+        "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= $3 + 10 THEN s_quantity - $3 ELSE s_quantity - $3 + \
+            91 END,
              s_ytd = s_ytd + $3, s_order_cnt = s_order_cnt + 1, s_remote_cnt = s_remote_cnt + $4
          WHERE s_w_id = $1 AND s_i_id = $2
-         RETURNING s_dist_01, s_dist_02, s_dist_03, s_dist_04, s_dist_05, s_dist_06, s_dist_07, s_dist_08, s_dist_09, s_dist_10",
+         RETURNING s_dist_01, s_dist_02, s_dist_03, s_dist_04, s_dist_05, s_dist_06, s_dist_07, s_dist_08, \
+            s_dist_09, s_dist_10",
     ),
     ("add line", "INSERT INTO order_line VALUES ($3, $2, $1, $4, $5, $6, NULL, $7, $8, $9)"),
     ("pay warehouse", "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1 RETURNING w_name"),
@@ -43,7 +45,8 @@ pub(super) const STATEMENTS: &[(&str, &str)] = &[
     ),
     (
         "pay customer",
-        "UPDATE customer SET c_balance = c_balance - $4, c_ytd_payment = c_ytd_payment + $4, c_payment_cnt = c_payment_cnt + 1
+        "UPDATE customer SET c_balance = c_balance - $4, c_ytd_payment = c_ytd_payment + $4, c_payment_cnt = \
+            c_payment_cnt + 1
          WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3 RETURNING c_credit, c_data",
     ),
     (

@@ -1,0 +1,878 @@
+//! The manifest file: what is in it is the database; replacing it is the commit.
+//!
+//! ```text
+//!  manifest           a frame (cleave_store::Format) with the mark "CLEAVEDB" around a protobuf Manifest
+//!  segments/<id>  what SegmentDirectory::encode wrote; immutable; its checksum stands in the manifest
+//! ```
+//!
+//! Writing goes
+//! `segments/*` → fsync → `manifest.new` → fsync → rename over `manifest` → fsync of the directory, so that
+//! at every instant `manifest` is either the old one or the new one, whole. Files that no manifest names
+//! are left by a crash and removed when the database is next opened ([`remove_strays`]).
+//!
+//! A file that the manifest names and that cannot be read makes the table or the index that it belongs to a
+//! [damaged](super::damage) one, and nothing else: the manifest says of each file which blocks its segment has, so that
+//! these are known to be taken without it. A manifest that is damaged itself is refused.
+//!
+//! What small commits change is in the log until a later manifest has it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cleave_media::{Extent, files};
+use cleave_store::{
+    Format, FrameError, SegmentDirectory, SegmentId, TableSchema, TabletId, VersionMap,
+};
+use prost::Message;
+
+use super::blocked::BlockedTables;
+use super::comments::Comments;
+use super::damage::{DamagedIndex, DamagedTable, Occupied};
+use super::division::Division;
+use super::index_definition::{IndexColumn, IndexDefinition, PRIMARY_KEY};
+use super::rights::Rights;
+use super::rules::TableRules;
+use super::sequence::Sequence;
+use super::upkeep::Upkeep;
+use super::view::ViewState;
+use super::{
+    CatalogState, DatabaseId, DeviceEntry, DeviceId, DeviceKind, LocalDevice, RemoteDevice,
+    TableState, TabletState, proto,
+};
+use crate::error::{Error, Result};
+use crate::index::{IndexShape, TabletIndex};
+use crate::storage_error::{SegmentFault, StorageError};
+
+/// The frame around the manifest's message; its newest version is what this build writes.
+pub const MANIFEST_FORMAT: Format =
+    Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=10 };
+
+pub(super) mod blocks;
+mod copied;
+
+pub use copied::{device_entry, device_message, replace_message, sealed};
+
+const MANIFEST: &str = "manifest";
+/// What builds before this one called it.
+const MANIFEST_BEFORE: &str = "root";
+const MANIFEST_NEW: &str = "manifest.new";
+const SEGMENTS: &str = "segments";
+
+/// What the manifest says of a sealed segment's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentFile {
+    /// CRC-32C of the whole file.
+    pub checksum: u32,
+    /// Length in bytes.
+    pub bytes: u64,
+    /// What the segment occupies, ascending, neighbours joined; None: an earlier build wrote the manifest, which does
+    /// not say, and the file cannot be read.
+    pub extents: Option<Arc<[Extent]>>,
+}
+
+/// True if `directory` has a manifest, of whatever kind.
+pub fn exists(directory: &Path) -> bool {
+    path_of(directory).exists()
+}
+
+/// Where the manifest of `directory` is: under its name, or under the one that it had in earlier builds.
+#[must_use]
+pub fn path_of(directory: &Path) -> PathBuf {
+    let (path, before) = (directory.join(MANIFEST), directory.join(MANIFEST_BEFORE));
+    if !path.exists() && before.exists() { before } else { path }
+}
+
+/// Gives the manifest that an earlier build has left its name of today. Only by the process that has the lock.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn take_name(directory: &Path) -> Result<()> {
+    let (path, found) = (directory.join(MANIFEST), path_of(directory));
+    if found == path {
+        return Ok(());
+    }
+    files::rename(&found, &path).map_err(|error| file_error(&found, "rename", error))?;
+    files::sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
+}
+
+/// Reads the manifest and every segment directory that it names. Tables and indexes of which a segment file cannot be
+/// read are among the damaged ones.
+///
+/// # Errors
+/// [`StorageError::NotADatabase`] where there is no manifest or another kind of file; [`StorageError::NewerFormat`];
+/// [`StorageError::Damaged`] for a manifest that is truncated or altered; [`Error::Io`].
+pub fn read(directory: &Path) -> Result<CatalogState> {
+    let (state, faults) = read_sound(directory)?;
+    match faults.into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(state),
+    }
+}
+
+/// The state that `message` says, of a manifest in `directory`.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_message(directory: &Path, message: proto::Manifest) -> Result<CatalogState> {
+    let path = directory.join(MANIFEST);
+    let mut decoder =
+        Decoder { directory, path: &path, files: BTreeMap::new(), faults: Vec::new() };
+    let state = decoder.state(message)?;
+    match decoder.faults.into_iter().next() {
+        Some(fault) => Err(fault.error),
+        None => Ok(state),
+    }
+}
+
+/// What a manifest says of a table that no manifest can say, though it is as it was written.
+#[derive(Debug)]
+pub struct TableFault {
+    /// The table, where that much can be read.
+    pub table: Option<String>,
+    /// What is wrong.
+    pub error: Error,
+}
+
+/// As [`read`], but tables of which the manifest says what cannot be are left out, and told. Not for an incarnation
+/// that writes a manifest: it would not have them.
+///
+/// # Errors
+/// As [`read`], where the manifest as a whole is at fault.
+pub fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<TableFault>)> {
+    let path = path_of(directory);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
+        {
+            return Err(StorageError::NotADatabase {
+                path: directory.to_owned(),
+                reason: "it has no file named \"manifest\"".to_owned(),
+            }
+            .into());
+        }
+        Err(error) => return Err(file_error(&path, "read", error)),
+    };
+    let (_, message) =
+        MANIFEST_FORMAT.open(&bytes).map_err(|fault| frame_error(fault, directory, &path))?;
+    let manifest = proto::Manifest::decode(message).map_err(|error| StorageError::Damaged {
+        path: path.clone(),
+        reason: format!("its content cannot be read: {error}"),
+    })?;
+    let mut decoder =
+        Decoder { directory, path: &path, files: BTreeMap::new(), faults: Vec::new() };
+    let state = decoder.state(manifest)?;
+    Ok((state, decoder.faults))
+}
+
+/// Reads the file of a segment again, and compares it with what the manifest says.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn verify_segment(
+    directory: &Path,
+    segment: SegmentId,
+    file: &SegmentFile,
+) -> Result<(), SegmentFault> {
+    let path = segment_path(directory, segment);
+    let fault = |reason: String| SegmentFault { segment, path: path.clone(), reason };
+    let bytes = read_segment(&path, file).map_err(fault)?;
+    SegmentDirectory::decode(&bytes).map(drop).map_err(|error| fault(error.to_string()))
+}
+
+/// Replaces the manifest by `state`. Sealed segments must have been written before.
+///
+/// # Errors
+/// [`Error::Io`] when the old manifest is certainly still the manifest; [`ReplaceError::Unknown`] when the
+/// rename may or may not have reached the disk: the database must be closed.
+pub fn replace(directory: &Path, state: &CatalogState) -> Result<(), ReplaceError> {
+    let (new, path) = (directory.join(MANIFEST_NEW), directory.join(MANIFEST));
+    let bytes = MANIFEST_FORMAT.seal(&encode(state));
+    files::write_durably(&new, &bytes).map_err(|error| {
+        // Best effort: the next replacement or the next incarnation removes it otherwise.
+        drop(files::remove(&new));
+        ReplaceError::Unchanged(file_error(&new, "write", error))
+    })?;
+    files::rename(&new, &path)
+        .map_err(|error| ReplaceError::Unchanged(file_error(&path, "replace", error)))?;
+    files::sync_directory(directory)
+        .map_err(|error| ReplaceError::Unknown(file_error(directory, "sync", error)))
+}
+
+/// Why a manifest was not replaced.
+#[derive(Debug)]
+pub enum ReplaceError {
+    /// The old manifest stands; the statement failed and nothing else.
+    Unchanged(Error),
+    /// Which manifest would be read after a crash is not known.
+    Unknown(Error),
+}
+
+/// Bytes of the manifest in `directory`.
+pub fn byte_count(directory: &Path) -> u64 {
+    fs::metadata(path_of(directory)).map_or(0, |metadata| metadata.len())
+}
+
+/// Makes `directory`, and above it what is missing, so that a loss of power leaves it where it is.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn create_directory(directory: &Path) -> Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
+    files::create_directories(directory).map_err(|error| file_error(directory, "create", error))?;
+    for path in missing {
+        // The name of each stands in the one above it.
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        for synced in [path, above.unwrap_or(Path::new("."))] {
+            files::sync_directory(synced).map_err(|error| file_error(synced, "sync", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory of segment files.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn create_directories(directory: &Path) -> Result<()> {
+    let segments = directory.join(SEGMENTS);
+    files::create_directories(&segments).map_err(|error| file_error(&segments, "create", error))?;
+    files::sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
+}
+
+/// Writes the directory of a sealed segment, durably but for the entry in `segments/`, which
+/// [`sync_segments`] makes durable for any number of them.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn write_segment(directory: &Path, segment: &SegmentDirectory) -> Result<SegmentFile> {
+    let bytes = segment.encode();
+    let path = segment_path(directory, segment.segment);
+    files::write_durably(&path, &bytes).map_err(|error| file_error(&path, "write", error))?;
+    Ok(SegmentFile {
+        checksum: crc32c::crc32c(&bytes),
+        bytes: bytes.len() as u64,
+        extents: Some(blocks::joined(segment)),
+    })
+}
+
+/// Makes the names of all segment files durable.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn sync_segments(directory: &Path) -> Result<()> {
+    let segments = directory.join(SEGMENTS);
+    files::sync_directory(&segments).map_err(|error| file_error(&segments, "sync", error))
+}
+
+/// Removes the file of a segment that no manifest names any more. A file that cannot be removed is
+/// left for the next incarnation.
+pub fn remove_segment(directory: &Path, segment: SegmentId) {
+    drop(files::remove(&segment_path(directory, segment)));
+}
+
+/// Removes what a crash left behind: a `manifest.new`, and segment files that `state` does not name.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
+    let new = directory.join(MANIFEST_NEW);
+    match files::remove(&new) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(file_error(&new, "remove", error)),
+    }
+    let segments = directory.join(SEGMENTS);
+    let entries = fs::read_dir(&segments).map_err(|error| file_error(&segments, "read", error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| file_error(&segments, "read", error))?;
+        let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        // A name that is no number is none of ours, nor is a folder, and stays.
+        if !is_folder && id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
+            files::remove(&entry.path())
+                .map_err(|error| file_error(&entry.path(), "remove", error))?;
+        }
+    }
+    Ok(())
+}
+
+/// True if all that `directory` holds can be what an interrupted creation left.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn is_blank(directory: &Path) -> Result<bool> {
+    let ours = |name: &str| {
+        [MANIFEST_NEW, SEGMENTS, "lock", "log"].contains(&name)
+            || name.starts_with("device-0.media")
+    };
+    for entry in fs::read_dir(directory).map_err(|error| file_error(directory, "read", error))? {
+        let entry = entry.map_err(|error| file_error(directory, "read", error))?;
+        if !entry.file_name().to_str().is_some_and(ours) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn encode(state: &CatalogState) -> Vec<u8> {
+    message(state).encode_to_vec()
+}
+
+/// What a manifest says of `state`: the directories of segments that have no file are in it.
+pub fn message(state: &CatalogState) -> proto::Manifest {
+    let tables = state.tables.values().map(|table| encode_table(table, state));
+    let damaged = state.damaged.values().map(|table| table.message.clone());
+    let tables = tables.chain(damaged).collect();
+    proto::Manifest {
+        database: state.database.0.to_vec(),
+        epoch: state.epoch,
+        generation: state.generation,
+        commit: state.commit,
+        log_position: state.log_position,
+        next_table: state.next_table,
+        next_segment: state.next_segment,
+        next_device: state.next_device,
+        devices: state.devices.values().map(encode_device).collect(),
+        tables,
+        sequences: state.sequences.values().map(|sequence| sequence.encode()).collect(),
+        upkeep: state.upkeep.encode(),
+        rights: state.rights.encode(),
+        comments: state.comments.encode(),
+        views: state.views().map(|view| view.encode()).collect(),
+        blocked: state.blocked.encode(),
+    }
+}
+
+fn encode_device(device: &DeviceEntry) -> proto::Device {
+    let remote = match &device.kind {
+        DeviceKind::Embedded | DeviceKind::Local(_) => None,
+        DeviceKind::Remote(remote) => Some(proto::Remote {
+            host: remote.host.clone(),
+            port: u32::from(remote.port),
+            token_file: remote.token_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
+            ca_pem: remote.ca_pem.clone(),
+            rate_cap: remote.rate_cap,
+        }),
+    };
+    let local = match &device.kind {
+        DeviceKind::Local(local) => Some(proto::Local {
+            socket: local.socket.to_string_lossy().into_owned(),
+            rate_cap: local.rate_cap,
+        }),
+        DeviceKind::Embedded | DeviceKind::Remote(_) => None,
+    };
+    proto::Device {
+        id: device.id.0,
+        name: device.name.clone(),
+        identity: device.identity.to_vec(),
+        remote,
+        local,
+    }
+}
+
+fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
+    let place = |segment: &Arc<SegmentDirectory>| match state.files.get(&segment.segment) {
+        Some(file) => proto::SegmentPlace {
+            segment: segment.segment.0,
+            directory: None,
+            file_checksum: file.checksum,
+            file_bytes: file.bytes,
+            blocks: file.extents.as_deref().map(blocks::encode),
+        },
+        None => proto::SegmentPlace {
+            segment: segment.segment.0,
+            directory: Some(segment.encode()),
+            file_checksum: 0,
+            file_bytes: 0,
+            blocks: None,
+        },
+    };
+    let tablet = |(at, tablet): (usize, &Arc<TabletState>)| {
+        let sound = tablet.indexes.iter().map(|index| {
+            let runs = index.runs().map(place).collect();
+            let part = proto::Index { runs, vid_covered: index.vid_covered };
+            (index.definition().id, part)
+        });
+        let damaged = table.damaged.iter().filter_map(|index| {
+            let part = index.parts.get(at)?;
+            Some((index.definition.id, part.clone()))
+        });
+        proto::Tablet {
+            id: tablet.id.0,
+            device: tablet.device.0,
+            next_vid: tablet.next_vid,
+            heap: tablet.heap.iter().map(place).collect(),
+            version_map: tablet.version_map.encode(),
+            indexes: by_id(sound.chain(damaged)),
+        }
+    };
+    let sound = table.indexes.iter().chain(table.damaged.iter().map(|index| &index.definition));
+    proto::Table {
+        schema: table.schema.encode(),
+        tablets: table.tablets.iter().enumerate().map(tablet).collect(),
+        indexes: by_id(sound.map(|index| (index.id, encode_index(index)))),
+        hash_columns: match &table.division {
+            Division::LoadOrder => Vec::new(),
+            Division::Hash(ids) => ids.clone(),
+        },
+        rules: table.rules.encode(),
+    }
+}
+
+/// Indexes, or parts of them, ascending by the id of the index: as a manifest has them.
+fn by_id<T>(indexes: impl Iterator<Item = (u32, T)>) -> Vec<T> {
+    let mut indexes: Vec<(u32, T)> = indexes.collect();
+    indexes.sort_by_key(|(id, _)| *id);
+    indexes.into_iter().map(|(_, index)| index).collect()
+}
+
+fn encode_index(index: &IndexDefinition) -> proto::IndexDefinition {
+    let column = |column: &IndexColumn| proto::IndexColumn {
+        column: column.column,
+        descending: column.descending,
+        nulls_first: column.nulls_first,
+    };
+    proto::IndexDefinition {
+        id: index.id,
+        name: index.name.clone(),
+        columns: index.columns.iter().map(column).collect(),
+        unique: index.unique,
+        constraint: index.constraint,
+    }
+}
+
+/// Turns messages into a state, reading segment files on the way.
+struct Decoder<'a> {
+    directory: &'a Path,
+    path: &'a Path,
+    files: BTreeMap<SegmentId, SegmentFile>,
+    /// Tables of which the manifest says what cannot be; they are left out.
+    faults: Vec<TableFault>,
+}
+
+/// A table as a manifest has it.
+enum Decoded {
+    Sound(TableState),
+    Damaged(DamagedTable),
+}
+
+/// Segments of a heap or of an index's part, as far as they can be read.
+struct Segments {
+    directories: Vec<Arc<SegmentDirectory>>,
+    faults: Vec<SegmentFault>,
+    /// What they occupy; of use where some of them cannot be read.
+    space: Occupied,
+}
+
+impl Decoder<'_> {
+    fn state(&mut self, manifest: proto::Manifest) -> Result<CatalogState> {
+        let database = manifest
+            .database
+            .try_into()
+            .map_err(|_| self.damaged("a database id is not 16 bytes"))?;
+        let mut devices = BTreeMap::new();
+        for device in manifest.devices {
+            let entry = self.device(device)?;
+            devices.insert(entry.id, entry);
+        }
+        let (mut tables, mut damaged) = (BTreeMap::new(), BTreeMap::new());
+        for table in manifest.tables {
+            let name = TableSchema::decode(&table.schema).ok().map(|schema| schema.name);
+            match self.table(table, &devices) {
+                Ok(Decoded::Sound(table)) => {
+                    tables.insert(table.schema.name.clone(), Arc::new(table));
+                }
+                Ok(Decoded::Damaged(table)) => {
+                    damaged.insert(table.schema.name.clone(), Arc::new(table));
+                }
+                Err(error) => self.faults.push(TableFault { table: name, error }),
+            }
+        }
+        let mut sequences = BTreeMap::new();
+        for sequence in manifest.sequences {
+            let sequence = Sequence::decode(sequence).map_err(|reason| self.damaged(&reason))?;
+            sequences.insert(sequence.name.clone(), Arc::new(sequence));
+        }
+        let mut views = BTreeMap::new();
+        for view in manifest.views {
+            let view = ViewState::decode(view).map_err(|reason| self.damaged(&reason))?;
+            views.insert(view.schema.name.clone(), Arc::new(view));
+        }
+        let rights = Rights::decode(manifest.rights).map_err(|reason| self.damaged(&reason))?;
+        let rights = Arc::new(rights);
+        Ok(CatalogState {
+            database: DatabaseId(database),
+            epoch: manifest.epoch,
+            generation: manifest.generation,
+            commit: manifest.commit,
+            log_position: manifest.log_position,
+            log_end: 0,
+            next_table: manifest.next_table,
+            next_segment: manifest.next_segment,
+            next_device: manifest.next_device,
+            devices,
+            tables,
+            damaged,
+            sequences,
+            files: std::mem::take(&mut self.files),
+            upkeep: Upkeep::decode(manifest.upkeep)
+                .ok_or_else(|| self.damaged("a log replica is none"))?,
+            blocked: BlockedTables::decode(manifest.blocked),
+            rights,
+            comments: Arc::new(Comments::decode(manifest.comments)),
+            views,
+            keep: None,
+            shipped: Arc::default(),
+            referenced: Default::default(),
+        })
+    }
+
+    fn device(&self, device: proto::Device) -> Result<DeviceEntry> {
+        let kind = match (device.remote, device.local) {
+            (None, None) => DeviceKind::Embedded,
+            (None, Some(local)) => DeviceKind::Local(LocalDevice {
+                socket: PathBuf::from(local.socket),
+                rate_cap: local.rate_cap,
+            }),
+            (Some(_), Some(_)) => {
+                return Err(self.damaged("a device is both on this machine and elsewhere"));
+            }
+            (Some(remote), None) => DeviceKind::Remote(RemoteDevice {
+                host: remote.host,
+                port: u16::try_from(remote.port)
+                    .map_err(|_| self.damaged(&format!("{} is no port", remote.port)))?,
+                token_file: remote.token_file.map(PathBuf::from),
+                ca_pem: remote.ca_pem,
+                rate_cap: remote.rate_cap,
+            }),
+        };
+        let identity = device
+            .identity
+            .try_into()
+            .map_err(|_| self.damaged("a device's identity is not 16 bytes"))?;
+        Ok(DeviceEntry { id: DeviceId(device.id), name: device.name, identity, kind })
+    }
+
+    /// `table`, all of whose tablets lie on `devices`. All its files are read, so that all that is wrong is known.
+    fn table(
+        &mut self,
+        table: proto::Table,
+        devices: &BTreeMap<DeviceId, DeviceEntry>,
+    ) -> Result<Decoded> {
+        let schema = TableSchema::decode(&table.schema)
+            .map_err(|error| self.damaged(&format!("a table's schema: {error}")))?;
+        let schema = Arc::new(schema);
+        let rules = Arc::new(TableRules::decode(table.rules.as_ref()));
+        let shapes = self.shapes(&table.indexes, &schema)?;
+        let division = match table.hash_columns.as_slice() {
+            [] => Division::LoadOrder,
+            ids => Division::Hash(ids.to_vec()),
+        };
+        division.tablet_key(&schema).map_err(|error| self.damaged(&error.to_string()))?;
+        if table.tablets.is_empty() || (0..).zip(&table.tablets).any(|(id, tablet)| tablet.id != id)
+        {
+            return Err(self.damaged(&format!(
+                "the tablets of table \"{}\" are not numbered from 0",
+                schema.name
+            )));
+        }
+        let mut tablets = Vec::with_capacity(table.tablets.len());
+        for tablet in &table.tablets {
+            if !devices.contains_key(&DeviceId(tablet.device)) {
+                return Err(self.damaged(&format!(
+                    "table \"{}\" lies on device {}, which it does not list",
+                    schema.name, tablet.device
+                )));
+            }
+            tablets.push(self.tablet(tablet, &schema, shapes.len())?);
+        }
+        if tablets.iter().any(|tablet| !tablet.heap.faults.is_empty()) {
+            let parts = tablets.into_iter().flat_map(|tablet| {
+                std::iter::once(tablet.heap).chain(tablet.indexes.into_iter().map(|part| part.runs))
+            });
+            let (faults, space): (Vec<_>, Vec<_>) =
+                parts.map(|part| (part.faults, part.space)).unzip();
+            let faults = faults.into_iter().flatten().collect();
+            return Ok(Decoded::Damaged(DamagedTable { schema, faults, message: table, space }));
+        }
+        let mut damaged = damaged_indexes(&shapes, &tablets);
+        let tablets = tablets.into_iter().zip(table.tablets);
+        let tablets = tablets
+            .map(|(tablet, message)| self.sound(tablet, message, &shapes, &mut damaged))
+            .collect::<Result<_>>()?;
+        let is_sound = |index: &&Arc<IndexDefinition>| {
+            damaged.iter().all(|damaged| damaged.definition.id != index.id)
+        };
+        let indexes = shapes.iter().map(|shape| &shape.definition).filter(is_sound);
+        let indexes = indexes.map(Arc::clone).collect();
+        let damaged = damaged.into_iter().map(Arc::new).collect();
+        Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged, rules }))
+    }
+
+    /// A tablet whose heap can be read, without its parts of indexes that are damaged, which get them.
+    fn sound(
+        &self,
+        tablet: DecodedTablet,
+        message: proto::Tablet,
+        shapes: &[Arc<IndexShape>],
+        damaged: &mut [DamagedIndex],
+    ) -> Result<Arc<TabletState>> {
+        let mut indexes = Vec::with_capacity(shapes.len());
+        let parts = tablet.indexes.into_iter().zip(message.indexes);
+        for ((part, message), shape) in parts.zip(shapes) {
+            let place = damaged.iter_mut().find(|d| d.definition.id == shape.definition.id);
+            let Some(place) = place else {
+                let runs = part.runs.directories;
+                let index = TabletIndex::stored(Arc::clone(shape), runs, part.vid_covered)
+                    .map_err(|error| self.damaged(&error.to_string()))?;
+                indexes.push(Arc::new(index));
+                continue;
+            };
+            place.faults.extend(part.runs.faults);
+            place.parts.push(message);
+            place.space.push(part.runs.space);
+        }
+        Ok(Arc::new(TabletState {
+            id: TabletId(message.id),
+            device: DeviceId(message.device),
+            next_vid: message.next_vid,
+            heap: tablet.heap.directories,
+            version_map: Arc::new(tablet.version_map),
+            indexes,
+        }))
+    }
+
+    /// The indexes of the table `schema`, which has one of its key if it has a key.
+    fn shapes(
+        &self,
+        indexes: &[proto::IndexDefinition],
+        schema: &Arc<TableSchema>,
+    ) -> Result<Vec<Arc<IndexShape>>> {
+        let mut shapes: Vec<Arc<IndexShape>> = Vec::with_capacity(indexes.len());
+        for index in indexes {
+            let definition = decode_index(index);
+            let is_new = shapes.last().is_none_or(|last| last.definition.id < definition.id);
+            let is_key = definition.id == PRIMARY_KEY;
+            let columns = || definition.columns.iter().map(|column| column.column);
+            if !is_new || is_key && !columns().eq(schema.primary_key.iter().copied()) {
+                let (name, table) = (&definition.name, &schema.name);
+                return Err(self.damaged(&format!("\"{name}\" is no index of \"{table}\"")));
+            }
+            let shape = IndexShape::new(Arc::new(definition), schema);
+            shapes.push(shape.map_err(|error| self.damaged(&error.to_string()))?);
+        }
+        let has_key = shapes.first().is_some_and(|first| first.definition.id == PRIMARY_KEY);
+        if has_key == schema.primary_key.is_empty() {
+            return Err(self.damaged(&format!(
+                "table \"{}\" and its indexes do not agree on whether it has a key",
+                schema.name
+            )));
+        }
+        Ok(shapes)
+    }
+
+    fn tablet(
+        &mut self,
+        tablet: &proto::Tablet,
+        schema: &TableSchema,
+        index_count: usize,
+    ) -> Result<DecodedTablet> {
+        let device = DeviceId(tablet.device);
+        let heap = self.segments(&tablet.heap, schema.table_id, device)?;
+        let version_map = VersionMap::decode(&tablet.version_map)
+            .map_err(|error| self.damaged(&format!("a version map: {error}")))?;
+        if tablet.indexes.len() != index_count {
+            return Err(self.damaged(&format!(
+                "a tablet of table \"{}\" has {} of its {index_count} indexes",
+                schema.name,
+                tablet.indexes.len(),
+            )));
+        }
+        let mut indexes = Vec::with_capacity(index_count);
+        for index in &tablet.indexes {
+            let runs = self.segments(&index.runs, schema.table_id, device)?;
+            indexes.push(DecodedIndex { runs, vid_covered: index.vid_covered });
+        }
+        Ok(DecodedTablet { heap, version_map, indexes })
+    }
+
+    fn segments(
+        &mut self,
+        places: &[proto::SegmentPlace],
+        table: u32,
+        device: DeviceId,
+    ) -> Result<Segments> {
+        let mut segments = Segments {
+            directories: Vec::with_capacity(places.len()),
+            faults: Vec::new(),
+            space: Occupied { device, extents: Vec::new(), is_known: true },
+        };
+        for place in places {
+            let segment = SegmentId(place.segment);
+            let directory = match &place.directory {
+                None => self.segment_file(place, table, &mut segments.space)?,
+                Some(bytes) => {
+                    let directory = decode_segment(bytes, segment, table)
+                        .map_err(|reason| self.damaged(&reason))?;
+                    segments.space.extents.extend(directory.extents());
+                    Ok(directory)
+                }
+            };
+            match directory {
+                Ok(directory) => segments.directories.push(Arc::new(directory)),
+                Err(fault) => segments.faults.push(fault),
+            }
+        }
+        Ok(segments)
+    }
+
+    /// The directory of a segment with a file of its own, or why it cannot be read. What the segment occupies goes to
+    /// `space`, as far as it is known.
+    fn segment_file(
+        &mut self,
+        place: &proto::SegmentPlace,
+        table: u32,
+        space: &mut Occupied,
+    ) -> Result<Result<SegmentDirectory, SegmentFault>> {
+        let segment = SegmentId(place.segment);
+        let extents = match &place.blocks {
+            None => None,
+            Some(blocks) => {
+                let none = || self.damaged(&format!("the blocks of {segment} are none"));
+                Some(blocks::decode(blocks).ok_or_else(none)?)
+            }
+        };
+        let path = segment_path(self.directory, segment);
+        let mut file =
+            SegmentFile { checksum: place.file_checksum, bytes: place.file_bytes, extents };
+        let directory = read_segment(&path, &file)
+            .and_then(|bytes| decode_segment(&bytes, segment, table))
+            .map_err(|reason| SegmentFault { segment, path, reason });
+        if let (None, Ok(directory)) = (&file.extents, &directory) {
+            file.extents = Some(blocks::joined(directory));
+        }
+        match &file.extents {
+            Some(extents) => space.extents.extend(extents.iter()),
+            None => space.is_known = false,
+        }
+        self.files.insert(segment, file);
+        Ok(directory)
+    }
+
+    fn damaged(&self, reason: &str) -> Error {
+        StorageError::Damaged { path: self.path.to_owned(), reason: reason.to_owned() }.into()
+    }
+}
+
+/// A tablet as a manifest has it.
+struct DecodedTablet {
+    heap: Segments,
+    version_map: VersionMap,
+    indexes: Vec<DecodedIndex>,
+}
+
+/// A tablet's part of an index.
+struct DecodedIndex {
+    runs: Segments,
+    vid_covered: u64,
+}
+
+/// Those of the indexes `shapes` that have a run in any of `tablets` that cannot be read; their parts are yet to come.
+fn damaged_indexes(shapes: &[Arc<IndexShape>], tablets: &[DecodedTablet]) -> Vec<DamagedIndex> {
+    let is_damaged = |at: usize| {
+        let mut parts = tablets.iter().filter_map(|tablet| tablet.indexes.get(at));
+        parts.any(|part| !part.runs.faults.is_empty())
+    };
+    let damaged = shapes.iter().enumerate().filter(|(at, _)| is_damaged(*at));
+    let damaged = damaged.map(|(_, shape)| DamagedIndex {
+        definition: Arc::clone(&shape.definition),
+        faults: Vec::new(),
+        parts: Vec::new(),
+        space: Vec::new(),
+    });
+    damaged.collect()
+}
+
+/// The directory of `segment`, of the table with the number `table`; or why `bytes` are none.
+fn decode_segment(
+    bytes: &[u8],
+    segment: SegmentId,
+    table: u32,
+) -> Result<SegmentDirectory, String> {
+    let directory = SegmentDirectory::decode(bytes)
+        .map_err(|error| format!("the directory of segment {}: {error}", segment.0))?;
+    if directory.segment != segment || directory.table_id != table {
+        return Err(format!(
+            "the directory of segment {} of table {table} is that of segment {} of table {}",
+            segment.0, directory.segment.0, directory.table_id
+        ));
+    }
+    Ok(directory)
+}
+
+fn decode_index(index: &proto::IndexDefinition) -> IndexDefinition {
+    let column = |column: &proto::IndexColumn| IndexColumn {
+        column: column.column,
+        descending: column.descending,
+        nulls_first: column.nulls_first,
+    };
+    IndexDefinition {
+        id: index.id,
+        name: index.name.clone(),
+        columns: index.columns.iter().map(column).collect(),
+        unique: index.unique,
+        constraint: index.constraint,
+    }
+}
+
+fn frame_error(fault: FrameError, directory: &Path, path: &Path) -> Error {
+    match fault {
+        FrameError::NotThisFormat { .. } => StorageError::NotADatabase {
+            path: directory.to_owned(),
+            reason: "its file \"manifest\" is not Cleave's".to_owned(),
+        },
+        FrameError::Version { found, newest, .. } if found > newest => {
+            StorageError::NewerFormat { path: directory.to_owned(), found, supported: newest }
+        }
+        other => StorageError::Damaged { path: path.to_owned(), reason: other.to_string() },
+    }
+    .into()
+}
+
+/// The bytes of a segment's file, if they are what the manifest says, or why they are not.
+fn read_segment(path: &Path, expected: &SegmentFile) -> Result<Vec<u8>, String> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err("the manifest names it, but it is missing".to_owned());
+        }
+        Err(error) => {
+            return Err(format!(
+                "{error}, which may pass (before all else, open the database again)"
+            ));
+        }
+    };
+    if bytes.len() as u64 != expected.bytes {
+        return Err("it does not have the length that the manifest says".to_owned());
+    }
+    if crc32c::crc32c(&bytes) != expected.checksum {
+        return Err("it fails its checksum".to_owned());
+    }
+    Ok(bytes)
+}
+
+fn segment_path(directory: &Path, segment: SegmentId) -> PathBuf {
+    directory.join(SEGMENTS).join(segment.0.to_string())
+}
+
+fn file_error(path: &Path, action: &'static str, source: io::Error) -> Error {
+    Error::io(action, path, source)
+}
+
+#[cfg(test)]
+mod tests;

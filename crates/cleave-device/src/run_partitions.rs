@@ -1,0 +1,263 @@
+//! Runs the partitions of a fragment's pipeline and gathers their batches into slots.
+//!
+//! 1. [`run_partitions`] starts n partitions of one pipeline: the n partitions of one plan. They share its
+//!    morsel sources and nothing else (rule 3: no exchange), and the thresholds that a TopK tightens.
+//! 2. Each copy gathers batches up to the slot's size, cuts what is larger, encodes and offers it to
+//!    the run's ring, where it waits for credit.
+//! 3. When all partitions have ended, the report follows the last slot.
+//!
+//! A copy that fails or panics ends the others. CPU time is measured around every poll of a copy, so
+//! that it counts what the copy did and not who shared the thread.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use cleave_fragment::FragmentCounters;
+use cleave_fragment::command::arrow_message::BARE_ROW_COUNT_MAX;
+use cleave_fragment::command::message::{ENCODED_SLOT_BYTES_MAX, SlotPayload};
+use cleave_fragment::command::slot::{batch_bytes, encode_batch};
+use cleave_fragment::command::status::operator_metrics;
+use cleave_fragment::command::{DeviceError, DeviceErrorCause, Payload, RunReport};
+use cleave_fragment::link::SlotForm;
+use cleave_media::Stopwatch;
+use datafusion_execution::TaskContext;
+use datafusion_execution::memory_pool::MemoryReservation;
+use datafusion_physical_plan::ExecutionPlan;
+use futures::StreamExt;
+use tokio::task::{JoinError, JoinSet};
+
+use crate::admission::Admitted;
+use crate::device_error::of_engine;
+use crate::fragment_run::{FedInputs, FragmentRun};
+use crate::memory_budget::MemoryBudget;
+use crate::reserved_pages::ReservedPages;
+use crate::run_pages::{CpuTime, RunPages};
+
+/// Most rows of a slot.
+const SLOT_ROW_COUNT_MAX: usize = BARE_ROW_COUNT_MAX;
+
+/// All that a run needs to work.
+pub(crate) struct RunWork {
+    pub(crate) run: Arc<FragmentRun>,
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    /// What the plan itself, pages that came with it, and the lists of what it reads take of the run's memory.
+    pub(crate) memory: [MemoryReservation; 3],
+    pub(crate) task: Arc<TaskContext>,
+    /// Where it takes filters while it runs.
+    pub(crate) fed: Arc<FedInputs>,
+    pub(crate) partitions: u32,
+    pub(crate) slot_bytes: u64,
+    pub(crate) pages: Arc<RunPages>,
+    /// Where it writes, if it does.
+    pub(crate) written: Option<ReservedPages>,
+    pub(crate) counters: Arc<FragmentCounters>,
+    pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) cpu: Arc<CpuTime>,
+    /// Given back when the run stands still.
+    pub(crate) admitted: Admitted,
+}
+
+/// Runs `work` to its end, which it reports to the run.
+pub(crate) async fn run_partitions(work: RunWork) {
+    let began = Stopwatch::start();
+    let mut partitions = JoinSet::new();
+    for partition in 0..work.partitions as usize {
+        let copy = run_copy(
+            copy,
+            Arc::clone(&work.run),
+            Arc::clone(&work.plan),
+            Arc::clone(&work.task),
+            work.slot_bytes,
+        );
+        partitions.spawn(Measured { work: Box::pin(partition), cpu: Arc::clone(&work.cpu) });
+    }
+    let ended = tokio::select! {
+        biased;
+        () = work.run.cancellation() => Err(work.run.cancelled_error()),
+        ended = all_ended(&mut partitions) => ended,
+    };
+    partitions.shutdown().await;
+    if let Some(written) = &work.written {
+        // Writes go on when their copy is gone.
+        written.stand_still().await;
+    }
+    let outcome = ended.map(|()| report(&work, &began));
+    let RunWork { run, plan, memory, task, fed, pages, admitted, .. } = work;
+    // All that holds memory goes before the memory is given back, and that before the end is told.
+    drop((plan, memory, task, fed, pages, admitted));
+    run.finish(outcome);
+}
+
+fn report(work: &RunWork, began: &Stopwatch) -> RunReport {
+    use std::sync::atomic::Ordering::Relaxed;
+    let output = work.run.output();
+    let spilled_bytes_read = work.written.as_ref().map_or(0, ReservedPages::spilled_bytes_read);
+    RunReport {
+        rows: output.rows,
+        slots: output.slots,
+        slot_bytes: output.slot_bytes,
+        media_bytes: work.pages.media_bytes() + spilled_bytes_read,
+        pages_read: work.pages.pages_read(),
+        morsels: work.counters.morsels.load(Relaxed),
+        rows_scanned: work.counters.rows.load(Relaxed),
+        cpu: work.cpu.total(),
+        stall: output.stall,
+        wall: began.elapsed(),
+        peak_memory_bytes: work.budget.peak_bytes() as u64,
+        partitions: work.partitions,
+        kept: work.run.kept(),
+        worked: work.cpu.strip(),
+        stalled: output.stalls,
+        operators: operator_metrics(&work.plan),
+    }
+}
+
+async fn all_ended(partitions: &mut JoinSet<Result<(), DeviceError>>) -> Result<(), DeviceError> {
+    while let Some(joined) = partitions.join_next().await {
+        joined.unwrap_or_else(|error| Err(of_panic(error)))?;
+    }
+    Ok(())
+}
+
+fn of_panic(error: JoinError) -> DeviceError {
+    let detail = match error.try_into_panic() {
+        Ok(panic) => panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_default(),
+        Err(error) => error.to_string(),
+    };
+    DeviceError::new(
+        DeviceErrorCause::Execution,
+        format!("an operator of the fragment broke off: {detail}"),
+    )
+}
+
+async fn run_copy(
+    copy: usize,
+    run: Arc<FragmentRun>,
+    plan: Arc<dyn ExecutionPlan>,
+    task: Arc<TaskContext>,
+    slot_bytes: u64,
+) -> Result<(), DeviceError> {
+    let mut batches = plan.execute(copy, task).map_err(of_engine)?;
+    let mut gathered = Gathered::default();
+    while let Some(batch) = batches.next().await {
+        let batch = batch.map_err(of_engine)?;
+        if batch.num_rows() == 0 {
+            continue;
+        }
+        let bytes = batch_bytes(&batch);
+        match run.form() {
+            SlotForm::Batches => {
+                let rows = batch.num_rows() as u64;
+                run.offer(rows, bytes, SlotPayload::Batch(batch)).await;
+            }
+            SlotForm::Encoded => {
+                // Rows without columns, or of NULLs, have no bytes that would bound them.
+                if gathered.rows + batch.num_rows() > SLOT_ROW_COUNT_MAX {
+                    offer_encoded(&run, std::mem::take(&mut gathered), slot_bytes).await?;
+                }
+                gathered.bytes += bytes;
+                gathered.rows += batch.num_rows();
+                gathered.batches.push(batch);
+                if gathered.bytes >= slot_bytes {
+                    offer_encoded(&run, std::mem::take(&mut gathered), slot_bytes).await?;
+                }
+            }
+        }
+    }
+    offer_encoded(&run, gathered, slot_bytes).await
+}
+
+/// Batches that are to share a slot.
+#[derive(Default)]
+struct Gathered {
+    batches: Vec<RecordBatch>,
+    bytes: u64,
+    rows: usize,
+}
+
+async fn offer_encoded(
+    run: &FragmentRun,
+    gathered: Gathered,
+    slot_bytes: u64,
+) -> Result<(), DeviceError> {
+    let failed = |error: arrow::error::ArrowError| {
+        let message = format!("the result cannot be encoded: {error}");
+        DeviceError::new(DeviceErrorCause::Execution, message)
+    };
+    let Some(first) = gathered.batches.first() else { return Ok(()) };
+    let whole = match gathered.batches.as_slice() {
+        [only] => only.clone(),
+        several => concat_batches(&first.schema(), several).map_err(failed)?,
+    };
+    for piece in pieces(&whole, gathered.bytes, slot_bytes) {
+        let encoded = encode_batch(&piece).map_err(failed)?;
+        if encoded.len() as u64 > ENCODED_SLOT_BYTES_MAX {
+            let message = format!(
+                "a row of the result takes up to {} bytes; a slot holds {ENCODED_SLOT_BYTES_MAX}",
+                encoded.len() / piece.num_rows().max(1),
+            );
+            return Err(DeviceError::new(DeviceErrorCause::Refused, message));
+        }
+        let bytes = encoded.len() as u64;
+        let payload = SlotPayload::Encoded(Payload::new(encoded.into()));
+        run.offer(piece.num_rows() as u64, bytes, payload).await;
+    }
+    Ok(())
+}
+
+/// Cuts `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too
+/// many rows.
+fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> {
+    let rows = batch.num_rows();
+    // Half a slot more is no reason to cut.
+    let count = usize::try_from((bytes + slot_bytes / 2) / slot_bytes.max(1)).unwrap_or(usize::MAX);
+    let rows_each = rows.div_ceil(count.clamp(1, rows.max(1))).clamp(1, SLOT_ROW_COUNT_MAX);
+    let mut found = Vec::new();
+    let mut pending: Vec<RecordBatch> = (0..rows)
+        .step_by(rows_each)
+        .map(|start| batch.slice(start, rows_each.min(rows - start)))
+        .rev()
+        .collect();
+    // Rows differ in size: halve what is still too large.
+    while let Some(piece) = pending.pop() {
+        let half = piece.num_rows() / 2;
+        let bytes = batch_bytes(&piece);
+        if half == 0 || bytes <= slot_bytes.saturating_mul(2) {
+            found.push(piece);
+            continue;
+        }
+        let (first, second) = (piece.slice(0, half), piece.slice(half, piece.num_rows() - half));
+        if batch_bytes(&first).saturating_add(batch_bytes(&second)) > bytes.saturating_mul(3) / 2 {
+            // The halves share what makes them large, as a dictionary is: cutting would not help.
+            found.push(piece);
+        } else {
+            pending.extend([second, first]);
+        }
+    }
+    found
+}
+
+/// A future whose CPU time is added up.
+struct Measured<F> {
+    work: Pin<Box<F>>,
+    cpu: Arc<CpuTime>,
+}
+
+impl<F: Future> Future for Measured<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        this.cpu.measure(|| this.work.as_mut().poll(context))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The shipped delta: pages of rows that are in no page yet, in memory, beside those of a state.
+//!
+//! ```text
+//!  state, commits behind it ─┬▶ rows that begin: pages of a segment of their own, a tablet each ─┬▶ CatalogState
+//!                            └▶ rows that end: bits of the version maps ─────────────────────────┘
+//! ```
+//!
+//! To who plans a query the result is a state as any other, in which all is that was committed: its scans read the
+//! pages from memory, fragments get them with the command that starts them and keep them for the run, zone maps rule
+//! them out, and the host takes them first where both sides share a scan. Nothing is written, and nobody who commits
+//! waits.
+//!
+//! Invariants: such a state is read and never built on: no commit, no private state and no look-up by an index begins
+//! with one. The keys of its rows may be in no index, so whoever narrows a scan by an index leaves their pages in. Rows
+//! have the VIDs that they will have in pages of media. Source: `update-ndp.txt`, 2.3.3 (*shipped & cache*); rule
+//! 14; decision 0089.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arrow::array::RecordBatch;
+use bytes::Bytes;
+use cleave_catalog::catalog::{CatalogState, Keep, TabletState};
+use cleave_catalog::error::Result;
+use cleave_catalog::storage_error::StorageError;
+use cleave_media::BlockAddress;
+use cleave_store::ids::{PASSED_SEGMENT_FIRST, SEGMENT_MAX};
+use cleave_store::{
+    CommitColumn, EncodedPage, PageClass, SHIPPED_START, SegmentDirectory, SegmentId, SegmentKind,
+    SegmentRef, ShippedPages, TableSchema, VersionRun, Versions, VidColumn, append_rows,
+};
+
+use super::{Delta, Live};
+use crate::write::insert::with_ends;
+
+/// The state that was shipped last, for as long as somebody reads it.
+#[derive(Debug, Default)]
+pub(crate) struct LastShipped(Mutex<Option<Last>>);
+
+#[derive(Debug)]
+struct Last {
+    delta: Weak<Delta>,
+    number: u64,
+    state: Weak<CatalogState>,
+}
+
+impl LastShipped {
+    /// All that `live` has as one state: the one that others have, or made now.
+    ///
+    /// # Errors
+    /// None that a statement is to blame for.
+    pub(crate) fn state(&self, live: &Live) -> Result<Arc<CatalogState>> {
+        let last = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Last { delta, number, state }) = &*last()
+            && delta.as_ptr() == Arc::as_ptr(&live.delta)
+            && *number == live.number
+            && let Some(state) = state.upgrade()
+        {
+            return Ok(state);
+        }
+        let state = Arc::new(state_with(live)?);
+        let (delta, number) = (Arc::downgrade(&live.delta), live.number);
+        *last() = Some(Last { delta, number, state: Arc::downgrade(&state) });
+        Ok(state)
+    }
+}
+
+/// The state of `live` with the commits behind it.
+fn state_with(live: &Live) -> Result<CatalogState> {
+    let mut state = CatalogState::clone(&live.state);
+    state.commit += live.number;
+    state.log_end = live.log_end;
+    let mut pages = Pages::default();
+    for delta in live.delta.contents(live.number)? {
+        let schema = &delta.change.schema;
+        let table = live.state.tables().find(|table| table.schema.table_id == schema.table_id);
+        let Some(table) = table else { continue };
+        let mut changed = with_ends(table, &delta.change.dead)?;
+        for (place, rows) in &delta.change.rows {
+            let rows = rows.clone().whole()?.filter(|rows| rows.num_rows() > 0);
+            if let (Some(tablet), Some(rows)) = (changed.tablets.get_mut(*place), rows) {
+                pages.append(schema, &rows, state.commit, Arc::make_mut(tablet))?;
+            }
+        }
+        if !delta.dead_in_delta.is_empty() {
+            changed = with_ends(&changed, &delta.dead_in_delta)?;
+        }
+        state.tables.insert(schema.name.clone(), Arc::new(changed));
+    }
+    state.shipped = ShippedPages::new(pages.written)?;
+    state.keep = Some(Arc::new(Keep::new(Arc::clone(&live.state), Vec::new())));
+    Ok(state)
+}
+
+/// Pages in memory, with their places.
+#[derive(Default)]
+struct Pages {
+    written: Vec<(BlockAddress, Bytes)>,
+    segment_count: u32,
+    block_count: u64,
+}
+
+impl Pages {
+    /// Adds `rows`, the next ones of `tablet`, as a segment of its own.
+    fn append(
+        &mut self,
+        schema: &TableSchema,
+        rows: &RecordBatch,
+        commit: u64,
+        tablet: &mut TabletState,
+    ) -> Result<()> {
+        let segment = SegmentId(PASSED_SEGMENT_FIRST.saturating_add(self.segment_count));
+        if segment.0 > SEGMENT_MAX {
+            return Err(StorageError::Exhausted { what: "segments of one snapshot" }.into());
+        }
+        self.segment_count += 1;
+        let segment = SegmentRef {
+            table_id: schema.table_id,
+            segment,
+            schema_version: schema.version,
+            commit,
+        };
+        let versions = Versions {
+            vid: VidColumn::Sequence { first: tablet.next_vid },
+            commit: CommitColumn::Segment,
+        };
+        let pages = append_rows(segment, schema, PageClass::HOT, None, 0, rows, versions)?;
+        let placed: Vec<(&EncodedPage, BlockAddress)> =
+            pages.iter().map(|page| (page, self.place(page))).collect();
+        let mut directory = SegmentDirectory::new(segment, SegmentKind::Heap, PageClass::HOT);
+        // Nothing was there before that it could replace.
+        drop(directory.append(&placed)?);
+        directory.sealed = true;
+        let row_count = rows.num_rows() as u64;
+        let run = VersionRun {
+            vid_first: tablet.next_vid,
+            vid_count: row_count,
+            segment: segment.segment,
+        };
+        Arc::make_mut(&mut tablet.version_map).append_run(run)?;
+        tablet.heap.push(Arc::new(directory));
+        tablet.next_vid += row_count;
+        let addresses: Vec<BlockAddress> = placed.into_iter().map(|(_, start)| start).collect();
+        let blocks = pages.into_iter().map(|page| page.bytes.into_bytes());
+        self.written.extend(addresses.into_iter().zip(blocks));
+        Ok(())
+    }
+
+    /// A place for `page`.
+    fn place(&mut self, page: &EncodedPage) -> BlockAddress {
+        let start = BlockAddress(SHIPPED_START.0 + self.block_count);
+        self.block_count += u64::from(page.block_count());
+        start
+    }
+}

@@ -1,0 +1,213 @@
+//! The keys of a column that a scan's filters list by now: filters in, ranges of an index's keys out.
+//!
+//! What joins above have learnt reaches a scan as a list of values or a set of integers, among other conditions
+//! ([`crate::expressions::key_set`]), in a filter that is still theirs or, where the fragment was sent later, in the
+//! scan's predicate. Every row that the scan puts out has one of the listed values: all its filters hold. Of several
+//! lists, the shortest is taken.
+//!
+//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges, which would be too
+//! wide.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Int64Array, new_empty_array};
+use arrow::compute::{cast, filter, is_not_null};
+use arrow::datatypes::DataType;
+use cleave_store::{ColumnRef, IndexKey, KeyColumn, KeyRange, Projection};
+use datafusion_common::{Result, ScalarValue};
+use datafusion_expr::Operator;
+use datafusion_physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal};
+use datafusion_physical_expr::{PhysicalExpr, ScalarFunctionExpr, split_conjunction};
+use datafusion_physical_expr_common::physical_expr::snapshot_physical_expr;
+
+use crate::expressions::key_set::KeySetExpr;
+
+/// The first column of an index, of which a scan's filters may list the values that are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanKeys {
+    /// Name of the index, for people.
+    pub index: String,
+    /// Id of the column.
+    pub column: u32,
+    /// The index has its greatest value first.
+    pub descending: bool,
+    /// It has NULLs before all values.
+    pub nulls_first: bool,
+    /// Rows that a key is expected to have; 0: nothing tells.
+    pub rows_per_key: u64,
+    /// Pages that the index has, for people; those that cannot have the keys may not be among the index filter's.
+    pub page_count: u64,
+    /// When keys are looked up.
+    pub thrift: Thrift,
+}
+
+/// When keys are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Thrift {
+    /// Where fewer bytes are read: pages cross a link.
+    Reads,
+    /// Also where fewer rows are looked at: pages come from media beside the scan.
+    Work,
+    /// Wherever it can be done.
+    None,
+}
+
+impl Thrift {
+    const ALL: [Self; 3] = [Self::Reads, Self::Work, Self::None];
+
+    /// Its number on the wire.
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Self::Reads => 0,
+            Self::Work => 1,
+            Self::None => 2,
+        }
+    }
+
+    /// That with this number on the wire.
+    pub(crate) fn from_code(code: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|thrift| thrift.code() == code)
+    }
+}
+
+/// The values of one column that rows may have.
+enum Listed {
+    Integers(Vec<i64>),
+    Values(Vec<ScalarValue>),
+}
+
+impl ScanKeys {
+    /// The ranges of keys that `filters`, each over the columns beside it, leave, ascending and apart; None: they list
+    /// no values, or more than `count_max`.
+    pub(super) fn ranges(
+        &self,
+        filters: &[(Arc<dyn PhysicalExpr>, &Projection)],
+        count_max: usize,
+    ) -> Result<Option<Vec<KeyRange>>> {
+        let mut shortest: Option<(Listed, DataType)> = None;
+        for (expr, columns) in filters {
+            let position = |expr: &Arc<dyn PhysicalExpr>| {
+                let index = expr.downcast_ref::<Column>()?.index();
+                let is_ours = columns.columns.get(index) == Some(&ColumnRef::User(self.column));
+                (is_ours && index < columns.schema.fields().len()).then_some(index)
+            };
+            let Some(place) =
+                columns.columns.iter().position(|column| *column == ColumnRef::User(self.column))
+            else {
+                continue;
+            };
+            let Some(field) = columns.schema.fields().get(place) else { continue };
+            let expr = snapshot_physical_expr(Arc::clone(expr))?;
+            for part in split_conjunction(&expr) {
+                let Some(listed) = listed(part, &|expr| position(expr).is_some()) else { continue };
+                if shortest.as_ref().is_none_or(|(known, _)| listed.len() < known.len()) {
+                    shortest = Some((listed, field.data_type().clone()));
+                }
+            }
+        }
+        let Some((listed, data_type)) = shortest.filter(|(listed, _)| listed.len() <= count_max)
+        else {
+            return Ok(None);
+        };
+        Ok(listed.array(&data_type).and_then(|values| self.ranges_of(&values)))
+    }
+
+    fn ranges_of(&self, values: &ArrayRef) -> Option<Vec<KeyRange>> {
+        let data_type = values.data_type().clone();
+        let (descending, nulls_first) = (self.descending, self.nulls_first);
+        let key = KeyColumn { data_type, descending, nulls_first };
+        // A value too long for a key is in no index; such a list is let go.
+        let keys = IndexKey::new(vec![key], false).ok()?.encode(&[Arc::clone(values)]).ok()?;
+        let mut keys: Vec<&[u8]> = keys.iter().flatten().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Some(keys.into_iter().map(|key| KeyRange::of_prefix(key.to_vec())).collect())
+    }
+}
+
+impl Listed {
+    fn len(&self) -> usize {
+        match self {
+            Self::Integers(keys) => keys.len(),
+            Self::Values(values) => values.len(),
+        }
+    }
+
+    /// The values as an array of `data_type`, without those that it does not have, and NULL; None: they are of another
+    /// kind.
+    fn array(self, data_type: &DataType) -> Option<ArrayRef> {
+        if data_type.is_floating() || matches!(data_type, DataType::Interval(_)) {
+            return None;
+        }
+        let array: ArrayRef = match self {
+            Self::Integers(keys) => Arc::new(Int64Array::from(keys)),
+            Self::Values(mut values) => {
+                values.retain(|value| !value.is_null());
+                if values.is_empty() {
+                    return Some(new_empty_array(data_type));
+                }
+                ScalarValue::iter_to_array(values).ok()?
+            }
+        };
+        let array = if array.data_type() == data_type {
+            array
+        } else if array.data_type() == &DataType::Int64 && *data_type == DataType::Date32 {
+            // Days are kept by their numbers.
+            cast(&cast(&array, &DataType::Int32).ok()?, data_type).ok()?
+        } else if array.data_type().is_signed_integer() && data_type.is_signed_integer() {
+            // What is out of range becomes NULL.
+            cast(&array, data_type).ok()?
+        } else {
+            return None;
+        };
+        if array.null_count() == 0 {
+            return Some(array);
+        }
+        filter(&array, &is_not_null(&array).ok()?).ok()
+    }
+}
+
+/// The values that a column has in every row for which `part` is true; None: it does not list them.
+fn listed(
+    part: &Arc<dyn PhysicalExpr>,
+    is_column: &dyn Fn(&Arc<dyn PhysicalExpr>) -> bool,
+) -> Option<Listed> {
+    if let Some(set) = part.downcast_ref::<KeySetExpr>() {
+        return is_column(set.operand()).then(|| Listed::Integers(set.keys().to_vec()));
+    }
+    if let Some(list) = part.downcast_ref::<InListExpr>().filter(|list| !list.negated()) {
+        let values = list.list().iter().map(literal);
+        if is_column(list.expr()) {
+            return values.collect::<Option<_>>().map(Listed::Values);
+        }
+        // Keys of several columns.
+        let function = list.expr().downcast_ref::<ScalarFunctionExpr>()?;
+        let place = function.args().iter().position(is_column)?;
+        if function.name() != "struct" {
+            return None;
+        }
+        let of_column = |value: Option<ScalarValue>| match value? {
+            ScalarValue::Struct(row) if row.is_null(0) => Some(ScalarValue::Null),
+            ScalarValue::Struct(row) => {
+                ScalarValue::try_from_array(row.columns().get(place)?, 0).ok()
+            }
+            _ => None,
+        };
+        return values.map(of_column).collect::<Option<_>>().map(Listed::Values);
+    }
+    if let Some(binary) = part.downcast_ref::<BinaryExpr>() {
+        let (left, right) = (binary.left(), binary.right());
+        let (column, value) = if is_column(left) { (left, right) } else { (right, left) };
+        let is_equality = *binary.op() == Operator::Eq && is_column(column);
+        return literal(value).filter(|_| is_equality).map(|value| Listed::Values(vec![value]));
+    }
+    // A join whose build side is empty.
+    (literal(part)? == ScalarValue::Boolean(Some(false))).then(|| Listed::Values(Vec::new()))
+}
+
+fn literal(expr: &Arc<dyn PhysicalExpr>) -> Option<ScalarValue> {
+    expr.downcast_ref::<Literal>().map(|literal| literal.value().clone())
+}
+
+#[cfg(test)]
+mod tests;
