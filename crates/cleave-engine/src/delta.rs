@@ -19,7 +19,7 @@
 //!    is written.
 //!
 //! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
-//! grows; a state and its delta are replaced together. Source: rules 14 and 25, decision 0059.
+//! grows; a state and its delta are replaced together. Source: rules 14 and 25, `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -10,7 +10,7 @@
 //! 4. [`hunt`]: input after input, in a process that may die, and its parent, which finds out of what.
 //!
 //! `cargo test` runs a fixed number of inputs; with `FUZZ_SECONDS` set, as many as that time has room for. There is
-//! no coverage guidance: that takes a nightly toolchain (decision 0017).
+//! no coverage guidance: that takes a nightly toolchain (`docs/design/testing.md`).
 //!
 //! Source: issue 3, "Bad input".
 

@@ -5,7 +5,7 @@
 //! not. Settings are the database's ([`Autovacuum`], `ALTER SYSTEM`).
 //!
 //! Invariant: it waits for no lock: a table that somebody defines or vacuums is left for the next time.
-//! Source: PostgreSQL's manual, "Automatic Vacuuming"; decision 0069.
+//! Source: PostgreSQL's manual, "Automatic Vacuuming"; `docs/design/delta-and-snapshots.md`.
 
 use std::sync::Arc;
 

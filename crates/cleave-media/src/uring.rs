@@ -12,7 +12,7 @@
 //! even say whether reads ended, the buffers are leaked.
 //!
 //! Deliberately absent: registered buffers, which gain nothing measurable here
-//! (`docs/decisions/0015-io-uring-for-many-small-reads.md`); writes; polling threads of the kernel.
+//! (`docs/design/pages-and-encodings.md`); writes; polling threads of the kernel.
 
 use std::fs::File;
 use std::io;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariant: gaps ascend by slot, the first is behind slot 0 (whose VID the page's entry has), and each misses more
-//! than the one before it. A page without any has VIDs that count up. Source: decision 0069.
+//! than the one before it. A page without any has VIDs that count up. Source: `docs/design/delta-and-snapshots.md`.
 
 #![deny(clippy::indexing_slicing)]
 

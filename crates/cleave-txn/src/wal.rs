@@ -22,7 +22,7 @@
 //! Invariant: a record that [`Wal::wait_durable`] vouched for is read back, in order, or the reader gives an error that
 //! names file and offset. What was never vouched for is read back whole or not at all. Once a write or sync has failed
 //! the log refuses everything until it is opened anew.
-//! Source: rules 25 to 27; decision 0049.
+//! Source: rules 25 to 27; `docs/design/log-and-recovery.md`.
 
 mod progress;
 pub mod reader;

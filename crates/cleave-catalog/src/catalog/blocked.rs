@@ -6,7 +6,7 @@
 //! answers (`Engine::retry_blocked`).
 //!
 //! Invariant: a table that is blocked cannot be read or changed, so that nobody sees it without its last commits.
-//! Source: decision 0071.
+//! Source: `docs/design/delta-and-snapshots.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

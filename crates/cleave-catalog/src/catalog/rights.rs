@@ -13,7 +13,7 @@
 //! [`FIRST`] is the role that every database begins with: a superuser whose name is that of whoever asks. It is not
 //! stored, and what nobody else owns is its.
 //!
-//! Source: PostgreSQL's manual, "Database Roles" and "Privileges"; decision 0070.
+//! Source: PostgreSQL's manual, "Database Roles" and "Privileges"; `docs/design/server-and-security.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

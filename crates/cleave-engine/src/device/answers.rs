@@ -9,7 +9,7 @@
 //!    these tables.
 //!
 //! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`WRITER_WAIT`].
-//! Source: decision 0096.
+//! Source: `docs/design/wire-protocol.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //! and a [kept](CatalogEdit::kept) one the tables that a transaction has defined, which its commit puts in place whole.
 //!
 //! Invariant: dropped before step 3, an edit leaves the database as it was: its space is free again as soon as the last
-//! write to it has ended. Source: decision 0051.
+//! write to it has ended. Source: `docs/design/versions-and-commit.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 //!
 //! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before anybody is told of the commit.
 //!
-//! Invariant: nothing is acknowledged before `reach` has returned. Source: decisions 0062 and 0074.
+//! Invariant: nothing is acknowledged before `reach` has returned. Source: `docs/design/replica.md`.
 
 use std::fmt;
 use std::sync::Arc;

@@ -18,7 +18,7 @@
 //! A state is a snapshot for as long as somebody holds it: its pages are not used again before ([`Engine::reclaim`]).
 //!
 //! Invariants: a state that is shipped, older or has own changes is read, and no commit is built on it. Source:
-//! decisions 0051, 0059 and 0089, rule 21.
+//! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`, rule 21.
 
 use std::sync::{Arc, PoisonError};
 

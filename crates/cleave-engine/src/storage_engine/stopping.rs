@@ -2,7 +2,7 @@
 //! and what is committed and in no page yet cannot be read. Who runs it is told ([`Engine::stopped`]), and opens it
 //! anew.
 //!
-//! Source: decision 0095.
+//! Source: `docs/design/log-and-recovery.md`.
 
 use std::fmt::Display;
 use std::sync::atomic::Ordering;

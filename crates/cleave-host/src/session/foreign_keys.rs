@@ -19,7 +19,7 @@
 //! before its own end; both sides look at the newest state, whatever the snapshot is. So of two that cross, the later
 //! one sees the earlier, or waits for it.
 //!
-//! Source: PostgreSQL's manual, "Foreign Keys"; rule 23; decision 0068.
+//! Source: PostgreSQL's manual, "Foreign Keys"; rule 23; `docs/design/locks.md`.
 
 pub(super) mod act;
 pub(super) mod deferred;

@@ -14,7 +14,7 @@
 //! through; none is let through that PostgreSQL refuses. For the same reason a name counts as a table's also where WITH
 //! gives it to a query.
 //!
-//! Source: PostgreSQL's manual, "Privileges" and "Rules and Privileges"; decisions 0070 and 0090.
+//! Source: PostgreSQL's manual, "Privileges" and "Rules and Privileges"; `docs/design/server-and-security.md`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

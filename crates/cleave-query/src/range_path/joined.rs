@@ -5,7 +5,7 @@
 //!       └──────────────── each with those of its key; or with none, of LEFT JOIN ─▶ rows so far
 //! ```
 //!
-//! At level SERIALIZABLE the keys are noted before they are looked up. Source: decision 0075.
+//! At level SERIALIZABLE the keys are noted before they are looked up. Source: `docs/design/sql-and-planning.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //!
 //! A query that comes a second time is kept, by its syntax tree. Its tables are slots then, and each time it is asked
 //! they are put in from the state that it reads. Which pages its conditions leave, the order of its joins, its
-//! operators and its split are found anew: these depend on rows (decision 0044).
+//! operators and its split are found anew: these depend on rows (`docs/design/sql-and-planning.md`).
 //!
 //! Invariants: a cached plan holds nothing of any state. It is the same whenever the tables that the query names have
 //! the same definitions: it has no function that may say something else next time or that looks at anything but its

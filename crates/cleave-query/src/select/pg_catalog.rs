@@ -17,7 +17,7 @@
 //! Invariants: the numbers of things follow from the ids that the catalog keeps, so they stay as long as the things do.
 //! Nothing of this lies on a device, and what reads it stays on the host.
 //!
-//! Source: PostgreSQL's manual, "System Catalogs" and "The Information Schema"; decision 0053.
+//! Source: PostgreSQL's manual, "System Catalogs" and "The Information Schema"; `docs/design/wire-protocol.md`.
 
 use std::sync::Arc;
 

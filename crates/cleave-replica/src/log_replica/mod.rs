@@ -20,7 +20,7 @@
 //! failed over can acknowledge nothing any more, since the device refuses it.
 //!
 //! Invariant: while a replica is asked for, nothing is acknowledged that it does not have. Source: issue 5, part 4;
-//! rules 25, 27 and 29; decision 0074.
+//! rules 25, 27 and 29; `docs/design/replica.md`.
 
 mod copier;
 pub mod failover;

@@ -7,9 +7,9 @@
 //!
 //! | | |
 //! |---|---|
-//! | `rows` | each changed row ends, and a whole new one begins under a new VID (decision 0051) |
+//! | `rows` | each changed row ends, and a whole new one begins under a new VID (`docs/design/versions-and-commit.md`) |
 //! | `chains` | a whole new version under the same VID, a map from VID to the newest place, a predecessor in each version |
-//! | `chunks` | new chunks of the column under a new header that shares the other chunks (decision 0104) |
+//! | `chunks` | new chunks of the column under a new header that shares the other chunks (`docs/design/pages-and-encodings.md`) |
 //! | `deltas` | pairs of slot and value beside each page, merged on reading (Kudu's delta files, positional delta trees) |
 //!
 //! Pages are encoded, written, verified and decoded by this crate. What it has no code for (maps of chains, pages that

@@ -13,7 +13,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// That of whoever reads pages because a state of the catalog names them: all rows on them had begun when it came
-    /// to be, so nobody asks for commit numbers (decision 0051).
+    /// to be, so nobody asks for commit numbers (`docs/design/versions-and-commit.md`).
     pub const OF_STATE: Self = Self { commit: u64::MAX };
 
     /// Whether a row of this commit had begun.

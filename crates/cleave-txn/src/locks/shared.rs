@@ -14,7 +14,7 @@
 //! takes no partition, since it may be called by someone who holds one.
 //!
 //! Invariant: who holds a row of a device whose table is shared has a ticket of its entry that is granted. Tickets
-//! change with the partition of their key in hand. Source: rule 19; decisions 0054 and 0072.
+//! change with the partition of their key in hand. Source: rule 19; `docs/design/locks.md`.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -5,7 +5,7 @@
 //! hands tasks from thread to thread wakes a second one for each message. Rows are computed by other threads, so that a
 //! client who asks for much does not keep those with the same thread waiting.
 //!
-//! Source: decision 0080.
+//! Source: `docs/design/server-and-security.md`.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -8,7 +8,7 @@
 //! 4. [`types`] and [`values`]: columns and values as text or in binary.
 //! 5. [`interrupt`]: what ends a statement from outside.
 //!
-//! Why the protocol is spoken here and not by a library: decision 0053.
+//! Why the protocol is spoken here and not by a library: `docs/design/wire-protocol.md`.
 
 pub(crate) mod block;
 pub(crate) mod complaint;

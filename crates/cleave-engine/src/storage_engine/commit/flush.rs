@@ -8,7 +8,7 @@
 //!    [blocked](cleave_catalog::catalog::blocked): its rows stay in the delta and in the log, and keep no other table
 //!    from being flushed. [`Engine::retry_blocked`] tries again.
 //!
-//! Invariant: whatever fails, the delta and the state are as they were. Source: decisions 0059, 0071 and 0078.
+//! Invariant: whatever fails, the delta and the state are as they were. Source: `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};

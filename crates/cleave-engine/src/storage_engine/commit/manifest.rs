@@ -8,7 +8,7 @@
 //!    to its end on a thread of its own, whether or not anyone still waits.
 //!
 //! Invariant: a manifest names nothing that is not durable; where it is not known which manifest is on disk, the
-//! database stops. Source: rule 25, decision 0052.
+//! database stops. Source: rule 25, `docs/design/versions-and-commit.md`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -11,7 +11,7 @@
 //!
 //! Invariant: the table that the block takes over is the one that its statements have read. In a block with one
 //! snapshot that is the table in the snapshot; if others have changed it since, the changes stay in memory, up to
-//! the limit. Source: decision 0092.
+//! the limit. Source: `docs/design/versions-and-commit.md`.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //!
 //! Where few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has
 //! them; a long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_dead`] says
-//! what it said before. Source: decision 0069.
+//! what it said before. Source: `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

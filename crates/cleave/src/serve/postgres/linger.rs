@@ -6,7 +6,7 @@
 //! speaks: a processor that looks is one that others, or their clients, do not have. And only where it helps: a client
 //! that mostly thinks for longer is let go the sooner.
 //!
-//! Source: decision 0080.
+//! Source: `docs/design/server-and-security.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
