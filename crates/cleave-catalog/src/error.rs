@@ -7,8 +7,6 @@
 //!
 //! Through DataFusion an error travels as `DataFusionError::External`, and `From<DataFusionError>` takes it out
 //! again at the SQL edge, so that its SQLSTATE survives.
-//!
-//! Source: house style, "Errors"; issue 2, "Bad input".
 
 mod codes;
 mod no_operator;

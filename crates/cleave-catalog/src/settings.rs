@@ -4,7 +4,7 @@
 //! SHOW ALL and error messages all read it. A setting that changes nothing is not in it; the few that exist only
 //! because PostgreSQL's clients set them take just the value that is true here.
 //!
-//! Source: `design.md`, "Join order and split"; issue 2, part 5 (`stack`, `split`).
+//! Source: `docs/design/split-and-cost.md`.
 
 mod bytes;
 mod for_clients;

@@ -3,7 +3,7 @@
 //! Each variant names the thing (path, device, address, segment and page) and says what to do. They
 //! reach the caller as [`Error::Storage`].
 //!
-//! Source: issue 2, parts 2 and 3 and "Bad input"; rule 13 (58030 where media is unreachable).
+//! Source: rule 13 (58030 where media is unreachable).
 
 mod damage;
 

@@ -3,8 +3,6 @@
 //! Nearness is the optimal string alignment distance (insert, delete, replace, swap two neighbours), without
 //! regard to case. A name further away than a third of its length is no suggestion: a wrong hint costs the
 //! reader more than none. Ties go to the candidate that comes first, so equal inputs give equal hints.
-//!
-//! Source: issue 2, "Bad input" (unknown names with a suggestion).
 
 /// The candidate nearest to `name`, None where nothing is near enough to be meant.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {

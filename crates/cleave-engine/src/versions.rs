@@ -8,7 +8,7 @@
 //!
 //! Invariants: what is given for a time is the state that held at its tick, or an error; the oldest are given up first,
 //! when their time is over, when what they hold is as much as half of what is in use, and when a device is full.
-//! Nothing is kept over a restart. Source: issue 5, part 2; rule 30; `docs/design/delta-and-snapshots.md`.
+//! Nothing is kept over a restart. Source: rule 30; `docs/design/delta-and-snapshots.md`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! The host owns physical space: it takes extents and names them beside the fragment. Where the fragment runs, a
 //! [`PageSink`] hands them out: on the device it writes to local media and knows no other blocks, on the host it writes
-//! over the link. Invariant: a fragment writes nowhere else. Source: `design.md`, "Native storage".
+//! over the link. Invariant: a fragment writes nowhere else. Source: `docs/design/pages-and-encodings.md`.
 
 use std::fmt;
 

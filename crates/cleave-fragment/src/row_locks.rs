@@ -26,8 +26,8 @@
 //! Messages may be lost, late or repeated.
 //!
 //! Deliberately absent: modes, since an entry of the shared table excludes all others (which is what any change of a
-//! row needs to), and time: who waits too long is cancelled by its statement. Source: `update-ndp.txt`, 5; decisions
-//! 0054, 0072 and 0076.
+//! row needs to), and time: who waits too long is cancelled by its statement. Source: the Update NDP paper, 5;
+//! `docs/design/locks.md`.
 
 mod asked;
 mod hosted_job;

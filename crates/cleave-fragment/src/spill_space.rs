@@ -12,8 +12,8 @@
 //!
 //! The checksum is over magic, stamp, length and body; the stamp is of this frame alone, so that neither a lost write
 //! nor a frame that lay there before passes for it. Frames live as long as their run: nothing durable names them, and
-//! no version of them is kept. Invariant: what is reserved for a run is all that it writes to. Source: `rules.md`,
-//! rule 1.
+//! no version of them is kept. Invariant: what is reserved for a run is all that it writes to. Source:
+//! `docs/design/rules.md`, rule 1.
 
 use std::fmt;
 

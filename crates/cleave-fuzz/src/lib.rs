@@ -11,8 +11,6 @@
 //!
 //! `cargo test` runs a fixed number of inputs; with `FUZZ_SECONDS` set, as many as that time has room for. There is
 //! no coverage guidance: that takes a nightly toolchain (`docs/design/testing.md`).
-//!
-//! Source: issue 3, "Bad input".
 
 pub mod hunt;
 pub mod mutate;

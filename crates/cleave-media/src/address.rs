@@ -1,7 +1,7 @@
 //! Names of places on media: block numbers in, byte ranges out.
 //!
 //! Invariant: an address is physical. Nothing below the host's placement map translates it (NVMe calls it LBA).
-//! Source: `design.md`, "Native storage".
+//! Source: `docs/design/pages-and-encodings.md`.
 
 use std::fmt;
 

@@ -17,7 +17,6 @@
 //!
 //! Invariant: the faults named here are the only ones injected; reads between a write and a crash see the write,
 //! unless the plan spoilt it. The same plan over the same operations injects the same faults.
-//! Source: house style, "Crash tests keep live and durable bytes apart".
 
 use std::collections::BTreeMap;
 use std::fmt;

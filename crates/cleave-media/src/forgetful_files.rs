@@ -17,7 +17,6 @@
 //!
 //! Invariant: directories are durable once made (their making has tests of its own); the order of steps within
 //! one directory is kept, as journalling file systems keep it. For tests and simulations only.
-//! Source: house style, "Crash tests keep live and durable bytes apart".
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -20,7 +20,7 @@
 //! 12. [`forgetful_files`]: [`ForgetfulFiles`], which lose what was not synced; for tests and simulators.
 //!
 //! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and sees no async runtime.
-//! Source: `design.md`, "Native storage" and "Parts".
+//! Source: `docs/design/pages-and-encodings.md`.
 
 pub mod address;
 mod block_device;

@@ -5,7 +5,8 @@
 //! power, and what was written since may survive in part, in any order, torn at block boundaries. There is no
 //! allocation here: the host owns physical space ([`crate::SpaceMap`]).
 //!
-//! Source: `design.md`, "Native storage"; `rules.md`, rules 25 and 34 (bytes are counted at the media).
+//! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rules 25 and 34 (bytes are counted at the
+//! media).
 
 use std::fmt::Debug;
 

@@ -5,7 +5,6 @@
 //! start threads for runs on the one thread that there is, and what waits for time asks [`wake_at`].
 //!
 //! Invariant: a thread that never entered is not affected, and pays one look at a thread-local cell.
-//! Source: house style, "One seed replays everything".
 
 use std::cell::RefCell;
 use std::fmt;

@@ -7,7 +7,7 @@
 //!
 //! Invariants: free extents neither touch nor overlap, and all lie below the high-water mark; no block is both
 //! free and used. The host owns this map and never stores it: it is the complement of what the manifest names, so
-//! a crash cannot leak space. Deliberately absent: when space *may* be reused (`rules.md`, rule 30) — the
+//! a crash cannot leak space. Deliberately absent: when space *may* be reused (`docs/design/rules.md`, rule 30) — the
 //! caller frees an extent only then.
 
 use std::collections::BTreeMap;

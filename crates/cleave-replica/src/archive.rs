@@ -15,7 +15,7 @@
 //!    is in no log: who reads the records in order sees what is missing, also where a crash came before the note.
 //!
 //! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
-//! Source: issue 5, part 4; `docs/design/replica.md`.
+//! Source: `docs/design/replica.md`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -13,8 +13,6 @@
 //! Invariant: [`Format::open`] returns a payload only if every byte of frame and payload is as it was written. A
 //! newer version is told apart from damage: the header has its own checksum, checked before the version is
 //! believed. Deliberately absent: what the payload means; that is the business of whoever owns the [`Format`].
-//!
-//! Source: issue 2, part 2 ("formats may still change, versioned") and "Bad input".
 
 #![deny(clippy::indexing_slicing)]
 

@@ -7,7 +7,7 @@
 //!         segment:24   page:24     slot:16         segments count from 1
 //! ```
 //!
-//! Source: `design.md`, "Words"; `update-ndp.txt` (VIDmap, RecID).
+//! Source: `docs/design/pages-and-encodings.md`; the Update NDP paper (VIDmap, RecID).
 
 use std::fmt;
 

@@ -21,7 +21,7 @@
 //!
 //! Invariants: only this crate interprets page bytes; nothing here blocks on a network, starts a thread or knows
 //! of SQL; a byte from media or from a peer is believed only after its checksum, and then validated.
-//! Source: `design.md`, "Storage: one format"; `rules.md`, rules 14–18.
+//! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rules 14–18.
 
 #[cfg(target_endian = "big")]
 compile_error!("pages hold little-endian Arrow buffers that are read in place");

@@ -17,8 +17,8 @@
 //! class's alignment (4 KiB for bulk pages, so that one column is read without its neighbours); slots keep their
 //! order for ever, since RecIDs name them.
 //!
-//! Source: `design.md`, "Storage: one format"; `rules.md`, rule 18; Ailamaki et al., "Weaving Relations for Cache
-//! Performance" (PAX).
+//! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rule 18; Ailamaki et al., "Weaving Relations
+//! for Cache Performance" (PAX).
 
 use cleave_media::{AlignedBuffer, BLOCK_SIZE, BlockAddress, Extent};
 

@@ -11,7 +11,7 @@
 //! chunk against the header's, whoever transported the bytes ([`PageColumns::verify`]). The reference is the root
 //! of a Merkle tree of depth two: a stale, torn, misdirected or lost write fails one of the checks.
 //!
-//! Source: `design.md`, "The one idea"; `rules.md`, rule 18.
+//! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rule 18.
 
 use std::fmt::{self, Debug};
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //! Invariant: a segment that a run of the version map names holds VIDs in ascending order, and its directory knows the
 //! gaps within a page, so that it finds a VID by binary search and no page is read for that.
 //!
-//! Source: `design.md`, "Words" (placement map) and "Native storage"; rule 15.
+//! Source: `docs/design/pages-and-encodings.md`; rule 15.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -7,7 +7,7 @@
 //! Invariant: a field number is never given to another meaning. A change that an older reader would misread
 //! raises the format version of the frame around it; numbers that went away stay reserved here.
 //!
-//! Source: `docs/formats.md`; `rules.md`, rule 2 (pages and commands carry formats of our own).
+//! Source: `docs/formats.md`; `docs/design/rules.md`, rule 2 (pages and commands carry formats of our own).
 
 /// What kind of type a [`ColumnType`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]

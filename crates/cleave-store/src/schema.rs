@@ -9,7 +9,7 @@
 //! their limits, and a primary key of existing, distinct, NOT NULL columns. [`TableSchema::decode`] validates.
 //! Deliberately absent: defaults as expressions (they stay SQL text, which only the host binds) and tablets.
 //!
-//! Source: issue 2, parts 2 and 4; `design.md`, "Storage: one format".
+//! Source: `docs/design/pages-and-encodings.md`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

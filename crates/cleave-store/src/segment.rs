@@ -17,7 +17,7 @@
 //! [`SegmentDirectory::decode`] refuses anything else. Since an entry carries the page's checksum, the directory
 //! vouches for every byte of the segment.
 //!
-//! Source: `design.md`, "Native storage" and "Words" (segment, placement map); rule 17 (zone maps).
+//! Source: `docs/design/pages-and-encodings.md`; rule 17 (zone maps).
 
 #![deny(clippy::indexing_slicing)]
 

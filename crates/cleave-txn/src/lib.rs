@@ -20,7 +20,7 @@
 //!
 //! Invariants: this crate starts no runtime and knows neither SQL nor pages; files change through
 //! [`cleave_media::files`] alone. Nothing is acknowledged that is not durable; a sync that failed is never tried again.
-//! Source: `design.md`, "Transactions"; rules 19 to 30; `update-ndp.txt`, 5 and 6.
+//! Source: `docs/design/versions-and-commit.md`; rules 19 to 30; the Update NDP paper, 5 and 6.
 
 pub mod locks;
 pub mod serializable;

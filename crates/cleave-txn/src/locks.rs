@@ -22,7 +22,7 @@
 //! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
 //! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
 //! Deliberately absent: time. Who waits for so long only, drops the wait ([`LockWait::block`] does it on a condition
-//! variable). Source: `update-ndp.txt`, 5; rule 19; `docs/design/locks.md`.
+//! variable). Source: the Update NDP paper, 5; rule 19; `docs/design/locks.md`.
 
 pub mod deadlock;
 pub mod jobs;

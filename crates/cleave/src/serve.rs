@@ -16,7 +16,7 @@
 //! a password: no statement opens a server. A connection that fails, by its client's fault or ours, ends alone. No
 //! password, proof or key is logged.
 //!
-//! Source: issue 5, part 5; `docs/design/wire-protocol.md` and `docs/design/server-and-security.md`.
+//! Source: `docs/design/wire-protocol.md` and `docs/design/server-and-security.md`.
 
 pub(crate) mod admission;
 pub(crate) mod front;

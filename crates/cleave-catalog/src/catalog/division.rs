@@ -1,7 +1,7 @@
 //! How a table is divided into tablets: which rows are together, and which tablets a question is about.
 //!
 //! Invariant: the tablets of a table are numbered by their place in it, and their number never changes; where it is
-//! divided by hash, every row lies in the tablet that [`TabletKey`] says. Source: rule 9; `cord.txt` (stripes).
+//! divided by hash, every row lies in the tablet that [`TabletKey`] says. Source: rule 9; the CORD paper (stripes).
 
 use cleave_store::{StoreError, TableSchema, TabletKey};
 

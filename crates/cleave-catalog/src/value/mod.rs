@@ -9,7 +9,7 @@
 //! Invariant: what [`text`] writes of a stored type, [`parse`] reads back as the same value.
 //! Deliberately absent: time zones other than offsets (the zone is UTC), infinite dates, NaN in `numeric`.
 //!
-//! Source: PostgreSQL's manual, "Data Types"; issue 2, part 4.
+//! Source: PostgreSQL's manual, "Data Types".
 
 pub mod binary;
 pub mod build;

@@ -12,7 +12,7 @@
 //!
 //! Invariants: such a state is read and never built on: no commit, no private state and no look-up by an index begins
 //! with one. The keys of its rows may be in no index, so whoever narrows a scan by an index leaves their pages in. Rows
-//! have the VIDs that they will have in pages of media. Source: `update-ndp.txt`, 2.3.3 (*shipped & cache*); rule
+//! have the VIDs that they will have in pages of media. Source: the Update NDP paper, 2.3.3 (*shipped & cache*); rule
 //! 14; `docs/design/delta-and-snapshots.md`.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

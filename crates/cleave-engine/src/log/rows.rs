@@ -15,7 +15,8 @@
 //! An Arrow IPC message of one row takes some 500 bytes and 8 µs. Logs of earlier builds have these in the same place:
 //! such a message begins with 0xFF. These builds refuse what begins with [`FORM`], since it is no message.
 //!
-//! Invariant: a [`RowsBuilder`] gives the rows that [`encode`] was given, or says what is wrong. `docs/design/versions-and-commit.md`.
+//! Invariant: a [`RowsBuilder`] gives the rows that [`encode`] was given, or says what is wrong.
+//! `docs/design/versions-and-commit.md`.
 
 #![deny(clippy::indexing_slicing)]
 

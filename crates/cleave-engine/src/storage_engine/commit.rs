@@ -37,8 +37,8 @@
 //!
 //! Invariants: what is visible is in the log or in the manifest; steps 3 to 5 of a small commit wait for nothing, so
 //! that none is cut in two by a statement that is given up; steps 4 and 5 of one with a manifest run to their end on a
-//! thread of their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27, decisions
-//! 0051 and 0059.
+//! thread of their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27,
+//! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`.
 
 pub(super) mod flush;
 mod harden;

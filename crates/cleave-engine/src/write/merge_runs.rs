@@ -12,8 +12,7 @@
 //!    What is left of the space is given back.
 //!
 //! Invariant: nothing names the new run before the statement commits, which syncs the device first; whatever ends the
-//! statement before leaves the old runs, and the space free. Source: `design.md`, "The one idea" (a compaction is a
-//! fragment) and "Native storage".
+//! statement before leaves the old runs, and the space free. Source: `docs/design/indexes.md`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

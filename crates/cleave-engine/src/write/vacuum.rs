@@ -17,7 +17,8 @@
 //!
 //! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with
 //! those. A group that cannot be read or written is left as it is, the others are done. Whoever calls holds the table's
-//! lock against definitions, indexes and other vacuums. Source: `design.md`, "Transactions"; `docs/design/delta-and-snapshots.md`.
+//! lock against definitions, indexes and other vacuums. Source: `docs/design/indexes.md`;
+//! `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 //!    its pages come through the link, and go back through a [`SegmentSink`].
 //!
 //! What comes back is whoever asked's to check. Invariant: nothing names the new pages before a statement commits,
-//! which syncs the device first. Source: `design.md`, "The one idea" (a compaction is a fragment) and "Native storage".
+//! which syncs the device first. Source: `docs/design/indexes.md`.
 
 use std::fmt;
 use std::sync::Arc;

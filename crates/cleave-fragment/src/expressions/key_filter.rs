@@ -12,7 +12,7 @@
 //! types alone, not by the engine, whose hashes differ from machine to machine. It may be true elsewhere: a filter from
 //! above only saves work (rule 4). Nothing is equal to NULL.
 //!
-//! Source: predicate transfer, `design.md`; Bloom filters as [`cleave_store::bloom`] has them.
+//! Source: predicate transfer, `docs/design/split-and-cost.md`; Bloom filters as [`cleave_store::bloom`] has them.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -11,8 +11,8 @@
 //! one whose table is gone says so, and one whose table came back otherwise takes the new types.
 //!
 //! Deliberately absent: plans that are kept. A plan holds the pages that its values leave, and a split that is right
-//! for one value is wrong for another (`docs/design/sql-and-planning.md`). What depends on no rows is kept with the database, of any query
-//! (0088).
+//! for one value is wrong for another (`docs/design/sql-and-planning.md`). What depends on no rows is kept with the
+//! database, of any query (0088).
 //!
 //! Source: PostgreSQL's manual, "PREPARE", and "Extended Query" of its protocol.
 

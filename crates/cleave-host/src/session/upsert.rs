@@ -12,7 +12,7 @@
 //!    since, it all begins anew with the locks kept, but for the rows to insert, which are computed once.
 //!
 //! Invariant: under READ COMMITTED a row is inserted, updated or left out, whatever others do; never is its key told to
-//! exist already. Source: PostgreSQL's manual, "ON CONFLICT Clause"; issue 5, part 1.
+//! exist already. Source: PostgreSQL's manual, "ON CONFLICT Clause".
 
 pub(super) mod pairs;
 mod simple;

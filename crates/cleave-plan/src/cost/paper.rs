@@ -9,8 +9,9 @@
 //! Unit: costs. One page read over the host's flash interface costs 1, as in MySQL; one row evaluated costs
 //! [`HardwareModel::row_evaluation`].
 //!
-//! The paper leaves room in places; each reading is marked `Reading` here and argued in `docs/design/split-and-cost.md`. Deliberately not
-//! improved: the model knows no overlap, no buffer pool and no spilling. That is what [`super::makespan`] is for.
+//! The paper leaves room in places; each reading is marked `Reading` here and argued in
+//! `docs/design/split-and-cost.md`. Deliberately not improved: the model knows no overlap, no buffer pool and no
+//! spilling. That is what [`super::makespan`] is for.
 
 use crate::profile::{Figure, Profile};
 

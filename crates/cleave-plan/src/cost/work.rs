@@ -16,7 +16,8 @@ const PLAIN_VALUE_BYTES: f64 = 8.0;
 const LOOK_UP_PROBES: f64 = 50.0;
 /// Reading a page's header and opening its columns, in values decoded.
 const PAGE_VALUES: f64 = 2000.0;
-/// Looking a key up in a set that is made for pages, in probes of a hash table; from runs, as `docs/design/split-and-cost.md` says.
+/// Looking a key up in a set that is made for pages, in probes of a hash table; from runs, as
+/// `docs/design/split-and-cost.md` says.
 const KEY_PROBES: f64 = 0.4;
 /// Reading a byte of a chunk, in partitions: it is taken in and its checksum made. From the same runs.
 const READ_COPIES: f64 = 16.0;

@@ -22,7 +22,8 @@ use super::{CutContext, Leaves, Split};
 
 /// A split must be predicted to take at most this share of the host's time: predictions of single splits are off by 1.6
 /// to 1.9 times, and the best of many is the one that is underestimated most. Over recorded runs of 37 JOB queries 0.8
-/// makes four of them slower than host-only and this one of them, at the same gain over all (`docs/design/split-and-cost.md`).
+/// makes four of them slower than host-only and this one of them, at the same gain over all
+/// (`docs/design/split-and-cost.md`).
 pub(crate) const SOONER_THAN_HOST: f64 = 0.57;
 /// Candidates that are bettered scan by scan.
 const BETTERED_COUNT: usize = 3;

@@ -11,7 +11,7 @@
 //! 2. [`apply`] takes the tables of the copy instead of those that a restored database has of these ids, page by page.
 //!
 //! Invariant: a segment has one number for ever, so a restored database numbers those of its own above all that the
-//! archive has ([`Replaced::next_segment`]). Source: issue 5, part 4; `docs/design/delta-and-snapshots.md`.
+//! archive has ([`Replaced::next_segment`]). Source: `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -17,7 +17,7 @@
 //! A commit that is in the log neither row by row nor at all is [copied](change) into the archive in the same form.
 //!
 //! Invariants: the source is only read; nothing that was there before a backup or a restore is written over; what was
-//! interrupted says so, and can be begun again in the same place. Source: issue 5, part 4; rule 30; `docs/design/replica.md`.
+//! interrupted says so, and can be begun again in the same place. Source: rule 30; `docs/design/replica.md`.
 
 mod backup_manifest;
 pub mod change;

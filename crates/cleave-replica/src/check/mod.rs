@@ -14,8 +14,6 @@
 //!
 //! Invariants: nothing is written; the check goes on after a fault; memory is bounded by [`CheckOptions`], whatever
 //! the size of the database; what follows from a fault that was told is not told again where that can be known.
-//!
-//! Source: issue 3, part 6.
 
 mod files;
 mod finding;

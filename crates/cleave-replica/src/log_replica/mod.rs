@@ -19,8 +19,8 @@
 //! A replica is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was
 //! failed over can acknowledge nothing any more, since the device refuses it.
 //!
-//! Invariant: while a replica is asked for, nothing is acknowledged that it does not have. Source: issue 5, part 4;
-//! rules 25, 27 and 29; `docs/design/replica.md`.
+//! Invariant: while a replica is asked for, nothing is acknowledged that it does not have. Source: rules 25, 27 and
+//! 29; `docs/design/replica.md`.
 
 mod copier;
 pub mod failover;

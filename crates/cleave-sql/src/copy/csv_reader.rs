@@ -11,8 +11,8 @@
 //! else. So files of PostgreSQL, of the IMDb dump (`ESCAPE '\'`) and of OpenFlights (`NULL '\N', ESCAPE '\'`)
 //! differ by options only. The text format shares all but the cutting of fields.
 //!
-//! The first fault ends the load, with file, line (of the record's start), column and value. Source: issue 2,
-//! part 4 and "Bad input"; PostgreSQL's `CopyReadAttributesCSV`, `CopyReadAttributesText`.
+//! The first fault ends the load, with file, line (of the record's start), column and value. Source: PostgreSQL's
+//! `CopyReadAttributesCSV`, `CopyReadAttributesText`.
 
 use std::io::Read;
 

@@ -4,7 +4,7 @@
 //! delimiter, quote and escape are single ASCII bytes, delimiter and quote differ, and the text for NULL
 //! contains neither.
 //!
-//! Source: PostgreSQL's manual, COPY; issue 2, part 4.
+//! Source: PostgreSQL's manual, COPY.
 
 use cleave_catalog::error::{Error, Fault, Result};
 

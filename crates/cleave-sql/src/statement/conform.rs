@@ -6,7 +6,7 @@
 //! 3. `character varying(n)`, `character(n)` and NOT NULL are checked.
 //!
 //! Invariant: a batch that leaves here has exactly the table's Arrow schema, and breaks no constraint
-//! that one row alone can break. Source: PostgreSQL's manual, "Value Storage"; issue 2, part 4.
+//! that one row alone can break. Source: PostgreSQL's manual, "Value Storage".
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@
 //! Deliberately absent: PROGRAM (it would run a command of the host), WHERE, other encodings than UTF-8; each is
 //! refused by name.
 //!
-//! Source: PostgreSQL's manual, COPY; issue 2, part 4.
+//! Source: PostgreSQL's manual, COPY.
 
 use std::path::PathBuf;
 

@@ -12,7 +12,7 @@
 //! PRIMARY KEY and UNIQUE may be named: the name is that of their index. `COLLATE "C"` is taken because it says what
 //! holds anyway; any other collation is refused.
 //!
-//! Source: PostgreSQL's manual, CREATE TABLE and "Data Types"; issue 2, part 4.
+//! Source: PostgreSQL's manual, CREATE TABLE and "Data Types".
 
 use cleave_catalog::error::{Error, Fault, NameKind, Position, Result};
 use cleave_store::{Column, ColumnType, TableSchema};

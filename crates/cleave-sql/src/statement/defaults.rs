@@ -6,7 +6,7 @@
 //! sequence, or a random uuid. So it needs no planner. Neither the clock nor the catalog is read here: the caller
 //! passes the statement's [`Moment`].
 //!
-//! Source: PostgreSQL's manual, "Default Values"; issue 2, part 4.
+//! Source: PostgreSQL's manual, "Default Values".
 
 use std::sync::Arc;
 

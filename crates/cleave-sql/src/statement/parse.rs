@@ -8,8 +8,6 @@
 //!    clause ([`refuse`]). No clause is dropped in silence.
 //!
 //! Nothing runs before the whole script has been read: a syntax error in its last line leaves no half of it done.
-//!
-//! Source: issue 2, part 4 and "Bad input".
 
 use cleave_catalog::error::{Error, Fault, Position, Result};
 use datafusion::sql::sqlparser::ast::{self, VisitMut};

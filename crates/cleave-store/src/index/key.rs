@@ -14,7 +14,7 @@
 //!
 //! Invariant: no two entries of an index are equal, as long as a unique index has no row twice. Keys are compared and
 //! stored as bytes; only [`IndexKey::decode`] looks inside, for messages, and it checks their shape first. Source:
-//! `design.md`, "Storage: one format".
+//! `docs/design/pages-and-encodings.md`.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -91,7 +91,7 @@ pub enum VidColumn {
 /// Commit numbers of rows to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitColumn {
-    /// One run writes the segment alone: its commit number is the segment's (`rules.md`, rule 26).
+    /// One run writes the segment alone: its commit number is the segment's (`docs/design/rules.md`, rule 26).
     Segment,
     /// One for each row.
     Each(Vec<u64>),

@@ -12,7 +12,7 @@
 //!
 //! Invariant: nothing outside the header, the chunks asked for and their last blocks is read of a large page. Memory is
 //! taken for no more than a page may have, whatever a reference or a page's first bytes say before they are verified.
-//! Source: `rules.md`, rule 18.
+//! Source: `docs/design/rules.md`, rule 18.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! and keeps them for as long as it reads: [`ShippedPages::over`] gives them beside all others.
 //!
 //! Invariant: they are read by the same code as pages of media, and verified as these are: a reference to one carries
-//! the checksum of its header, and that has those of its chunks. Source: `update-ndp.txt`, 2.3.3 (*shipped &
+//! the checksum of its header, and that has those of its chunks. Source: the Update NDP paper, 2.3.3 (*shipped &
 //! cache*); rule 14.
 
 use std::collections::BTreeMap;

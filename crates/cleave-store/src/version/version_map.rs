@@ -20,7 +20,8 @@
 //! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a
 //! pruned row and is dead, and one that is dead never comes back; bits are those of VIDs in runs.
 //!
-//! Source: rule 15; `update-ndp.txt` (VIDmap); `docs/design/versions-and-commit.md` and `docs/design/pages-and-encodings.md`.
+//! Source: rule 15; the Update NDP paper (VIDmap); `docs/design/versions-and-commit.md` and
+//! `docs/design/pages-and-encodings.md`.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -11,7 +11,7 @@
 //!    when they are given out. So a side that falls behind loses work, whichever it is.
 //! 3. A device that waits for the host or for the link is not the one that needs help: nothing is taken from it.
 //!
-//! Invariant: pure figures, no clock and no I/O. Source: rule 11; `design.md`, "The one idea".
+//! Invariant: pure figures, no clock and no I/O. Source: rule 11; `docs/design/split-and-cost.md`.
 
 use std::time::Duration;
 
