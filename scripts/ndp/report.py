@@ -7,6 +7,7 @@
     stacks-PLACE.svg        experiment 1 (Fig. 11)
     two-tables-PLACE.svg    experiments 4 and 5 (Fig. 14 and 15)
     timeline-*-PLACE.svg    experiment 6: where the time goes on the host, and on the device (Fig. 16)
+    gain.svg                the geometric mean of `auto` over host-only, by link and by the device's share of a core
 """
 
 import csv
@@ -48,6 +49,8 @@ def write(folder):
         summary.append(found)
         text += as_markdown(view, found)
         pictures(folder, view, found)
+    if len(summary) > 1:
+        save(folder / "gain.svg", gain_picture(summary))
     (folder / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     (folder / "summary.md").write_text("\n".join(text) + "\n")
     print("\n".join(text))
@@ -375,6 +378,34 @@ def matrix_picture(view, rows, title):
                  "pages without a limit."]
     return svg.heat_map("Splits against host-only", list(by_query), [*splits, "paper", "auto", "equal", "free-disk"],
                         cell, HEAT, notes)
+
+
+def gain_picture(summary):
+    """A cell for each link and share of a core: how many times as fast as host-only the split queries are."""
+    by_place = {(found["place"]["link"], found["place"]["device_share"]): found["judged"] for found in summary
+                if found["judged"]}
+    links = sorted({link for link, _ in by_place}, key=rate_of)
+    shares = sorted({share for _, share in by_place})
+
+    def cell(share, link):
+        judged = by_place.get((link, float(share.rstrip("%")) / 100))
+        if judged is None or judged["speed_up_mean"] is None:
+            return None
+        mean = judged["speed_up_mean"]
+        return heat(mean), f"{mean:.1f}x", False, f"{share} of a core, {link}: {mean:.2f}x host-only"
+
+    queries = max(judged["queries"] for judged in by_place.values())
+    notes = [f"Geometric mean over {queries} JOB queries, `auto` against all work on the host, which has a core.",
+             "Rows: the device's share of a core. Timing mode: testbed."]
+    return svg.heat_map("Gain of splitting, by link and device", [f"{share * 100:g}%" for share in shares],
+                        links, cell, HEAT[:-1], notes)
+
+
+def rate_of(link):
+    """Bits a second, for sorting."""
+    units = {"gbit": 1e9, "mbit": 1e6}
+    return next((float(link.removesuffix(unit)) * bits for unit, bits in units.items() if link.endswith(unit)),
+                float("inf"))
 
 
 def heat(speed_up):

@@ -10,15 +10,17 @@ from xml.sax.saxutils import escape
 STYLE = """
   text { font: 11px system-ui, sans-serif; fill: #1f2328 } .title { font-size: 14px; font-weight: 600 }
   .small { font-size: 9px } .axis { stroke: #8c959f; stroke-width: 1 } .mark { stroke: #1f2328; stroke-width: 1.2 }
-  .page { fill: #ffffff } .grid { stroke: #d0d7de; stroke-width: 0.5 } .best { stroke: #1f2328; stroke-width: 2; fill:
-  none } .better3 { fill: #1a9850 } .better2 { fill: #66bd63 } .better1 { fill: #b8e3a4 } .par { fill: #fee391 } .worse1
-  { fill: #fdc9b0 } .worse2 { fill: #f4875f } .worse3 { fill: #d7462f } .none { fill: #eaeef2 } .near { fill: #fee391 }
-  .missed { fill: #b1bac4 } .s0 { fill: #4c78a8 } .s1 { fill: #f58518 } .s2 { fill: #72b7b2 } .s3 { fill: #b279a2 } .s4
-  { fill: #9d755d } .s5 { fill: #54a24b } .s6 { fill: #8c959f } .ink { fill: #1f2328 } @media (prefers-color-scheme:
-  dark) {
+  .page { fill: #ffffff } .grid { stroke: #d0d7de; stroke-width: 0.5 }
+  .best { stroke: #1f2328; stroke-width: 2; fill: none }
+  .better3 { fill: #1a9850 } .better2 { fill: #66bd63 } .better1 { fill: #b8e3a4 } .par { fill: #fee391 }
+  .worse1 { fill: #fdc9b0 } .worse2 { fill: #f4875f } .worse3 { fill: #d7462f } .none { fill: #eaeef2 }
+  .near { fill: #fee391 } .missed { fill: #b1bac4 }
+  .s0 { fill: #4c78a8 } .s1 { fill: #f58518 } .s2 { fill: #72b7b2 } .s3 { fill: #b279a2 } .s4 { fill: #9d755d }
+  .s5 { fill: #54a24b } .s6 { fill: #8c959f } .ink { fill: #1f2328 }
+  @media (prefers-color-scheme: dark) {
     text, .ink { fill: #e6edf3 } .page { fill: #0d1117 } .mark, .best { stroke: #e6edf3 } .grid { stroke: #30363d }
-    .none { fill: #21262d } .missed { fill: #57606a } .cell { fill: #10151b } .none + .cell, .missed + .cell { fill:
-    #e6edf3 }
+    .none { fill: #21262d } .missed { fill: #57606a } .cell { fill: #10151b }
+    .none + .cell, .missed + .cell { fill: #e6edf3 }
   }
 """
 

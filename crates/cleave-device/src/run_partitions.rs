@@ -65,14 +65,14 @@ pub(crate) async fn run_partitions(work: RunWork) {
     let began = Stopwatch::start();
     let mut partitions = JoinSet::new();
     for partition in 0..work.partitions as usize {
-        let copy = run_copy(
-            copy,
+        let running = run_partition(
+            partition,
             Arc::clone(&work.run),
             Arc::clone(&work.plan),
             Arc::clone(&work.task),
             work.slot_bytes,
         );
-        partitions.spawn(Measured { work: Box::pin(partition), cpu: Arc::clone(&work.cpu) });
+        partitions.spawn(Measured { work: Box::pin(running), cpu: Arc::clone(&work.cpu) });
     }
     let ended = tokio::select! {
         biased;
@@ -137,7 +137,7 @@ fn of_panic(error: JoinError) -> DeviceError {
     )
 }
 
-async fn run_copy(
+async fn run_partition(
     copy: usize,
     run: Arc<FragmentRun>,
     plan: Arc<dyn ExecutionPlan>,

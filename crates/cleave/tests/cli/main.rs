@@ -19,3 +19,4 @@ mod shell;
 mod soundness;
 mod tidy;
 mod tools;
+mod tutorial;
