@@ -36,7 +36,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use cleave_catalog::activity::Activity;
-use cleave_catalog::catalog::blocked::Held;
+use cleave_catalog::catalog::blocked::BlockedTables;
 use cleave_catalog::catalog::log_replicas::LogReplica;
 use cleave_catalog::catalog::manifest;
 use cleave_catalog::catalog::manifest::{ReplaceError, TableFault};

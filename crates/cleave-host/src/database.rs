@@ -78,7 +78,7 @@ impl Database {
     /// # Errors
     /// Those of a commit; SQLSTATE 55006 where another host has taken the database over.
     pub async fn look_after_copies(&self) -> Result<()> {
-        Box::pin(self.replication.copies.look_after(self)).await
+        Box::pin(self.replication.replicas.look_after(self)).await
     }
 }
 

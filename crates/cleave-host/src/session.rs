@@ -33,7 +33,6 @@ mod explain;
 mod foreign_key_rules;
 mod foreign_keys;
 mod grants;
-mod held;
 mod identity;
 mod indexes;
 mod insert;
@@ -63,6 +62,7 @@ mod started;
 mod statistics;
 mod subqueries;
 mod system;
+mod transaction_locks;
 mod upsert;
 mod vacuum;
 mod views;
@@ -105,7 +105,7 @@ pub use prepared::Described;
 pub use started::{ResultRows, Started};
 
 use crate::database::Database;
-use blocked::BlockedTables;
+
 use changing_with::Parts;
 use cursors::Cursors;
 use definitions::Defined;
@@ -118,6 +118,7 @@ use ranges::RangeQueries;
 use returning::Returned;
 use rights::Asked;
 use subqueries::NestedStatements;
+use transaction_locks::TransactionLocks;
 use upsert::pairs::PairsPlans;
 
 /// One client's session. See the module's description.
@@ -146,7 +147,7 @@ pub struct Session {
     /// Tables that it alone has.
     temporary: Defined,
     /// Outside of a block: what the statement that runs has locked.
-    statement_locks: Option<Held>,
+    statement_locks: Option<TransactionLocks>,
     /// The same, at level SERIALIZABLE: where it notes what it reads and writes.
     statement_tracked: Option<Arc<Tracked>>,
     /// From when the statement that writes has locked its table: what it gives back to lock all of it.
@@ -433,7 +434,7 @@ impl Session {
 
     /// Notes that a statement has seen what `state` has, which its own pages say, or those that recovery has found.
     fn note_state(&self, state: &CatalogState) {
-        self.note_seen(state.log_end.max(self.database.replication.copies.opened_end()));
+        self.note_seen(state.log_end.max(self.database.replication.replicas.opened_end()));
     }
 
     /// Waits until all that its statements have seen is durable. A session with a thread of its own syncs, or waits for
@@ -443,7 +444,7 @@ impl Session {
         let end = self.seen_log();
         let sessions = self.thread_sessions.as_ref();
         let keeps_thread = sessions.is_some_and(|sessions| sessions.load(Ordering::Relaxed) == 1);
-        let hardened = match keeps_thread && !self.database.replication.copies.are_on() {
+        let hardened = match keeps_thread && !self.database.replication.replicas.are_on() {
             true => self.database.harden_now(end),
             false => self.database.harden(end).await,
         };

@@ -126,8 +126,8 @@ impl Archive {
 pub fn copy(live: &Live, changes: &[&TableChange]) -> cleave_catalog::error::Result<Logged> {
     let rows = changes.iter().flat_map(|change| change.rows.values());
     let bytes: usize = rows.map(Begun::byte_count).sum();
-    let ended = changes.iter().flat_map(|change| change.ended.values()).map(VidSet::len);
-    let bytes = bytes.saturating_add(ended.sum::<usize>().saturating_mul(size_of::<u64>()));
+    let dead = changes.iter().flat_map(|change| change.dead.values()).map(VidSet::len);
+    let bytes = bytes.saturating_add(dead.sum::<usize>().saturating_mul(size_of::<u64>()));
     if live.state.upkeep.archive_directory.is_none() || bytes > COPY_BYTES_MAX {
         return Ok(Logged::Nowhere);
     }

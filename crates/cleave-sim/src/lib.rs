@@ -37,6 +37,6 @@ pub mod world;
 
 pub use run::{
     Failure, Report, run_seed, run_seed_cut_at, run_seed_failing_at, run_seed_on_lying_media,
-    run_seed_taking_over,
+    run_seed_failing_over,
 };
 pub use world::LinkFault;

@@ -514,7 +514,7 @@ pub(crate) fn table_pages_of(segment: SegmentRef) -> (Vec<u8>, Vec<Morsel>) {
                 vid_first: page.vid_first,
                 gaps: Default::default(),
                 overflow: Vec::new(),
-                ended: Default::default(),
+                dead: Default::default(),
             }],
         });
     }

@@ -93,7 +93,7 @@ fn page(vid_first: u64, row_count: u32) -> MorselPage {
         vid_first,
         gaps: Default::default(),
         overflow: Vec::new(),
-        ended: Default::default(),
+        dead: Default::default(),
     }
 }
 

@@ -25,7 +25,7 @@ fn morsels(count: u32) -> Vec<Morsel> {
         vid_first: 0,
         gaps: Default::default(),
         overflow: Vec::new(),
-        ended: Default::default(),
+        dead: Default::default(),
     };
     (0..count)
         .map(|number| Morsel { number, segment: SEGMENT, pages: vec![place(number)] })

@@ -47,7 +47,7 @@ fn run(input: &[u8]) {
                 for run in map.runs() {
                     let known = map.lookup(run.vid_first) == Some(run.segment);
                     assert!(
-                        known || map.is_ended(run.vid_first),
+                        known || map.is_dead(run.vid_first),
                         "{run:?} does not know its first row"
                     );
                 }

@@ -9,7 +9,7 @@
 //!    [private](cleave_engine::storage_engine::Engine::with_own_changes) one: the same state with the block's changes
 //!    on pages that nothing else names. So own changes are seen by every statement and every operator, on either side
 //!    of a link, without any of them knowing (rule 21).
-//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`Held`]), and [looks](check)
+//! 2. [`own::take`] takes what a statement changes: it locks the rows and their new keys ([`TransactionLocks`]), and [looks](check)
 //!    whether the rows are still there, and the keys not, in what is committed by then. Outside of a block it commits
 //!    the change then, in one it keeps it. Where a row is not there any more, READ COMMITTED runs the statement again
 //!    on a newer view, with its locks kept, and the other levels fail: the first who changes a row wins. SERIALIZABLE
@@ -52,9 +52,9 @@ use super::charge::Charge;
 use super::definitions::Defined;
 use super::foreign_keys::Deferred;
 use super::foreign_keys::deferred;
-use super::held::Held;
 use super::serializable::safe_state;
 use super::set::BlockSettings;
+use super::transaction_locks::TransactionLocks;
 use super::{Outcome, Session, changing_with, definitions, rights, savepoints, serializable, set};
 use crate::database::Database;
 use own::merge;
@@ -93,7 +93,7 @@ pub(super) struct Block {
     pub(super) changes: ByTable,
     pub(super) defined: Defined,
     savepoints: Vec<Savepoint>,
-    pub(super) locks: Held,
+    pub(super) locks: TransactionLocks,
     /// What its changes take of the memory of queries.
     charge: Option<Charge>,
     /// What is asked at its end.
@@ -269,12 +269,13 @@ impl Session {
 
     /// What the statement locks with: the block's, or, outside of one, its own until it ends, also where it is run
     /// again.
-    pub(super) fn locks(&mut self) -> &Held {
+    pub(super) fn locks(&mut self) -> &TransactionLocks {
         match &self.block {
             Some(block) => &block.locks,
             None => {
                 let (database, advisory) = (&self.database, &self.settings.client.advisory);
-                self.statement_locks.get_or_insert_with(|| Held::new(database, advisory))
+                self.statement_locks
+                    .get_or_insert_with(|| TransactionLocks::new(database, advisory))
             }
         }
     }
@@ -600,7 +601,7 @@ pub(super) async fn take_plain(
     change: TableChange,
     own_dead: OwnRows,
 ) -> Result<Taken> {
-    if change.ended.is_empty() && change.rows.is_empty() && own_dead.is_empty() {
+    if change.dead.is_empty() && change.rows.is_empty() && own_dead.is_empty() {
         return Ok(Taken::Done);
     }
     serializable::track_writes(session).await?;
@@ -705,24 +706,24 @@ pub(super) async fn lock_keys(
 ) -> Result<()> {
     let timeout_ms = session.in_force().lock_timeout_ms;
     // Two that hold it in a mode that many may have would wait for each other for ever.
-    if let Some(mark) = session.table_mark.take_if(|_| Held::takes_table(change)) {
+    if let Some(mark) = session.table_mark.take_if(|_| TransactionLocks::takes_table(change)) {
         session.locks().release_to(mark);
     }
     session.locks().lock_change(base, change, timeout_ms).await
 }
 
 /// No locks yet, of a transaction of this session.
-pub(super) fn new_locks(database: &Arc<Database>, settings: &Settings) -> Held {
-    Held::new(database, &settings.client.advisory)
+pub(super) fn new_locks(database: &Arc<Database>, settings: &Settings) -> TransactionLocks {
+    TransactionLocks::new(database, &settings.client.advisory)
 }
 
 /// As [`Session::locks`].
-pub(super) fn locks_mut(session: &mut Session) -> &mut Held {
+pub(super) fn locks_mut(session: &mut Session) -> &mut TransactionLocks {
     match &mut session.block {
         Some(block) => &mut block.locks,
         None => {
             let (database, advisory) = (&session.database, &session.settings.client.advisory);
-            session.statement_locks.get_or_insert_with(|| Held::new(database, advisory))
+            session.statement_locks.get_or_insert_with(|| TransactionLocks::new(database, advisory))
         }
     }
 }
@@ -744,7 +745,7 @@ fn row_changes<'a>(
 }
 
 impl Block {
-    pub(super) fn new(modes: TransactionModes, locks: Held, defined: Defined) -> Self {
+    pub(super) fn new(modes: TransactionModes, locks: TransactionLocks, defined: Defined) -> Self {
         Self {
             implicit: false,
             isolation: modes.isolation,

@@ -45,7 +45,7 @@ use cleave_txn::LockMode;
 use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::charge::Charge;
-use super::held::{Held, LOCKED_ROWS_MAX, unique_lock};
+use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_lock};
 use super::{Session, block, locking, rights, serializable, upsert};
 pub(super) use act::Followed;
 pub(super) use deferred::Deferred;
@@ -239,7 +239,7 @@ pub(super) async fn take_referring(
     };
     let gone = gone(&to, &change, replaced.as_ref())?;
     // Before what is locked below, since it gives locks back.
-    if Held::takes_table(&change) && !session.owns(table.schema.table_id) {
+    if TransactionLocks::takes_table(&change) && !session.owns(table.schema.table_id) {
         block::lock_keys(session, &table, &change).await?;
     }
     session.table_mark = None;
@@ -292,7 +292,7 @@ async fn take_with_keys(
     begun: Vec<(Reference, KeySet)>,
     gone: Vec<Gone>,
 ) -> Result<Taken> {
-    if !Held::takes_table(&change) && !session.owns(change.schema.table_id) {
+    if !TransactionLocks::takes_table(&change) && !session.owns(change.schema.table_id) {
         for gone in &gone {
             lock_gone(session, gone).await?;
         }

@@ -18,7 +18,7 @@ use cleave_engine::write::insert::TableChange;
 use cleave_sql::statement::modify::Assignment;
 use cleave_txn::{LockKey, LockMode};
 
-use super::held::{unique_indexes, unique_key};
+use super::transaction_locks::{unique_indexes, unique_key};
 use super::{Session, locking};
 
 /// Whether SET leaves the columns of all unique keys of `table` alone.

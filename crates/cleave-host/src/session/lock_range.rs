@@ -17,9 +17,9 @@ use cleave_sql::statement::Parameters;
 use cleave_sql::statement::locking::{LockedTable, Locking, WaitPolicy};
 use cleave_txn::LockKey;
 
-use super::held::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::locking::{LOOKED_AT_GROWTH, LOOKED_AT_MIN};
 use super::ranges::found_rows;
+use super::transaction_locks::{self, LOCKED_ROWS_MAX, unique_indexes};
 use super::{Outcome, Session, locking, ranges};
 
 /// A row of the result, and what is locked of it.
@@ -107,7 +107,7 @@ async fn lock_them(
 ) -> Result<Option<Vec<u32>>> {
     let keys: BTreeSet<LockKey> = rows.iter().flat_map(|row| row.keys.iter().copied()).collect();
     let places: BTreeSet<RowPlace> = rows.iter().filter_map(|row| row.row).collect();
-    let of_rows = places.iter().map(|(place, vid)| held::row_key(table, *place, *vid));
+    let of_rows = places.iter().map(|(place, vid)| transaction_locks::row_key(table, *place, *vid));
     for key in keys.into_iter().chain(of_rows) {
         locking::lock_one(session, key, locked).await?;
     }
@@ -129,7 +129,7 @@ async fn lock_free_ones(
             break;
         }
         let mark = session.locks().mark();
-        let of_row = row.row.map(|(place, vid)| held::row_key(table, place, vid));
+        let of_row = row.row.map(|(place, vid)| transaction_locks::row_key(table, place, vid));
         let mut is_free = true;
         for key in row.keys.iter().copied().chain(of_row) {
             is_free = is_free && locking::lock_one(session, key, locked).await?;
@@ -196,7 +196,7 @@ async fn lockable(
             // Rows with a NULL are equal to none.
             let key = key.filter(|key| !shape.key.has_null(key));
             if let (Some(key), Some(row)) = (key, all.get_mut(*number)) {
-                row.keys.push(held::unique_key(table, index, key));
+                row.keys.push(transaction_locks::unique_key(table, index, key));
             }
         }
     }

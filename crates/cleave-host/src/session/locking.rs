@@ -3,7 +3,7 @@
 //! 1. The tables are locked in `ROW SHARE`, then the statement takes its [view](Session::view).
 //! 2. Rows in a range of keys, or of one key, are found [without a plan](lock_range); any other query runs with tablet
 //!    and VID of each locked row behind its columns ([`Locking::row_query`]).
-//! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::held`]).
+//! 3. The rows are locked as an UPDATE of them would: their unique keys first, then their VIDs (see [`super::transaction_locks`]).
 //!    So a block that has locked a row updates it without waiting, and who updates it otherwise waits with nothing in
 //!    hand. `NOWAIT` fails instead of waiting. `SKIP LOCKED` goes through the rows in the order of the query, and takes
 //!    those that are free, up to LIMIT; where it has looked at too few of them, it runs again and looks at more.
@@ -42,7 +42,7 @@ use cleave_store::TableSchema;
 use cleave_txn::{LockError, LockKey, LockMode};
 use datafusion::sql::sqlparser::ast;
 
-use super::held::{self, LOCKED_ROWS_MAX};
+use super::transaction_locks::{self, LOCKED_ROWS_MAX};
 use super::{Outcome, Session, block, changing_with, lock_range, look_ups, rights, upsert};
 use crate::database::Database;
 
@@ -174,7 +174,7 @@ pub(super) async fn lock_table(
     is_nowait: bool,
 ) -> Result<()> {
     let timeout_ms = session.in_force().lock_timeout_ms;
-    let key = held::table_key(table);
+    let key = transaction_locks::table_key(table);
     if !is_nowait {
         return session.locks().lock(key, mode, timeout_ms).await;
     }
@@ -407,7 +407,9 @@ pub(super) async fn keys_of(
         let of_rows = shape.entries(&rows, 0)?;
         for (place, key) in places.iter().zip(&of_rows) {
             if let Some(key) = key.filter(|key| !shape.key.has_null(key)) {
-                keys.entry(*place).or_default().push(held::unique_key(table, index, key));
+                keys.entry(*place)
+                    .or_default()
+                    .push(transaction_locks::unique_key(table, index, key));
             }
         }
     }
@@ -424,7 +426,7 @@ fn row_keys(
     let base = session.committed(view).find_writable_table(&table.schema.name)?;
     let next = |place: usize| base.tablets.get(place).map_or(u64::MAX, |tablet| tablet.next_vid);
     let committed = places.iter().filter(|(place, vid)| *vid < next(*place));
-    Ok(committed.map(|(place, vid)| held::row_key(table, *place, *vid)).collect())
+    Ok(committed.map(|(place, vid)| transaction_locks::row_key(table, *place, *vid)).collect())
 }
 
 /// Whether the rows of a table at `places`, of which the view has all, are in the newest state.
@@ -446,7 +448,7 @@ fn are_there(
     for (place, vid) in places {
         // Beyond the end of the committed rows are own ones.
         if base.tablets.get(*place).is_some_and(|tablet| *vid < tablet.next_vid) {
-            change.ended.entry(*place).or_default().insert(*vid);
+            change.dead.entry(*place).or_default().insert(*vid);
         }
     }
     let all = match check_dead(&session.database.live(), &change) {

@@ -39,8 +39,8 @@ use super::block::own;
 use super::changed_rows::{Changed, ChangedRows};
 use super::charge::{Charge, share_of};
 use super::foreign_keys::Ending;
-use super::held::{Held, LOCKED_ROWS_MAX, unique_indexes};
 use super::key_locks::{self, leaves_keys};
+use super::transaction_locks::{LOCKED_ROWS_MAX, TransactionLocks, unique_indexes};
 use super::{Outcome, Session, definitions, foreign_keys, identity, locking};
 use crate::database::Database;
 
@@ -141,7 +141,7 @@ pub(super) async fn lock_keys_of(
     made: &Made,
 ) -> Result<()> {
     match modify.action {
-        _ if made.change.keeps_keys || Held::takes_table(&made.change) => Ok(()),
+        _ if made.change.keeps_keys || TransactionLocks::takes_table(&made.change) => Ok(()),
         Action::Delete => {
             let mut keys = key_locks::gone_keys(table, &made.rows)?;
             keys.extend(&made.gone_keys);

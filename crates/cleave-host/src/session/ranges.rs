@@ -42,11 +42,11 @@ use super::block::own;
 use super::block::{OwnRows, Taken};
 use super::foreign_keys::Ending;
 use super::foreign_keys::act;
-use super::held::unique_indexes;
 use super::key_locks::leaves_keys;
 use super::lifted::{Constants, Seen, digits};
 use super::modify::defaults;
 use super::returning::Returning;
+use super::transaction_locks::unique_indexes;
 use super::{
     Outcome, Session, block, foreign_keys, identity, key_locks, locking, modify, returning,
 };

@@ -177,13 +177,13 @@ async fn written(database: &Arc<Database>, change: &TableChange) -> Result<Writt
     let live = database.live();
     let table = live.state.find_writable_table(&change.schema.name)?;
     let indexes = table.tablets.first().map_or(&[][..], |tablet| tablet.indexes.as_slice());
-    let ended = change.ended.values().map(VidSet::len).sum::<usize>();
+    let ended = change.dead.values().map(VidSet::len).sum::<usize>();
     if indexes.is_empty() || ended + change.row_count() > ROWS_MAX {
         return Ok(Written::All);
     }
     let mut rows: Vec<RecordBatch> = change.batches().into_iter().cloned().collect();
     let mut spaces: BTreeMap<u32, BTreeSet<Vec<u8>>> = BTreeMap::new();
-    for (place, vids) in &change.ended {
+    for (place, vids) in &change.dead {
         let Some(tablet) = table.tablets.get(*place) else { return Ok(Written::All) };
         for vid in vids.from(tablet.next_vid) {
             match live.delta.row(table.schema.table_id, *place, vid) {

@@ -45,7 +45,7 @@ async fn alter(database: &Arc<Database>, name: &str, value: Option<String>) -> R
         let value = value.unwrap_or_default();
         let names = value.split(',').map(str::trim).filter(|name| !name.is_empty());
         let names: Vec<String> = names.map(str::to_owned).collect();
-        Box::pin(database.replication.copies.set(database, &names)).await?;
+        Box::pin(database.replication.replicas.set(database, &names)).await?;
         return Ok(());
     }
     if !name.eq_ignore_ascii_case(ARCHIVE_DIRECTORY) {
@@ -90,7 +90,7 @@ async fn set_version_retention(database: &Arc<Database>, value: Option<String>) 
 pub(super) async fn checkpoint(database: &Arc<Database>) -> Result<()> {
     let edit = CatalogEdit::begin(database).await?;
     database.commit(Changes::checkpoint(edit)).await?;
-    database.replication.copies.end_what_answers(database).await;
+    database.replication.replicas.end_what_answers(database).await;
     if let Some(log) = database.log() {
         let archived = log.archive();
         database.replication.archive.note(archived.as_ref().err());
@@ -107,7 +107,7 @@ pub(super) fn show(database: &Database, seen_log: &AtomicU64, name: &str) -> Opt
     if name.eq_ignore_ascii_case(LOG_COPY_STATUS) {
         // It tells nothing of commits, and is to be had while no copy takes them.
         seen_log.store(0, Ordering::Relaxed);
-        return Some(database.replication.copies.status(database));
+        return Some(database.replication.replicas.status(database));
     }
     let state = database.catalog();
     if name.eq_ignore_ascii_case(LOG_COPY) {

@@ -1,7 +1,7 @@
 //! INSERT … ON CONFLICT: rows that were to be inserted in; some of them are, some update the row that has their key,
 //! the others are left out.
 //!
-//! 1. The unique keys of all rows are [locked](super::held), so that nobody else begins a row with one of them.
+//! 1. The unique keys of all rows are [locked](super::transaction_locks), so that nobody else begins a row with one of them.
 //! 2. Then, and not before, the statement takes what it [reads](Session::live), and looks the keys up in it, in pages,
 //!    in the delta and among own rows: what was committed before the locks were granted is there. In a block with one
 //!    snapshot a row that only the newest state has cannot be seen, and fails the statement (40001).

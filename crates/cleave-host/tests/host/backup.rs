@@ -183,7 +183,7 @@ async fn a_backup_that_is_damaged_is_named_and_a_restore_begins_anew() {
     let target = place.path().join("backup");
     database.backup(&target).await.unwrap();
     let copy = place.path().join("copy");
-    for file in ["pages", "catalog/manifest", "manifest"] {
+    for file in ["pages", "catalog/manifest", "backup_manifest"] {
         let path = target.join(file);
         let sound = std::fs::read(&path).unwrap();
         let mut flipped = sound.clone();

@@ -269,5 +269,5 @@ async fn a_device_that_is_removed_while_it_is_offline_has_no_copy_when_it_is_att
     run(&mut session, "ALTER SYSTEM SET log_replica = 'nas again'").await;
     run(&mut session, "INSERT INTO near VALUES (4, 'in the copy')").await;
     drop((session, database));
-    assert_eq!(taken(&folder, &nas).await.unwrap().away, Vec::<String>::new());
+    assert_eq!(taken(&folder, &nas).await.unwrap().offline, Vec::<String>::new());
 }

@@ -83,7 +83,7 @@ fn state() -> CatalogState {
         damaged: BTreeMap::new(),
         sequences: BTreeMap::new(),
         files: BTreeMap::new(),
-        held: cleave_catalog::catalog::held::Held::default(),
+        blocked: cleave_catalog::catalog::blocked::BlockedTables::default(),
         upkeep: Default::default(),
         rights: Default::default(),
         comments: Default::default(),

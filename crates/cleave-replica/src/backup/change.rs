@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use cleave_catalog::catalog::blocked::Held;
+use cleave_catalog::catalog::blocked::BlockedTables;
 use cleave_catalog::catalog::{CatalogState, DeviceId, manifest, proto};
 use cleave_catalog::error::{Error, Result};
 use cleave_catalog::tasks::{blocking, joined};
@@ -34,7 +34,7 @@ use prost::Message;
 
 use super::backup_manifest::{BackupManifest, PIECE_BLOCKS, Pieces, damaged};
 use super::take::copied;
-use super::{CATALOG, prepare_place};
+use super::{prepare_place};
 
 /// Where the copy of a commit lies, in the folder of an archived log.
 fn place(log: &Path, commit: u64) -> PathBuf {

@@ -35,7 +35,7 @@ use super::layout::{
     ANCHOR_BLOCKS, BLOCK, CopiedFile, Head, List, Place, RING_BLOCKS_MIN, Room, SLOT_COUNT, Stamp,
     blocks, padded, slot, whole,
 };
-use super::{Copies, fault, found, source};
+use super::{LogReplicas, fault, found, source};
 
 /// What is copied: the log of an open database.
 #[derive(Clone)]

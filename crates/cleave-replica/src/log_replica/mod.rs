@@ -366,7 +366,7 @@ impl LogReplicas {
         let mut edit = CatalogEdit::begin(database).await?;
         let replicas = &mut edit.next.upkeep.log_replicas;
         let mut unwanted = Vec::new();
-        for copy in replicas.iter_mut().filter(|replica| is_unwanted(replica)) {
+        for replica in replicas.iter_mut().filter(|replica| is_unwanted(replica)) {
             replica.is_ended = true;
             unwanted.push(replica.clone());
         }
@@ -376,7 +376,7 @@ impl LogReplicas {
                 replicas.push(LogReplica { device, id, arenas, is_ended: false, gives_up: None });
             }
         }
-        for copy in &unwanted {
+        for replica in &unwanted {
             Box::pin(given_up::tell(&mut edit, replica, &answering)).await?;
         }
         database.commit(Changes::settings(edit)).await?;
@@ -459,7 +459,7 @@ impl LogReplicas {
         let mut edit = CatalogEdit::begin(database).await?;
         let left: Vec<LogReplica> = given_up::unerased(&edit.next).cloned().collect();
         let mut is_told = false;
-        for copy in &left {
+        for replica in &left {
             is_told |= Box::pin(given_up::tell(&mut edit, replica, &answering)).await?;
         }
         if is_told {
@@ -499,7 +499,8 @@ impl LogReplicas {
         let state = database.durable();
         let end = database.log().map_or(0, |log| log.durable_end().0);
         let mut lines = Vec::new();
-        for copy in state.upkeep.log_replicas.iter().filter(|replica| replica.gives_up.is_none()) {
+        for replica in state.upkeep.log_replicas.iter().filter(|replica| replica.gives_up.is_none())
+        {
             let Ok(copier) = self.copier(database, replica) else { continue };
             let name = copier.device.name();
             if replica.is_ended {

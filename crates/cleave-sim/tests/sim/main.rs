@@ -15,7 +15,7 @@ use cleave_sim::executor;
 use cleave_sim::world::SimWorld;
 use cleave_sim::{
     Failure, LinkFault, Report, run_seed, run_seed_cut_at, run_seed_failing_at,
-    run_seed_on_lying_media, run_seed_taking_over,
+    run_seed_on_lying_media, run_seed_failing_over,
 };
 
 /// Seeds of a run without wishes.
@@ -44,7 +44,7 @@ type SeedRun = fn(u64) -> Result<Report, Box<Failure>>;
 #[test]
 fn a_seed_repeats_itself() {
     let runs: [(SeedRun, u64); 4] =
-        [(run_seed, 1), (run_seed, 2), (run_seed, 3), (run_seed_taking_over, 1)];
+        [(run_seed, 1), (run_seed, 2), (run_seed, 3), (run_seed_failing_over, 1)];
     for (run, seed) in runs {
         let seed = wished("CLEAVE_SIM_SEED").unwrap_or(seed);
         let (first, second) = match (run(seed), run(seed)) {
@@ -173,7 +173,7 @@ fn rows_survive_whatever_happens() {
 
 #[test]
 fn rows_survive_the_loss_of_hosts() {
-    every_seed(TAKEOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_taking_over);
+    every_seed(TAKEOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_failing_over);
 }
 
 /// Runs the seed that is wished for, or `known` and so many others.

@@ -2,7 +2,7 @@
 //!
 //! `log/reserve` is a file of zeros. When [`super::Wal::append_urgent`] finds the disk full, it removes the file, and
 //! the blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again.
-//! `log/reserve.incarnation` is another one, for restarts alone: what has used the first up may be followed by a crash,
+//! `log/reserve.start` is another one, for restarts alone: what has used the first up may be followed by a crash,
 //! and then the database must open.
 //!
 //! Invariant: nothing reads the files, and a log without them is whole.
@@ -16,7 +16,9 @@ use super::retention::Spares;
 use super::writer::{LogOptions, Wal};
 
 const NAME: &str = "reserve";
-const INCARNATION: &str = "reserve.incarnation";
+const START: &str = "reserve.start";
+/// What builds before this one called that.
+const START_BEFORE: &str = "reserve.opening";
 /// The most that is put aside.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
@@ -85,7 +87,8 @@ impl Reserve {
 /// # Errors
 /// [`LogError::Io`], for want of space as a rule: what was put aside before is still there.
 pub fn reserve_for_start(directory: &Path, byte_count: u64) -> Result<(), LogError> {
-    let (path, byte_count) = (directory.join(INCARNATION), byte_count.min(RESERVE_BYTES_MAX));
+    drop(files::remove(&directory.join(START_BEFORE)));
+    let (path, byte_count) = (directory.join(START), byte_count.min(RESERVE_BYTES_MAX));
     let found = std::fs::metadata(&path).map(|metadata| metadata.len());
     let (found, file) = match found {
         Ok(found) if found >= byte_count => return Ok(()),
@@ -104,7 +107,8 @@ pub fn reserve_for_start(directory: &Path, byte_count: u64) -> Result<(), LogErr
 #[must_use]
 pub fn release_reserve(directory: &Path) -> bool {
     let spare = || Spares::find(directory).is_ok_and(|mut spares| spares.remove_one());
-    [INCARNATION, NAME].iter().any(|name| files::remove(&directory.join(name)).is_ok()) || spare()
+    [START_BEFORE, START, NAME].iter().any(|name| files::remove(&directory.join(name)).is_ok())
+        || spare()
 }
 
 impl Wal {

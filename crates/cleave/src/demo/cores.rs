@@ -36,7 +36,7 @@ fn pin_threads(core: usize) {
     for thread in threads.flatten() {
         let id = thread.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
         if let Some(id) = id.and_then(Pid::from_raw) {
-            drop(sched_setaffinity(Some(id), &set));
+            sched_setaffinity(Some(id), &set).ok();
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn commit(engine: &Arc<Engine>, rows: RowChanges<'_>) -> Result
     Step::Publish.pass();
     engine.publish_small(number, end);
     if let Some(tracked) = rows.tracked {
-        tracked.dead();
+        tracked.ended();
     }
     Step::Told.pass();
     drop(lock);

@@ -178,7 +178,7 @@ impl TabletLoad {
         for index in &mut self.indexes {
             index.run.shutdown().await;
         }
-        self.claim.writes_dead().await;
+        self.claim.writes_ended().await;
     }
 
     async fn finish_pages(&mut self) -> Result<Vec<PageEntry>> {

@@ -161,7 +161,7 @@ fn a_profile_gives_table_2() {
         device_load: 0.0,
         slot_size: SlotSize::Fixed(1 << 20),
         slot_count: 4,
-        device_copies: 1,
+        device_partitions: 1,
         host_threads: 4,
         shares_work: false,
         broadcast_bytes: 16 << 20,

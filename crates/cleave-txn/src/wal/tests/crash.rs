@@ -112,9 +112,9 @@ fn live(seed: u64, options: &LogOptions) {
     }
 }
 
-/// One sync fails, the log is opened anew as often as `incarnations`, goes on, and then power goes: what a failed sync
-/// was to store was in the page cache alone, where each incarnation finds it.
-fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, incarnations: u64) {
+/// One sync fails, the log is opened anew as often as `restarts`, goes on, and then power goes: what a failed sync
+/// was to store was in the page cache alone, where each start finds it.
+fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, restarts: u64) {
     let folder = tempfile::tempdir().unwrap();
     let files = ForgetfulFiles::new();
     let _world = Forgetful::enter(&files);
@@ -126,7 +126,7 @@ fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, incarnations: 
         log.flush().unwrap();
     }
     let mut written = before;
-    for _ in 0..incarnations {
+    for _ in 0..restarts {
         for _ in 0..3 {
             written += 1;
             log.append(commit(written, &payload(written))).unwrap();
@@ -155,8 +155,8 @@ fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, incarnations: 
 fn a_failed_sync_leaves_no_hole_in_the_log_that_goes_on() {
     for before in 0..20 {
         for restarts in 1..4 {
-            goes_on_after_a_failed_sync(&small(), before, incarnations);
-            goes_on_after_a_failed_sync(&LogOptions::default(), before, incarnations);
+            goes_on_after_a_failed_sync(&small(), before, restarts);
+            goes_on_after_a_failed_sync(&LogOptions::default(), before, restarts);
         }
     }
 }
@@ -178,7 +178,7 @@ fn what_a_failed_start_wiped_away_does_not_come_back() {
     let file = files.open(&path).unwrap();
     file.write_at(64, &[0; 24]).unwrap();
     file.sync().unwrap();
-    // An incarnation wipes the rest away, and its sync fails; the next one finds zeros.
+    // A start wipes the rest away, and its sync fails; the next one finds zeros.
     files.fail_syncs(true);
     let resume = || Wal::resume(LogReader::open(folder.path(), start).unwrap(), small());
     assert!(resume().is_err());
@@ -239,7 +239,7 @@ fn what_a_torn_group_left_behind_does_not_come_back() {
     bytes[64..88].fill(0);
     std::fs::write(&path, &bytes).unwrap();
     let log = Wal::resume(LogReader::open(folder.path(), start).unwrap(), small()).unwrap();
-    // A mark, the record of the incarnation, and one that ends where the old one begins.
+    // A mark, the record of the start, and one that ends where the old one begins.
     let end = log.append(commit(3, &[3; 32])).unwrap().end;
     assert_eq!(end, left.at);
     log.flush().unwrap();
@@ -332,7 +332,7 @@ fn what_is_put_aside_for_restarts_grows_where_there_is_room_and_goes_first() {
         names.sort();
         names
     };
-    let bytes = || std::fs::metadata(folder.path().join("reserve.incarnation")).unwrap().len();
+    let bytes = || std::fs::metadata(folder.path().join("reserve.start")).unwrap().len();
     reserve_for_start(folder.path(), 5000).unwrap();
     reserve_for_start(folder.path(), 3000).unwrap();
     assert_eq!(bytes(), 5000);
@@ -342,7 +342,7 @@ fn what_is_put_aside_for_restarts_grows_where_there_is_room_and_goes_first() {
     files.limit_space(None);
     reserve_for_start(folder.path(), 9000).unwrap();
     assert_eq!(bytes(), 9000);
-    let all = ["1.spare", "reserve", "reserve.incarnation"];
+    let all = ["1.spare", "reserve", "reserve.start"];
     for left in [&all[..], &all[..2], &all[..1], &[]] {
         assert_eq!(names(), left);
         assert_eq!(release_reserve(folder.path()), !left.is_empty());

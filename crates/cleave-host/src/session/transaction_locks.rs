@@ -43,7 +43,7 @@ const NAMES: u64 = u64::MAX;
 
 /// The locks of one transaction; dropped, they are free.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct TransactionLocks {
     locks: Arc<Locks>,
     owner: Arc<LockOwner>,
     counter: Arc<AtomicUsize>,
@@ -67,7 +67,7 @@ impl Drop for ReadersHeldBack {
     }
 }
 
-impl Held {
+impl TransactionLocks {
     /// None yet.
     pub(super) fn new(database: &Database, advisory: &AdvisoryLocks) -> Self {
         let locks = Arc::clone(database.locks());
@@ -94,7 +94,7 @@ impl Held {
 
     /// Whether the table is locked for `change`, and not its rows.
     pub(super) fn takes_table(change: &TableChange) -> bool {
-        let ended = change.ended.values().map(VidSet::len).sum::<usize>();
+        let ended = change.dead.values().map(VidSet::len).sum::<usize>();
         ended.max(change.row_count()) > LOCKED_ROWS_MAX
     }
 
@@ -140,7 +140,7 @@ impl Held {
                 self.lock(key, mode, timeout_ms).await?;
             }
         }
-        for (place, vids) in &change.ended {
+        for (place, vids) in &change.dead {
             for vid in vids.iter() {
                 self.lock(row_key(table, *place, vid), mode, timeout_ms).await?;
             }
@@ -151,7 +151,7 @@ impl Held {
     /// Locks the table `table_id`.
     ///
     /// # Errors
-    /// As [`Held::lock_change`].
+    /// As [`TransactionLocks::lock_change`].
     pub(super) async fn lock_table(
         &self,
         table_id: u32,
@@ -164,7 +164,7 @@ impl Held {
     /// Locks a name that shall be that of a table or another object.
     ///
     /// # Errors
-    /// As [`Held::lock_change`].
+    /// As [`TransactionLocks::lock_change`].
     pub(super) async fn lock_name(&self, name: &str, timeout_ms: u64) -> Result<()> {
         let key = LockKey::key(NAMES, hash(name.as_bytes()));
         self.lock(key, LockMode::ForUpdate, timeout_ms).await
@@ -181,7 +181,7 @@ impl Held {
     /// Locks `key`.
     ///
     /// # Errors
-    /// As [`Held::lock_change`].
+    /// As [`TransactionLocks::lock_change`].
     pub(super) async fn lock(&self, key: LockKey, mode: LockMode, timeout_ms: u64) -> Result<()> {
         lock_within(&self.locks, &self.owner, (key, mode), timeout_ms).await
     }
@@ -223,7 +223,7 @@ fn hash(key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-impl Drop for Held {
+impl Drop for TransactionLocks {
     fn drop(&mut self) {
         self.locks.release_all(&self.owner);
     }
