@@ -30,7 +30,8 @@ for libc in musl gnu; do
         break
     fi
 done
-[[ -n $target ]] || skip "the toolchain has no target $machine-unknown-linux-musl or -gnu (it has: ${installed//$'\n'/, })"
+[[ -n $target ]] \
+    || skip "the toolchain has no target $machine-unknown-linux-musl or -gnu (it has: ${installed//$'\n'/, })"
 
 # What links it, and compiles the few C files of its cryptography.
 runner=()

@@ -21,5 +21,6 @@ if [[ -n ${CLEAVE_DATA:-} ]]; then
 fi
 target/peers/python/bin/python scripts/compare_duckdb.py \
     --cleave "$cleave" --csv "$work/csv" --db "$work/db" \
-    --settings "split=host" --settings "split=h0" --settings "split=ndp" --settings "split=auto" --settings "stack=blk" \
+    --settings "split=host" --settings "split=h0" --settings "split=ndp" --settings "split=auto" \
+    --settings "stack=blk" \
     "${folders[@]}"

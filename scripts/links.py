@@ -406,7 +406,10 @@ class Round:
                 print(f"    {what.sqlstate} in {seconds:.1f} s: {str(what).splitlines()[0]}", flush=True)
                 # A host that was to be killed, and was not reached, refuses as any other does.
                 is_fault = (mode == "host" and was_hit) or what.sqlstate in ("58030", "53100")
-                assert (was_hit if what.sqlstate != "53100" else mode.startswith("full")) if is_fault else what.sqlstate in ("23505", "23503"), f"{what.sqlstate} {what}"
+                is_expected = what.sqlstate in ("23505", "23503")
+                if is_fault:
+                    is_expected = was_hit if what.sqlstate != "53100" else mode.startswith("full")
+                assert is_expected, f"{what.sqlstate} {what}"
         if not (error or error_of_look):
             print(f"    done in {seconds:.1f} s{', hit' if was_hit else ''}", flush=True)
         assert seconds < STATEMENT_SECONDS, f"it takes {seconds:.0f} s"

@@ -17,10 +17,12 @@ public class Client {
 
     public static void main(String[] arguments) throws Exception {
         Map<String, String> e = System.getenv();
-        String url = "jdbc:postgresql://" + e.get("PGHOST") + ":" + e.get("PGPORT") + "/" + e.get("PGDATABASE") + "?sslmode=require";
+        String url = "jdbc:postgresql://" + e.get("PGHOST") + ":" + e.get("PGPORT") + "/" + e.get("PGDATABASE")
+            + "?sslmode=require";
         try (Connection c = DriverManager.getConnection(url, e.get("PGUSER"), e.get("PGPASSWORD"))) {
             DatabaseMetaData m = c.getMetaData();
-            check(values(m.getTables(null, null, "%", new String[] {"TABLE"}), "TABLE_NAME").contains("orders"), "tables");
+            check(values(m.getTables(null, null, "%", new String[] {"TABLE"}), "TABLE_NAME").contains("orders"),
+                "tables");
             List<String> columns = values(m.getColumns(null, null, "customers", "%"), "COLUMN_NAME");
             check(columns.equals(List.of("id", "email", "born", "note")), columns);
             check(values(m.getPrimaryKeys(null, null, "customers"), "COLUMN_NAME").equals(List.of("id")), "key");
@@ -30,7 +32,8 @@ public class Client {
             check(values(m.getCatalogs(), "TABLE_CAT").equals(List.of("shop")), "catalogs");
             check(values(m.getTypeInfo(), "TYPE_NAME").contains("numeric"), "types");
             check(values(m.getImportedKeys(null, null, "orders"), "FKTABLE_NAME").isEmpty(), "foreign keys");
-            check(values(m.getImportedKeys(null, null, "visits"), "PKTABLE_NAME").equals(List.of("customers")), "what visits refer to");
+            check(values(m.getImportedKeys(null, null, "visits"), "PKTABLE_NAME").equals(List.of("customers")),
+                "what visits refer to");
             try (PreparedStatement p = c.prepareStatement("SELECT email, born FROM customers WHERE id = ?")) {
                 for (int id = 1; id <= 10; id++) {
                     p.setInt(1, id);
@@ -47,7 +50,8 @@ public class Client {
             c.setAutoCommit(true);
             try (Statement s = c.createStatement()) {
                 s.execute("DROP TABLE IF EXISTS by_jdbc");
-                s.execute("CREATE TABLE by_jdbc (a int, b text, c timestamp, d numeric(10,2), e bytea, f boolean, g double precision)");
+                s.execute("CREATE TABLE by_jdbc (a int, b text, c timestamp, d numeric(10,2), e bytea, f boolean, "
+                    + "g double precision)");
             }
             try (PreparedStatement p = c.prepareStatement("INSERT INTO by_jdbc VALUES (?, ?, ?, ?, ?, ?, ?)")) {
                 for (int i = 0; i < 10; i++) {

@@ -12,10 +12,12 @@ async function main () {
   }
   const any = await client.query('SELECT id FROM customers WHERE id = ANY($1) ORDER BY id', [[3, 1, 99999]])
   assert.deepStrictEqual(any.rows.map(row => row.id), [1, 3])
-  const none = await client.query('SELECT count(*) AS n FROM customers WHERE email <> ALL($1::text[])', [['c1@example.org']])
+  const none = await client.query('SELECT count(*) AS n FROM customers WHERE email <> ALL($1::text[])',
+    [['c1@example.org']])
   assert.strictEqual(none.rows[0].n, '99')
   // Of two statements in one message both are done, or none.
-  await assert.rejects(client.query('DELETE FROM orders WHERE id = 1; SELECT 1 / 0 FROM orders WHERE id = 2'), { code: '22012' })
+  await assert.rejects(client.query('DELETE FROM orders WHERE id = 1; SELECT 1 / 0 FROM orders WHERE id = 2'),
+    { code: '22012' })
   assert.strictEqual((await client.query('SELECT count(*) AS n FROM orders')).rows[0].n, '1000')
   const cursor = client.query(new Cursor('SELECT id FROM orders ORDER BY id'))
   assert.strictEqual((await cursor.read(3)).length, 3)

@@ -37,7 +37,8 @@ with engine.connect() as connection:
 with engine.begin() as connection:
     connection.execute(sa.insert(orders),
                        [{"id": 2001, "customer": 1, "total": 5}, {"id": 2002, "customer": 2, "total": 6}])
-    changed = connection.execute(sa.update(orders).where(orders.c.id > 2000).values(total=orders.c.total * 2).returning(orders.c.total))
+    doubled = sa.update(orders).where(orders.c.id > 2000).values(total=orders.c.total * 2)
+    changed = connection.execute(doubled.returning(orders.c.total))
     assert sorted(changed.scalars()) == [10, 12]
 with engine.begin() as connection:
     assert connection.execute(sa.delete(orders).where(orders.c.id > 2000)).rowcount == 2

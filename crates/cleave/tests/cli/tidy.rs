@@ -6,6 +6,8 @@ use std::process::Command;
 
 /// The longest source file; one idea per file is far shorter.
 const LINE_COUNT_MAX: usize = 900;
+/// The widest line, in characters.
+const LINE_WIDTH_MAX: usize = 120;
 
 /// What each crate may name directly: everything that stands below it in ARCHITECTURE.md's drawing.
 /// The leaves see all.
@@ -124,6 +126,34 @@ fn no_source_file_is_too_long() {
         .filter(|(_, line_count)| *line_count > LINE_COUNT_MAX)
         .collect();
     assert!(offenders.is_empty(), "longer than {LINE_COUNT_MAX} lines: {offenders:#?}");
+}
+
+#[test]
+fn no_line_is_wider_than_a_reader_s_window() {
+    let mut found = Vec::new();
+    for (path, text) in all_text_files() {
+        let extension = path.extension().and_then(|found| found.to_str()).unwrap_or_default();
+        // Data, pictures, and lists that a test writes.
+        if ["dat", "csv", "svg", "txt", "exceptions"].contains(&extension) {
+            continue;
+        }
+        let (mut is_fenced, mut is_result) = (false, false);
+        for (number, line) in text.lines().enumerate() {
+            is_fenced ^= extension == "md" && line.trim_start().starts_with("```");
+            is_result = extension == "slt" && !line.is_empty() && (is_result || line == "----");
+            let is_error = line.starts_with("statement error") || line.starts_with("query error");
+            let comment = line.trim_start().trim_start_matches(['/', '!', '#', ' ']);
+            // Tables, printed output, and what cannot be broken, as an address.
+            let is_table = comment.starts_with('|');
+            let is_one_word = !comment.trim_start_matches(['-', '*', ' ']).contains(' ');
+            if line.chars().count() > LINE_WIDTH_MAX
+                && !(is_fenced || is_result || is_error || is_table || is_one_word)
+            {
+                found.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "lines wider than {LINE_WIDTH_MAX} columns: {found:#?}");
 }
 
 #[test]
