@@ -1,4 +1,4 @@
-//! What can go wrong between bytes and Arrow, by what the caller can do about it.
+//! Errors between stored bytes and Arrow, by what the caller can do about them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::page_source::ColumnRef;
 #[non_exhaustive]
 pub enum StoreError {
     /// Stored bytes are not what was written: torn, lost, stale, misdirected or damaged. Statements that need the
-    /// page fail; others go on. Restore the page from a copy.
+    /// page fail; others go on. Restore the page from a backup.
     #[error(
         "page {page} of {segment} at {address} is corrupt{}: {reason}",
         column.map(|column| format!(", {column}")).unwrap_or_default()
@@ -80,7 +80,7 @@ pub enum StoreError {
         what: &'static str,
         /// The number.
         value: u64,
-        /// The largest that there is room for.
+        /// The largest allowed.
         max: u64,
     },
     /// Rows, columns and schema that do not fit together: a mistake of the caller.
@@ -96,7 +96,7 @@ pub enum StoreError {
     Arrow(#[from] ArrowError),
 }
 
-/// What does not hold about a page's bytes.
+/// What is wrong with a page's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corruption {

@@ -1,4 +1,4 @@
-//! Zone maps: no value ever lies outside its bounds, and what is unknown is NULL.
+//! Zone maps: no value ever lies outside its bounds, and an unknown bound is NULL.
 
 use std::sync::Arc;
 
