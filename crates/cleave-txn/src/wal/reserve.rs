@@ -1,11 +1,11 @@
-//! Space put aside for the day on which there is none: for commits that make room.
+//! Reserved disk space, used when the disk is full: for commits that free space.
 //!
 //! `log/reserve` is a file of zeros. When [`super::Wal::append_urgent`] finds the disk full, it removes the file, and
-//! the blocks that this sets free take its record. [`super::Wal::restore_reserve`] makes it again.
-//! `log/reserve.incarnation` is another one, for restarts alone: what has used the first up may be followed by a crash,
-//! and then the database must open.
+//! the freed blocks take its record. [`super::Wal::restore_reserve`] makes it again. `log/reserve.incarnation` is a
+//! second one, for restarts alone: a crash may follow after the first is used up, and then the database must still
+//! open.
 //!
-//! Invariant: nothing reads the files, and a log without them is whole.
+//! Invariant: the files are never read, and a log without them is complete.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use super::writer::{LogOptions, Wal};
 
 const NAME: &str = "reserve";
 const INCARNATION: &str = "reserve.incarnation";
-/// The most that is put aside.
+/// Most bytes that are reserved.
 const RESERVE_BYTES_MAX: u64 = 64 << 20;
 
 /// See the module's description.
@@ -29,7 +29,7 @@ pub(crate) struct Reserve {
 }
 
 impl Reserve {
-    /// That of the log in `directory`; made if it is not there, and there is room.
+    /// The reserve of the log in `directory`; made if it is missing, and there is room.
     pub(crate) fn find(directory: &Path, options: &LogOptions) -> Self {
         let path = directory.join(NAME);
         let byte_count = options.reserve_bytes as usize;
@@ -38,12 +38,12 @@ impl Reserve {
         let is_there = found > 0 && found >= byte_count && byte_count > 0;
         let byte_count = if is_there { found } else { byte_count };
         let mut reserve = Self { path, byte_count, is_there };
-        // A full disk does not keep the log closed.
+        // A full disk does not keep the log from opening.
         drop(reserve.make(0));
         reserve
     }
 
-    /// Sets its space free; whether there was any.
+    /// Frees its space; returns whether there was any.
     pub(crate) fn release(&mut self) -> bool {
         self.is_there && {
             self.is_there = false;
@@ -60,7 +60,7 @@ impl Reserve {
         self.byte_count = self.byte_count.max(byte_count_min);
         let made = self.write();
         if made.is_err() && self.is_there {
-            // What it was is made again, in the space that it had.
+            // The file is made again, in the space that it had.
             self.byte_count = before;
             return self.write().and(made);
         }
@@ -80,10 +80,10 @@ impl Reserve {
     }
 }
 
-/// Puts at least `byte_count` bytes, of which there is a most, aside in `directory` for the next incarnation.
+/// Reserves at least `byte_count` bytes, up to a maximum, in `directory` for the next incarnation.
 ///
 /// # Errors
-/// [`LogError::Io`], for want of space as a rule: what was put aside before is still there.
+/// [`LogError::Io`], mostly for lack of space: an earlier reserve is kept.
 pub fn reserve_for_start(directory: &Path, byte_count: u64) -> Result<(), LogError> {
     let (path, byte_count) = (directory.join(INCARNATION), byte_count.min(RESERVE_BYTES_MAX));
     let found = std::fs::metadata(&path).map(|metadata| metadata.len());
@@ -97,10 +97,10 @@ pub fn reserve_for_start(directory: &Path, byte_count: u64) -> Result<(), LogErr
     file.and_then(|file| file.write_at(found, &zeros)).map_err(LogError::io("make", &path))
 }
 
-/// Gives space that is put aside in `directory` to whoever must open a log on a full disk, first what is for restarts;
-/// last the blocks of segments that were kept to be used again. Whether there was any; more may be left.
+/// Frees reserved space in `directory` for the opening of a log on a full disk: first that for restarts, last the
+/// blocks of spare segments. Returns whether there was any; more may be left.
 ///
-/// What makes room can be said only to a database that is open.
+/// Statements that free space need an open database.
 #[must_use]
 pub fn release_reserve(directory: &Path) -> bool {
     let spare = || Spares::find(directory).is_ok_and(|mut spares| spares.remove_one());
@@ -108,16 +108,16 @@ pub fn release_reserve(directory: &Path) -> bool {
 }
 
 impl Wal {
-    /// Puts space aside again, for [`Wal::append_urgent`], at least so many bytes; nothing to do where it is there.
+    /// Reserves space again, for [`Wal::append_urgent`], at least so many bytes; no effect if it is there.
     ///
     /// # Errors
-    /// [`LogError::Io`], for want of space as a rule.
+    /// [`LogError::Io`], mostly for lack of space.
     pub fn restore_reserve(&self, byte_count_min: u64) -> Result<(), LogError> {
         let bytes = usize::try_from(byte_count_min.min(RESERVE_BYTES_MAX)).unwrap_or(0);
         self.shared.state().reserve.make(bytes)
     }
 
-    /// Gives the space that was put aside to whoever makes room otherwise than by the log; whether there was any.
+    /// Frees the reserved space for a caller that makes room without the log; returns whether there was any.
     pub fn release_reserve(&self) -> bool {
         self.shared.state().reserve.release()
     }

@@ -1,4 +1,4 @@
-//! Power that goes at any moment, a disk that fills, syncs that fail, processes that are killed.
+//! Loss of power at any moment, a full disk, failing syncs, and killed processes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A world whose files forget.
+/// A world whose files lose unsynced writes.
 pub(super) struct Forgetful(pub(super) ForgetfulFiles);
 
 impl World for Forgetful {
@@ -44,7 +44,7 @@ impl Forgetful {
     }
 }
 
-/// One life after another of one log, in a world that loses power between them, with a model of what must be there.
+/// Successive lives of one log, in a world that loses power between them, with a model of the expected records.
 fn live(seed: u64, options: &LogOptions) {
     let mut random = SplitMix64::new(seed);
     let folder = tempfile::tempdir().unwrap();
@@ -52,13 +52,13 @@ fn live(seed: u64, options: &LogOptions) {
     let _world = Forgetful::enter(&files);
     let directory = folder.path().join("log");
     let mut log = Wal::create(&directory, Lsn(0), options.clone()).unwrap();
-    // From where recovery reads, what it must find there, and how much of that at least.
+    // The place where recovery starts, the records that it must find there, and at least how many of them.
     let mut from = log.resume_from();
     let mut expected: Vec<Vec<u8>> = Vec::new();
     for life in 0..8_u8 {
         let mut acknowledged = expected.len();
         files.limit_space((random.below(3) == 0).then(|| random.below(20_000)));
-        // Few lengths, so that what one life wrote often begins where another's ends.
+        // Few lengths, so that records of one life often begin where those of another end.
         let mut append = |log: &Wal, expected: &mut Vec<Vec<u8>>, length: u64| {
             let mut payload = vec![life; 8 * usize::try_from(length).unwrap()];
             payload.extend_from_slice(&random.next_u64().to_le_bytes());
@@ -112,8 +112,8 @@ fn live(seed: u64, options: &LogOptions) {
     }
 }
 
-/// One sync fails, the log is opened anew as often as `incarnations`, goes on, and then power goes: what a failed sync
-/// was to store was in the page cache alone, where each incarnation finds it.
+/// One sync fails, the log is opened anew as often as `incarnations` says, continues, and then power is lost: the
+/// records of a failed sync were in the page cache alone, where each incarnation finds them.
 fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, incarnations: u64) {
     let folder = tempfile::tempdir().unwrap();
     let files = ForgetfulFiles::new();
@@ -136,7 +136,7 @@ fn goes_on_after_a_failed_sync(options: &LogOptions, before: u64, incarnations: 
         files.fail_syncs(false);
         drop(log);
         log = Wal::resume(LogReader::open(&directory, start).unwrap(), options.clone()).unwrap();
-        // Whoever reads it now takes it for committed. What was of the next segment was not written.
+        // A reader now takes it for committed. The bytes of the next segment were not written.
         let found = numbers(&read(&directory, start).unwrap());
         assert!(found.iter().copied().eq(1..=found.len() as u64), "{found:?}");
         assert!((written - 3..=written).contains(&(found.len() as u64)), "{found:?}");
@@ -173,12 +173,12 @@ fn what_a_failed_start_wiped_away_does_not_come_back() {
     let left = log.append(commit(2, &[2; 8])).unwrap();
     log.flush().unwrap();
     drop(log);
-    // Of that group a loss of power has taken the first record.
+    // Of that group a loss of power has lost the first record.
     let path = segment::segment_path(folder.path(), Lsn(0));
     let file = files.open(&path).unwrap();
     file.write_at(64, &[0; 24]).unwrap();
     file.sync().unwrap();
-    // An incarnation wipes the rest away, and its sync fails; the next one finds zeros.
+    // An incarnation overwrites the rest, and its sync fails; the next one finds zeros.
     files.fail_syncs(true);
     let resume = || Wal::resume(LogReader::open(folder.path(), start).unwrap(), small());
     assert!(resume().is_err());
@@ -266,7 +266,7 @@ fn a_full_disk_refuses_a_record_and_keeps_the_log() {
     log.append(commit(3, b"")).unwrap_or(Appended { at: end, end });
     log.flush().unwrap();
     drop(log);
-    // Incarnation needs no space.
+    // Opening the log needs no space.
     let log = Wal::resume(LogReader::open(folder.path(), start).unwrap(), small()).unwrap();
     files.limit_space(None);
     log.append(commit(4, &payload(4))).unwrap();
@@ -318,7 +318,7 @@ fn what_is_put_aside_for_restarts_grows_where_there_is_room_and_goes_first() {
     let _world = Forgetful::enter(&files);
     let options = LogOptions { reserve_bytes: 100_000, ..small() };
     let log = Wal::create(folder.path(), Lsn(0), options).unwrap();
-    // Segments that are not needed any more are kept to be used again, one of them.
+    // One unneeded segment is kept as a spare.
     for number in 1..=40 {
         log.append(commit(number, &payload(number))).unwrap();
     }
@@ -377,7 +377,7 @@ fn what_is_given_up_is_archived_and_the_archive_is_a_log() {
     assert_eq!(read(&archive, start).unwrap().len(), 61);
 }
 
-/// The child of the test below: appends, and says what is durable.
+/// The child process of the test below: appends, and prints what is durable.
 #[test]
 #[ignore = "run as a child"]
 fn child_that_is_killed() {
