@@ -117,7 +117,10 @@ pub enum Corruption {
         found: u64,
     },
     /// A field of the header that contradicts the reference, the page or another field.
-    #[error("its field `{field}` is {found}{}", expected.map(|value| format!(", expected {value}")).unwrap_or_default())]
+    #[error(
+        "its field `{field}` is {found}{}",
+        expected.map(|value| format!(", expected {value}")).unwrap_or_default()
+    )]
     Field {
         /// Name of the field, as in `docs/formats.md`.
         field: &'static str,

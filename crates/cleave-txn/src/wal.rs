@@ -105,7 +105,10 @@ pub enum LogError {
         reason: String,
     },
     /// A needed file of the log is missing: restore it from a log replica, a backup or the archive.
-    #[error("the log in {} lacks the file that holds position {at}; restore it from a copy or the archive", directory.display())]
+    #[error(
+        "the log in {} lacks the file that holds position {at}; restore it from a copy or the archive",
+        directory.display()
+    )]
     Missing {
         /// The folder of the log.
         directory: PathBuf,

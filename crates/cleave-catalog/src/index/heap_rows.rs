@@ -1,4 +1,4 @@
-//! Rows of heap pages for whoever makes keys of them: page entries in, batches of some columns out.
+//! Reads rows of heap pages for building index keys: page entries in, batches of some columns out.
 
 use arrow::array::RecordBatch;
 use cleave_store::{

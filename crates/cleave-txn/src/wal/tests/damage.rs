@@ -61,7 +61,10 @@ proptest! {
 
     /// A crash may leave any prefix of the bytes written since the last sync.
     #[test]
-    fn any_first_part_of_a_log_gives_a_prefix(sizes in prop::collection::vec(1_u64..6, 1..8), cut in any::<prop::sample::Index>()) {
+    fn any_first_part_of_a_log_gives_a_prefix(
+        sizes in prop::collection::vec(1_u64..6, 1..8),
+        cut in any::<prop::sample::Index>()
+    ) {
         let written = write(&sizes);
         let files = written.files();
         let whole: u64 = files.iter().map(|(_, path)| fs::metadata(path).unwrap().len()).sum();
