@@ -52,7 +52,7 @@ pub enum Error {
         what: String,
         /// What to do instead.
         hint: Option<String>,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
     /// Well-formed, but it contradicts itself or its objects: change it.
@@ -62,7 +62,7 @@ pub enum Error {
         message: String,
         /// The kind of contradiction.
         fault: Fault,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
     /// An unknown name: correct it.
@@ -76,7 +76,7 @@ pub enum Error {
         of: Option<String>,
         /// The nearest name that exists.
         suggestion: Option<String>,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
     /// A name that is already used: choose another.
@@ -118,10 +118,10 @@ pub enum Error {
     /// A quoted literal that is no value of the expected type: change it.
     #[error("{}{source}", At(*position))]
     Literal {
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         source: Box<ValueError>,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
     /// An operator that values of these types do not have: cast one of them (42883).
@@ -141,7 +141,7 @@ pub enum Error {
     InputSchema {
         /// The file.
         file: String,
-        /// What does not fit.
+        /// The mismatch.
         message: String,
     },
     /// NULL in a NOT NULL column: give a value.
@@ -177,7 +177,7 @@ pub enum Error {
         table: String,
         /// The constraint.
         constraint: String,
-        /// What is wrong.
+        /// The fault.
         message: String,
         /// The row or the key.
         detail: String,
@@ -203,7 +203,7 @@ pub enum Error {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },

@@ -276,7 +276,7 @@ impl TabletIndex {
     /// The row of `key`, the search key of a unique index, in `tablet`.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn get(
         &self,
         tablet: &TabletState,
@@ -328,7 +328,7 @@ impl TabletIndex {
     /// more than `limit`. `search_keys`: each range is that of one search key.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn rows_in(
         &self,
         tablet: &TabletState,
@@ -360,7 +360,7 @@ impl TabletIndex {
     /// memtable.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn unread(
         &self,
         tablet: &TabletState,
@@ -400,7 +400,7 @@ impl TabletIndex {
     /// The position of the first of `keys`, search keys of a unique index, that a row of `tablet` has.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn first_present(
         &self,
         tablet: &TabletState,
@@ -428,7 +428,7 @@ impl TabletIndex {
     /// For each of `keys`, search keys of a unique index, its row in `tablet`.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn get_many(
         &self,
         tablet: &TabletState,
@@ -454,7 +454,7 @@ impl TabletIndex {
     /// All entries whose key may lie in `first..=last`, as sources of a merge.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn overlapping(
         &self,
         tablet: &TabletState,
@@ -482,7 +482,7 @@ impl TabletIndex {
     /// The present keys of the memtable.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn memtable_copy(
         &self,
         tablet: &TabletState,
@@ -494,7 +494,7 @@ impl TabletIndex {
     /// Size of the memtable in bytes.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn memtable_bytes(
         &self,
         tablet: &TabletState,
@@ -507,7 +507,7 @@ impl TabletIndex {
     /// of `tablet`. Keys that others have committed since may have the same VIDs, and are left out.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn with_keys(
         &self,
         tablet: &TabletState,

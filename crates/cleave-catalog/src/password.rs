@@ -49,7 +49,7 @@ impl Verifier {
     /// The verifier of `password`, with a new salt.
     ///
     /// # Errors
-    /// Those of [`PasswordError`].
+    /// Any [`PasswordError`].
     pub fn new(password: &str) -> Result<Self, PasswordError> {
         let salt = cleave_media::random_bytes::<SALT_BYTES>()
             .map_err(|error| PasswordError::Random(error.to_string()))?;

@@ -190,7 +190,7 @@ pub enum StorageError {
         device: String,
         /// Its address.
         address: String,
-        /// What the link says.
+        /// The link's error.
         #[source]
         source: LinkError,
     },
@@ -217,7 +217,7 @@ pub enum StorageError {
         device: String,
         /// Its address.
         address: String,
-        /// What the link says.
+        /// The link's error.
         #[source]
         source: LinkError,
     },

@@ -20,7 +20,7 @@ pub enum MediaError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The media existed, and its file is gone: bring it back, or restore it from a backup.
@@ -53,7 +53,7 @@ pub enum MediaError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said, or what the file lacks.
+        /// The operating system's error, or the defect of the file.
         source: io::Error,
     },
     /// The head of a block device cannot be read or written: the media may be damaged or gone.
@@ -63,7 +63,7 @@ pub enum MediaError {
         action: &'static str,
         /// The device.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// An address behind the end of the media: the caller's map is wrong, or the media was cut off.
@@ -90,7 +90,7 @@ pub enum MediaError {
         media: String,
         /// Requested size of the media in blocks.
         block_count: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The operating system failed to read or write: the media may be damaged or gone.
@@ -102,7 +102,7 @@ pub enum MediaError {
         operation: &'static str,
         /// Where.
         extent: Extent,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Durability could not be confirmed, by this sync or an earlier one: nothing written since the last successful
@@ -114,7 +114,7 @@ pub enum MediaError {
     Sync {
         /// The file, or the name of other media.
         media: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// An injected fault ([`crate::FaultyMedia`]); tests only.

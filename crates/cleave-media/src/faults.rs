@@ -205,7 +205,7 @@ impl FaultyMedia {
     /// The media after a loss of power: everything synced, and each block written since with even odds.
     ///
     /// # Errors
-    /// Those of the media beneath.
+    /// Errors of the wrapped media.
     pub fn crash(&self, seed: u64) -> Result<Memory, MediaError> {
         let mut random = SplitMix64::new(seed);
         self.after_power_loss(|| random.next_u64() & 1 == 0)
@@ -214,7 +214,7 @@ impl FaultyMedia {
     /// As [`FaultyMedia::crash`], but with all unsynced writes lost.
     ///
     /// # Errors
-    /// Those of the media beneath.
+    /// Errors of the wrapped media.
     pub fn forget_unsynced(&self) -> Result<Memory, MediaError> {
         self.after_power_loss(|| false)
     }

@@ -42,7 +42,7 @@ pub trait FileWriter: Debug + Send + Sync {
     /// Writes all of `bytes` at `offset`; the file grows where they end behind its end.
     ///
     /// # Errors
-    /// What the operating system says; any part of the bytes may have been written.
+    /// The operating system's error; any part of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes all writes durable, and the file's length with them (fdatasync). The name of the file is durable only once
@@ -65,7 +65,7 @@ pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Renames the file `from` to `to`, atomically, replacing a file of that name.
 ///
 /// # Errors
-/// What the operating system says; nothing was changed.
+/// The operating system's error; nothing was changed.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     on_files(|files| files.rename(from, to))
 }
@@ -73,7 +73,7 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// Removes a file.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn remove(path: &Path) -> io::Result<()> {
     on_files(|files| files.remove(path))
 }
@@ -81,7 +81,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 /// Creates a directory and its missing parents.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     on_files(|files| files.create_directories(path))
 }
@@ -106,7 +106,7 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
 /// Creates an empty file to write in place, or empties an existing one.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create(path: &Path) -> io::Result<Box<dyn FileWriter>> {
     on_files(|files| files.create(path))
 }
@@ -114,7 +114,7 @@ pub fn create(path: &Path) -> io::Result<Box<dyn FileWriter>> {
 /// Opens an existing file to write in place.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn open(path: &Path) -> io::Result<Box<dyn FileWriter>> {
     on_files(|files| files.open(path))
 }
@@ -171,7 +171,7 @@ fn on_files<T>(change: impl FnOnce(&dyn Files) -> T) -> T {
 /// Creates an empty file that is its owner's alone, or empties an existing one and makes it so, to be written.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     make_file_private(&file)?;

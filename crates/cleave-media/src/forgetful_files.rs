@@ -69,7 +69,7 @@ impl ForgetfulFiles {
     /// `told` is called with the decisions.
     ///
     /// # Errors
-    /// What the operating system says of the real folder.
+    /// The operating system's error for the real folder.
     pub fn lose_power(
         &self,
         mut below: impl FnMut(u64) -> u64,
@@ -105,7 +105,7 @@ impl ForgetfulFiles {
     /// Loses the folder `directory` with all that is in it, for ever.
     ///
     /// # Errors
-    /// Those of the real folder.
+    /// Errors of the real folder.
     pub fn lose_folder(&self, directory: &Path) -> io::Result<()> {
         let state = &mut *self.state();
         state.durable.retain(|path, _| !path.starts_with(directory));

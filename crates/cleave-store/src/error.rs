@@ -28,7 +28,7 @@ pub enum StoreError {
         address: BlockAddress,
         /// The column whose chunk is damaged; None: the header, hence the whole page.
         column: Option<ColumnRef>,
-        /// What does not hold.
+        /// The fault.
         reason: Corruption,
     },
     /// The page was written by a newer Cleave: use that one.
@@ -57,7 +57,7 @@ pub enum StoreError {
         segment: SegmentId,
         /// Logical number of the page in its segment.
         page: u32,
-        /// What the media said.
+        /// The error of the media.
         source: MediaError,
     },
     /// The page source, other than local media, failed: the link or the device behind it is gone. Retry later.
@@ -76,7 +76,7 @@ pub enum StoreError {
     /// A number that the format has no room for: the table or segment is full, or a value is too long.
     #[error("{what} {value} is beyond the limit of {max}")]
     OutOfRange {
-        /// What is too large.
+        /// The name of the number.
         what: &'static str,
         /// The number.
         value: u64,
@@ -86,9 +86,9 @@ pub enum StoreError {
     /// Rows, columns and schema that do not fit together: a mistake of the caller.
     #[error("{what}: {reason}")]
     Mismatch {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
     /// Arrow refused to compute, for lack of memory or because an input is too large.

@@ -39,7 +39,7 @@ pub enum FrameError {
     /// The bytes begin with another magic number: another kind of file, or not Cleave's.
     #[error("this is no Cleave {name}: its first bytes are not the mark of one")]
     NotThisFormat {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
     },
     /// A version that this build does not read. Newer: upgrade Cleave.
@@ -47,7 +47,7 @@ pub enum FrameError {
         "this {name} has format version {found}; this build of Cleave reads {oldest} to {newest}"
     )]
     Version {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
         /// Version found.
         found: u32,
@@ -59,7 +59,7 @@ pub enum FrameError {
     /// Fewer bytes than the frame says.
     #[error("this {name} is cut short: {found} bytes of {expected}")]
     Truncated {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
         /// Bytes that it should have.
         expected: u64,
@@ -69,15 +69,15 @@ pub enum FrameError {
     /// A checksum does not hold: the bytes changed since they were written.
     #[error("this {name} is damaged: its checksum does not hold")]
     Checksum {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
     },
     /// The bytes are as written, yet their content is invalid.
     #[error("this {name} makes no sense: {reason}")]
     Malformed {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

@@ -98,7 +98,7 @@ pub(crate) fn block_count_max(is_overflow: bool) -> u32 {
 pub struct EncodedPage {
     /// Logical number in its segment.
     pub page: u32,
-    /// What the page holds.
+    /// The kind of contents of the page.
     pub kind: PageKind,
     /// The page: a whole number of blocks.
     pub bytes: AlignedBuffer,

@@ -47,7 +47,7 @@ pub struct PageRef {
     pub checksum: u32,
 }
 
-/// What a page has in common with all others of its segment.
+/// The properties that all pages of a segment share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentRef {
     /// The table.
@@ -92,7 +92,7 @@ pub struct PageColumns {
     pub chunks: Vec<Option<Bytes>>,
 }
 
-/// Where pages come from.
+/// A source of pages.
 pub trait PageSource: Send + Sync + Debug {
     /// Columns of pages, one answer for each read, in the order of `reads`.
     ///
@@ -137,7 +137,7 @@ pub trait PageSource: Send + Sync + Debug {
 /// The columns of `reads`, [opened](PageSource::open): those at hand, the others all at once.
 ///
 /// # Errors
-/// Those of `pages`; [`StoreError::Mismatch`] where it gives more or fewer answers than there are reads.
+/// Errors of `pages`; [`StoreError::Mismatch`] where it gives more or fewer answers than there are reads.
 pub async fn opened(
     pages: &dyn PageSource,
     reads: &[PageRead],

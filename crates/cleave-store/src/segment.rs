@@ -44,7 +44,7 @@ pub const DIRECTORY: Format =
 pub struct SegmentDirectory {
     /// The segment.
     pub segment: SegmentId,
-    /// What it holds.
+    /// The kind of its contents.
     pub kind: SegmentKind,
     /// The table.
     pub table_id: u32,
@@ -60,7 +60,7 @@ pub struct SegmentDirectory {
     pub pages: Vec<PageEntry>,
 }
 
-/// What a segment holds.
+/// The kind of contents of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SegmentKind {
     /// Versions of rows.
@@ -69,7 +69,7 @@ pub enum SegmentKind {
     Index(RunProperties),
 }
 
-/// What is known of an index run as a whole.
+/// Properties of an index run as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunProperties {
     /// Which index of the table; 0 is the primary key.

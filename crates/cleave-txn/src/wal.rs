@@ -55,7 +55,7 @@ pub enum LogError {
         path: PathBuf,
         /// Bytes requested.
         byte_count: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -76,7 +76,7 @@ pub enum LogError {
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
@@ -89,7 +89,7 @@ pub enum LogError {
         /// What failed first.
         reason: String,
     },
-    /// Durable bytes of the log do not verify: restore them from a log replica, a backup or the archive.
+    /// Durable bytes of the log do not verify: restore them from a backup or the archive.
     #[error(
         "the log is damaged at byte {offset} of {} (position {at}): {reason}; restore that file from a copy",
         path.display()
@@ -104,7 +104,7 @@ pub enum LogError {
         /// The evidence that they were durable.
         reason: String,
     },
-    /// A needed file of the log is missing: restore it from a log replica, a backup or the archive.
+    /// A needed file of the log is missing: restore it from a backup or the archive.
     #[error(
         "the log in {} lacks the file that holds position {at}; restore it from a copy or the archive",
         directory.display()

@@ -131,7 +131,7 @@ pub fn of_message(directory: &Path, message: proto::Manifest) -> Result<CatalogS
 pub struct TableFault {
     /// The name of the table, if that can be read.
     pub table: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub error: Error,
 }
 

@@ -15,7 +15,7 @@ impl ReservedIds {
     /// Reserves a table id with `take`; `next` is the next id that the transaction knows of.
     ///
     /// # Errors
-    /// Those of `take`.
+    /// Errors of `take`.
     pub fn table(&self, next: &mut u32, take: impl FnOnce(&mut u32) -> Result<u32>) -> Result<u32> {
         reserve(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).0, next, take)
     }
@@ -23,7 +23,7 @@ impl ReservedIds {
     /// As [`ReservedIds::table`], the id of a segment.
     ///
     /// # Errors
-    /// Those of `take`.
+    /// Errors of `take`.
     pub fn segment(
         &self,
         next: &mut u32,

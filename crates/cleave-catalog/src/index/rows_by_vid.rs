@@ -140,7 +140,7 @@ pub async fn rows_by_vid(
 /// The columns of `projection` of the rows at `slots`, ascending, of the page that `read` names.
 ///
 /// # Errors
-/// Those of reading pages; a slot that the page does not have.
+/// Errors of reading pages; a slot that the page does not have.
 pub async fn rows_of_page(
     pages: &dyn PageSource,
     entry: &PageEntry,

@@ -57,7 +57,7 @@ impl TabletIndex {
     /// many pages lie before them. `is_search_key`: the range is that of one search key.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn walk(
         &self,
         tablet: &TabletState,

@@ -37,7 +37,7 @@ pub enum ValueFault {
 /// A fault before the text and the type are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bad {
-    /// What is wrong.
+    /// The fault.
     pub fault: ValueFault,
     /// What was expected instead.
     pub expected: &'static str,

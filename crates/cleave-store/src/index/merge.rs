@@ -94,7 +94,7 @@ impl KeyMerge {
     /// The next entries, ascending; None after the last.
     ///
     /// # Errors
-    /// What `pages` says; [`StoreError::DuplicateKey`] where keys must be unique and are not; [`StoreError::Frame`]
+    /// Errors of `pages`; [`StoreError::DuplicateKey`] where keys must be unique and are not; [`StoreError::Frame`]
     /// for a run that is not sorted. The merge is over then.
     pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
         let next = self.fill(pages).await;

@@ -32,7 +32,7 @@ impl PageCursor {
     /// The entries of the next page; None after the last.
     ///
     /// # Errors
-    /// What `pages` says, or [`StoreError::Frame`] for a page that is none of an index.
+    /// Errors of `pages`, or [`StoreError::Frame`] for a page that is none of an index.
     pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
         if self.blocks.is_empty() {
             let count = self.at_once.min(self.pages.len());

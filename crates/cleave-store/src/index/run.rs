@@ -358,7 +358,7 @@ impl Run {
     /// The row of `key`, the search key of a unique index, by reading at most one page.
     ///
     /// # Errors
-    /// What `pages` says, or [`StoreError::Frame`] for a page that contradicts its fences.
+    /// Errors of `pages`, or [`StoreError::Frame`] for a page that contradicts its fences.
     pub async fn get(&self, pages: &dyn PageSource, key: &[u8]) -> Result<Option<u64>, StoreError> {
         let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) else {
             return Ok(None);

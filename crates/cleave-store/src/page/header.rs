@@ -53,7 +53,7 @@ pub(crate) const CHUNK_ALIGNMENT_MIN: u32 = 64;
 pub struct PageHeader {
     /// Format version.
     pub format_version: u16,
-    /// What the page holds.
+    /// The kind of contents of the page.
     pub kind: PageKind,
     /// The table.
     pub table_id: u32,
@@ -73,7 +73,7 @@ pub struct PageHeader {
     pub chunks: Vec<ChunkEntry>,
 }
 
-/// What a page holds.
+/// The kind of contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PageKind {
     /// Versions of a table's rows.

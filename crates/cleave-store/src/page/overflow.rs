@@ -41,7 +41,7 @@ pub(crate) const ENTRY_BYTES: usize = 8;
 /// The column in errors about an overflow page that does not say its own.
 pub(crate) const CHUNK_COLUMN: ColumnRef = ColumnRef::User(0);
 
-/// Where the bytes start: behind a header of one chunk.
+/// Offset of the bytes: behind a header of one chunk.
 const PAYLOAD_OFFSET: usize = 128;
 
 /// Payloads of overflow pages that a reader fetched, by logical number.
@@ -62,7 +62,7 @@ pub(crate) struct LongValues {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Where a long value lies.
+/// The place of a long value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) slot: usize,

@@ -388,7 +388,7 @@ impl Wal {
         self.shared.identity
     }
 
-    /// What the log has done.
+    /// The log's counters.
     #[must_use]
     pub fn figures(&self) -> LogFigures {
         self.shared.state().figures
