@@ -1,7 +1,6 @@
 //! Counters of the work of a database's statements since it was opened: the table `cleave.activity`.
 //!
-//! They show whether a statement runs on a fast path without a plan, and leaves the delta as it is; no figure of time
-//! does.
+//! Unlike times, they prove whether a statement ran on a fast path without a plan, and left the delta as it was.
 
 pub mod vacuums;
 

@@ -11,9 +11,9 @@
 //! deleted or not in the version that uses it first, and may hold keys that are younger than a reader's version, whose
 //! VIDs that version's map does not know.
 //!
-//! A row has one key for life: an update makes it dead and inserts another row under a new VID. So an entry is valid if
-//! its row is live. Of a unique index's entries with one key at most one is valid, and the newest has the greatest VID.
-//! Entries of dead rows are dropped when runs are merged and a newer row has their key.
+//! The key of a row never changes: an update makes the row dead and inserts another one under a new VID. So an entry is
+//! valid if its row is live. Of a unique index's entries with one key at most one is valid, and the newest has the
+//! greatest VID. Entries of dead rows are dropped when runs are merged and a newer row has their key.
 //!
 //! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
 

@@ -1,4 +1,4 @@
-//! The errors of text that is no value of its type. Source: SQLSTATE class 22 in PostgreSQL's appendix A.
+//! Errors of reading a value: why a text is no value of a type. Source: SQLSTATE class 22 in PostgreSQL's appendix A.
 
 use crate::error::cut;
 

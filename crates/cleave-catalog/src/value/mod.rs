@@ -7,7 +7,7 @@
 //! 4. [`binary`] is PostgreSQL's binary format; `list` the text of lists that clients send.
 //!
 //! Invariant: [`parse`] reads back text of a stored type that [`text`] wrote, as the same value. Deliberately absent:
-//! time zones other than offsets (the zone is UTC), infinite dates, NaN in `numeric`.
+//! time zones other than offsets (the zone is UTC), NaN in `numeric`.
 //!
 //! Source: PostgreSQL's manual, "Data Types".
 

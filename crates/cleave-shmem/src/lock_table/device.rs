@@ -1,4 +1,4 @@
-//! The device's side of the lock table: a job's rows in, entries that it holds until it ends out.
+//! The device's side of the lock table: locks rows for a job, which holds them until it ends.
 //!
 //! A job has one slot in an entry, for all its rows there and all its threads. Two bits an entry in private memory say
 //! what it has requested and what it holds. So a row whose entry is held needs no access to shared memory, every entry

@@ -4,6 +4,7 @@
 //! word     busy 1 │ more 1 │ number 30 │ count 32       of the first share; a count of 0: there is
 //!                                                       no share, and the number is the last one's
 //! ```
+//!
 //! An entry's word is locked by its own busy bit, for as long as the entry is changed: a mutex would cost as much again
 //! as the change. A thread that finds it busy spins, and then yields. Further shares exist only while jobs wait between
 //! them, so they lie apart, in a map.

@@ -8,8 +8,8 @@
 //!
 //! The search key is in Arrow's row format; each column's [`KeyColumn`] gives its direction and the place of its NULLs.
 //! Equal values have equal bytes: floats are made canonical first (-0.0 becomes 0.0, every NaN the same NaN), because
-//! SQL holds them equal and the row format does not. Intervals compare by months, then days, then nanoseconds, so `1
-//! month` and `30 days` are different keys. No encoded value is a prefix of another, so the search key of the first
+//! SQL holds them equal and the row format does not. Intervals compare by months, then days, then nanoseconds, so
+//! `1 month` and `30 days` are different keys. No encoded value is a prefix of another, so the search key of the first
 //! columns ([`IndexKey::prefix`]) is a prefix of exactly the entries that have these values.
 //!
 //! Invariant: no two entries of an index are equal, as long as a unique index has no row twice. Keys are compared and

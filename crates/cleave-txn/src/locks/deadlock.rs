@@ -1,4 +1,4 @@
-//! Deadlock detection: a request that just started to wait in, the deadlock cycle that it closed and that must end out.
+//! Deadlock detection: finds the deadlock cycles that a new wait closed, and breaks them or ends the request.
 //!
 //! A transaction, with all owners of its group, waits for another one that holds a conflicting mode (a *hard* edge), or
 //! that stands before it in a queue and wants one (a *soft* edge: only the order of the queue makes it wait).

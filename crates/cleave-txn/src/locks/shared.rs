@@ -1,4 +1,5 @@
-//! Rows that jobs of a device change, too: joins the host's lock table to the one shared with the device, as its tail.
+//! Locks rows that jobs of a device may lock, too: connects the host's lock table, as the tail, to the table shared with
+//! the device.
 //!
 //! ```text
 //!   first at its row:  join ─▶ the entry is the host's ─▶ holders and queue, as for other keys ─▶ no holder: leave

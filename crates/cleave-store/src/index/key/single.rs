@@ -5,7 +5,8 @@
 //!   number:  1 │ its bytes, most significant first, the sign bit inverted
 //!   text:    1                         for the empty text
 //!            2 │ 8 bytes │ FF │ … │ rest, padded with zeros │ length of the rest
-//!            blocks are of 8 bytes up to the 32nd, then of 32; descending: all bits inverted but a number's 1
+//!            blocks are of 8 bytes up to the 32nd, then of 32; in descending
+//!            order all bits are inverted, except the 1 before a number
 //! ```
 //!
 //! Invariant: the bytes are the converter's, which made the stored keys; a property test compares both.
