@@ -134,7 +134,7 @@ pub trait PageSource: Send + Sync + Debug {
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>>;
 }
 
-/// The columns of `reads`, [opened](PageSource::open): those at hand, the others all at once.
+/// The columns of `reads`, [opened](PageSource::open): those in memory, then the others all at once.
 ///
 /// # Errors
 /// Errors of `pages`; [`StoreError::Mismatch`] where it gives more or fewer answers than there are reads.

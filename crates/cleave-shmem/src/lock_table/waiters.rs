@@ -25,7 +25,7 @@ use std::sync::{
 
 use super::memory::settle;
 
-/// Rings where the other process hears it.
+/// A bell that the other process hears.
 pub(crate) trait Ring: Send + Sync + fmt::Debug {
     fn ring(&self);
 }

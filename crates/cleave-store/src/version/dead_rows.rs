@@ -92,7 +92,7 @@ impl DeadRows {
 
 #[cfg(test)]
 mod tests {
-    //! Rows that are told in either way are the same.
+    //! Dead rows given as bits and as slots are equal.
 
     use super::*;
 
