@@ -1,8 +1,8 @@
 //! Selects values: values and a bit for each in, those whose bit is set out, in order.
 //!
 //! If all bits of a word of 64 are set, its values are copied at once; if few are set, one by one. Otherwise every
-//! value is written, and the next one overwrites it unless it was selected. So no branch depends on a bit: the processor
-//! could not predict branches on mixed bits.
+//! value is written, and the next one overwrites it unless it was selected. So no branch depends on a bit: the
+//! processor could not predict branches on mixed bits.
 
 use arrow::buffer::BooleanBuffer;
 

@@ -1,5 +1,5 @@
-//! Locks rows that jobs of a device may lock, too: connects the host's lock table, as the tail, to the table shared with
-//! the device.
+//! Locks rows that jobs of a device may lock, too: connects the host's lock table, as the tail, to the table shared
+//! with the device.
 //!
 //! ```text
 //!   first at its row:  join ─▶ the entry is the host's ─▶ holders and queue, as for other keys ─▶ no holder: leave
