@@ -1,11 +1,11 @@
-//! As whom a session acts: the role whose rights count, and what it goes back to.
+//! The role whose rights a session has, and the roles to which it can return.
 //!
 //! ```text
 //!  who connected ── SET SESSION AUTHORIZATION ──▶ session_user ── SET ROLE ──▶ current_user
 //! ```
 //!
-//! None in the place of a role: a superuser that the catalog does not know, as the shell is, and superusers of a
-//! server's file.
+//! None in place of a role: a superuser that the catalog does not know, as in the shell, and superusers of a server's
+//! user file.
 
 use crate::settings::Client;
 
@@ -14,15 +14,15 @@ use crate::settings::Client;
 pub struct Acting {
     /// The role whose rights count.
     pub role: Option<u32>,
-    /// What it is called, where SET ROLE has chosen it.
+    /// Its name, if SET ROLE has chosen it.
     pub current: Option<String>,
-    /// The role of the session's user.
+    /// The role of the session user.
     pub session_role: Option<u32>,
-    /// Who connected, where SET SESSION AUTHORIZATION has chosen another.
+    /// The user who connected, if SET SESSION AUTHORIZATION has chosen another.
     pub connected: Option<(String, Option<u32>)>,
 }
 
-/// The name of the first role where whoever asks is another.
+/// The name of the first role when another user asks.
 const FIRST_NAME: &str = "cleave";
 
 impl Client {
@@ -32,7 +32,7 @@ impl Client {
         self.acting.current.as_deref().unwrap_or(&self.user)
     }
 
-    /// Who connected, and its role.
+    /// The user who connected, and its role.
     pub fn connected(&self) -> (&str, Option<u32>) {
         match &self.acting.connected {
             Some((name, role)) => (name, *role),
@@ -40,7 +40,7 @@ impl Client {
         }
     }
 
-    /// What the role is called that every database begins with.
+    /// The name of the role that every database begins with.
     pub fn first_name(&self) -> &str {
         match self.connected() {
             (name, None) => name,

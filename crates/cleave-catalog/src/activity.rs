@@ -1,7 +1,6 @@
-//! What a database's statements have made it do since it was opened, counted: the table `cleave.activity`.
+//! Counters of the work of a database's statements since it was opened: the table `cleave.activity`.
 //!
-//! Whether a statement goes without a plan, and leaves the delta as it is, shows here and in no figure
-//! of time.
+//! Unlike times, they prove whether a statement ran on a fast path without a plan, and left the delta as it was.
 
 pub mod vacuums;
 
@@ -16,18 +15,18 @@ use crate::error::Result;
 /// Name of the table.
 pub const TABLE: &str = "activity";
 
-/// Something that is counted.
+/// A counted event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     /// A query was planned: a statement's, or one over the rows that it has changed.
     Plan,
-    /// One of these began with what is kept of the same query.
+    /// One of these used a cached plan of the same query.
     CachedPlan,
-    /// Rows were looked up by an index, without a plan.
+    /// Rows were looked up by an index, on a fast path.
     LookUp,
-    /// The delta was made pages because a statement was planned.
+    /// The delta was flushed to pages because a statement was planned.
     Flush,
-    /// The delta was shipped with a statement that was planned.
+    /// The delta was shipped with a planned statement.
     ShippedDelta,
 }
 
@@ -53,14 +52,14 @@ impl Act {
 }
 
 impl Activity {
-    /// Counts one.
+    /// Counts one event.
     pub fn note(&self, act: Act) {
         if let Some(count) = self.counts.get(act as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// How many there were.
+    /// The count of an event.
     #[must_use]
     pub fn count(&self, act: Act) -> u64 {
         self.counts.get(act as usize).map_or(0, |count| count.load(Ordering::Relaxed))
@@ -69,7 +68,7 @@ impl Activity {
     /// The table's rows.
     ///
     /// # Errors
-    /// None that a statement is to blame for.
+    /// None that a statement can cause.
     pub fn batch(&self) -> Result<RecordBatch> {
         let schema = Schema::new(vec![
             Field::new("what", DataType::Utf8, false),

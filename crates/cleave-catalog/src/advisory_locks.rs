@@ -1,14 +1,15 @@
-//! Advisory locks: numbers that only the user understands, locked until the session unlocks them or its transaction
+//! Advisory locks: numbers with a meaning of the user's own, locked until the session unlocks them or its transaction
 //! ends.
 //!
-//! 1. [`AdvisoryLocks`] are those of one session. A lock of the session has an owner of its own in the host's table,
-//!    and a count: it is free when it was unlocked as often as it was locked, or with the session. ROLLBACK leaves it.
-//! 2. A lock of a transaction is one more of those that its owner has: it ends with the transaction, and ROLLBACK TO
-//!    frees what came after the savepoint. Outside of a block it lasts as long as the statement.
-//! 3. All owners of a session are in one [`LockGroup`]: they are never in each other's way, and a deadlock cycle
+//! 1. [`AdvisoryLocks`] are those of one session. A lock of the session has an owner of its own in the host's lock
+//!    table, and a count: it is free when it was unlocked as often as it was locked, or when the session ends. ROLLBACK
+//!    leaves it.
+//! 2. A lock of a transaction belongs to the transaction's owner: it ends with the transaction, and ROLLBACK TO frees
+//!    those taken after the savepoint. Outside of a block it lasts as long as the statement.
+//! 3. All owners of a session are in one [`LockGroup`]: they never conflict with each other, and a deadlock cycle
 //!    through any of them is found.
-//! 4. A query locks and unlocks while its [`Stop`] is not raised, which the session raises before it ends the
-//!    statement: a thread that still works for a query that failed changes no lock of what the session runs next.
+//! 4. A query locks and unlocks only while its [`Stop`] is not raised, and the session raises it before it ends the
+//!    statement. So a thread that still works for a failed query changes no lock of the session's next statement.
 //!
 //! Source: PostgreSQL's manual, "Advisory Locks" and "Advisory Lock Functions".
 
@@ -23,16 +24,16 @@ use cleave_txn::{LockGroup, LockKey, LockMode, LockOwner, Locks, Requested, Tran
 use crate::error::{Error, Fault, Result};
 use crate::settings::Limits;
 
-/// Where locks are held, and the id of a new owner of some.
+/// The lock table, and a source of ids for new owners.
 #[derive(Clone, Copy)]
 pub struct NewOwners<'a> {
     /// All locks of the host.
     pub locks: &'a Arc<Locks>,
-    /// Draws an id that no owner had since the database was opened.
+    /// Returns an id that no owner had since the database was opened.
     pub draw_id: &'a (dyn Fn() -> TransactionId + Sync),
 }
 
-/// Those of one session. See the module's description.
+/// The advisory locks of one session. See the module's description.
 #[derive(Debug, Clone)]
 pub struct AdvisoryLocks(Arc<Inner>);
 
@@ -44,13 +45,13 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The session's own, each with how often it was locked.
+    /// The session's own locks, each with its count.
     session: BTreeMap<(LockKey, LockMode), (u32, Owned)>,
-    /// The owner of the transaction that runs.
+    /// The owner of the current transaction.
     transaction: Weak<LockOwner>,
-    /// How many locks that was asked for, which it has until it ends, or rolls back to a savepoint.
+    /// Locks requested so far; lowered only at the transaction's end, or by a rollback to a savepoint.
     transaction_count: usize,
-    /// Of a statement outside of one.
+    /// The owner of a statement outside of a transaction.
     statement: Option<Owned>,
 }
 
@@ -75,7 +76,7 @@ impl State {
     }
 }
 
-/// How long a lock lasts.
+/// The duration of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Span {
     /// Until it is unlocked, or the session ends.
@@ -98,25 +99,25 @@ impl Drop for Owned {
 }
 
 impl AdvisoryLocks {
-    /// None yet, of the connection with this number.
+    /// No locks yet, for the connection with this number.
     #[must_use]
     pub fn new(backend: i32) -> Self {
         Self(Arc::new(Inner { group: LockGroup::new(backend), state: Mutex::default() }))
     }
 
-    /// What all owners of the session are in.
+    /// The group of all owners of the session.
     pub fn group(&self) -> LockGroup {
         self.0.group
     }
 
-    /// Notes whose locks are the transaction's from now on.
+    /// Sets the owner of the transaction's locks from now on.
     pub fn begin(&self, owner: &Arc<LockOwner>) {
         let mut state = self.state();
         state.transaction = Arc::downgrade(owner);
         state.transaction_count = 0;
     }
 
-    /// Frees what a statement outside of a transaction has locked.
+    /// Frees the locks of a statement outside of a transaction.
     pub fn end_statement(&self) {
         let mut state = self.state();
         let ended = state.statement.take();
@@ -127,10 +128,10 @@ impl AdvisoryLocks {
         drop(ended);
     }
 
-    /// Locks `key`; false where others have it, and `timeout_ms` says not to wait (0: for any time).
+    /// Locks `key`; false if others have it, and `timeout_ms` says not to wait (0: no limit).
     ///
     /// # Errors
-    /// [`Error::Conflict`], where waiting would take for ever, or longer than that; [`Fault::TooManyLocks`].
+    /// [`Error::Conflict`] for a deadlock or a timeout; [`Fault::TooManyLocks`].
     pub async fn lock(
         &self,
         (owners, limits, stop): (NewOwners<'_>, &Limits, &Stop),
@@ -163,10 +164,10 @@ impl AdvisoryLocks {
         Ok(is_locked)
     }
 
-    /// Takes back one lock of the session; whether it had it.
+    /// Releases one lock of the session; returns whether it had it.
     ///
     /// # Errors
-    /// Once `stop` is raised.
+    /// If `stop` is raised.
     pub fn unlock(&self, key: LockKey, mode: LockMode, stop: &Stop) -> Result<bool> {
         let mut state = self.running(stop)?;
         let Some((count, _)) = state.session.get_mut(&(key, mode)) else { return Ok(false) };
@@ -179,18 +180,18 @@ impl AdvisoryLocks {
         Ok(true)
     }
 
-    /// Takes back all of the session's.
+    /// Releases all locks of the session.
     ///
     /// # Errors
-    /// Once `stop` is raised.
+    /// If `stop` is raised.
     pub fn unlock_all(&self, stop: &Stop) -> Result<()> {
         let ended = std::mem::take(&mut self.running(stop)?.session);
         drop(ended);
         Ok(())
     }
 
-    /// The state, for a query that runs. The session raises `stop`, then changes the state: whoever finds it not raised
-    /// here comes before that.
+    /// The state, for a running query. The session raises `stop`, then changes the state: a caller that finds it not
+    /// raised here comes before that.
     fn running(&self, stop: &Stop) -> Result<MutexGuard<'_, State>> {
         let state = self.state();
         stop.check()?;
@@ -239,7 +240,7 @@ async fn lock(
 /// Locks `key` for `owner`.
 ///
 /// # Errors
-/// [`Error::Conflict`], where that would take for ever, or longer than `timeout_ms` (0: any time).
+/// [`Error::Conflict`] for a deadlock, or after `timeout_ms` (0: no limit).
 pub async fn lock_within(
     locks: &Arc<Locks>,
     owner: &Arc<LockOwner>,
@@ -268,7 +269,7 @@ impl Default for AdvisoryLocks {
     }
 }
 
-/// Whose they are makes no difference between clients.
+/// Clients are equal whatever locks they have.
 impl PartialEq for AdvisoryLocks {
     fn eq(&self, _other: &Self) -> bool {
         true

@@ -1,4 +1,4 @@
-//! The sessions of a server as others see them (`pg_stat_activity`), and how others end what they do.
+//! The sessions of a server as others see them (`pg_stat_activity`), and how others cancel or terminate them.
 //!
 //! ```text
 //!  server: a connection ─▶ Listed ─▶ begins, rests ┐
@@ -6,9 +6,9 @@
 //!  pg_cancel_backend, pg_terminate_backend ─▶ Stopper ─▶ the connection
 //! ```
 //!
-//! A session of this process that nobody connects to is not listed: it is number 0, as `pg_backend_pid` says.
+//! A session of this process without a connection is not listed: its `pg_backend_pid` is 0.
 //!
-//! Invariant: an entry says what its session does as far as that is known outside of it; nothing waits for it.
+//! Invariant: an entry shows the state of its session as known outside of it; reading it never waits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cleave_media::{Clock, SystemClock};
 
-/// Bytes of a statement's text that are kept, as PostgreSQL has it.
+/// Bytes of a statement's text that are kept: PostgreSQL's default.
 const QUERY_BYTES_MAX: usize = 1024;
 
 /// Whether a session is in a transaction block.
@@ -27,7 +27,7 @@ pub enum TransactionStatus {
     Idle,
     /// It is.
     Open,
-    /// It is, and a statement has failed: nothing but ROLLBACK is done.
+    /// It is, and a statement has failed: only ROLLBACK is accepted.
     Failed,
 }
 
@@ -37,15 +37,15 @@ pub struct Backends {
     entries: Mutex<BTreeMap<i32, Arc<Inner>>>,
 }
 
-/// Ends what a session does, from outside.
+/// Ends a session's statement or the session, from outside.
 pub trait Stopper: Send + Sync {
-    /// Ends the statement that runs, if one does.
+    /// Cancels the running statement, if any.
     fn cancel(&self);
     /// Ends the session.
     fn terminate(&self);
 }
 
-/// A session's place among the others, until it is dropped.
+/// A session's entry in the list, until it is dropped.
 #[derive(Debug)]
 pub struct Listed {
     inner: Arc<Inner>,
@@ -63,18 +63,18 @@ struct Inner {
     stopper: Arc<dyn Stopper>,
 }
 
-/// What a session does. Times are in microseconds since 1970.
+/// The present activity of a session. Times are in microseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Doing {
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub application_name: String,
-    /// The statement that runs, or did last, as far as its text is kept.
+    /// The running statement, or the last one, truncated.
     pub query: String,
-    /// When that began.
+    /// Start of that statement.
     pub query_began: Option<i64>,
-    /// When its transaction began.
+    /// Start of its transaction.
     pub transaction_began: Option<i64>,
-    /// When it last began or ended a statement.
+    /// Time of the last start or end of a statement.
     pub changed: i64,
     /// None: a statement runs.
     pub rests: Option<TransactionStatus>,
@@ -89,11 +89,11 @@ pub struct Seen {
     pub user: String,
     /// The role that it logged in as; None: one that the catalog does not know.
     pub role: Option<u32>,
-    /// Where its client has connected from.
+    /// The address of its client.
     pub client: Option<SocketAddr>,
-    /// When it began, in microseconds since 1970.
+    /// Its start, in microseconds since 1970.
     pub began: i64,
-    /// What it does.
+    /// Its activity.
     pub doing: Doing,
 }
 
@@ -116,7 +116,7 @@ impl Backends {
         Listed { inner, backends: Arc::clone(self) }
     }
 
-    /// All that there are, by number.
+    /// All sessions, by number.
     pub fn seen(&self) -> Vec<Seen> {
         self.entries().values().map(|entry| entry.seen()).collect()
     }
@@ -126,7 +126,7 @@ impl Backends {
         self.entries().get(&number).map(|entry| entry.seen())
     }
 
-    /// Ends what the session of this number does, or the session itself; whether there is one.
+    /// Cancels the statement of the session with this number, or terminates the session; returns whether there is one.
     pub fn stop(&self, number: i32, terminates: bool) -> bool {
         let stopper = self.entries().get(&number).map(|entry| Arc::clone(&entry.stopper));
         let Some(stopper) = stopper else { return false };
@@ -143,7 +143,7 @@ impl Backends {
 }
 
 impl Listed {
-    /// Says that a statement of this text begins.
+    /// Reports that a statement with this text begins.
     pub fn begins(&self, sql: &str) {
         let now = SystemClock.wall();
         let mut doing = self.inner.doing();
@@ -155,7 +155,7 @@ impl Listed {
         (doing.changed, doing.rests) = (now, None);
     }
 
-    /// Says that none runs, and whether a transaction is open.
+    /// Reports that no statement runs, and whether a transaction is open.
     pub fn rests(&self, status: TransactionStatus) {
         let mut doing = self.inner.doing();
         if doing.rests == Some(status) {
@@ -167,7 +167,7 @@ impl Listed {
         }
     }
 
-    /// Says what its client calls itself.
+    /// Reports the client's name for itself.
     pub fn is_called(&self, application_name: &str) {
         application_name.clone_into(&mut self.inner.doing().application_name);
     }

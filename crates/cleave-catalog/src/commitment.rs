@@ -1,11 +1,10 @@
-//! Statements that may be ended from outside, up to where they have begun what cannot be taken back.
+//! Cancels statements from outside, up to the point where they begin to commit.
 //!
-//! 1. [`unless`] runs a statement until it ends or something else does: its time is over, its client wants it ended or
-//!    is gone.
-//! 2. [`begin`] says, within it, that from here on only its outcome tells what has happened: its record is handed to
-//!    the log, or its manifest is being replaced. It is then not ended before that is known.
+//! 1. [`unless`] runs a statement until it ends or a stop event comes: a timeout, a cancellation, or a lost client.
+//! 2. [`begin`] marks, within it, the point of no return: the statement's record is passed to the log, or its manifest
+//!    is being replaced. From then on it is not cancelled before the outcome is known.
 //!
-//! Invariant: nobody is told that a statement was ended while what it did may be there. As PostgreSQL, which holds
+//! Invariant: no client is told that a statement was cancelled whose effect may persist. PostgreSQL also holds
 //! interrupts back while a commit waits for its log.
 
 use std::future::Future;
@@ -17,28 +16,28 @@ use futures::future::{Either, select};
 use tokio::task::unconstrained;
 
 tokio::task_local! {
-    /// Whether the statement that runs has begun to commit.
+    /// Whether the running statement has begun to commit.
     static BEGUN: Arc<AtomicBool>;
 }
 
-/// From here on the statement is not ended.
+/// From here on the statement is not cancelled.
 pub fn begin() {
-    // Outside of `unless` nothing ends it.
+    // Outside of `unless` nothing cancels it.
     BEGUN.try_with(|begun| begun.store(true, Ordering::Release)).unwrap_or_default();
 }
 
-/// Runs `work` to its end, or until `stop` gives why it is not to go on, if it has not begun to commit by then.
+/// Runs `work` to its end, or until `stop` gives a reason to stop, unless it has begun to commit by then.
 ///
 /// # Errors
-/// What `stop` gives; `work` is dropped then.
+/// The reason from `stop`; `work` is dropped then.
 pub async fn unless<T, S>(
     work: impl Future<Output = T>,
     stop: impl Future<Output = S>,
 ) -> Result<T, S> {
-    // One within another is of the same statement.
+    // A nested call belongs to the same statement.
     let begun = BEGUN.try_with(Arc::clone).unwrap_or_default();
     let mut work = pin!(BEGUN.scope(Arc::clone(&begun), work));
-    // `work` may use up all that a task does in one go, again and again: a timer would never be asked.
+    // `work` may repeatedly use up a task's whole budget: a timer would never be polled.
     let stop = pin!(unconstrained(stop));
     let why = match select(work.as_mut(), stop).await {
         Either::Left((done, _)) => return Ok(done),

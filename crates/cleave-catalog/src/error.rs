@@ -1,12 +1,11 @@
-//! What can go wrong with a statement, told so that a person or a program can act on it.
+//! Errors of statements, in a form that a person or a program can act on.
 //!
-//! One variant of [`Error`] per thing the caller can *do*: change the text, the name, the value or the file,
-//! wait, or give up. Each carries its data in fields, a SQLSTATE of PostgreSQL ([`Error::sqlstate`]), where in
-//! the statement it was found ([`Error::position`]) and what may help ([`Error::hint`]); `Display` joins all of
-//! them in one line.
+//! One variant of [`Error`] per action of the caller: change the text, the name, the value or the file, wait, or give
+//! up. Each carries its data in fields, a SQLSTATE of PostgreSQL ([`Error::sqlstate`]), its position in the statement
+//! ([`Error::position`]) and a hint ([`Error::hint`]); `Display` joins all of them in one line.
 //!
-//! Through DataFusion an error travels as `DataFusionError::External`, and `From<DataFusionError>` takes it out
-//! again at the SQL edge, so that its SQLSTATE survives.
+//! Through DataFusion an error travels as `DataFusionError::External`; `From<DataFusionError>` unwraps it at the SQL
+//! edge, so its SQLSTATE survives.
 
 mod codes;
 mod no_operator;
@@ -32,11 +31,11 @@ pub use no_operator::NoOperator;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a statement did not do what it says.
+/// Why a statement failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is no SQL: change it.
+    /// The text is no valid SQL: change it.
     #[error("{}syntax error {}: {message}", At(*position), Near(near))]
     Syntax {
         /// What was expected, and what was found.
@@ -46,59 +45,59 @@ pub enum Error {
         /// Where that token starts.
         position: Option<Position>,
     },
-    /// Well-formed, but this version cannot do it: write it otherwise.
+    /// Valid SQL that this version does not support: write it differently.
     #[error("{}{what} is not in this version{}", At(*position), Hint(hint.as_deref()))]
     Unsupported {
         /// The statement, clause or type, as SQL names it.
         what: String,
         /// What to do instead.
         hint: Option<String>,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
-    /// Well-formed, but it contradicts itself or what it is applied to: change it.
+    /// Well-formed, but it contradicts itself or its objects: change it.
     #[error("{}{message}", At(*position))]
     Invalid {
-        /// What contradicts what.
+        /// The contradiction.
         message: String,
-        /// Which kind of contradiction.
+        /// The kind of contradiction.
         fault: Fault,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
-    /// A name that nothing has: correct it.
+    /// An unknown name: correct it.
     #[error("{}{kind} \"{name}\" does not exist{}{}", At(*position), Within(of), Meant(suggestion))]
     UnknownName {
-        /// What the name should name.
+        /// The kind of object that was expected.
         kind: NameKind,
         /// The name as folded by SQL.
         name: String,
-        /// What it was looked for in, for example `table "title"`.
+        /// The scope of the search, for example `table "title"`.
         of: Option<String>,
         /// The nearest name that exists.
         suggestion: Option<String>,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
-    /// A name that something has already: choose another.
+    /// A name that is already used: choose another.
     #[error("{kind} \"{name}\" already exists")]
     NameTaken {
-        /// What has the name.
+        /// The kind of object that has the name.
         kind: NameKind,
         /// The name.
         name: String,
     },
-    /// A value that a setting does not take: choose one of those listed.
+    /// A value that a setting does not accept: choose one of those listed.
     #[error("setting \"{name}\" cannot be \"{}\": {expected}", cut(value))]
     SettingValue {
         /// The setting.
         name: &'static str,
         /// The value as given.
         value: String,
-        /// What it takes.
+        /// The accepted values.
         expected: String,
     },
-    /// A value that its column does not take: change the value.
+    /// A value that its column does not accept: change the value.
     #[error("column \"{column}\": {source}")]
     Value {
         /// The column.
@@ -107,7 +106,7 @@ pub enum Error {
         #[source]
         source: Box<ValueError>,
     },
-    /// A value that a parameter of a prepared statement does not take: change the value.
+    /// A value that a parameter of a prepared statement does not accept: change the value.
     #[error("parameter ${number}: {source}")]
     Parameter {
         /// The parameter, from 1.
@@ -116,19 +115,19 @@ pub enum Error {
         #[source]
         source: Box<ValueError>,
     },
-    /// A literal in quotes that is no value of the type it stands beside: change it.
+    /// A quoted literal that is no value of the expected type: change it.
     #[error("{}{source}", At(*position))]
     Literal {
-        /// What is wrong with it.
+        /// The fault.
         #[source]
         source: Box<ValueError>,
-        /// Where it stands.
+        /// Its position.
         position: Option<Position>,
     },
     /// An operator that values of these types do not have: cast one of them (42883).
     #[error("{_0}")]
     NoOperator(Box<NoOperator>),
-    /// A file or stream to be loaded that is wrong at one place: correct it there.
+    /// An error at one place of a file or stream that is loaded: correct it there.
     #[error("{place}: {fault}")]
     Input {
         /// File, line, column and value.
@@ -137,15 +136,15 @@ pub enum Error {
         #[source]
         fault: Box<InputFault>,
     },
-    /// A file to be loaded whose columns do not fit the table: change the file or the column list.
+    /// A file to be loaded whose columns do not match the table: change the file or the column list.
     #[error("{file}: {message}")]
     InputSchema {
         /// The file.
         file: String,
-        /// What does not fit.
+        /// The mismatch.
         message: String,
     },
-    /// NULL for a column that refuses it: give a value.
+    /// NULL in a NOT NULL column: give a value.
     #[error(
         "null value in column \"{column}\" of table \"{table}\" violates its NOT NULL constraint"
     )]
@@ -155,7 +154,7 @@ pub enum Error {
         /// The column.
         column: String,
     },
-    /// A key that a row has already: give another.
+    /// A duplicate key: give another.
     #[error(
         "duplicate key in table \"{table}\": ({columns})=({key}) already exists, and \"{constraint}\" is unique"
     )]
@@ -169,49 +168,49 @@ pub enum Error {
         /// The values of the key, separated by commas.
         key: String,
     },
-    /// A row that breaks a rule of its table, or that one of another table needs: change the row.
+    /// A row that violates a constraint of its table, or that a row of another table needs: change the row.
     #[error("{message}: {detail}")]
     Violation {
-        /// Which kind of rule.
+        /// The kind of constraint.
         rule: Rule,
-        /// The table whose rule it is.
+        /// The table with the constraint.
         table: String,
         /// The constraint.
         constraint: String,
-        /// What is wrong.
+        /// The fault.
         message: String,
-        /// Which row, or which key.
+        /// The row or the key.
         detail: String,
     },
-    /// Another transaction was in the way: run the transaction again.
+    /// A conflict with another transaction: run the transaction again.
     #[error("{kind}{}", Hint(detail.as_deref()))]
     Conflict {
-        /// In which way.
+        /// The kind of conflict.
         kind: ConflictKind,
-        /// Who waits for whom, or what may help.
+        /// The cycle of waits, or a hint.
         detail: Option<String>,
     },
-    /// A statement took longer than `statement_timeout` (57014): give it more time, or look why.
+    /// A statement exceeded `statement_timeout` (57014): raise the limit, or find the cause.
     #[error("canceling statement due to statement timeout")]
     StatementTimeout,
-    /// A description of a table that breaks a rule: change the statement; from storage: the database is damaged.
+    /// An invalid definition of a table: change the statement; if it comes from storage, the database is damaged.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// A file that cannot be read or written: look at the path, the permissions and the disk.
+    /// A file that cannot be read or written: check the path, the permissions and the disk.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried: "read", "write", "open", ...
+        /// The attempted action: "read", "write", "open", ...
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A directory, device, link or page that fails: see what it names.
+    /// A failing directory, device, link or page: see its message.
     #[error(transparent)]
     Storage(Arc<StorageError>),
-    /// Anything else that the query engine refuses: see its message.
+    /// Any other refusal of the query engine: see its message.
     #[error("{}", engine_message(.0))]
     Query(#[source] Box<DataFusionError>),
 }
@@ -225,7 +224,7 @@ pub struct Position {
     pub column: u32,
 }
 
-/// What a name names.
+/// The kinds of named objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NameKind {
@@ -261,7 +260,7 @@ pub enum NameKind {
     Window,
 }
 
-/// A kind of rule; decides the SQLSTATE of [`Error::Violation`].
+/// A kind of constraint; decides the SQLSTATE of [`Error::Violation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
@@ -271,17 +270,17 @@ pub enum Rule {
     ForeignKey,
 }
 
-/// In which way another transaction was in the way.
+/// The kinds of conflict with another transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConflictKind {
     /// It has changed a row since this one's snapshot (40001).
     Update,
-    /// What it has read and written, and what others have, has no order (40001).
+    /// Its reads and writes and those of others have no serial order (40001).
     Dependencies,
-    /// Each waits for the other (40P01).
+    /// A deadlock (40P01).
     Deadlock,
-    /// It holds a lock for longer than `lock_timeout`, or NOWAIT was asked for (55P03).
+    /// It holds a lock for longer than `lock_timeout`, or NOWAIT was requested (55P03).
     Lock,
 }
 
@@ -308,7 +307,7 @@ impl fmt::Display for ConflictKind {
     }
 }
 
-/// How a statement contradicts itself; decides the SQLSTATE of [`Error::Invalid`].
+/// The kinds of contradiction; decides the SQLSTATE of [`Error::Invalid`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Fault {
@@ -328,37 +327,37 @@ pub enum Fault {
     AmbiguousColumn,
     /// More names than a table has columns (42P10).
     ColumnAliases,
-    /// A function that there is not for such arguments (42883).
+    /// A function that does not exist for such arguments (42883).
     UndefinedFunction,
-    /// A name that two tables of a statement have (42712).
+    /// A name of two tables of a statement (42712).
     DuplicateAlias,
-    /// A table that the statement does not read, or calls otherwise (42P01).
+    /// A table that the statement does not read, or has under another name (42P01).
     MissingTable,
     /// Options that exclude each other or are given twice (42601).
     Options,
     /// An aggregate where there are no groups (42803).
     Grouping,
-    /// A query that names itself where it cannot (42P19).
+    /// A recursive reference where it is not allowed (42P19).
     Recursion,
-    /// A window that says again what the one that it is made of says (42P20).
+    /// A window that repeats a clause of the window that it is based on (42P20).
     Window,
     /// A parameter out of its range (22023).
     Parameter,
-    /// A parameter of a statement whose type nothing tells (42P18).
+    /// A parameter whose type cannot be determined (42P18).
     ParameterType,
-    /// Anything else that cannot be meant (42601).
+    /// Any other contradiction (42601).
     Statement,
     /// A value or key beyond a limit (54000).
     TooLong,
-    /// More locks than there may be (53200).
+    /// More locks than allowed (53200).
     TooManyLocks,
-    /// More columns than there may be (54011).
+    /// More columns than allowed (54011).
     TooManyColumns,
-    /// A limit of the parser: too deep (54001).
+    /// A limit of the parser: nested too deeply (54001).
     TooComplex,
-    /// An object of another kind than the statement is for (42809).
+    /// An object of the wrong kind (42809).
     ObjectKind,
-    /// An object that another one needs (2BP01).
+    /// An object that another one depends on (2BP01).
     Dependent,
     /// A statement for which the database or transaction is in the wrong state (55000).
     State,
@@ -368,49 +367,49 @@ pub enum Fault {
     ActiveTransaction,
     /// A statement that needs a transaction block (25P01).
     NoTransaction,
-    /// A statement that writes, in a transaction that was begun to read only (25006).
+    /// A statement that writes, in a read-only transaction (25006).
     ReadOnlyTransaction,
-    /// A savepoint that there is not (3B001).
+    /// An unknown savepoint (3B001).
     Savepoint,
-    /// A constraint that there is not (42704).
+    /// An unknown constraint (42704).
     UnknownConstraint,
     /// A number out of its range (22003).
     Range,
-    /// A sequence that has no more numbers (2200H).
+    /// An exhausted sequence (2200H).
     SequenceLimit,
-    /// A value for a column that makes its own (428C9).
+    /// A value for a column that is GENERATED ALWAYS (428C9).
     GeneratedAlways,
     /// ON CONFLICT that names no unique index (42P10).
     ConflictTarget,
     /// ON CONFLICT DO UPDATE that would change a row twice (21000).
     Cardinality,
-    /// Something to be made without a schema, where none is searched (3F000).
+    /// A new object without a schema, with none in the search path (3F000).
     NoSchema,
     /// Of roles and rights.
     Role(RoleFault),
 }
 
-/// Where in a file something was found.
+/// A place in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputPlace {
     /// The file as named in the statement, or `STDIN`.
     pub file: String,
     /// Line from 1 on which the record starts.
     pub line: u64,
-    /// Number from 1 and name of the column, where the fault lies in one.
+    /// Number from 1 and name of the column, if the fault lies in one.
     pub column: Option<(usize, String)>,
-    /// The value, where it is not part of the fault.
+    /// The value, unless it is part of the fault.
     pub value: Option<String>,
 }
 
-/// What is wrong in a file at an [`InputPlace`].
+/// The fault of a file at an [`InputPlace`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputFault {
-    /// A value that the column does not take.
+    /// A value that the column does not accept.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// NULL for a column that refuses it.
+    /// NULL in a NOT NULL column.
     #[error("NULL where the column is NOT NULL")]
     NotNull,
     /// A record that ends before the last column.
@@ -430,7 +429,7 @@ pub enum InputFault {
     /// A quote that the input does not close.
     #[error("a quoted value that starts in this record is not closed before the end of the input")]
     OpenQuote,
-    /// A record beyond what is held in memory.
+    /// A record longer than may be held in memory.
     #[error(
         "the record is longer than {limit} bytes; is a quote left open? An eighth of --query-memory is allowed, up \
             to 256 MB"
@@ -439,13 +438,13 @@ pub enum InputFault {
         /// The limit in bytes.
         limit: usize,
     },
-    /// Bytes that are no UTF-8, or the zero byte.
+    /// Invalid UTF-8, or the zero byte.
     #[error("invalid bytes for encoding UTF8: {bytes}; expected UTF-8 text without zero bytes")]
     Encoding {
         /// The bytes as `0xff 0xfe`.
         bytes: String,
     },
-    /// A header that does not name the columns expected (HEADER MATCH).
+    /// A header without the expected column names (HEADER MATCH).
     #[error("the header names this column \"{}\", expected \"{expected}\"", cut(found))]
     Header {
         /// Name in the file.
@@ -462,7 +461,7 @@ impl Error {
         matches!(self, Self::Storage(error) if error.is_unanswered())
     }
 
-    /// The five letters by which PostgreSQL's clients tell errors apart (its appendix A).
+    /// The SQLSTATE, five characters by which PostgreSQL's clients tell errors apart (its appendix A).
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -496,7 +495,7 @@ impl Error {
         }
     }
 
-    /// Where in the text of the script it was found, if the text is at fault.
+    /// Its position in the script, if the text is at fault.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         match self {
@@ -510,7 +509,7 @@ impl Error {
         }
     }
 
-    /// What may help; part of `Display` too.
+    /// The hint; part of `Display` too.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -532,7 +531,7 @@ impl Error {
         }
     }
 
-    /// An unknown name with the nearest of the names that exist.
+    /// An unknown name with the nearest of the existing names.
     pub fn unknown<'a>(
         kind: NameKind,
         name: &str,
@@ -547,7 +546,7 @@ impl Error {
         }
     }
 
-    /// A column that the table does not have, with the nearest that it has.
+    /// An unknown column of a table, with the nearest existing one.
     pub fn unknown_column<'a>(
         table: &str,
         column: &str,
@@ -562,7 +561,7 @@ impl Error {
         }
     }
 
-    /// The same error, if it is of a name, with what the name was looked for in.
+    /// The same error, with the scope of the search if it is about a name.
     #[must_use]
     pub fn within(mut self, place: String) -> Self {
         if let Self::UnknownName { of, .. } = &mut self {
@@ -571,7 +570,7 @@ impl Error {
         self
     }
 
-    /// Something that this version cannot do, without place and hint.
+    /// An unsupported feature, without position and hint.
     pub fn unsupported(what: impl Into<String>) -> Self {
         Self::Unsupported { what: what.into(), hint: None, position: None }
     }
@@ -594,7 +593,7 @@ impl Error {
         Self::Conflict { kind, detail: Some(error.to_string()) }
     }
 
-    /// A literal in quotes that is no value.
+    /// A quoted literal that is no value.
     pub fn literal(source: ValueError) -> Self {
         Self::Literal { source: Box::new(source), position: None }
     }
@@ -604,7 +603,7 @@ impl Error {
         Self::Io { action, path: path.to_owned(), source }
     }
 
-    /// The same error, found at `position` where it has a place for one that is empty.
+    /// The same error at `position`, if it has an empty field for it.
     #[must_use]
     pub fn at(mut self, place: Option<Position>) -> Self {
         match &mut self {
@@ -621,8 +620,8 @@ impl Error {
 }
 
 impl From<DataFusionError> for Error {
-    /// Takes an error of ours out of the engine's wrappers, and gives a name that the engine does not know
-    /// its suggestion.
+    /// Unwraps one of Cleave's errors from the engine's wrappers, and adds a suggestion to a name that the engine does
+    /// not know.
     fn from(error: DataFusionError) -> Self {
         match error {
             DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => {
@@ -675,7 +674,7 @@ impl From<ArrowError> for Error {
     }
 }
 
-/// A column that is not among `valid`, or is there several times, each under another name.
+/// A column that is not among `valid`, or occurs there several times, each under another name.
 fn unknown_field(field: &Column, valid: &[Column]) -> Error {
     let is_one = |known: &&Column| {
         let is_hidden = shown_name(&known.name) == field.name && known.name != field.name;
@@ -689,7 +688,7 @@ fn unknown_field(field: &Column, valid: &[Column]) -> Error {
     Error::UnknownName { kind: NameKind::Column, name, of: None, suggestion, position: None }
 }
 
-/// A name that several columns have.
+/// An ambiguous name.
 fn ambiguous(name: &str) -> Error {
     Error::Invalid {
         message: format!("column reference \"{name}\" is ambiguous"),
@@ -698,12 +697,12 @@ fn ambiguous(name: &str) -> Error {
     }
 }
 
-/// Of a text or bytea column of which more is put together than an array can have.
+/// For a text or bytea column that exceeds the size of an array.
 const TOO_MUCH_TEXT: &str = "more than 2 GiB of one column would be put together: sort, join, group or return fewer \
     rows at once, \
                              or without that column";
 
-/// The engine's message without the frames it was handed through and its class prefix.
+/// The engine's message without its wrappers and its class prefix.
 fn engine_message(error: &DataFusionError) -> String {
     match error.find_root() {
         DataFusionError::External(inner) => inner.to_string(),
@@ -720,7 +719,7 @@ fn engine_message(error: &DataFusionError) -> String {
     }
 }
 
-/// Text for a message: at most 60 characters, control characters escaped, with a mark where it was cut.
+/// Text for a message: at most 60 characters, control characters escaped, with a sign if it was cut.
 #[must_use]
 pub fn cut(text: &str) -> String {
     const CHARACTER_COUNT_MAX: usize = 60;
@@ -801,7 +800,7 @@ impl fmt::Display for Near<'_> {
     }
 }
 
-/// `; hint` after a message that has one.
+/// `; hint` after a message with a hint.
 struct Hint<'a>(Option<&'a str>);
 
 impl fmt::Display for Hint<'_> {
@@ -810,7 +809,7 @@ impl fmt::Display for Hint<'_> {
     }
 }
 
-/// ` in table "title"` after a name that was looked for somewhere.
+/// ` in table "title"` after a name with a scope.
 struct Within<'a>(&'a Option<String>);
 
 impl fmt::Display for Within<'_> {
@@ -819,7 +818,7 @@ impl fmt::Display for Within<'_> {
     }
 }
 
-/// `; did you mean "title"?` after an unknown name that is near to one that exists.
+/// `; did you mean "title"?` after an unknown name with a near existing one.
 struct Meant<'a>(&'a Option<String>);
 
 impl fmt::Display for Meant<'_> {

@@ -1,13 +1,13 @@
-//! Names as text: as SQL writes and reads them, and as they are shown.
+//! SQL identifiers: quoting, folding and splitting names.
 //!
 //! Source: PostgreSQL's manual, "Identifiers and Key Words".
 
 /// The only schema.
 pub const SCHEMA: &str = "public";
-/// What the engine calls the catalog of a database's tables.
+/// The engine's name for the catalog of a database's tables.
 pub const CATALOG: &str = "cleave";
 
-/// A name as SQL must write it.
+/// A name, quoted if SQL needs it.
 pub fn quoted(name: &str) -> String {
     let is_plain = name.starts_with(|letter: char| letter.is_ascii_lowercase() || letter == '_')
         && name
@@ -16,12 +16,12 @@ pub fn quoted(name: &str) -> String {
     if is_plain { name.to_owned() } else { in_quotes(name) }
 }
 
-/// A name as SQL reads it whatever it is.
+/// A name in quotes.
 pub fn in_quotes(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// `name` without what `name_columns` put behind it.
+/// `name` without the suffix that `name_columns` added.
 pub fn shown_name(name: &str) -> &str {
     let number = name.strip_suffix('⟩').and_then(|name| name.rsplit_once('⟨'));
     match number {
@@ -30,7 +30,7 @@ pub fn shown_name(name: &str) -> &str {
     }
 }
 
-/// The last part of a name as SQL writes it, folded; None where it has another schema than tables have.
+/// The last part of a written name, folded; None if its schema is not the one of tables.
 pub fn unqualified(written: &str) -> Option<String> {
     let mut parts = parts_of(written);
     let name = parts.pop()?;
@@ -38,12 +38,12 @@ pub fn unqualified(written: &str) -> Option<String> {
     is_ours.then_some(name)
 }
 
-/// Whether a name says its schema.
+/// Whether a name has a schema.
 pub fn has_schema(written: &str) -> bool {
     parts_of(written).len() > 1
 }
 
-/// The parts of a name as SQL writes it, folded.
+/// The parts of a written name, folded.
 fn parts_of(written: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut is_quoted = false;

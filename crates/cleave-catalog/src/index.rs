@@ -5,15 +5,15 @@
 //!       └▶ runs, newest first ─┘
 //! ```
 //!
-//! Keys of INSERT go to the memtable, which is made again at the first use after a restart, from the rows of hot
-//! segments from [`TabletIndex::vid_covered`] on; all older rows, and all that a bulk load wrote, are in runs. The
-//! memtable is shared by successive catalog states, and by what blocks see that may be undone: it has the keys of all
-//! these rows, be they deleted or not in the state that is first to use it, and may hold keys that are younger than a
-//! reader's state, whose VID that state's version map does not know.
+//! Keys of INSERT go to the memtable. After a restart it is rebuilt at the first use, from the rows of hot segments
+//! from [`TabletIndex::vid_covered`] on; all older rows, and all bulk-loaded ones, are in runs. Successive catalog
+//! versions share the memtable, also with transaction blocks that may be undone. So it has the keys of all these rows,
+//! deleted or not in the version that uses it first, and may hold keys that are younger than a reader's version, whose
+//! VIDs that version's map does not know.
 //!
-//! A row has one key for as long as it lives: an update ends it and begins another one under a new VID. So an entry
-//! counts if its row is live; of a unique index's entries with one key that is at most one, and the newest has
-//! the greatest VID. Entries of dead rows go when runs are merged and a newer row has their key.
+//! The key of a row never changes: an update makes the row dead and inserts another one under a new VID. So an entry is
+//! valid if its row is live. Of a unique index's entries with one key at most one is valid, and the newest has the
+//! greatest VID. Entries of dead rows are dropped when runs are merged and a newer row has their key.
 //!
 //! Invariant: an entry is in at most one place, memtable or one run. Source: rule 16.
 
@@ -40,22 +40,22 @@ pub use heap_rows::{heap_rows, long_values};
 pub use rows_by_vid::{Scattered, newest, rows_by_vid, rows_of_page};
 pub use walk::Walked;
 
-/// Pages of hot segments that are read at once when the memtable is made again.
+/// Pages of hot segments that are read at once to rebuild the memtable.
 const REBUILD_PAGE_COUNT: usize = 64;
 
-/// What all who read and write an index need of it: how its keys are made, and what to call it.
+/// The static part of an index, for readers and writers: its key encoding and its name.
 #[derive(Debug)]
 pub struct IndexShape {
     /// Name, columns, whether it is unique.
     pub definition: Arc<IndexDefinition>,
-    /// How its keys are made.
+    /// The encoding of its keys.
     pub key: IndexKey,
     /// Positions of its columns in the table, in key order.
     pub columns: Vec<usize>,
     schema: Arc<TableSchema>,
 }
 
-/// One index of one tablet, as of one catalog state.
+/// One index of one tablet in one catalog version.
 #[derive(Debug, Clone)]
 pub struct TabletIndex {
     shape: Arc<IndexShape>,
@@ -66,13 +66,13 @@ pub struct TabletIndex {
     memtable: Arc<SharedMemtable>,
 }
 
-/// A memtable that is made when first needed.
+/// A memtable that is built on demand.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemtable {
     cell: OnceCell<RwLock<Memtable>>,
 }
 
-/// Keys of a statement, which enter the memtable when it commits.
+/// Keys of a statement, which are added to the memtable when it commits.
 #[derive(Debug)]
 pub struct PendingKeys {
     memtable: Arc<SharedMemtable>,
@@ -98,7 +98,7 @@ impl IndexShape {
         &self.schema
     }
 
-    /// The key columns alone, of rows of the whole table.
+    /// The key columns alone, of whole rows of the table.
     ///
     /// # Errors
     /// For rows of another table.
@@ -106,7 +106,7 @@ impl IndexShape {
         Ok(rows.project(&self.columns)?)
     }
 
-    /// The entries of rows of the whole table, whose VIDs rise from `vid_first`.
+    /// The entries of whole rows of the table, with consecutive VIDs from `vid_first` on.
     ///
     /// # Errors
     /// A key that is too long; for rows of another table.
@@ -116,7 +116,7 @@ impl IndexShape {
         self.key.entries(&columns, vid_first..).map_err(|error| self.key_error(error))
     }
 
-    /// The entries of rows of which `keys` are the key columns, and whose VIDs rise from `vid_first`.
+    /// The entries of rows with the key columns `keys`, with consecutive VIDs from `vid_first` on.
     ///
     /// # Errors
     /// A key that is too long.
@@ -124,7 +124,7 @@ impl IndexShape {
         self.entries_of(keys, vid_first..)
     }
 
-    /// The entries of rows of which `keys` are the key columns, and which have these VIDs.
+    /// The entries of rows with the key columns `keys` and these VIDs.
     ///
     /// # Errors
     /// A key that is too long.
@@ -141,7 +141,7 @@ impl IndexShape {
         Projection::of_table(&self.schema, &self.columns).nullable()
     }
 
-    /// The error of a key that is there already, with its values.
+    /// The error of a duplicate key, with its values.
     pub fn duplicate_key(&self, key: &[u8]) -> Error {
         let names = self.definition.column_names(&self.schema);
         Error::DuplicateKey {
@@ -166,7 +166,7 @@ impl IndexShape {
             .collect()
     }
 
-    /// An error of the store, where duplicate keys are told as SQL tells them.
+    /// An error of the store, with duplicate keys in SQL terms.
     pub fn key_error(&self, error: StoreError) -> Error {
         match error {
             StoreError::DuplicateKey { key, .. } => self.duplicate_key(&key),
@@ -182,8 +182,7 @@ impl IndexShape {
         }
     }
 
-    /// Reads `sources` to their end and refuses a key that comes twice, but for those of dead rows for
-    /// `map`.
+    /// Reads `sources` to their end and refuses a repeated key, not counting rows that are dead in `map`.
     ///
     /// # Errors
     /// [`Error::DuplicateKey`], and those of reading.
@@ -215,12 +214,12 @@ impl TabletIndex {
         Self::built(shape, Vec::new(), 0)
     }
 
-    /// An index all of whose keys are in `runs`: those of all rows below `vid_covered`.
+    /// An index with all its keys in `runs`: those of all rows below `vid_covered`.
     pub fn built(shape: Arc<IndexShape>, runs: Vec<Run>, vid_covered: u64) -> Self {
         Self { shape, runs, vid_covered, memtable: SharedMemtable::of(Memtable::new()) }
     }
 
-    /// The index as a manifest stores it: its memtable is yet to be made.
+    /// The index from a manifest: its memtable is not built yet.
     ///
     /// # Errors
     /// [`StoreError::Frame`] for a segment that is no run.
@@ -241,7 +240,7 @@ impl TabletIndex {
         Ok(Self { shape, runs: opened(runs)?, vid_covered: self.vid_covered, memtable })
     }
 
-    /// The same entries, of a table or an index that is described otherwise now.
+    /// The same entries, after a change of the definition of the table or the index.
     pub fn with_shape(&self, shape: Arc<IndexShape>) -> Self {
         let (runs, memtable) = (self.runs.clone(), Arc::clone(&self.memtable));
         Self { shape, runs, vid_covered: self.vid_covered, memtable }
@@ -259,7 +258,7 @@ impl TabletIndex {
         Ok(Self::built(Arc::clone(&self.shape), opened(runs)?, vid_covered))
     }
 
-    /// How its keys are made, and what it is called.
+    /// Its key encoding and its definition.
     pub fn shape(&self) -> &Arc<IndexShape> {
         &self.shape
     }
@@ -274,10 +273,10 @@ impl TabletIndex {
         self.runs.iter().map(Run::directory)
     }
 
-    /// The row of `key`, the search key of a unique index, that `tablet` has.
+    /// The row of `key`, the search key of a unique index, in `tablet`.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn get(
         &self,
         tablet: &TabletState,
@@ -299,7 +298,7 @@ impl TabletIndex {
         Ok(None)
     }
 
-    /// The same by what is at hand; an outer None: something must be read.
+    /// The same from pages in memory; an outer None: something must be read.
     ///
     /// # Errors
     /// As [`TabletIndex::get`].
@@ -325,11 +324,11 @@ impl TabletIndex {
         Ok(Some(None))
     }
 
-    /// The rows of all entries in `ranges`, in no order, some of which may be younger than `tablet`; None: they are
+    /// The rows of all entries in `ranges`, in no order, some of which may be younger than `tablet`; None if they are
     /// more than `limit`. `search_keys`: each range is that of one search key.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn rows_in(
         &self,
         tablet: &TabletState,
@@ -357,11 +356,11 @@ impl TabletIndex {
         Ok((vids.len() <= limit).then_some(vids))
     }
 
-    /// What a scan needs to look `ranges` up itself: the pages of runs that may hold them, and the rows that the
-    /// memtable has.
+    /// What a scan needs to look up `ranges` itself: the pages of runs that may have them, and the rows from the
+    /// memtable.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn unread(
         &self,
         tablet: &TabletState,
@@ -380,7 +379,7 @@ impl TabletIndex {
         Ok((runs.collect(), rows))
     }
 
-    /// All pages of its runs, with their fences, for a scan that learns later which keys it wants.
+    /// All pages of its runs, with their fences, for a scan that gets its keys later.
     pub fn all_pages(&self) -> Vec<IndexPages> {
         let runs = self.runs.iter().filter(|run| run.entry_count() > 0);
         let pages_of = |run: &Run| IndexPages {
@@ -391,17 +390,17 @@ impl TabletIndex {
         runs.map(pages_of).collect()
     }
 
-    /// Pages of runs that hold `ranges`, and how many entries certainly lie in them, as far as fences tell.
+    /// Pages of runs that may have `ranges`, and how many entries certainly lie in them, according to the fences.
     pub fn measure(&self, ranges: &[KeyRange]) -> (usize, u64) {
         let measured =
             self.runs.iter().flat_map(|run| ranges.iter().map(|range| run.measure(range)));
         measured.fold((0, 0), |sum, (pages, entries)| (sum.0 + pages, sum.1 + entries))
     }
 
-    /// The first of `keys`, search keys of a unique index, that a row of `tablet` has, by its position.
+    /// The position of the first of `keys`, search keys of a unique index, that a row of `tablet` has.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn first_present(
         &self,
         tablet: &TabletState,
@@ -426,10 +425,10 @@ impl TabletIndex {
         Ok(None)
     }
 
-    /// For each of `keys`, search keys of a unique index, the row that `tablet` has.
+    /// For each of `keys`, search keys of a unique index, its row in `tablet`.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn get_many(
         &self,
         tablet: &TabletState,
@@ -452,10 +451,10 @@ impl TabletIndex {
         Ok(found)
     }
 
-    /// Everything in the index whose key may lie in `first..=last`, as sources of a merge.
+    /// All entries whose key may lie in `first..=last`, as sources of a merge.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn overlapping(
         &self,
         tablet: &TabletState,
@@ -467,7 +466,7 @@ impl TabletIndex {
         for run in &self.runs {
             let overlaps = run.key_range().is_some_and(|(low, high)| low <= last && first <= high);
             if overlaps {
-                // Nothing lies between a key and that with one more byte.
+                // Nothing lies between a key and that key with a zero byte appended.
                 let below = Some([last, &[0]].concat());
                 let range = KeyRange { from: first.to_vec(), below };
                 sources.push(MergeSource::Run(run.scan(range)));
@@ -480,10 +479,10 @@ impl TabletIndex {
         Ok(sources)
     }
 
-    /// The keys of the memtable, as of now.
+    /// The present keys of the memtable.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn memtable_copy(
         &self,
         tablet: &TabletState,
@@ -492,10 +491,10 @@ impl TabletIndex {
         Ok(read(self.memtable(tablet, pages).await?).clone())
     }
 
-    /// Bytes that the memtable takes.
+    /// Size of the memtable in bytes.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn memtable_bytes(
         &self,
         tablet: &TabletState,
@@ -504,11 +503,11 @@ impl TabletIndex {
         Ok(read(self.memtable(tablet, pages).await?).byte_size())
     }
 
-    /// The same index with `keys` in a memtable of its own, which no other state sees: their rows are the next ones of
-    /// `tablet`. What others have committed since may have the same VIDs, and is left out.
+    /// The same index with `keys` in a memtable of its own, which no other version sees: their rows are the next ones
+    /// of `tablet`. Keys that others have committed since may have the same VIDs, and are left out.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn with_keys(
         &self,
         tablet: &TabletState,
@@ -524,7 +523,7 @@ impl TabletIndex {
         Ok(Self { shape, runs, vid_covered: self.vid_covered, memtable })
     }
 
-    /// Keys that shall enter this index's memtable with the commit.
+    /// Keys that are to enter this index's memtable with the commit.
     pub fn pending(&self, keys: Vec<(Vec<u8>, u64)>) -> PendingKeys {
         PendingKeys { memtable: Arc::clone(&self.memtable), keys }
     }
@@ -540,8 +539,8 @@ impl TabletIndex {
             .await
     }
 
-    /// Keys of all rows that lie in hot segments and in no run, also of those that are dead: `tablet` may be of a
-    /// block that is undone later, or newer than what others read.
+    /// Keys of all rows that lie in hot segments and in no run, dead ones included: `tablet` may belong to a block that
+    /// is undone later, or be newer than that of other readers.
     async fn rebuild(&self, tablet: &TabletState, pages: &dyn PageSource) -> Result<Memtable> {
         let mut memtable = Memtable::new();
         let projection = self.shape.projection();
@@ -571,9 +570,9 @@ impl SharedMemtable {
 }
 
 impl PendingKeys {
-    /// Puts the keys into the memtable. They were checked: no live row has one of them.
+    /// Adds the keys to the memtable. They were checked: no live row has one of them.
     pub fn publish(self) {
-        // A statement that inserts keys has looked them up, which made the memtable.
+        // A statement that inserts keys has looked them up, which built the memtable.
         let Some(memtable) = self.memtable.cell.get() else { return };
         let mut memtable = memtable.write().unwrap_or_else(PoisonError::into_inner);
         for (key, vid) in self.keys {

@@ -1,16 +1,14 @@
-//! What a database holds at one commit, as an immutable value: the lowest layer of the host.
+//! The catalog, the lowest layer of the host: the contents of a database at one commit, as an immutable value.
 //!
 //! 1. [`catalog`]: tables, indexes, views, sequences, roles and settings of one commit, and the manifest that keeps
 //!    them; [`index`] reads the runs of an index through a `PageSource`.
-//! 2. [`value`]: values to and from text. [`error`]: what a statement can fail with; [`storage_error`]: what storage
-//!    can.
-//! 3. [`settings`]: what a session may set. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: who may do
-//!    what.
-//! 4. [`activity`], [`backends`], [`advisory_locks`] and [`sequence_values`]: what sessions show of themselves and
-//!    share.
-//! 5. [`tasks`], [`query_memory`], [`commitment`], [`identifiers`] and [`suggest`]: small things that all layers use.
+//! 2. [`value`]: values to and from text. [`error`]: errors of statements; [`storage_error`]: errors of storage.
+//! 3. [`settings`]: settings of a session. [`acting`], [`role_fault`], [`password`] and [`login_secret`]: roles and
+//!    log-in.
+//! 4. [`activity`], [`backends`], [`advisory_locks`] and [`sequence_values`]: state that sessions show and share.
+//! 5. [`tasks`], [`query_memory`], [`commitment`], [`identifiers`] and [`suggest`]: small helpers for all layers.
 //!
-//! Invariants: a state never changes; nothing here opens a database, sends a command or parses SQL.
+//! Invariants: a catalog version never changes; nothing here opens a database, sends a command or parses SQL.
 
 pub mod acting;
 pub mod activity;

@@ -1,4 +1,4 @@
-//! Passwords: what a server keeps of one so that it can check it and does not know it.
+//! Passwords: the verifier that a server stores, with which it can check a password without knowing it.
 //!
 //! ```text
 //!  SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>        base64 between the signs
@@ -14,17 +14,17 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac, pbkdf2};
 
-/// How often a password is hashed: as PostgreSQL has it.
+/// Rounds of hashing: PostgreSQL's default.
 pub(crate) const ITERATION_COUNT: u32 = 4096;
 /// Longest password.
 pub const PASSWORD_BYTES_MAX: usize = 1024;
-/// Bytes of a salt that is made here.
+/// Bytes of a generated salt.
 pub(crate) const SALT_BYTES: usize = 16;
 
-/// A password that cannot be used.
+/// An unusable password.
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
-    /// Another one is needed.
+    /// Another password is needed.
     #[error("a password has 1 to {PASSWORD_BYTES_MAX} printable ASCII characters")]
     Letters,
     /// The system gives no random bytes.
@@ -32,24 +32,24 @@ pub enum PasswordError {
     Random(String),
 }
 
-/// What a server keeps of a password.
+/// The verifier of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verifier {
-    /// How often the password was hashed.
+    /// Rounds of hashing.
     pub iteration_count: u32,
-    /// With which salt.
+    /// The salt.
     pub salt: Vec<u8>,
-    /// By which the client is known.
+    /// Authenticates the client.
     pub stored_key: [u8; 32],
-    /// By which the client knows the server.
+    /// Authenticates the server to the client.
     pub server_key: [u8; 32],
 }
 
 impl Verifier {
-    /// Of `password`, with a new salt.
+    /// The verifier of `password`, with a new salt.
     ///
     /// # Errors
-    /// Those of [`PasswordError`].
+    /// Any [`PasswordError`].
     pub fn new(password: &str) -> Result<Self, PasswordError> {
         let salt = cleave_media::random_bytes::<SALT_BYTES>()
             .map_err(|error| PasswordError::Random(error.to_string()))?;
@@ -59,7 +59,7 @@ impl Verifier {
     fn with_salt(password: &str, salt: &[u8], iteration_count: u32) -> Result<Self, PasswordError> {
         let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
         let fits = (1..=PASSWORD_BYTES_MAX).contains(&password.len());
-        // What is no ASCII would have to be normalised as the client does it.
+        // Non-ASCII text would have to be normalised as the client does it.
         let (Some(rounds), true) =
             (NonZeroU32::new(iteration_count), fits && password.bytes().all(is_plain))
         else {
@@ -77,7 +77,7 @@ impl Verifier {
         })
     }
 
-    /// What [`Verifier::text`] wrote, as PostgreSQL writes it too; None: it is no such text.
+    /// Reads what [`Verifier::text`] or PostgreSQL wrote; None if it is invalid.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let (cost, keys) = text.strip_prefix("SCRAM-SHA-256$")?.split_once('$')?;
@@ -92,7 +92,7 @@ impl Verifier {
         })
     }
 
-    /// As it is stored.
+    /// The stored form.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { iteration_count, salt, stored_key, server_key } = self;
@@ -136,6 +136,12 @@ mod tests {
         let salt = STANDARD.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let verifier = Verifier::with_salt("pencil", &salt, 4096).unwrap();
         let text = verifier.text();
-        assert!(text.ends_with("$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="), "{text}");
+        assert!(
+            text.ends_with(
+                "$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=\
+                 :wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+            ),
+            "{text}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The memory of a database's queries: one pool, whatever its sessions run.
+//! The memory pool that all queries of a database share.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use datafusion_execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 
 use crate::error::{Error, Result};
 
-/// The memory and spill space of a database's statements: `memory_bytes` in all, beyond it operators
-/// that can spill do so to temporary files.
+/// The memory and spill space of a database's statements: `memory_bytes` in all; beyond it, operators spill to
+/// temporary files if they can.
 pub fn query_runtime(memory_bytes: u64) -> Result<Arc<RuntimeEnv>> {
     let pool = FairSpillPool::new(usize::try_from(memory_bytes).unwrap_or(usize::MAX));
     RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).build_arc().map_err(Error::from)

@@ -1,24 +1,24 @@
-//! What is wrong with a statement about roles and rights, or lacks them.
+//! Errors of statements about roles and rights, and of missing rights.
 
 /// Decides the SQLSTATE of an [`Error::Invalid`](crate::error::Error::Invalid).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RoleFault {
-    /// What the role may not do (42501).
+    /// A missing right (42501).
     Rights,
     /// A role that may not connect (28000).
     Authorization,
-    /// A grant that cannot be (0LP01).
+    /// An impossible grant (0LP01).
     Grant,
-    /// A name that is kept for something else (42939).
+    /// A reserved name (42939).
     ReservedName,
     /// A role that is in use (55006).
     InUse,
-    /// A change of the role that a session has (0A000).
+    /// A change of the session's own role (0A000).
     OwnRole,
-    /// A role that is gone (42704).
+    /// A dropped role (42704).
     Gone,
-    /// A database that there is not (3D000).
+    /// An unknown database (3D000).
     Database,
 }
 

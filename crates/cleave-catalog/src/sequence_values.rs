@@ -1,4 +1,4 @@
-//! What `currval` and `lastval` of one session say: the numbers that it has taken last, by the ids of sequences.
+//! The results of `currval` and `lastval` in one session: the numbers that it has taken last, by sequence id.
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -19,7 +19,7 @@ struct Taken {
 }
 
 impl SequenceValues {
-    /// Notes what was taken, or set, last.
+    /// Records the number that was taken, or set, last.
     pub fn note(&self, sequence: u32, value: i64, is_taken: bool) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.by_id.insert(sequence, value);
@@ -28,7 +28,7 @@ impl SequenceValues {
         }
     }
 
-    /// Makes the last value of the sequence `from` that of the sequence `to`, which takes its place.
+    /// Makes the last value of the sequence `from` that of the sequence `to`, which replaces it.
     pub fn pass_on(&self, from: u32, to: u32) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = taken.by_id.get(&from).copied() {
@@ -36,7 +36,7 @@ impl SequenceValues {
         }
     }
 
-    /// Forgets them.
+    /// Forgets all values.
     pub fn forget(&self) {
         *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = Taken::default();
     }
@@ -44,7 +44,7 @@ impl SequenceValues {
     /// `currval`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the session has taken none.
+    /// [`Error::Invalid`] if the session has taken none.
     pub fn current(&self, sequence: u32, name: &str) -> Result<i64> {
         let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.by_id.get(&sequence).copied().ok_or_else(|| Error::Invalid {
@@ -69,7 +69,7 @@ impl SequenceValues {
     }
 }
 
-/// Whose they are makes no difference between clients.
+/// Clients are equal whatever values they have.
 impl PartialEq for SequenceValues {
     fn eq(&self, _other: &Self) -> bool {
         true

@@ -1,7 +1,7 @@
-//! What can go wrong below the statements: directories, devices, links and pages.
+//! Errors below the statements: directories, devices, links and pages.
 //!
-//! Each variant names the thing (path, device, address, segment and page) and says what to do. They
-//! reach the caller as [`Error::Storage`].
+//! Each variant names the object (path, device, address, segment and page) and says what to do. They reach the caller
+//! as [`Error::Storage`].
 //!
 //! Source: rule 13 (58030 where media is unreachable).
 
@@ -19,7 +19,7 @@ use cleave_txn::LogError;
 use crate::error::Error;
 pub use damage::{Faults, Remedy, SegmentFault};
 
-/// Why storage did not do what a statement needs.
+/// Why storage failed a statement.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -28,10 +28,10 @@ pub enum StorageError {
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What is missing or strange.
+        /// What is missing or unexpected.
         reason: String,
     },
-    /// Written by a newer Cleave: use that one.
+    /// Written by a newer Cleave: use that version.
     #[error(
         "\"{}\" was written by a newer Cleave: its format is {found}, this version reads up to {supported}; open it \
             with a newer version",
@@ -50,10 +50,10 @@ pub enum StorageError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How.
+        /// The fault.
         reason: String,
     },
-    /// A segment file without which a table cannot be used: restore it and open the database again, or drop the table.
+    /// An unreadable segment file of a table: restore it and open the database again, or drop the table.
     #[error(
         "table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the database again, or \
             DROP \
@@ -62,11 +62,11 @@ pub enum StorageError {
     DamagedTable {
         /// The table.
         table: String,
-        /// What is wrong.
+        /// The fault.
         faults: Faults,
     },
-    /// A segment file without which an index cannot be kept, so that no rows can be added: restore it and open the
-    /// database again, or drop what it belongs to.
+    /// An unreadable segment file of an index, so that no rows can be added: restore it and open the database again, or
+    /// drop the index or its table.
     #[error(
         "index \"{index}\" of table \"{table}\" cannot be used: {faults}; restore the file from a copy and open the \
          database again, or {remedy}; queries read the table without the index"
@@ -76,21 +76,22 @@ pub enum StorageError {
         table: String,
         /// The index.
         index: String,
-        /// What is wrong.
+        /// The fault.
         faults: Faults,
         /// What else to do.
         remedy: Remedy,
     },
-    /// Commits of a table that wait in the log, since a device could not take them: bring it back; other tables work.
+    /// A blocked table: its last commits wait in the log, since a device could not take them. Bring the device back;
+    /// other tables work.
     #[error("table \"{table}\" cannot be used, and its last commits wait in the log: {reason}")]
     TableBlocked {
         /// The table.
         table: String,
-        /// What keeps them.
+        /// Why they wait.
         reason: Arc<StorageError>,
     },
-    /// Something is made on this host, and the log replica that is to have it does not: bring the device back, or
-    /// reset log_replica.
+    /// A change was made on this host, and its log replica does not have it: bring the device back, or reset
+    /// log_replica.
     #[error(
         "it is made on this host, but the log replica on device \"{device}\" does not have it, so that a failover \
             would lack \
@@ -100,11 +101,11 @@ pub enum StorageError {
     NotCopied {
         /// Name of the device.
         device: String,
-        /// What keeps it.
+        /// Why the replica does not have it.
         #[source]
         source: Arc<StorageError>,
     },
-    /// Nothing was made, since the log replica that is to have it could not: as for [`StorageError::NotCopied`].
+    /// Nothing was changed, because the log replica could not take the change: as for [`StorageError::NotCopied`].
     #[error(
         "nothing was changed, since the log replica on device \"{device}\" could not take it: {source}; {}",
         .source.remedy("bring the device back, or give the copy up by ALTER SYSTEM RESET log_replica")
@@ -112,11 +113,11 @@ pub enum StorageError {
     Uncopied {
         /// Name of the device.
         device: String,
-        /// What keeps it.
+        /// Why the replica could not take it.
         #[source]
         source: Arc<StorageError>,
     },
-    /// A log replica that cannot be kept, or from which nothing can be taken over: see the reason.
+    /// A log replica that cannot be kept, or from which no failover is possible: see the reason.
     #[error("device \"{device}\" at {address}: {reason}")]
     LogReplica {
         /// Name of the device.
@@ -131,27 +132,27 @@ pub enum StorageError {
     BackupPlace {
         /// The folder.
         path: PathBuf,
-        /// What is there.
+        /// Its contents.
         reason: String,
     },
-    /// A backup that is not what was written: use another one.
+    /// A backup that was changed since it was written: use another one.
     #[error("\"{}\" is no whole backup: {reason}; use another backup", path.display())]
     DamagedBackup {
         /// Its folder.
         path: PathBuf,
-        /// What does not hold.
+        /// What does not match.
         reason: String,
     },
-    /// A moment that a backup and the archived log do not lead to: see what it names.
+    /// A point in time that a backup and the archived log cannot restore: see its message.
     #[error("the database cannot be restored to that moment: {reason}")]
     PointInTime {
-        /// What stands in the way, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// The log of commits cannot be read or written: see what it names.
+    /// The write-ahead log cannot be read or written: see its message.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// What is free on a device is not known, because a segment file is lost: restore it, or drop the table.
+    /// The free space of a device is not known, because a segment file is lost: restore it, or drop the table.
     #[error(
         "nothing can be written to device \"{device}\": a segment file of table \"{table}\" is damaged, and the \
             manifest, \
@@ -170,7 +171,7 @@ pub enum StorageError {
         /// The directory.
         path: PathBuf,
     },
-    /// A commit could not be made certain: close the database and open it again.
+    /// A commit with an unknown outcome: close the database and open it again.
     #[error(
         "the database \"{}\" was stopped because a commit could not be confirmed on disk; close it and open it \
             again: whole statements are there or not",
@@ -189,11 +190,11 @@ pub enum StorageError {
         device: String,
         /// Its address.
         address: String,
-        /// What the link says.
+        /// The link's error.
         #[source]
         source: LinkError,
     },
-    /// The device is there and does not answer: look after its disk; statements that do not need it still work.
+    /// The device is reachable and does not answer: check its disk; statements that do not need it still work.
     #[error(
         "device \"{device}\" at {address} has not answered \"{action}\" within {waited:?}; statements that need it \
             fail until it does \
@@ -204,36 +205,36 @@ pub enum StorageError {
         device: String,
         /// Its address.
         address: String,
-        /// What it was to do.
+        /// The request.
         action: &'static str,
-        /// How long it was waited for.
+        /// The time that was waited.
         waited: Duration,
     },
-    /// Something went wrong between host and device that bringing it back does not mend: see the cause.
+    /// A failure between host and device that reconnecting does not repair: see the cause.
     #[error("device \"{device}\" at {address}: {source}")]
     Link {
         /// Name of the device.
         device: String,
         /// Its address.
         address: String,
-        /// What the link says.
+        /// The link's error.
         #[source]
         source: LinkError,
     },
-    /// The device answered that it could not.
+    /// The device answered with an error.
     #[error("device \"{device}\" at {address} could not {action}: {source}")]
     Refused {
         /// Name of the device.
         device: String,
         /// Its address.
         address: String,
-        /// What it was asked to do.
+        /// The request.
         action: &'static str,
-        /// What it says.
+        /// Its answer.
         #[source]
         source: DeviceError,
     },
-    /// Another device than the one attached: correct the address, or attach this one under a new name.
+    /// Another device than the attached one: correct the address, or attach this one under a new name.
     #[error(
         "another device answers as \"{device}\" at {address}: expected {}, found {}; its data is elsewhere",
         Identity(*expected), Identity(*found)
@@ -248,7 +249,7 @@ pub enum StorageError {
         /// Identity that answered.
         found: [u8; 16],
     },
-    /// The media is shorter than the manifest says: bring the whole of it back.
+    /// The media is shorter than the manifest says: bring all of it back.
     #[error(
         "the media of device \"{device}\" at {place} was cut off: it has {found_bytes} bytes, and pages are stored \
             in the first {expected_bytes}; restore it from a copy"
@@ -263,14 +264,14 @@ pub enum StorageError {
         /// Bytes that it has.
         found_bytes: u64,
     },
-    /// The database, or a copy of it, was opened again elsewhere and has taken the device: end this process.
+    /// The database, or a copy of its folder, was opened again elsewhere and has taken the device: end this process.
     #[error("device \"{device}\" at {address} has left this host: {source}; one host at a time")]
     Superseded {
         /// Name of the device.
         device: String,
         /// Its address.
         address: String,
-        /// What the device says.
+        /// The device's message.
         #[source]
         source: DeviceError,
     },
@@ -287,7 +288,7 @@ pub enum StorageError {
         /// The epoch of that copy when it took the device.
         epoch: u64,
     },
-    /// The device is another database's: attach another one, or have its operator hand it over.
+    /// The device belongs to another database: attach another one, or have its operator hand it over.
     #[error(
         "device \"{device}\" at {address} serves another database, {}; attach another device, or start \
          that one with --hand-over, which gives up what it holds",
@@ -301,17 +302,17 @@ pub enum StorageError {
         /// The other database.
         owner: [u8; 16],
     },
-    /// A device answered with something that is no answer to what was asked.
+    /// A device sent an invalid answer.
     #[error("device \"{device}\" at {address} answered {what}; is it of another version?")]
     Answer {
         /// Name of the device.
         device: String,
         /// Its address.
         address: String,
-        /// What came.
+        /// The answer.
         what: String,
     },
-    /// The device was started anew while a statement wrote to it: run the statement again.
+    /// The device was restarted while a statement wrote to it: run the statement again.
     #[error(
         "device \"{device}\" at {address} was restarted while the statement wrote to it; nothing was changed, run it \
             again"
@@ -339,7 +340,7 @@ pub enum StorageError {
         /// Why.
         reason: String,
     },
-    /// A device that is to be removed and is still needed: drop its tables first.
+    /// A device that is to be removed and is still in use: drop its tables first.
     #[error("device \"{device}\" cannot be removed: tables lie on it: {}", tables.join(", "))]
     HoldsTables {
         /// Name of the device.
@@ -347,7 +348,7 @@ pub enum StorageError {
         /// The tables.
         tables: Vec<String>,
     },
-    /// A device that is to be removed while statements still read tables that lay on it: wait for them.
+    /// A device that is to be removed while statements still read tables from it: wait for them.
     #[error(
         "device \"{device}\" cannot be removed yet: statements that began before its tables were dropped still read \
             them"
@@ -356,22 +357,22 @@ pub enum StorageError {
         /// Name of the device.
         device: String,
     },
-    /// Pages, maps or index of one table: the rest of the database is not concerned.
+    /// Pages, maps or index of one table: the rest of the database is not affected.
     #[error("table \"{table}\": {source}")]
     Table {
         /// The table.
         table: String,
-        /// What the store says, naming segment and page.
+        /// The store's error, with segment and page.
         #[source]
         source: StoreError,
     },
-    /// Pages, where the table is not known.
+    /// Pages of an unknown table.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The database ran into one of its limits: ids are used up.
+    /// A limit of the database: ids are used up.
     #[error("no more {what} can be numbered in this database")]
     Exhausted {
-        /// What there are too many of.
+        /// The kind of objects.
         what: &'static str,
     },
 }
@@ -400,7 +401,7 @@ impl StorageError {
         }
     }
 
-    /// Whether another host has taken the database over, or another copy of its folder was opened.
+    /// Whether there was a failover to another host, or another copy of its folder was opened.
     #[must_use]
     pub fn is_of_another_host(&self) -> bool {
         match self {
@@ -412,8 +413,8 @@ impl StorageError {
         }
     }
 
-    /// What to do about a log replica that cannot be written for this reason: `otherwise`, unless it is another
-    /// host's by now.
+    /// The remedy for a log replica that cannot be written for this reason: `otherwise`, unless it belongs to another
+    /// host by now.
     fn remedy(&self, otherwise: &'static str) -> &'static str {
         match self.is_of_another_host() {
             true => "this host can commit nothing any more",
@@ -421,7 +422,7 @@ impl StorageError {
         }
     }
 
-    /// PostgreSQL's code for it.
+    /// PostgreSQL's SQLSTATE for it.
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {
         match self {
@@ -474,13 +475,12 @@ impl StorageError {
     }
 }
 
-/// A [`StorageError`] on its way through `StoreError::Source`, which the page source of the host
-/// makes of one and [`Error`] takes apart again.
+/// A [`StorageError`] inside `StoreError::Source`, made by the page source of the host and unwrapped by [`Error`].
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 struct Shared(Arc<StorageError>);
 
-/// What a page source says where the failure is not the page's.
+/// The error of a page source if the failure is not the page's.
 pub fn into_store_error(error: Error) -> StoreError {
     match error {
         Error::Storage(shared) => match Arc::try_unwrap(shared) {
@@ -492,7 +492,7 @@ pub fn into_store_error(error: Error) -> StoreError {
     }
 }
 
-/// The code of an error that [`into_store_error`] made, or of the store's own.
+/// The SQLSTATE of an error that [`into_store_error`] made, or of the store's own.
 pub(crate) fn store_sqlstate(error: &StoreError) -> &'static str {
     let StoreError::Source(source) = error else { return "XX001" };
     match (source.downcast_ref::<Shared>(), source.downcast_ref::<Error>()) {

@@ -1,10 +1,10 @@
 //! "Did you mean": a name that does not exist in, the nearest name that does out.
 //!
-//! Nearness is the optimal string alignment distance (insert, delete, replace, swap two neighbours), without
-//! regard to case. A name further away than a third of its length is no suggestion: a wrong hint costs the
-//! reader more than none. Ties go to the candidate that comes first, so equal inputs give equal hints.
+//! The measure is the optimal string alignment distance (insert, delete, replace, swap two neighbours), ignoring case.
+//! A name further away than a third of its length is not suggested: a wrong hint is worse than none. Ties go to the
+//! first candidate, so equal inputs give equal hints.
 
-/// The candidate nearest to `name`, None where nothing is near enough to be meant.
+/// The candidate nearest to `name`, None if none is near enough.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let name = folded(name);
     let distance_max = (name.len() / 3).max(1);

@@ -1,4 +1,4 @@
-//! Work on threads that may be busy or wait, and what became of it.
+//! Runs blocking work on separate threads, and converts failures of tasks to errors.
 
 use cleave_media::simulation;
 use datafusion_common::error::DataFusionError;
@@ -7,7 +7,7 @@ use tokio::task::JoinError;
 
 use crate::error::{Error, Result};
 
-/// `work` on a thread that may be busy or wait; dropped with the statement if it has not begun.
+/// Runs `work` on a thread that may block; dropped with the statement if it has not begun.
 pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> SpawnedTask<T> {
     if simulation::is_active() {
         SpawnedTask::spawn(async move { work() })
@@ -16,10 +16,10 @@ pub fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
     }
 }
 
-/// What a task of ours gave, unless it died.
+/// The result of a task, unless it panicked or was aborted.
 ///
 /// # Errors
-/// One of ours (XX000), with what the task says.
+/// An internal error (XX000), with the task's message.
 pub fn joined<T>(outcome: Result<T, JoinError>) -> Result<T> {
     outcome.map_err(|error| Error::from(DataFusionError::ExecutionJoin(Box::new(error))))
 }

@@ -1,7 +1,7 @@
-//! How fast media gives pieces that lie scattered: the floor of a cold scan of one column.
+//! Times reads of scattered pieces of media: the lower bound for a cold scan of one column.
 //!
 //! `read_scattered FILE PIECE_BYTES PIECE_COUNT DEPTH` reads that many pieces at equal distances over all of the media,
-//! DEPTH at once, and prints the milliseconds that it took. `scripts/bench.py cold` runs it.
+//! DEPTH at once, and prints the milliseconds. `scripts/bench.py cold` runs it.
 
 use std::io::{Error, Write};
 use std::path::Path;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Error> {
     writeln!(std::io::stdout(), "{milliseconds:.3} ms, {direct}")
 }
 
-/// Reads the pieces and says how many milliseconds it took.
+/// Reads the pieces and returns the milliseconds.
 fn read(
     media: &DirectFile,
     piece_bytes: usize,

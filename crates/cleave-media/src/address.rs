@@ -1,4 +1,4 @@
-//! Names of places on media: block numbers in, byte ranges out.
+//! Addresses on media: block numbers in, byte ranges out.
 //!
 //! Invariant: an address is physical. Nothing below the host's placement map translates it (NVMe calls it LBA).
 //! Source: `docs/design/pages-and-encodings.md`.
@@ -8,7 +8,7 @@ use std::fmt;
 /// Bytes of one block, the unit of addresses, reads and writes, and the alignment of every buffer.
 pub const BLOCK_SIZE: usize = 4096;
 
-/// Number of a block on one device's media, from 0. In NVMe's words an LBA with a format of 4 KiB.
+/// Number of a block on one device's media, from 0. In NVMe terms an LBA with a format of 4 KiB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockAddress(pub u64);
 
@@ -22,13 +22,13 @@ pub struct Extent {
 }
 
 impl BlockAddress {
-    /// The address that lies `block_count` blocks further; None where no address can be so high.
+    /// The address `block_count` blocks further; None beyond the highest address.
     #[must_use]
     pub fn checked_add(self, block_count: u32) -> Option<Self> {
         self.0.checked_add(u64::from(block_count)).map(Self)
     }
 
-    /// Byte offset of the block on its media; None where it exceeds 64 bits.
+    /// Byte offset of the block on its media; None if it exceeds 64 bits.
     #[must_use]
     pub fn byte_offset(self) -> Option<u64> {
         self.0.checked_mul(BLOCK_SIZE as u64)
@@ -48,13 +48,13 @@ impl Extent {
         BlockAddress(self.start.0.saturating_add(self.block_count as u64))
     }
 
-    /// True where every block of `other` is one of this extent.
+    /// True if every block of `other` is one of this extent.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.start <= other.start && other.end() <= self.end()
     }
 
-    /// True where some block is in both.
+    /// True if some block is in both.
     #[must_use]
     pub fn overlaps(self, other: Self) -> bool {
         self.start < other.end() && other.start < self.end()

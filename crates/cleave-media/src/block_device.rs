@@ -1,5 +1,5 @@
-//! The head of a whole block device: who it is, the promise that it holds nothing of anybody else's, and a record that
-//! whoever serves the device keeps there.
+//! The head of a whole block device: its identity, the claim that it belongs to Cleave, and a record that the device
+//! server keeps there.
 //!
 //! ```text
 //! block 0      0  "CLEAVEMD"        8 bytes
@@ -7,20 +7,20 @@
 //!             12  identity          16 bytes
 //!             28  CRC-32C of 0..28  4 bytes, little-endian
 //!             32  zeros
-//!            512  the record        512 bytes, zeros where there is none
+//!            512  the record        512 bytes, zeros if there is none
 //!           1024  zeros
 //! block 1..       the blocks of the media, counted from 0
 //! ```
 //!
-//! 1. A device that begins with a head of ours is known by it.
-//! 2. One whose first and last [`MARGIN_BLOCKS`] are zeros holds nothing that can be recognised: it is given an
-//!    identity, durably, before anything else is written.
-//! 3. Any other holds something (a file system, a partition table, a volume) and is left alone, unless the caller says
-//!    that it may be overwritten: both margins are then zeroed, durably, before it is given its identity.
+//! 1. A device that begins with such a head is identified by it.
+//! 2. A device whose first and last [`MARGIN_BLOCKS`] are zeros holds nothing recognisable: it gets an identity,
+//!    durably, before anything else is written.
+//! 3. Any other device holds something (a file system, a partition table, a volume) and is left alone, unless the
+//!    caller says that it may be overwritten: both margins are then zeroed, durably, before it gets its identity.
 //!
-//! Invariants: what holds something else is never written to without being told to. The identity and the record lie in
-//! sectors of their own, which a device writes whole or not at all: a loss of power leaves the record before or the
-//! one behind, and the identity as it was.
+//! Invariants: a device with other contents is never written to without permission. The identity and the record lie in
+//! sectors of their own, which a device writes whole or not at all: a loss of power leaves the old record or the new
+//! one, and the identity as it was.
 
 use std::fs::File;
 use std::io;
@@ -32,16 +32,16 @@ use crate::{AlignedBuffer, BLOCK_SIZE, MediaError, MediaIdentity, random_bytes};
 
 /// Blocks before the first one of the media.
 pub(crate) const HEAD_BLOCKS: u64 = 1;
-/// Blocks at either end of a device in which others keep what tells them their own: 256 KiB.
+/// Blocks at either end of a device in which other software keeps its signatures: 256 KiB.
 const MARGIN_BLOCKS: usize = 64;
 const MAGIC: &[u8; 8] = b"CLEAVEMD";
 /// Version 1 has no record.
 const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 32;
-/// Where the record lies in the head: in a sector of the smallest size that there is.
+/// Place of the record in the head: a sector of the smallest size that exists.
 const RECORD: Range<usize> = 512..1024;
 
-/// The identity of the block device `file`, which is given one where it holds nothing, or `may_overwrite`.
+/// The identity of the block device `file`, which is given one if it is empty, or `may_overwrite`.
 ///
 /// # Errors
 /// [`MediaError::Foreign`], or [`MediaError::Open`] for a device that cannot be used.
@@ -80,7 +80,8 @@ pub(crate) fn claim(
         return Err(MediaError::Foreign { path: path.to_path_buf(), found: recognise(&first) });
     }
     if first.iter().chain(last.iter()).any(|byte| *byte != 0) {
-        // What others look for, a copy of a partition table at the end for one, would still be found beside our head.
+        // Signatures of other software, for example a copy of a partition table at the end, would still be found beside
+        // the head.
         let zeros = AlignedBuffer::zeroed(MARGIN_BLOCKS * BLOCK_SIZE);
         let erased = file.write_all_at(&zeros, last_start);
         erased.and_then(|()| file.write_all_at(&zeros, 0)).map_err(failed)?;
@@ -91,14 +92,14 @@ pub(crate) fn claim(
     Ok(MediaIdentity { bytes, is_new: true })
 }
 
-/// What whoever serves the device has put into its head, and zeros behind.
+/// The record in the head, padded with zeros.
 pub(crate) fn read_record(file: &File) -> io::Result<Vec<u8>> {
     let mut block = AlignedBuffer::zeroed(BLOCK_SIZE);
     file.read_exact_at(&mut block, 0)?;
     Ok(block.get(RECORD).unwrap_or_default().to_vec())
 }
 
-/// Puts `record` durably into the head of the device `identity`, in the place of the one before.
+/// Replaces the record in the head of the device `identity`, durably.
 pub(crate) fn write_record(file: &File, identity: [u8; 16], record: &[u8]) -> io::Result<()> {
     let mut block = head(identity);
     let Some(place) = block.get_mut(RECORD).and_then(|place| place.get_mut(..record.len())) else {
@@ -110,7 +111,7 @@ pub(crate) fn write_record(file: &File, identity: [u8; 16], record: &[u8]) -> io
     file.sync_data()
 }
 
-/// The first block of a device of ours, without a record.
+/// The first block of a claimed device, without a record.
 fn head(identity: [u8; 16]) -> AlignedBuffer {
     let mut block = AlignedBuffer::zeroed(BLOCK_SIZE);
     let mut bytes = [MAGIC.as_slice(), &VERSION.to_le_bytes(), &identity].concat();
@@ -121,7 +122,7 @@ fn head(identity: [u8; 16]) -> AlignedBuffer {
     block
 }
 
-/// Version and identity of a head of ours; `None` for anything else.
+/// Version and identity of a head; `None` for anything else.
 fn read_head(block: &[u8]) -> Option<(u32, [u8; 16])> {
     let head = block.get(..HEAD_BYTES)?;
     let (covered, checksum) = head.split_at_checked(HEAD_BYTES - 4)?;
@@ -132,7 +133,7 @@ fn read_head(block: &[u8]) -> Option<(u32, [u8; 16])> {
         .then_some((u32::from_le_bytes(version.try_into().ok()?), identity.try_into().ok()?))
 }
 
-/// What the first blocks of a device look like.
+/// Describes the recognised contents of the first blocks of a device.
 fn recognise(first: &[u8]) -> &'static str {
     const SIGNATURES: [(usize, &[u8], &str); 9] = [
         (0, MAGIC, "a damaged head of Cleave's"),

@@ -1,8 +1,8 @@
 //! Memory that direct I/O accepts: a length in, zeroed bytes at a block-aligned address out.
 //!
-//! Alignment comes from allocating one block more than asked and starting at the first aligned byte, so no
-//! `unsafe` is needed. What a read fills may come from [`SpareBuffers`], where dropped ones are kept for the next read:
-//! memory that is fresh from the system costs a fault and a zeroed page each time, more than the read itself.
+//! Alignment comes from allocating one block more than requested and starting at the first aligned byte, so no `unsafe`
+//! is needed. Read buffers may come from [`SpareBuffers`], where dropped ones are kept for the next read: fresh memory
+//! from the system costs a fault and a zeroed page each time, more than the read itself.
 //!
 //! Invariant: the first byte's address is a multiple of [`BLOCK_SIZE`] for the life of the
 //! buffer, and stays so when it becomes [`Bytes`], since its allocation never moves or grows.
@@ -20,7 +20,7 @@ pub struct AlignedBuffer {
     allocation: Vec<u8>,
     start: usize,
     length: usize,
-    /// Where the allocation goes when the buffer is dropped.
+    /// Destination of the allocation when the buffer is dropped.
     home: Option<Arc<SpareBuffers>>,
 }
 
@@ -34,12 +34,12 @@ struct Spares {
     bytes: usize,
 }
 
-/// Bytes that wait for the next read: what a few scans have under way.
+/// Most bytes of spare buffers: about what a few scans read at once.
 const SPARE_BYTES_MAX: usize = 8 << 20;
 
 impl SpareBuffers {
-    /// A buffer of `length` bytes to be read into. It holds whatever the one before did: who fills it in part gives it
-    /// to nobody.
+    /// A buffer of `length` bytes to be read into. It holds the bytes of an earlier read: a caller that fills only a
+    /// part of it must not pass it on.
     pub(crate) fn take(self: &Arc<Self>, length: usize) -> AlignedBuffer {
         let size = size_class(length);
         let spare = {
@@ -57,7 +57,7 @@ impl SpareBuffers {
         let size = allocation.len().saturating_sub(BLOCK_SIZE);
         let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spares.bytes.saturating_add(allocation.len()) > SPARE_BYTES_MAX {
-            // Of sizes that nobody asks for any more, most likely.
+            // Of sizes that are most likely not in use any more.
             *spares = Spares::default();
         }
         if allocation.len() <= SPARE_BYTES_MAX {

@@ -1,8 +1,7 @@
-//! The only source of time in Cleave's sync crates: a clock in, durations and wall times out.
+//! The only source of time in Cleave's sync crates: monotonic and wall clocks, CPU time, stopwatches.
 //!
-//! Invariant: nothing else calls the operating system's clocks (`clippy.toml` denies it), so a simulation that
-//! hands in another [`Clock`] owns time. Wall time is for what people read and for SQL's `now()`, never for
-//! ordering or for measuring.
+//! Invariant: nothing else calls the operating system's clocks (`clippy.toml` denies it), so a simulation that provides
+//! another [`Clock`] owns time. Wall time serves output for people and SQL's `now()`, never ordering or measuring.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Media on a file or block device with direct I/O: extents in, aligned bytes out, past the page cache.
 //!
-//! Where the file system refuses direct I/O (some network and memory file systems do) the file is opened without
-//! it, and [`DirectFile::direct`] says so: callers that report figures report that too.
+//! If the file system refuses direct I/O (some network and memory file systems do) the file is opened without it, and
+//! [`DirectFile::direct`] is false: benchmarks report that with their figures.
 //!
-//! A whole block device begins with a head that says whose it is ([`block_device`]); its blocks
-//! are counted from behind that. It has the size that it has: it does not grow.
+//! A whole block device begins with a head with its identity ([`block_device`]); its blocks are counted from behind the
+//! head. It has a fixed size: it does not grow.
 //!
 //! Invariants: an exclusive advisory lock is held from open to drop, so two processes never write one media
 //! file; the file's length is a whole number of blocks (a torn tail from a crash while growing is not counted);
@@ -33,9 +33,9 @@ pub struct DirectFile {
     path: PathBuf,
     file: File,
     direct: bool,
-    /// `None` where the system grants none: reads are then made one after the other.
+    /// `None` if the system grants none: reads are then made one after the other.
     rings: Option<Rings>,
-    /// Whose a block device is; what lies on files says nothing of itself.
+    /// Identity of a block device; a file does not contain its own.
     head: Option<MediaIdentity>,
     block_count: AtomicU64,
     /// Held while the file grows, so that two growers do not undo each other.
@@ -54,7 +54,7 @@ pub enum OpenMode {
     Existing,
     /// The file must not exist; it is made, empty.
     Create,
-    /// The file or block device must exist; a device that holds something else is taken all the same.
+    /// The file or block device must exist; a device with other contents is overwritten.
     Overwrite,
 }
 
@@ -62,7 +62,7 @@ impl DirectFile {
     /// Opens media and locks it against other processes.
     ///
     /// # Errors
-    /// [`MediaError::Locked`] where another process has it, [`MediaError::Open`] for all else.
+    /// [`MediaError::Locked`] if another process has it, [`MediaError::Open`] for all else.
     pub fn open(path: &Path, mode: OpenMode) -> Result<Self, MediaError> {
         let failed = |source: io::Error| MediaError::Open { path: path.to_path_buf(), source };
         let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -109,16 +109,16 @@ impl DirectFile {
         Ok(media)
     }
 
-    /// Opens media that may be there already: a file that is not there is made, unless its identity lies at
-    /// `identity`, which says that there was one.
+    /// Opens media that may exist: a missing file is created, unless an identity lies at `identity`, which proves that
+    /// there was one.
     ///
     /// # Errors
-    /// As [`DirectFile::open`]; [`MediaError::Missing`]; [`MediaError::Identity`] where nobody can tell.
+    /// As [`DirectFile::open`]; [`MediaError::Missing`]; [`MediaError::Identity`] if the identity cannot be read.
     pub fn open_or_create(path: &Path, identity: &Path) -> Result<Self, MediaError> {
         if path.exists() {
             return Self::open(path, OpenMode::Existing);
         }
-        // An identity is drawn when the media is there.
+        // An identity is only drawn for media that exists.
         if MediaIdentity::kept(identity)?.is_some() {
             let (path, identity) = (path.to_path_buf(), identity.to_path_buf());
             return Err(MediaError::Missing { path, identity });
@@ -126,13 +126,13 @@ impl DirectFile {
         Self::open(path, OpenMode::Create)
     }
 
-    /// Whose the media is, where it says so itself: on a whole block device.
+    /// The identity of a whole block device, from its head; `None` for a file.
     #[must_use]
     pub fn head(&self) -> Option<MediaIdentity> {
         self.head
     }
 
-    /// What a whole block device keeps for whoever serves it: 512 bytes, zeros behind what was kept, and nothing else
+    /// The record in the head of a whole block device, for the device server: 512 bytes, padded with zeros; all zeros
     /// at first. `None` on a file.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl DirectFile {
         read.map_err(|source| self.head_error("read", source))
     }
 
-    /// Keeps `record`, of at most 512 bytes, in the place of the one before, durably: a loss of power leaves either.
+    /// Replaces the record, of at most 512 bytes, durably: a loss of power leaves the old one or the new one.
     ///
     /// # Errors
     /// [`MediaError::Head`], also on a file.
@@ -158,13 +158,14 @@ impl DirectFile {
         MediaError::Head { action, path: self.path.clone(), source }
     }
 
-    /// Whether several reads may be under way at once ([`Media::read_many`]): the system grants io_uring.
+    /// Whether several reads may be under way at once ([`Media::read_many`]), that is, whether the system grants
+    /// io_uring.
     #[must_use]
     pub fn reads_at_once(&self) -> bool {
         self.rings.is_some()
     }
 
-    /// False where the file system refused direct I/O, so that reads may come from the page cache.
+    /// False if the file system refused direct I/O, so that reads may come from the page cache.
     #[must_use]
     pub fn direct(&self) -> bool {
         self.direct
@@ -251,7 +252,7 @@ impl Media for DirectFile {
         }
         let old_length = BlockAddress(old_count).byte_offset().ok_or_else(|| full(too_big()))?;
         let length = BlockAddress(block_count).byte_offset().ok_or_else(|| full(too_big()))?;
-        // Beyond it the system would end the process with a signal.
+        // Beyond the limit the system would end the process with a signal.
         let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         if let Some(limit) = limit.filter(|limit| *limit < length) {
             let message = format!("this process may make files of {limit} bytes at most");
@@ -264,7 +265,7 @@ impl Media for DirectFile {
             Ok(()) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.file.set_len(length).map_err(full)?,
             Err(errno) => {
-                // What was reserved before space ran out would be nobody's.
+                // Space that was reserved before the disk was full would have no owner.
                 drop(self.file.set_len(old_length));
                 return Err(full(errno.into()));
             }
@@ -300,7 +301,7 @@ impl DirectFile {
         offset.ok_or(MediaError::OutOfRange { extent, block_count })
     }
 
-    /// Writes in pieces through an aligned copy, since direct I/O takes no other.
+    /// Writes in pieces through an aligned copy, since direct I/O accepts no other memory.
     fn write_through_bounce_buffer(&self, data: &[u8], offset: u64) -> io::Result<()> {
         const PIECE_BYTES: usize = 256 * BLOCK_SIZE;
         let mut bounce = AlignedBuffer::zeroed(data.len().min(PIECE_BYTES));
@@ -315,7 +316,7 @@ impl DirectFile {
     }
 }
 
-/// The file at `path`, and whether its reads pass by the page cache.
+/// The file at `path`, and whether its reads bypass the page cache.
 fn open_file(path: &Path, flags: OFlags) -> Result<(File, bool), MediaError> {
     let failed = |source: io::Error| MediaError::Open { path: path.to_path_buf(), source };
     let permissions = Mode::RUSR | Mode::WUSR;

@@ -1,4 +1,4 @@
-//! What can go wrong below pages, by what the caller can do about it.
+//! Errors below pages, by what the caller can do about them.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,10 +20,10 @@ pub enum MediaError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The media was there, and its file is gone: bring it back, or restore it from a copy.
+    /// The media existed, and its file is gone: bring it back, or restore it from a backup.
     #[error(
         "the media {} is missing, though its identity in {} is there; bring it back, or restore it from a copy",
         path.display(), identity.display()
@@ -34,7 +34,7 @@ pub enum MediaError {
         /// The file of its identity.
         identity: PathBuf,
     },
-    /// A block device that holds something which is not Cleave's: name another one, or say that it may be overwritten.
+    /// A block device with other contents than Cleave's: name another one, or say that it may be overwritten.
     #[error(
         "the block device {} holds {found}, and is left as it is; to lose that and give the device to Cleave, \
          start `cleaved` once with --overwrite-media",
@@ -43,17 +43,17 @@ pub enum MediaError {
     Foreign {
         /// The device.
         path: PathBuf,
-        /// What was recognised.
+        /// The recognised contents.
         found: &'static str,
     },
-    /// The file that keeps the media's identity cannot be used: check it, or restore it from a copy.
+    /// The file with the media's identity cannot be used: check it, or restore it from a backup.
     #[error("cannot {action} the identity in {}: {source}", path.display())]
     Identity {
         /// `read`, `use` or `write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the operating system said, or what the file lacks.
+        /// The operating system's error, or the defect of the file.
         source: io::Error,
     },
     /// The head of a block device cannot be read or written: the media may be damaged or gone.
@@ -63,13 +63,13 @@ pub enum MediaError {
         action: &'static str,
         /// The device.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// An address behind the end of the media: the caller's map is wrong, or the media was cut off.
     #[error("{extent} lie behind the end of the media, which has {block_count} blocks")]
     OutOfRange {
-        /// What was asked.
+        /// The requested extent.
         extent: Extent,
         /// Blocks that exist.
         block_count: u64,
@@ -86,38 +86,38 @@ pub enum MediaError {
          on another device"
     )]
     Full {
-        /// The file, or what else the media is.
+        /// The file, or the name of other media.
         media: String,
-        /// Blocks that the media should have had.
+        /// Requested size of the media in blocks.
         block_count: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The operating system failed to read or write: the media may be damaged or gone.
     #[error("{operation} of {extent} of {media} failed: {source}")]
     Io {
-        /// The file, or what else the media is.
+        /// The file, or the name of other media.
         media: String,
         /// `read` or `write`.
         operation: &'static str,
         /// Where.
         extent: Extent,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Durability could not be confirmed, by this sync or an earlier one: nothing written since the last that succeeded
-    /// may be taken as stored. Look after the media, and open it anew.
+    /// Durability could not be confirmed, by this sync or an earlier one: nothing written since the last successful
+    /// sync may be taken as stored. Check the media, and open it anew.
     #[error(
         "sync of {media} failed: {source}; what was written since the last sync does not count as stored, and nothing \
          more will until the device is started again (an embedded one: its program)"
     )]
     Sync {
-        /// The file, or what else the media is.
+        /// The file, or the name of other media.
         media: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The media was told to fail ([`crate::FaultyMedia`]); tests only.
+    /// An injected fault ([`crate::FaultyMedia`]); tests only.
     #[error("{operation} failed because a test asked for it")]
     Injected {
         /// `read`, `write`, `sync` or `grow`.

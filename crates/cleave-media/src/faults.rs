@@ -1,22 +1,23 @@
-//! Media that fails on request: any media beneath, live bytes out, durable bytes kept apart, faults from a plan.
+//! Media that fails on request: wraps any media, keeps unsynced writes apart from durable bytes, and injects planned
+//! faults.
 //!
 //! ```text
-//!   write ──▶ blocks written since the last sync (in memory) ──sync──▶ the media beneath: what is durable
-//!   read  ◀── these first, then the media beneath
+//!   write ──▶ blocks written since the last sync (in memory) ──sync──▶ the wrapped media: durable bytes
+//!   read  ◀── these first, then the wrapped media
 //! ```
 //!
-//! 1. [`FaultyMedia::over`] takes the media beneath, a file's as well as memory's, and a [`FaultPlan`]: which operation
-//!    meets which [`Fault`], by its number or at random from a seed.
-//! 2. Dropping it, or killing the process that has it, forgets every write that was not synced, which the page cache
-//!    of a killed process does not. [`FaultyMedia::crash`] gives the media that a loss of power would leave: the
-//!    durable bytes, plus any of the blocks written since, chosen by a seed.
+//! 1. [`FaultyMedia::over`] wraps a file or memory, and takes a [`FaultPlan`]: which operation meets which [`Fault`],
+//!    by its number or at random from a seed.
+//! 2. Dropping it, or killing the process that has it, loses every unsynced write, unlike the page cache of a killed
+//!    process. [`FaultyMedia::crash`] gives the media after a loss of power: the durable bytes, plus any of the blocks
+//!    written since, chosen by a seed.
 //! 3. [`FaultyMedia::fail_after`] refuses everything after so many operations; [`FaultyMedia::flip_bit`] damages a
-//!    stored bit; [`FaultyMedia::lose`] takes the whole media away.
-//! 4. A sync that fails loses any of the blocks that it was to store, chosen by the seed, and as on all media
-//!    ([`SyncGate`]) all later ones fail: [`FaultyMedia::mend`] stands for opening the media anew.
+//!    stored bit; [`FaultyMedia::lose`] removes the whole media.
+//! 4. A failing sync loses any of the blocks that it was to store, chosen by the seed, and as on all media
+//!    ([`SyncGate`]) all later ones fail: [`FaultyMedia::mend`] has the effect of opening the media anew.
 //!
-//! Invariant: the faults named here are the only ones injected; reads between a write and a crash see the write,
-//! unless the plan spoilt it. The same plan over the same operations injects the same faults.
+//! Invariant: no other faults than these are injected. Reads between a write and a crash see the write, unless the plan
+//! spoilt it. The same plan over the same operations injects the same faults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +32,7 @@ use crate::{
     SyncGate,
 };
 
-/// What a [`Fault`] can meet.
+/// The operations that a [`Fault`] can meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// [`Media::read`], and each extent of [`Media::read_many`].
@@ -44,22 +45,22 @@ pub enum Operation {
     Grow,
 }
 
-/// What goes wrong with one operation. Those that make no sense for it are [`Fault::Error`].
+/// A fault of one operation. A fault that does not apply to the operation acts as [`Fault::Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It fails and has no effect.
     Error,
-    /// It fails for want of space: a write or a growth.
+    /// It fails for lack of space: a write or a growth.
     Full,
-    /// A write that is acknowledged, of which only the first part arrives, cut between sectors of 512 bytes.
+    /// An acknowledged write of which only the first part arrives, cut between sectors of 512 bytes.
     Torn,
-    /// A write that is acknowledged and never arrives.
+    /// An acknowledged write that never arrives.
     Lost,
-    /// A write that is acknowledged and arrives at another place, over what was there.
+    /// An acknowledged write that arrives at another place, over the old contents.
     Misdirected,
-    /// A read that gives one bit otherwise than it is stored.
+    /// A read that returns one bit inverted.
     FlippedBit,
-    /// It takes so long; the harness's clock says what that means ([`FaultyMedia::with_wait`]).
+    /// It takes this time; the harness's clock implements it ([`FaultyMedia::with_wait`]).
     Slow(Duration),
     /// The media is gone, from this operation on.
     Gone,
@@ -88,7 +89,7 @@ enum When {
 }
 
 impl FaultPlan {
-    /// No faults; `seed` decides whatever a fault leaves open, and [`FaultPlan::one_in`].
+    /// No faults; `seed` decides the random choices of faults and of [`FaultPlan::one_in`].
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { seed, rules: Vec::new() }
@@ -109,17 +110,17 @@ impl FaultPlan {
     }
 }
 
-/// What errors call it.
+/// Name of the media in errors.
 const NAME: &str = "the media of a test";
 
-/// What is called with the time that a slow operation takes.
+/// Called with the duration of a slow operation.
 pub type Wait = Arc<dyn Fn(Duration) + Send + Sync>;
 
 /// Media with faults, for tests.
 pub struct FaultyMedia {
     durable: Arc<dyn Media>,
     state: Mutex<State>,
-    /// Operations still allowed, plus one; 0: without end.
+    /// Operations still allowed, plus one; 0: no limit.
     fuse: AtomicU64,
     is_lost: AtomicBool,
     syncs: SyncGate,
@@ -145,13 +146,13 @@ impl Default for FaultyMedia {
 }
 
 impl FaultyMedia {
-    /// Media in memory, of no blocks, that never fails until told to.
+    /// Media in memory, of no blocks and without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::over(Arc::new(Memory::new()), FaultPlan::default())
     }
 
-    /// The faults of `plan` over `durable`, which gets what is synced.
+    /// Applies the faults of `plan` over `durable`, which gets the synced blocks.
     #[must_use]
     pub fn over(durable: Arc<dyn Media>, plan: FaultPlan) -> Self {
         let random = SplitMix64::new(plan.seed);
@@ -188,15 +189,15 @@ impl FaultyMedia {
         self.fuse.store(operation_count.saturating_add(1), Ordering::SeqCst);
     }
 
-    /// Lets every operation succeed again that the plan lets succeed, also on media that was lost, or of which a sync
-    /// failed.
+    /// Lets every operation succeed again that the plan lets succeed, also after the loss of the media or a failed
+    /// sync.
     pub fn mend(&self) {
         self.syncs.reopen();
         self.fuse.store(0, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
     }
 
-    /// Takes the media away: every operation fails until it is mended.
+    /// Removes the media: every operation fails until it is mended.
     pub fn lose(&self) {
         self.is_lost.store(true, Ordering::SeqCst);
     }
@@ -204,16 +205,16 @@ impl FaultyMedia {
     /// The media after a loss of power: everything synced, and each block written since with even odds.
     ///
     /// # Errors
-    /// Those of the media beneath.
+    /// Errors of the wrapped media.
     pub fn crash(&self, seed: u64) -> Result<Memory, MediaError> {
         let mut random = SplitMix64::new(seed);
         self.after_power_loss(|| random.next_u64() & 1 == 0)
     }
 
-    /// As [`FaultyMedia::crash`], where nothing that was not synced is left.
+    /// As [`FaultyMedia::crash`], but with all unsynced writes lost.
     ///
     /// # Errors
-    /// Those of the media beneath.
+    /// Errors of the wrapped media.
     pub fn forget_unsynced(&self) -> Result<Memory, MediaError> {
         self.after_power_loss(|| false)
     }
@@ -256,7 +257,7 @@ impl FaultyMedia {
         Ok(())
     }
 
-    /// Blocks that a loss of power may take.
+    /// Blocks that a loss of power may lose.
     #[must_use]
     pub fn unsynced_block_count(&self) -> usize {
         self.state().unsynced.len()
@@ -266,7 +267,7 @@ impl FaultyMedia {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an operation; the fault that it goes on with, after those that make it fail.
+    /// Counts an operation; returns the fault that it continues with, after the faults that make it fail.
     fn meet(&self, operation: Operation) -> Result<Option<Fault>, MediaError> {
         if operation != Operation::Read {
             self.burn(operation)?;
@@ -330,7 +331,7 @@ impl State {
         for rule in self.plan.rules.iter().filter(|rule| rule.operation == operation) {
             let meets = match rule.when {
                 When::Nth(nth) => nth == number,
-                // Drawn for every rule, so that one rule does not change what another one meets.
+                // Drawn for every rule, so that the outcome of one rule does not affect another.
                 When::OneIn(count) => self.random.below(count.max(1)) == 0,
             };
             if meets {
@@ -340,7 +341,7 @@ impl State {
         fault
     }
 
-    /// Forgets each block that was not synced with even odds: the system takes it for written.
+    /// Loses each unsynced block with even odds: the system takes it for written.
     fn lose_unsynced(&mut self) {
         let random = &mut self.random;
         self.unsynced.retain(|_, _| random.next_u64() & 1 == 0);

@@ -1,11 +1,11 @@
-//! The few changes that a host makes to its own files, each of them a step that a crash may fall between.
+//! The operations by which a host changes its own files; a crash may fall between any two of them.
 //!
 //! Most files are written whole ([`write_durably`]). A log is written in place and synced as it goes ([`FileWriter`]).
-//! What an opening must be able to write on a full disk too is a record of one sector ([`replace_record`]).
+//! A record of one sector ([`replace_record`]) can be written on a full disk too, as the start of a database needs.
 //!
-//! Invariants: a database's files change through these functions alone, so that a simulator
-//! ([`crate::simulation`]) can fail each, and forget what was not synced. Reading goes to the file system. What is made
-//! here is its owner's alone (files 600, folders 700), whatever the umask says.
+//! Invariants: a database's files change through these functions alone, so that a simulator ([`crate::simulation`]) can
+//! fail each, and lose unsynced writes. Reading goes to the file system. Created files and folders are the owner's
+//! alone (files 600, folders 700), whatever the umask says.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use crate::private::make_file_private;
 use crate::simulation;
 
-/// What media writes whole or not at all, in bytes.
+/// Size of a sector, which media writes whole or not at all, in bytes.
 pub const SECTOR_BYTES: usize = 512;
 
-/// A file system, as far as a host changes it.
+/// A file system, limited to the changes that a host makes.
 pub trait Files {
     /// See [`write_durably`].
     fn write_durably(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
@@ -42,31 +42,30 @@ pub trait FileWriter: Debug + Send + Sync {
     /// Writes all of `bytes` at `offset`; the file grows where they end behind its end.
     ///
     /// # Errors
-    /// What the operating system says; any part of the bytes may have been written.
+    /// The operating system's error; any part of the bytes may have been written.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was written durable, and the file's length with it (fdatasync). Whether its name is durable is the
-    /// directory's business.
+    /// Makes all writes durable, and the file's length with them (fdatasync). The name of the file is durable only once
+    /// its directory is synced.
     ///
     /// # Errors
-    /// What the operating system says: what was written since the last sync may be lost, and a sync that is tried again
-    /// would not tell.
+    /// The operating system's error: writes since the last sync may be lost, and a repeated sync would not report it.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// Makes a file of `bytes`, or replaces what is in it, and syncs it; its name is durable only once its directory is
+/// Creates a file of `bytes`, or replaces its contents, and syncs it; its name is durable only once its directory is
 /// synced.
 ///
 /// # Errors
-/// What the operating system says; the file is then not there, or holds anything.
+/// The operating system's error; the file is then missing, or its contents are undefined.
 pub fn write_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     on_files(|files| files.write_durably(path, bytes))
 }
 
-/// Gives the file `from` the name `to`, in one step, in the place of what had that name.
+/// Renames the file `from` to `to`, atomically, replacing a file of that name.
 ///
 /// # Errors
-/// What the operating system says; nothing was changed.
+/// The operating system's error; nothing was changed.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     on_files(|files| files.rename(from, to))
 }
@@ -74,15 +73,15 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// Removes a file.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn remove(path: &Path) -> io::Result<()> {
     on_files(|files| files.remove(path))
 }
 
-/// Makes a directory, and above it what is missing.
+/// Creates a directory and its missing parents.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create_directories(path: &Path) -> io::Result<()> {
     on_files(|files| files.create_directories(path))
 }
@@ -90,12 +89,12 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
 /// Makes the names in a directory durable.
 ///
 /// # Errors
-/// What the operating system says: which names a crash would leave is then not known.
+/// The operating system's error: the names after a crash are then undefined.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     on_files(|files| files.sync_directory(path))
 }
 
-/// Makes the name of `path` durable, or that it is gone.
+/// Makes the creation or the removal of the name `path` durable.
 ///
 /// # Errors
 /// As [`sync_directory`].
@@ -104,30 +103,30 @@ pub fn sync_parent(path: &Path) -> io::Result<()> {
     sync_directory(folder.unwrap_or(Path::new(".")))
 }
 
-/// Makes an empty file to write in place, or empties what is there.
+/// Creates an empty file to write in place, or empties an existing one.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create(path: &Path) -> io::Result<Box<dyn FileWriter>> {
     on_files(|files| files.create(path))
 }
 
-/// Opens a file that is there, to write in place.
+/// Opens an existing file to write in place.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn open(path: &Path) -> io::Result<Box<dyn FileWriter>> {
     on_files(|files| files.open(path))
 }
 
-/// Puts `record` in place of what the file at `path` holds, durably; after a crash the old record is there, or the new
-/// one. The file is as long as a whole sector: zeros follow.
+/// Replaces the contents of the file at `path` by `record`, durably; a crash leaves the old record or the new one. The
+/// file is padded with zeros to a whole sector.
 ///
-/// It is written aside, as `path` with `.new` behind it, and renamed. Where there is no room for that, a record of one
-/// sector is written over the old one.
+/// The record is written to a new file, `path` with `.new` behind it, and renamed. If there is no room for that, a
+/// record of one sector is written over the old one.
 ///
 /// # Errors
-/// What the operating system says: after a crash either record may be found.
+/// The operating system's error: after a crash either record may be found.
 pub fn replace_record(path: &Path, record: &[u8]) -> io::Result<()> {
     let mut bytes = record.to_vec();
     bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
@@ -138,7 +137,7 @@ pub fn replace_record(path: &Path, record: &[u8]) -> io::Result<()> {
             sync_parent(path)
         }
         Err(error) => {
-            // What could be written of it is only in the way.
+            // A partly written file only takes up space.
             drop(remove(&new));
             if !is_for_room(&error) || bytes.len() != SECTOR_BYTES {
                 return Err(error);
@@ -154,7 +153,7 @@ fn is_for_room(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// `path` with `suffix` behind its name.
+/// `path` with `suffix` appended to its name.
 #[must_use]
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -169,17 +168,17 @@ fn on_files<T>(change: impl FnOnce(&dyn Files) -> T) -> T {
     }
 }
 
-/// Makes an empty file that is its owner's alone, or empties what is there and makes it so, to be written.
+/// Creates an empty file that is its owner's alone, or empties an existing one and makes it so, to be written.
 ///
 /// # Errors
-/// What the operating system says.
+/// The operating system's error.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     make_file_private(&file)?;
     Ok(file)
 }
 
-/// The operating system's.
+/// The operating system's file system.
 struct SystemFiles;
 
 impl Files for SystemFiles {
@@ -214,7 +213,7 @@ impl Files for SystemFiles {
     }
 }
 
-/// A file of the operating system's.
+/// A file of the operating system.
 #[derive(Debug)]
 struct SystemFile(File);
 

@@ -1,22 +1,22 @@
-//! Files that forget what was not synced: real ones, in a folder, beside a picture of what a loss of power leaves.
+//! Files that lose unsynced writes: real files in a folder, and a record of what a loss of power would leave of them.
 //!
 //! ```text
 //!   write, rename, remove ──▶ the folder (what programs read)
-//!            └─────────────▶ steps of names, sectors of files ──sync──▶ what is durable
+//!            └─────────────▶ steps of names, sectors of files ──sync──▶ the durable state
 //! ```
 //!
 //! 1. A file's bytes are durable when [`Files::write_durably`] or [`FileWriter::sync`] returns; its name, and every
-//!    rename and removal, only when its directory was synced.
-//! 2. [`ForgetfulFiles::lose_power`] keeps, of what was done to the names of each directory since, the first few steps,
-//!    of what was written in place any sectors, both as the caller's dice say, and puts the folder into that state.
+//!    rename and removal, only after a sync of its directory.
+//! 2. [`ForgetfulFiles::lose_power`] keeps the first few unsynced steps of the names in each directory and any of the
+//!    unsynced sectors written in place, as the caller's random numbers decide, and puts the folder into that state.
 //! 3. [`ForgetfulFiles::limit_space`] (removed files give theirs back) fills the disk, [`ForgetfulFiles::fail_syncs`]
 //!    breaks it, and [`ForgetfulFiles::before_syncs`] lets a test act while a sync is under way.
-//! 4. A sync that fails behaves as that of Linux does ([`ForgetfulFiles::lose_unsynced`]): some of the sectors are
-//!    stored, the others never will be, though they are read until power goes, and the next sync succeeds. Only who
-//!    writes them again has them stored.
+//! 4. A failing sync behaves as on Linux ([`ForgetfulFiles::lose_unsynced`]): some of the sectors are stored, the
+//!    others never will be, although they can be read until power is lost, and the next sync succeeds. Only writing
+//!    them again stores them.
 //!
-//! Invariant: directories are durable once made (their making has tests of its own); the order of steps within
-//! one directory is kept, as journalling file systems keep it. For tests and simulations only.
+//! Invariant: directories are durable once made (their creation has tests of its own). The order of steps within one
+//! directory is kept, as journalling file systems keep it. For tests and simulations only.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::files::{FileWriter, Files, SECTOR_BYTES};
 
-/// See the module's description. Clones are the same files.
+/// See the module's description. Clones share the files.
 #[derive(Debug, Clone, Default)]
 pub struct ForgetfulFiles(Arc<Mutex<State>>);
 
@@ -37,17 +37,17 @@ struct State {
     durable: BTreeMap<PathBuf, Vec<u8>>,
     /// Steps since the last sync, by directory.
     pending: BTreeMap<PathBuf, Vec<Step>>,
-    /// What was written in place since the last sync, by file.
+    /// Writes in place since the last sync, by file.
     unsynced: BTreeMap<PathBuf, Vec<(u64, Vec<u8>)>>,
-    /// Bytes that files may grow by in all; None: without end.
+    /// Bytes that files may grow by in all; None: no limit.
     space_left: Option<u64>,
     syncs_fail: bool,
-    /// Sectors that a failing sync was to store so far; decides which of them it stores.
+    /// Sectors that failing syncs were to store so far; decides which of them are stored.
     failed_sector_count: u64,
     before_syncs: Hook,
 }
 
-/// Called by tests' choice.
+/// Hook of a test.
 #[derive(Clone, Default)]
 struct Hook(Option<Arc<dyn Fn() + Send + Sync>>);
 
@@ -65,11 +65,11 @@ impl ForgetfulFiles {
         Self::default()
     }
 
-    /// Puts all files into a state that a loss of power may leave. `below` gives a random number below the one that it
-    /// is called with; `told` is called with what was decided.
+    /// Puts all files into a state that a loss of power may leave. `below` gives a random number below its argument;
+    /// `told` is called with the decisions.
     ///
     /// # Errors
-    /// What the operating system says of the real folder.
+    /// The operating system's error for the real folder.
     pub fn lose_power(
         &self,
         mut below: impl FnMut(u64) -> u64,
@@ -105,7 +105,7 @@ impl ForgetfulFiles {
     /// Loses the folder `directory` with all that is in it, for ever.
     ///
     /// # Errors
-    /// Those of the real folder.
+    /// Errors of the real folder.
     pub fn lose_folder(&self, directory: &Path) -> io::Result<()> {
         let state = &mut *self.state();
         state.durable.retain(|path, _| !path.starts_with(directory));
@@ -114,7 +114,7 @@ impl ForgetfulFiles {
         fs::remove_dir_all(directory)
     }
 
-    /// Lets files that are written in place grow by so many bytes more in all, or without end.
+    /// Lets files that are written in place grow by so many bytes more in all, or without limit.
     pub fn limit_space(&self, space_left: Option<u64>) {
         self.state().space_left = space_left;
     }
@@ -124,8 +124,8 @@ impl ForgetfulFiles {
         self.state().syncs_fail = fail;
     }
 
-    /// What a sync of the file at `path` does that fails: of what was written in place since the last one it stores the
-    /// sectors that `is_stored` names, and takes the others for stored too. They can be read until power goes.
+    /// The effect of a failing sync of the file at `path`: of the writes in place since the last sync it stores the
+    /// sectors that `is_stored` names, and takes the others for stored too. They can be read until power is lost.
     pub fn lose_unsynced(&self, path: &Path, is_stored: impl FnMut() -> bool) {
         self.state().lose_unsynced(path, is_stored);
     }
@@ -159,10 +159,11 @@ impl State {
         }
     }
 
-    /// Puts bytes written in place into what is durable of the file that is called `path` now.
+    /// Adds bytes written in place to the durable contents of the file that is called `path` now.
     fn store(&mut self, path: &Path, (offset, bytes): (u64, &[u8])) {
         let directory = path.parent().unwrap_or(path);
-        // Its name may not be durable: it is then what an earlier step made, or under the name it had before.
+        // Its name may not be durable: the durable file is then the result of an earlier step, or has the name of
+        // before.
         let mut name = path.to_owned();
         let mut made = None;
         for step in self.pending.get_mut(directory).into_iter().flatten().rev() {
@@ -218,7 +219,7 @@ impl Files for ForgetfulFiles {
         fs::write(path, bytes)?;
         let mut state = self.state();
         state.unsynced.remove(path);
-        // A file that was there already is written in place.
+        // An existing file is written in place.
         if let Some(durable) = state.durable.get_mut(path) {
             *durable = bytes.to_vec();
         }
@@ -329,7 +330,7 @@ impl fmt::Debug for Hook {
     }
 }
 
-/// Bytes cut where sectors end.
+/// The bytes, split at sector boundaries.
 fn sectors(offset: u64, bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut cut = Vec::new();
     let (mut at, mut rest) = (offset, bytes);

@@ -1,10 +1,10 @@
-//! The identity of media: sixteen bytes in a small file beside it, read, or drawn and kept. A whole block device
-//! has its identity in its own head.
+//! The identity of media: sixteen random bytes in a small file beside it, read, or drawn and stored. A whole block
+//! device has its identity in its own head.
 //!
-//! A database knows its devices by this identity: without the file, the pages of the media belong to nobody. So a
-//! new one is written aside, synced, renamed to its place, and its directory synced, before anyone learns of it.
+//! A database knows its devices by this identity: without the file, the pages of the media belong to no database. So a
+//! new identity is written to a temporary file, synced and renamed, and its directory synced, before it is used.
 //!
-//! Invariant: what [`MediaIdentity::of_file`] returned once, it returns again after a loss of power.
+//! Invariant: an identity that [`MediaIdentity::of_file`] returned is returned again after a loss of power.
 
 use std::fmt;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::direct_file::sync_parent;
 use crate::files::{create_private, with_suffix};
 use crate::{DirectFile, MediaError, random_bytes};
 
-/// Who media is, whatever its path. Displayed as 32 hexadecimal digits.
+/// Identity of media, independent of its path. Displayed as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MediaIdentity {
     /// The identity.
@@ -25,14 +25,14 @@ pub struct MediaIdentity {
 }
 
 impl MediaIdentity {
-    /// Where the identity of the media at `media` lies if nothing else is said: beside it, as its name with `.id`.
+    /// Default path of the identity of the media at `media`: its name with `.id` appended.
     #[must_use]
     pub fn path_beside(media: &Path) -> PathBuf {
         with_suffix(media, ".id")
     }
 
-    /// The identity that the file at `path` keeps; `None` where there is no file, or an empty one, as an interrupted
-    /// creation left it: only then was none drawn.
+    /// The identity in the file at `path`. `None` if there is no file, or an empty one, as an interrupted creation
+    /// leaves it: in no other case was none drawn.
     ///
     /// # Errors
     /// [`MediaError::Identity`] for a file that cannot be read, or holds something else.
@@ -65,13 +65,13 @@ impl MediaIdentity {
         media.head().map_or_else(|| Self::of_file(path), Ok)
     }
 
-    /// The identity that the file at `path` keeps. Where there is no file, or an empty one, as an interrupted
-    /// creation left it, an identity is drawn and kept there.
+    /// The identity in the file at `path`. If there is no file, or an empty one, as an interrupted creation leaves it,
+    /// an identity is drawn and stored there.
     ///
-    /// One process at a time: whoever calls holds the media.
+    /// One process at a time: the caller holds the lock of the media.
     ///
     /// # Errors
-    /// [`MediaError::Identity`], also for a file that holds something else; it is left as it is.
+    /// [`MediaError::Identity`], also for a file with other contents, which is left as it is.
     pub fn of_file(path: &Path) -> Result<Self, MediaError> {
         if let Some(kept) = Self::kept(path)? {
             return Ok(kept);
@@ -107,7 +107,7 @@ fn from_hex(text: &str) -> Option<[u8; 16]> {
     bytes.try_into().ok()
 }
 
-/// Writes a file so that it is whole or not there, whatever happens.
+/// Writes a file so that it is whole or missing, whatever happens.
 fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     let mut file = create_private(&new)?;

@@ -1,25 +1,23 @@
 //! Page-addressed persistent storage: block addresses in, aligned bytes out.
 //!
-//! What enters is an [`Extent`], a run of 4 KiB blocks on one device; what leaves is an [`AlignedBuffer`].
+//! An [`Extent`], a run of 4 KiB blocks on one device, goes in; an [`AlignedBuffer`] comes out.
 //! In the order that data passes through:
 //!
-//! 1. [`address`]: [`BlockAddress`] and [`Extent`], the names of places.
+//! 1. [`address`]: [`BlockAddress`] and [`Extent`], addresses on media.
 //! 2. [`buffer`]: [`AlignedBuffer`], memory that direct I/O accepts and that becomes `Bytes` without a copy.
 //! 3. [`media`]: the [`Media`] trait, which a device driver implements.
-//! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache; many reads at once
-//!    through `uring`; `block_device` is what the head of a whole device says; [`sync_gate`] remembers a sync that
-//!    failed.
-//! 5. [`identity`]: [`MediaIdentity`], by which a database knows the media again.
-//! 6. [`memory`]: [`Memory`], media that lives and dies with the process.
+//! 4. [`direct_file`]: [`DirectFile`], media on a file or block device, past the page cache; `uring` makes many reads
+//!    at once; `block_device` reads the head of a whole device; [`sync_gate`] remembers a failed sync.
+//! 5. [`identity`]: [`MediaIdentity`], by which a database recognises its media.
+//! 6. [`memory`]: [`Memory`], media in the memory of the process.
 //! 7. [`faults`]: [`FaultyMedia`], media that keeps durable bytes apart, and loses or damages the rest on request.
 //! 8. [`space`]: [`SpaceMap`], the free space of one device; owned by the host, never stored here.
 //! 9. [`clock`] and [`random`]: the only sources of time and randomness that sync crates use.
-//! 10. [`files`]: the changes that a host makes to its own files; [`private`]: what other users of the machine may not
-//!     read.
-//! 11. [`simulation`]: where a simulator takes the place of time, randomness and files.
-//! 12. [`forgetful_files`]: [`ForgetfulFiles`], which lose what was not synced; for tests and simulators.
+//! 10. [`files`]: the changes that a host makes to its own files; [`private`]: access rights of files and secrets.
+//! 11. [`simulation`]: the interface by which a simulator replaces time, randomness and files.
+//! 12. [`forgetful_files`]: [`ForgetfulFiles`], which lose unsynced writes; for tests and simulators.
 //!
-//! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and sees no async runtime.
+//! Invariant: this crate knows nothing of rows, pages or tables, starts no thread and uses no async runtime.
 //! Source: `docs/design/pages-and-encodings.md`.
 
 pub mod address;

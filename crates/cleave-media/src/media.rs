@@ -1,9 +1,9 @@
-//! The one trait that storage drivers implement: extents in, aligned bytes out.
+//! The trait that storage drivers implement: extents in, aligned bytes out.
 //!
-//! Invariants: every call is synchronous and may be made by any number of threads at once; reads and writes of
-//! blocks that do not overlap do not disturb each other; what [`Media::sync`] acknowledged survives a loss of
-//! power, and what was written since may survive in part, in any order, torn at block boundaries. There is no
-//! allocation here: the host owns physical space ([`crate::SpaceMap`]).
+//! Invariants: every call is synchronous and may be made by any number of threads at once. Reads and writes of blocks
+//! that do not overlap do not affect each other. Writes that [`Media::sync`] acknowledged survive a loss of power;
+//! later writes may survive in part, in any order, torn at block boundaries. There is no allocation here: the host owns
+//! physical space ([`crate::SpaceMap`]).
 //!
 //! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rules 25 and 34 (bytes are counted at the
 //! media).
@@ -17,11 +17,11 @@ pub trait Media: Send + Sync + Debug {
     /// Reads the blocks of `extent`.
     ///
     /// # Errors
-    /// [`MediaError::OutOfRange`] behind the end, [`MediaError::Io`] where the media fails.
+    /// [`MediaError::OutOfRange`] beyond the end, [`MediaError::Io`] if the media fails.
     fn read(&self, extent: Extent) -> Result<AlignedBuffer, MediaError>;
 
-    /// Reads several extents, one buffer for each, in their order. Media that can have several reads under way
-    /// at once do; the others read one after the other.
+    /// Reads several extents, one buffer for each, in their order. Media that supports it has several reads under way
+    /// at once; other media reads one after the other.
     ///
     /// # Errors
     /// As [`Media::read`], of one of the extents.
@@ -40,8 +40,8 @@ pub trait Media: Send + Sync + Debug {
     /// Returns once everything written before the call is durable.
     ///
     /// # Errors
-    /// [`MediaError::Sync`]: nothing since the last successful sync may be taken as durable, by anyone. Every later
-    /// call fails too, until the media is opened anew ([`crate::SyncGate`]).
+    /// [`MediaError::Sync`]: no caller may take writes since the last successful sync as durable. Every later call
+    /// fails too, until the media is opened anew ([`crate::SyncGate`]).
     fn sync(&self) -> Result<(), MediaError>;
 
     /// Blocks that can be addressed.
@@ -50,7 +50,7 @@ pub trait Media: Send + Sync + Debug {
     /// Makes the media at least `block_count` blocks large; new blocks read as zeros. Never shrinks.
     ///
     /// # Errors
-    /// [`MediaError::Full`] where there is no space; the media is then unchanged or partly grown.
+    /// [`MediaError::Full`] if there is no space; the media is then unchanged or partly grown.
     fn grow_to(&self, block_count: u64) -> Result<(), MediaError>;
 
     /// Bytes read since the media was opened, failed reads not counted.

@@ -1,7 +1,7 @@
-//! Media that lives and dies with the process: extents in, aligned bytes out, nothing stored.
+//! Media in the memory of the process: extents in, aligned bytes out, nothing stored.
 //!
-//! Invariant: behaves as [`crate::DirectFile`] does, `sync` included, except that nothing outlives the value.
-//! Blocks are kept in pieces of 1 MiB, so growing never copies what is there.
+//! Invariant: behaves as [`crate::DirectFile`], `sync` included, except that nothing outlives the value. Blocks are
+//! kept in pieces of 1 MiB, so growing never copies existing ones.
 
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub struct Memory {
     bytes_written: AtomicU64,
 }
 
-/// Pieces of [`PIECE_BYTES`], the last one perhaps beyond `block_count`.
+/// Pieces of [`PIECE_BYTES`]; the last one may extend beyond `block_count`.
 #[derive(Default, Clone)]
 struct Blocks {
     pieces: Vec<Vec<u8>>,
@@ -34,7 +34,7 @@ impl Memory {
         Self::default()
     }
 
-    /// A copy of what is stored now, with counters at zero: what another process would find on the media.
+    /// A copy of the present contents, with counters at zero: as another process would find the media.
     #[must_use]
     pub fn snapshot(&self) -> Self {
         let blocks = self.blocks.read().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -111,8 +111,8 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// (piece, first byte in it, bytes) for each piece that a run of bytes from `start` touches. The caller has
-/// checked that the run is on the media, hence that it is addressable memory.
+/// (piece, first byte in it, bytes) for each piece that a run of bytes from `start` touches. The caller has checked
+/// that the run is on the media, hence that it is addressable memory.
 fn pieces_of(start: BlockAddress, length: usize) -> impl Iterator<Item = (usize, usize, usize)> {
     let mut at = usize::try_from(start.0).unwrap_or(usize::MAX).saturating_mul(BLOCK_SIZE);
     let end = at.saturating_add(length);

@@ -1,8 +1,8 @@
-//! What other users of the machine may not read: rows on files, and secrets.
+//! Access rights: keeps files with rows and secrets from other users of the machine.
 //!
-//! Files and folders are made for their owner alone, whatever the umask says ([`crate::files`]). What is there already
-//! is made so when it is opened ([`make_private`]); a secret that others may read is refused, for they may have it by
-//! now ([`read_secret`]).
+//! Files and folders are created for their owner alone, whatever the umask says ([`crate::files`]). Existing ones are
+//! made private when they are opened ([`make_private`]). A secret that others may read is refused, because it may be
+//! known by now ([`read_secret`]).
 //!
 //! Source: PostgreSQL's `checkDataDir` and `check_ssl_key_file_permissions`.
 
@@ -11,16 +11,16 @@ use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-/// The rights of others than the owner.
+/// The permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Takes the rights of others from the folder or file at `path`, which must be this process's user's. True: others had
-/// some.
+/// Removes the rights of others from the folder or file at `path`, which must belong to this process's user. True if
+/// others had some.
 ///
-/// A device, which belongs to the system, is left as it is.
+/// A device belongs to the system and is left as it is.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] where it is another user's; what the operating system says.
+/// [`io::ErrorKind::PermissionDenied`] if it belongs to another user; the operating system's error.
 pub fn make_private(path: &Path) -> io::Result<bool> {
     let found = fs::metadata(path)?;
     if !found.is_dir() && !found.is_file() {
@@ -39,7 +39,7 @@ pub fn make_private(path: &Path) -> io::Result<bool> {
     take_from_others(&found, |permissions| fs::set_permissions(path, permissions))
 }
 
-/// The same of a file that is open, and ours.
+/// The same for an open file that belongs to this process's user.
 pub(crate) fn make_file_private(file: &File) -> io::Result<()> {
     let found = file.metadata()?;
     match found.is_file() {
@@ -48,13 +48,13 @@ pub(crate) fn make_file_private(file: &File) -> io::Result<()> {
     }
 }
 
-/// Makes all files, folders and sockets that this process makes from now on its user's alone.
+/// Makes all files, folders and sockets that this process creates from now on private to its user.
 pub fn keep_to_oneself() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(OTHERS));
 }
 
-/// The same of a folder and all that lies in it. True: others had rights on the folder; where they had none, what lies
-/// in it is not looked at.
+/// The same for a folder and all that lies in it. True if others had rights on the folder; if they had none, its
+/// contents are not examined.
 ///
 /// # Errors
 /// As [`make_private`].
@@ -81,12 +81,11 @@ pub fn make_tree_private(folder: &Path) -> io::Result<bool> {
 /// Reads a secret of text: a token, or a private key.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`] where others may read it, or put another one in its place; what the operating
-/// system says.
+/// [`io::ErrorKind::PermissionDenied`] if others may read or replace it; the operating system's error.
 pub fn read_secret(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;
-    // What is no file is a pipe that a shell made, say.
+    // A path that is no regular file is, for example, a pipe made by a shell.
     if found.is_file() {
         check_secret(&found, user())?;
     }
@@ -174,7 +173,7 @@ mod tests {
             let path = file(folder.path(), "token", other);
             let found = fs::metadata(&path).unwrap();
             let error = check_secret(&found, found.uid() + user);
-            // Root's may be read by a group, and by a user who is not its owner.
+            // A secret of root's may be readable by a group, and by a user who is not its owner.
             match (found.uid(), user) {
                 (0, 1) => error.unwrap(),
                 _ => assert_eq!(error.unwrap_err().kind(), io::ErrorKind::PermissionDenied),

@@ -1,7 +1,7 @@
 //! The only source of randomness in Cleave's sync crates: the operating system's, and a seeded one.
 //!
 //! Invariant: identities and tokens come from [`random_bytes`]; everything that a test must repeat comes from a
-//! [`SplitMix64`] whose seed the harness owns. Nothing here is fit for keys except [`random_bytes`].
+//! [`SplitMix64`] whose seed the harness owns. Only [`random_bytes`] is fit for keys.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -11,7 +11,7 @@ use crate::{MediaError, simulation};
 /// `N` unpredictable bytes from the operating system, or from the simulation that owns the thread.
 ///
 /// # Errors
-/// [`MediaError::Open`] where the operating system has none to give; no Linux since 3.17 does that.
+/// [`MediaError::Open`] if the operating system has none to give; no Linux since 3.17 does that.
 pub fn random_bytes<const N: usize>() -> Result<[u8; N], MediaError> {
     let mut bytes = [0; N];
     if let Some(world) = simulation::current() {
@@ -38,7 +38,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// The generator that `seed` names.
+    /// The generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
@@ -53,7 +53,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, with a bias of less than `bound` / 2^64; 0 where `bound` is 0.
+    /// A number below `bound`, with a bias of less than `bound` / 2^64; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or(0)

@@ -1,10 +1,10 @@
-//! The seam at which a simulator takes over a thread: its time, its randomness, its waiting and its files.
+//! The interface by which a simulator replaces a thread's time, randomness, waiting and files.
 //!
-//! [`enter`] hands a [`World`] in; from then on [`crate::SystemClock`], [`crate::random_bytes`] and [`crate::files`]
-//! ask it, on this thread and until the guard is dropped. Crates with a runtime look at [`is_active`]: what they would
-//! start threads for runs on the one thread that there is, and what waits for time asks [`wake_at`].
+//! [`enter`] installs a [`World`]. From then on [`crate::SystemClock`], [`crate::random_bytes`] and [`crate::files`]
+//! call it, on this thread and until the guard is dropped. Crates with a runtime check [`is_active`]: they then run on
+//! this one thread the work for which they would start threads, and wait for time by [`wake_at`].
 //!
-//! Invariant: a thread that never entered is not affected, and pays one look at a thread-local cell.
+//! Invariant: a thread without a world is not affected, and pays for one read of a thread-local cell.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::files::Files;
 
-/// What a simulated thread has instead of a machine.
+/// The environment of a simulated thread.
 pub trait World {
     /// Time since the world began; never goes back.
     fn now(&self) -> Duration;
@@ -22,7 +22,7 @@ pub trait World {
     /// Microseconds since 1970-01-01T00:00:00Z.
     fn wall(&self) -> i64;
 
-    /// Fills `bytes` with what the seed says.
+    /// Fills `bytes` from the seed.
     fn fill_random(&self, bytes: &mut [u8]);
 
     /// Wakes `waker` once it is `at`.
@@ -31,11 +31,10 @@ pub trait World {
     /// The files of the host.
     fn files(&self) -> &dyn Files;
 
-    /// Hears that the program begins the step `name` of a protocol; nothing happens then, unless a world says
-    /// otherwise.
+    /// Called when the program begins the step `name` of a protocol; has no effect by default.
     ///
     /// # Errors
-    /// One with which the step is to fail, where the program can have it fail there.
+    /// An error with which the step is to fail, if the program can fail there.
     fn step(&self, _name: &'static str) -> std::io::Result<()> {
         Ok(())
     }
@@ -65,10 +64,10 @@ pub fn wake_at(at: Duration, waker: Waker) {
     }
 }
 
-/// Tells the world that owns this thread, if any does, that the step `name` of a protocol begins.
+/// Tells the world that owns this thread, if any, that the step `name` of a protocol begins.
 ///
 /// # Errors
-/// The one with which the world has it fail.
+/// The error that the world injects.
 pub fn step(name: &'static str) -> std::io::Result<()> {
     current().map_or(Ok(()), |world| world.step(name))
 }

@@ -1,13 +1,13 @@
 //! The free space of one device: used extents in, new extents out.
 //!
-//! 1. [`SpaceMap::with_used`] takes every extent that the database's manifest names; all else below the highest of
-//!    them is free.
+//! 1. [`SpaceMap::with_used`] takes every extent that the database's manifest names; all other space below the highest
+//!    of them is free.
 //! 2. [`SpaceMap::allocate`] takes the first hole that is large enough, else space behind the high-water mark.
-//! 3. [`SpaceMap::free`] gives an extent back and joins it with free neighbours.
+//! 3. [`SpaceMap::free`] returns an extent and joins it with free neighbours.
 //!
-//! Invariants: free extents neither touch nor overlap, and all lie below the high-water mark; no block is both
-//! free and used. The host owns this map and never stores it: it is the complement of what the manifest names, so
-//! a crash cannot leak space. Deliberately absent: when space *may* be reused (`docs/design/rules.md`, rule 30) — the
+//! Invariants: free extents neither touch nor overlap, and all lie below the high-water mark; no block is both free and
+//! used. The host owns this map and never stores it: it is the complement of the extents in the manifest, so a crash
+//! cannot leak space. Deliberately absent: the rule when space *may* be reused (`docs/design/rules.md`, rule 30) — the
 //! caller frees an extent only then.
 
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl SpaceMap {
     /// Gives an extent, or a part of one, back.
     ///
     /// # Errors
-    /// [`SpaceError::NotUsed`] where any block of it is free already or was never taken; nothing changes then.
+    /// [`SpaceError::NotUsed`] if any block of it is free already or was never allocated; nothing changes then.
     pub fn free(&mut self, extent: Extent) -> Result<(), SpaceError> {
         let (start, end) = (extent.start.0, extent.end().0);
         if start == end {

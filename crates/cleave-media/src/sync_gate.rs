@@ -1,14 +1,14 @@
-//! What a sync that failed means for all later ones: they fail too, until the media is opened anew.
+//! Makes all syncs after a failed one fail too, until the media is opened anew.
 //!
-//! An operating system tells of a failure to write back once, and takes what it could not write for written: the next
-//! sync finds nothing to do and succeeds. It would vouch for pages of any writer that are not stored. So:
+//! An operating system reports a failed write-back once, and takes the lost writes for written: the next sync finds
+//! nothing to do and succeeds, although pages of any writer may not be stored. Therefore:
 //!
-//! 1. [`SyncGate::sync`] makes one sync at a time, so that no other one can have swallowed the failure that concerns
+//! 1. [`SyncGate::sync`] makes one sync at a time, so that no other sync can have received the failure that concerns
 //!    it.
-//! 2. Whoever waited while a sync was made that began after it came is served by that one.
-//! 3. After a failure every call fails, whoever makes it.
+//! 2. A caller that waited while another sync ran is served by that sync if it began after the call.
+//! 3. After a failure every call of every caller fails.
 //!
-//! Invariant: a call that succeeds is covered by a sync that began after the call did and came before any failure.
+//! Invariant: a successful call is covered by a sync that began after the call and before any failure.
 
 use std::fmt::Display;
 use std::io;
@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::MediaError;
 
-/// Remembers that a sync failed. See the module's description.
+/// Remembers a failed sync. See the module's description.
 #[derive(Debug, Default)]
 pub struct SyncGate {
     /// Calls so far.
@@ -27,22 +27,22 @@ pub struct SyncGate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Calls that a sync covers which succeeded.
+    /// Calls that a successful sync covers.
     covered: u64,
     failure: Option<String>,
 }
 
 impl SyncGate {
-    /// A gate of media that was just opened.
+    /// The gate of media that was just opened.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes `sync` of `media`, or shares that of another caller.
+    /// Calls `sync` of `media`, or shares the sync of another caller.
     ///
     /// # Errors
-    /// What `sync` says; [`MediaError::Sync`] where an earlier one failed.
+    /// The error of `sync`; [`MediaError::Sync`] if an earlier one failed.
     pub fn sync(
         &self,
         media: &dyn Display,

@@ -1,18 +1,18 @@
 #![expect(unsafe_code, reason = "handing memory to the kernel while it reads is what io_uring is")]
 //! Many reads of one file at once through io_uring: places in, filled buffers out; the only file here with `unsafe`.
 //!
-//! 1. [`Rings::of_system`] asks once whether the kernel grants a ring: seccomp profiles, `kernel.io_uring_disabled`
+//! 1. [`Rings::of_system`] checks once whether the kernel grants a ring: seccomp profiles, `kernel.io_uring_disabled`
 //!    and old kernels refuse, and the caller then reads one place after the other.
 //! 2. [`Rings::read`] takes an idle ring, or makes one while there are fewer than [`RING_COUNT_MAX`], and keeps up to
 //!    [`QUEUE_DEPTH`] reads under way until all are done.
-//! 3. A read that comes back short is asked for again from where it ended.
+//! 3. The rest of a short read is requested again.
 //!
 //! Invariant, on which every `unsafe` block rests: a [`Batch`] owns the buffers that the kernel writes to, touches none
-//! of them while a read is under way, and gives them out, or frees them, only when none is. Where the kernel does not
-//! even say whether reads ended, the buffers are leaked.
+//! of them while a read is under way, and returns or frees them only when none is. If the kernel does not even say
+//! whether reads ended, the buffers are leaked.
 //!
-//! Deliberately absent: registered buffers, which gain nothing measurable here
-//! (`docs/design/pages-and-encodings.md`); writes; polling threads of the kernel.
+//! Deliberately absent: registered buffers, which gain nothing measurable here (`docs/design/pages-and-encodings.md`);
+//! writes; kernel polling threads.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ use crate::{AlignedBuffer, BLOCK_SIZE};
 
 /// Reads that one ring has under way at once.
 const QUEUE_DEPTH: u32 = 32;
-/// Rings of one file: more callers at once than this read without.
+/// Rings of one file: further concurrent callers read without.
 const RING_COUNT_MAX: usize = 8;
 /// Most bytes of one read; the kernel takes up to 2 GiB less a page.
 const READ_BYTES_MAX: usize = 1 << 30;
@@ -62,13 +62,13 @@ pub(crate) struct ReadFailure {
 }
 
 impl Rings {
-    /// Rings for one file; `None` where the system grants none.
+    /// Rings for one file; `None` if the system grants none.
     pub(crate) fn of_system() -> Option<Self> {
         let first = Ring::new().ok()?;
         Some(Self { state: Mutex::new(RingState { idle: vec![first], made_count: 1 }) })
     }
 
-    /// Reads all of `places`; `None` where every ring is busy or no further one is granted.
+    /// Reads all of `places`; `None` if every ring is busy or no further one is granted.
     pub(crate) fn read(
         &self,
         file: &File,
@@ -82,8 +82,8 @@ impl Rings {
         Some(outcome.map(|()| buffers))
     }
 
-    /// The buffers of a batch that ended, whose ring is idle then. A ring that is lost is no longer counted, so that
-    /// another one may be made in its place.
+    /// The buffers of a finished batch, whose ring becomes idle. A lost ring is no longer counted, so another one may
+    /// be made in its place.
     fn take_back(&self, batch: Batch<'_>) -> Option<Vec<AlignedBuffer>> {
         let parts = batch.into_parts();
         let mut state = self.lock();
@@ -117,7 +117,7 @@ impl Rings {
 impl Ring {
     fn new() -> io::Result<Self> {
         let ring = IoUring::builder().dontfork().build(QUEUE_DEPTH)?;
-        // Without it a completion could be lost where the queue is full: kernels before 5.5.
+        // Without it a completion could be lost when the queue is full: kernels before 5.5.
         if !ring.params().is_feature_nodrop() {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -139,12 +139,12 @@ impl std::fmt::Debug for Ring {
 
 /// Reads under way and the memory that they fill.
 struct Batch<'a> {
-    /// `None` once given out.
+    /// `None` once returned.
     ring: Option<Ring>,
     file: &'a File,
     places: &'a [ReadPlace],
     buffers: Vec<AlignedBuffer>,
-    /// Bytes that each buffer has already.
+    /// Bytes that each buffer has so far.
     done: Vec<usize>,
     /// Reads that the kernel may still work on.
     in_flight: usize,
@@ -165,7 +165,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Reads everything; of several failures the first that shows is told.
+    /// Reads everything; reports the first of several failures.
     fn run(&mut self) -> Result<(), ReadFailure> {
         let mut waiting: Vec<usize> = (0..self.places.len()).rev().collect();
         let mut failure: Option<ReadFailure> = None;
@@ -194,7 +194,7 @@ impl<'a> Batch<'a> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Puts the rest of a read into the queue; false where it is full.
+    /// Puts the rest of a read into the queue; false if it is full.
     fn push(&mut self, place: usize) -> bool {
         let (Some(ring), Some(buffer), Some(done), Some(at)) = (
             self.ring.as_mut(),
@@ -224,13 +224,13 @@ impl<'a> Batch<'a> {
         pushed.is_ok()
     }
 
-    /// Hands over what was pushed and waits for at least one completion.
+    /// Submits the queue and waits for at least one completion.
     fn wait(&mut self) -> io::Result<()> {
         let Some(ring) = self.ring.as_mut() else { return Ok(()) };
         loop {
             match ring.0.submit_and_wait(1) {
                 Ok(_) => return Ok(()),
-                // Interrupted, or the kernel has no room for more: what is there already is taken first.
+                // Interrupted, or the kernel has no room for more: the completions so far are taken first.
                 Err(error) if is_transient(&error) => {
                     if !ring.0.completion().is_empty() {
                         return Ok(());
@@ -241,7 +241,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The completions that have come: which place, and bytes or an error number below 0.
+    /// The completions so far: which place, and its bytes or a negative error number.
     fn completed(&mut self) -> Vec<(usize, i32)> {
         let Some(ring) = self.ring.as_mut() else { return Vec::new() };
         let completed: Vec<(usize, i32)> = ring
@@ -253,7 +253,7 @@ impl<'a> Batch<'a> {
         completed
     }
 
-    /// Notes what came of a read; true where its buffer is full.
+    /// Records the result of a read; true if its buffer is full.
     fn note(&mut self, place: usize, outcome: i32) -> io::Result<bool> {
         let (Some(done), Some(at)) = (self.done.get_mut(place), self.places.get(place)) else {
             return Err(io::Error::other("a completion of nothing that was asked for"));
@@ -261,7 +261,7 @@ impl<'a> Batch<'a> {
         match usize::try_from(outcome) {
             Ok(count) => {
                 let read = *done + count;
-                // Direct I/O goes on only at a whole block; less than one more is the end of the file.
+                // Direct I/O continues only at a whole block; less than one more is the end of the file.
                 let whole = if read < at.length { read - read % BLOCK_SIZE } else { read };
                 let is_end = whole == *done && whole < at.length;
                 *done = whole;
@@ -278,7 +278,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The ring and the buffers; `None` where reads may still be under way.
+    /// The ring and the buffers; `None` if reads may still be under way.
     fn into_parts(mut self) -> Option<(Ring, Vec<AlignedBuffer>)> {
         if self.in_flight > 0 || self.is_lost {
             return None;
@@ -288,7 +288,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Drop for Batch<'_> {
-    /// Reached with reads under way only where the kernel failed to wait, or this thread panicked.
+    /// Reads are under way here only if the kernel failed to wait, or this thread panicked.
     fn drop(&mut self) {
         while self.in_flight > 0 && !self.is_lost {
             self.is_lost = self.wait().is_err();

@@ -1,8 +1,8 @@
-//! Measures the shared lock table: lock and unlock of both sides against a bare pair of 128-bit compare-and-swaps.
+//! Measures the shared lock table: lock and unlock on both sides against a bare pair of 128-bit compare-and-swaps.
 //!
-//! `cargo run --release -p cleave-shmem --example lock_figures`. One thread, nobody else in the table, the same rows in
-//! the same order for each; a figure is the least of 15, since others only add to it. The bare pairs touch the entries
-//! that the rows' locks touch.
+//! `cargo run --release -p cleave-shmem --example lock_figures`. One thread, no contention, the same rows in the same
+//! order for each. A figure is the least of 15, since disturbances only add to it. The bare pairs touch the same
+//! entries as the locks of the rows.
 
 #![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
 
@@ -97,7 +97,7 @@ fn rows(count: u64) -> impl Iterator<Item = Row> {
     (0..count).map(|vid| Row { object: 7, vid: black_box(vid) })
 }
 
-/// Of `at_once` places: in as many as [`ROWS`] entries have, spread alike by groups of four.
+/// Bare pairs on the entries of [`ROWS`] rows, spread alike by groups of four, `at_once` at a time.
 fn bare_pairs(at_once: u64) -> Duration {
     let places: Vec<_> = (0..1 << 16).map(|_| AtomicU128::new(0)).collect();
     let change = |vid: u64, from, to| {

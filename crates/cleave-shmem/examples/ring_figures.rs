@@ -1,7 +1,7 @@
 //! Measures the ring: round trip against bare shared memory, bandwidth against memcpy.
 //!
-//! `cargo run --release -p cleave-shmem --example ring_figures`. Two threads, each with a core of its own, as two
-//! processes would have: the caches do not know the difference. Each figure is the median of 9.
+//! `cargo run --release -p cleave-shmem --example ring_figures`. Two threads, each on a core of its own, cost the
+//! caches the same as two processes. Each figure is the median of 9.
 
 #![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
 

@@ -1,4 +1,4 @@
-//! File descriptors over a Unix socket: the only way in which a process can hand another one its memory.
+//! Sends file descriptors over a Unix socket: the only way in which a process can share its memory with another one.
 
 #![expect(unsafe_code, reason = "control messages are laid out by hand")]
 
@@ -12,10 +12,10 @@ const COUNT_MAX: usize = 8;
 #[repr(C, align(16))]
 struct Control([u8; 128]);
 
-/// Sends `bytes` (at least one) with `descriptors` (1 to 8) along.
+/// Sends `bytes` (at least one) together with `descriptors` (1 to 8).
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::WouldBlock`] where the socket does not wait and has no room.
+/// The system's error; [`io::ErrorKind::WouldBlock`] if the socket is non-blocking and has no room.
 pub fn send_descriptors(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -57,10 +57,11 @@ pub fn send_descriptors(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Receives up to `bytes.len()` bytes, and the descriptors that came with them. No bytes are the socket's end.
+/// Receives up to `bytes.len()` bytes, and the descriptors that came with them. An empty result is the end of the
+/// stream.
 ///
 /// # Errors
-/// What the system says; [`io::ErrorKind::InvalidData`] where more descriptors came than a message may carry.
+/// The system's error; [`io::ErrorKind::InvalidData`] for more descriptors than a message may carry.
 pub fn receive_descriptors(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -80,7 +81,7 @@ pub fn receive_descriptors(
     Ok((received, descriptors))
 }
 
-/// Takes what the system laid into the control message: it is open, and this process's alone.
+/// Takes ownership of the descriptors that the system put into the control message: open ones, of this process alone.
 fn descriptors_of(message: &libc::msghdr) -> Vec<OwnedFd> {
     let mut found = Vec::new();
     // SAFETY: the system filled the control message and set its length.

@@ -1,7 +1,7 @@
-//! Wakes the other side: a counter of the system that becomes readable when it is rung.
+//! Wakes the other side: an eventfd, a counter of the system that becomes readable when it is rung.
 //!
-//! A bell is rung only when the ring says that its owner sleeps, so that two sides that are busy make no
-//! system call. Ringing for nothing is harmless: who wakes looks and sleeps again.
+//! A side rings only when the ring says that the other one sleeps, so two busy sides make no system call. A needless
+//! ring is harmless: the woken side finds nothing and sleeps again.
 
 #![expect(
     unsafe_code,
@@ -17,10 +17,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 pub struct Doorbell(File);
 
 impl Doorbell {
-    /// A bell that was not rung.
+    /// A new bell.
     ///
     /// # Errors
-    /// What the system says, for example that too many files are open.
+    /// The system's error, for example that too many files are open.
     pub fn new() -> io::Result<Self> {
         // SAFETY: the call touches no memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -31,10 +31,10 @@ impl Doorbell {
         Ok(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// The bell that a peer made. Whatever it made, ringing and clearing it does not wait.
+    /// The bell that a peer made. It is set to non-blocking, whatever the peer made.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn from_descriptor(descriptor: OwnedFd) -> io::Result<Self> {
         // SAFETY: the descriptor is open; the call touches no memory.
         let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
@@ -49,13 +49,13 @@ impl Doorbell {
         Ok(Self(File::from(descriptor)))
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the waiter.
     pub fn ring(&self) {
-        // Fails where the counter is full: then it was rung already.
+        // Fails if the counter is full: then it was rung already.
         drop((&self.0).write(&1_u64.to_le_bytes()));
     }
 
-    /// Waits until it is rung, or for `milliseconds`; whether it was rung, which it forgets.
+    /// Waits until it is rung, or for `milliseconds`; returns whether it was rung, and clears it.
     pub fn wait(&self, milliseconds: Option<u32>) -> bool {
         let limit = milliseconds.map_or(-1, |limit| libc::c_int::try_from(limit).unwrap_or(-1));
         let mut asked = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -64,7 +64,7 @@ impl Doorbell {
         self.clear()
     }
 
-    /// Forgets how often it was rung; whether it was.
+    /// Clears it; returns whether it was rung.
     pub fn clear(&self) -> bool {
         (&self.0).read(&mut [0; 8]).is_ok_and(|count| count == 8)
     }

@@ -1,28 +1,28 @@
-//! Memory that two processes on one machine map: bytes in on one side, out on the other, no system call while
-//! both are awake.
+//! Shared memory between two processes on one machine: byte streams and row locks, without system calls while both
+//! sides are awake.
 //!
 //! ```text
 //!        process A                    Region                    process B
 //!  bytes ─▶ Producer ─▶ control │ data of the ring A ▶ B ─▶ Consumer ─▶ bytes
 //!  bytes ◀─ Consumer ◀─ control │ data of the ring B ▶ A ◀─ Producer ◀─ bytes
 //!             │                                                │
-//!             └── Doorbell: wakes a side that sleeps ──────────┘
+//!             └── Doorbell: wakes a sleeping side ─────────────┘
 //! ```
 //!
-//! 1. `region`: [`Region`], a memory file that both map, or heap bytes where one process is both sides.
+//! 1. `region`: [`Region`], a memory file that both map, or heap bytes if one process is both sides.
 //! 2. `slot_ring`: [`Producer`] and [`Consumer`], one ring of bytes with one of each, and [`RingPair`], the two
 //!    rings of a region.
-//! 3. `doorbell`: [`Doorbell`], by which a side that found nothing to do is woken.
-//! 4. `lock_table`: [`HostLocks`] and [`DeviceLocks`], locks of rows that both sides take, in a region of their own.
-//! 5. `descriptors`: file descriptors over a Unix socket, which is how the other side gets region and bells.
+//! 3. `doorbell`: [`Doorbell`], which wakes a side that sleeps because it found nothing to do.
+//! 4. `lock_table`: [`HostLocks`] and [`DeviceLocks`], row locks that both sides take, in a region of their own.
+//! 5. `descriptors`: file descriptors over a Unix socket, by which the other side gets region and bells.
 //!
-//! Invariants: this crate holds all the `unsafe` of shared memory. Nothing in the region is believed: positions
-//! are read once, checked, and kept in private memory, and bytes are copied out before anybody looks at them, so
-//! that a peer can spoil what it says and nothing else. A side that stops, at whatever instruction, leaves the
-//! other one waiting and never misled; that it is gone is told by other means (the socket's end).
+//! Invariants: this crate holds all the `unsafe` of shared memory. Nothing in the region is trusted: positions are read
+//! once, checked, and kept in private memory, and bytes are copied out before they are parsed, so a peer can damage
+//! only its own messages. A side that stops, at whatever instruction, leaves the other one waiting and never misled;
+//! the end of the socket tells that it is gone.
 //!
-//! Deliberately absent: tokio (whoever waits does it with the bell's file descriptor), messages and checksums
-//! (the bytes are a stream, as TCP's are), names in a file system (memory goes with its last process).
+//! Deliberately absent: tokio (the caller waits on the bell's file descriptor), messages and checksums (the bytes are a
+//! stream, as TCP's are), names in a file system (memory is freed with its last process).
 
 #[cfg(not(loom))]
 mod descriptors;

@@ -1,4 +1,4 @@
-//! The shared lock table: a row in, the right to change it out, on either side of one device.
+//! The shared lock table: locks rows for writers on either side, host and one device.
 //!
 //! ```text
 //!   host transactions                                                   jobs of the device
@@ -8,33 +8,33 @@
 //!                                               ┌──────────────┐
 //!                              (object, VID) ─▶ │ J3 H J7 0 …  │  16 bytes, changed by compare-and-swap
 //!                                               └──────────────┘
-//!                                                 holder, then who waits, in order
+//!                                                 holder, then waiters, in order
 //! ```
 //!
-//! 1. [`Row`] names what is to be locked; its hash names an entry. Entries hold no rows, so rows may share one.
-//! 2. `queue`: what an entry says, and how that changes.
-//! 3. `memory`: entries in a region that two processes map, or on the heap, and a model's cells.
-//! 4. `host`: [`HostLocks`], the host's side. All its transactions share the slots of the host, counted by entry; which
-//!    of them has which row is the business of the host's own table, whose queue is the tail of the entry's. `shares`
-//!    counts.
-//! 5. `device`: [`DeviceLocks`] and [`JobLocks`], the device's side. A job has an entry once, for all rows of it, until
-//!    it ends.
-//! 6. `waiters`: who is woken by a release, in this process or in the other one.
+//! 1. The hash of a [`Row`] selects an entry. Entries hold no rows, so several rows may share one.
+//! 2. `queue`: the contents of an entry, and its changes.
+//! 3. `memory`: entries in a region that two processes map, on the heap, or as cells of the loom model.
+//! 4. `host`: [`HostLocks`], the host's side. All its transactions share the slots of the host, which `shares` counts
+//!    by entry. The host's own lock table decides which transaction has which row; its queue continues (is the tail of)
+//!    the entry's.
+//! 5. `device`: [`DeviceLocks`] and [`JobLocks`], the device's side. A job has an entry once, for all its rows there,
+//!    until it ends.
+//! 6. `waiters`: the waiters that a release wakes, in this process or in the other one.
 //! 7. `attach`: a table for two sides of one process, or for a local device, which gets it over a socket.
 //!
-//! There is one table between a host and each of its devices, since a tablet lies on one device: the jobs in it are
-//! that device's, and everybody else is the host.
+//! There is one table between a host and each of its devices, since a tablet lies on one device: its jobs are that
+//! device's, and all other users are the host's.
 //!
-//! Invariants: who holds an entry is in its first slot, and only who is there goes on; releasing hands over to the
-//! next in order. The host finds a place in any entry; a job that finds none is told so ([`JobLock::Full`]), and queues
-//! in the host's table, as the transaction that it belongs to. Nothing in the region is believed: what each side holds
-//! it knows from private memory, an entry that no side writes is an error ([`LockError::Spoilt`]), and a device that
-//! died or went astray loses its slots at once, by a new epoch ([`HostLocks::fence`]).
+//! Invariants: the holder of an entry is in its first slot, and no other user proceeds; a release hands over to the
+//! next in order. The host finds a place in any entry; a job that finds none gets [`JobLock::Full`], and queues in the
+//! host's table as its transaction. Nothing in the region is trusted: each side knows its locks from private memory, an
+//! entry that neither side could have written is an error ([`LockError::Spoilt`]), and a device that died or misbehaves
+//! loses its slots at once, by a new epoch ([`HostLocks::fence`]).
 //!
-//! Deliberately absent: modes (the entry excludes; shared locks are the tail's), deadlock detection and time limits
-//! (the host's, who sees both: [`HostLocks::contended`]), rows (conflicts of other rows in the same entry are counted
-//! by marks beside it, [`LockFigures`]), and locks for devices behind a network, for whom the host itself uses this
-//! table.
+//! Deliberately absent: modes (the entry is exclusive; the host's table has shared locks), deadlock detection and time
+//! limits (the host's, which sees both sides: [`HostLocks::contended`]), rows (marks beside an entry count conflicts
+//! between different rows in it, [`LockFigures`]), and locks for devices behind a network, for which the host itself
+//! uses this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -58,7 +58,7 @@ pub use queue::{Holder, JobId, SlotFormat};
 use memory::LockMemory;
 use queue::Queue;
 
-/// What the model replaces by its own.
+/// The primitives that the model replaces.
 mod sync {
     #[cfg(loom)]
     pub(super) use loom::{
@@ -78,13 +78,13 @@ mod sync {
 pub const ENTRY_COUNT_MIN: u32 = 16;
 /// Most entries of a table.
 pub const ENTRY_COUNT_MAX: u32 = 1 << 22;
-/// Rows with consecutive VIDs whose entries are neighbours, as a power of two: those of one cache line.
+/// Rows with consecutive VIDs in neighbouring entries, as a power of two: those of one cache line.
 const NEIGHBOUR_BITS: u32 = 2;
 
 /// The size of a table, and how its entries are divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableShape {
-    /// How many entries: a power of two. More are fewer false conflicts, and more memory.
+    /// Number of entries: a power of two. More entries mean fewer false conflicts, and more memory.
     pub entry_count: u32,
     /// How each is divided.
     pub format: SlotFormat,
@@ -96,7 +96,7 @@ impl Default for TableShape {
     }
 }
 
-/// What is locked.
+/// The row to lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row {
     /// The table, or other object, that the row is in.
@@ -108,68 +108,68 @@ pub struct Row {
 /// A job in an epoch of its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Job {
-    /// What stands in the slots.
+    /// Its number in the slots.
     pub id: JobId,
-    /// In which epoch it was assigned: its slots are taken away when another begins.
+    /// The epoch that it was assigned in: its slots are removed when another begins.
     pub epoch: u64,
 }
 
-/// Why a lock was not given, or not given back.
+/// Why a lock was not granted, or not released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// The entry is none that either side writes: end the statement, and fence the device.
+    /// An entry that neither side could have written: end the statement, and fence the device.
     #[error(
         "entry {entry} of the shared lock table is spoilt ({bits:#034x}); end the device's jobs and fence it"
     )]
     Spoilt {
-        /// Which.
+        /// The entry.
         entry: u32,
-        /// What it holds.
+        /// Its contents.
         bits: u128,
     },
-    /// The host has taken the locks of this device's jobs away: end the job.
+    /// The host has removed the locks of this device's jobs: end the job.
     #[error(
         "the locks of this job, of epoch {ours}, were taken away: the lock table is in epoch {now}"
     )]
     Fenced {
-        /// When the job was assigned.
+        /// The job's epoch.
         ours: u64,
         /// The table's epoch.
         now: u64,
     },
-    /// The job's number does not fit into this table's slots: a defect of the host.
+    /// The job's number does not fit this table's slots: a defect of the host.
     #[error("{0} is no number of a job in this lock table")]
     Job(JobId),
 }
 
-/// What a side has seen since its table was made.
+/// Counters of one side since its table was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LockFigures {
     /// Requests that had to wait, or would have had to.
     pub waits: u64,
-    /// Those among them whose row nobody had asked for since the entry was last free: false conflicts. Marks of several
-    /// rows may be the same, so there may be more.
+    /// Those among them whose row had no request since the entry was last free: false conflicts. Rows may have equal
+    /// marks, so the true number may be higher.
     pub waits_for_other_rows: u64,
     /// Requests of jobs that found no free slot.
     pub overflows: u64,
-    /// Entries found that no side writes.
+    /// Entries that neither side could have written.
     pub spoilt: u64,
 }
 
-/// What both sides have of a table.
+/// The state of a table that both sides share.
 #[derive(Debug)]
 struct LockTable {
     memory: LockMemory,
     format: SlotFormat,
-    /// What stands for the host in a slot.
+    /// The host's value in a slot.
     host: u16,
-    /// Bits of an entry's number that a row's hash gives, and that its VID gives.
+    /// Bits of an entry's number from the row's hash, and from its VID.
     group_bits: u32,
     neighbour_bits: u32,
     figures: Figures,
 }
 
-/// Figures under way. Never modelled: nothing depends on them.
+/// Running counters. Never modelled: nothing depends on them.
 #[derive(Debug, Default)]
 struct Figures {
     waits: AtomicU64,
@@ -178,15 +178,15 @@ struct Figures {
     spoilt: AtomicU64,
 }
 
-/// Where a row's lock is.
+/// The place of a row's lock.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     entry: u32,
-    /// One bit, by the row.
+    /// One bit, selected by the row.
     mark: u64,
 }
 
-/// Where a slot was put.
+/// The position of an added slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PutIn {
     First,
@@ -194,11 +194,11 @@ enum PutIn {
     Not,
 }
 
-/// A slot that was taken out.
+/// A removed slot.
 #[derive(Debug, Clone, Copy)]
 struct TakenOut {
     place: u32,
-    /// Who holds the entry since.
+    /// The holder of the entry since.
     head: Option<Holder>,
 }
 
@@ -216,7 +216,7 @@ impl LockTable {
         }
     }
 
-    /// Where `row`'s lock is. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line, and
+    /// The place of `row`'s lock. Rows with neighbouring VIDs have neighbouring entries, in groups of a cache line; the
     /// groups are spread.
     #[inline]
     fn place_of(&self, row: Row) -> Place {
@@ -243,7 +243,7 @@ impl LockTable {
         self.sound(entry, self.memory.load(entry))
     }
 
-    /// Changes `entry` to what `change` makes of it, and gives that; none where it makes nothing.
+    /// Replaces `entry` by the result of `change`, and returns that; none if `change` returns none.
     fn change(
         &self,
         entry: u32,
@@ -259,7 +259,7 @@ impl LockTable {
         }
     }
 
-    /// Puts `slot` into an empty entry, or changes it as `change` says.
+    /// Puts `slot` into an empty entry, or applies `change` to others.
     #[inline]
     fn put_in(
         &self,
@@ -270,7 +270,7 @@ impl LockTable {
         match self.memory.exchange(entry, 0, slot.into()) {
             Ok(()) => Ok(PutIn::First),
             Err(seen) => Ok(match self.change(entry, seen, change)? {
-                // Given back meanwhile.
+                // Released meanwhile.
                 Some(queue) if queue.length() == 1 => PutIn::First,
                 Some(_) => PutIn::Behind,
                 None => PutIn::Not,
@@ -278,8 +278,7 @@ impl LockTable {
         }
     }
 
-    /// Takes out the slot that `which` finds, which is likely the only one and has `slot` in it; none where it finds
-    /// none.
+    /// Removes the slot that `which` finds, most likely the only one, with the value `slot`; none if it finds none.
     #[inline]
     fn take_out(
         &self,
@@ -299,7 +298,7 @@ impl LockTable {
         Ok(changed.map(|queue| TakenOut { place: taken, head: queue.head() }))
     }
 
-    /// Counts one who has to wait at `place`.
+    /// Counts a request that has to wait at `place`.
     fn count_wait(&self, place: Place) {
         self.figures.waits.fetch_add(1, Ordering::Relaxed);
         if !self.memory.is_marked(place.entry, place.mark) {
@@ -318,14 +317,14 @@ impl LockTable {
     }
 }
 
-/// Where the waiters of both sides are, as one of them sees it.
+/// The waiters of both sides, as one of them sees them.
 #[derive(Debug)]
 struct Sides {
     host: Peer,
     device: Peer,
 }
 
-/// Which sides are to be rung for.
+/// The sides whose bell is to be rung.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bells {
     host: bool,
@@ -333,8 +332,8 @@ struct Bells {
 }
 
 impl Sides {
-    /// Wakes the side that holds `entry` since `taken` went, if it had held it; adds to `bells` whose bell is to be
-    /// rung for that.
+    /// Wakes the side that holds `entry` after the removal of `taken`, if that was the holder; adds to `bells` if a
+    /// bell is to be rung.
     fn wake(&self, entry: u32, taken: TakenOut, bells: &mut Bells) {
         match taken.head.filter(|_| taken.place == 0) {
             Some(Holder::Host) => bells.host |= self.host.wake(entry),

@@ -1,12 +1,12 @@
-//! Memory that both sides map: a size in, shared bytes out.
+//! A memory region that two processes map: a size in, shared bytes out.
 //!
-//! A region is a memory file without a name. Its maker seals it, so that nobody can make it shorter under the
-//! other side, and takes all its pages at once: a machine without memory refuses the region and does not kill who
-//! touches it. [`Region::open`] checks seals and size before it maps what a peer sent; that the peer took its pages
-//! cannot be checked.
+//! A region is a memory file without a name. Its maker seals it, so that the other side cannot make it shorter, and
+//! allocates all its pages at once: a machine without memory refuses the region and does not kill a process that
+//! touches it. [`Region::open`] checks seals and size before it maps a peer's region; whether the peer allocated its
+//! pages cannot be checked.
 //!
-//! On the heap ([`Region::on_heap`]) a region has the same layout and one process: for tests, and for Miri, which
-//! knows no mappings.
+//! On the heap ([`Region::on_heap`]) a region has the same layout and one process: for tests, and for Miri, which does
+//! not support mappings.
 
 #![expect(unsafe_code, reason = "maps memory, and hands out pointers into it")]
 
@@ -16,23 +16,23 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// What every region is aligned to.
+/// Alignment of every region.
 const PAGE_BYTES: usize = 4096;
-/// Nobody can change the size, nor take that back.
+/// Seals: the size cannot change, and the seals cannot be removed.
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// Why there is no region.
+/// Why a region could not be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
     /// The system gave no memory, or no mapping: free memory, and try again.
     #[error("no shared memory: {action}: {source}")]
     System {
-        /// What was asked for.
+        /// The attempted operation.
         action: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What a peer sent is no region: end the connection.
+    /// The peer's memory is no region: end the connection.
     #[error("what was sent as shared memory {0}")]
     Unfit(&'static str),
 }
@@ -96,7 +96,7 @@ impl Region {
     /// Maps what a peer made with [`Region::create`].
     ///
     /// # Errors
-    /// [`RegionError::Unfit`] where its size can change or is not `bytes`.
+    /// [`RegionError::Unfit`] if its size can change or is not `bytes`.
     pub fn open(file: OwnedFd, bytes: usize) -> Result<Self, RegionError> {
         // SAFETY: `file` is open; the call touches no memory of this process.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
@@ -153,7 +153,7 @@ impl Region {
         self.bytes
     }
 
-    /// What another process maps it by; none where it lies on the heap.
+    /// The descriptor by which another process maps it; none for heap memory.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::Mapping { file } => Some(file.as_fd()),
@@ -161,8 +161,8 @@ impl Region {
         }
     }
 
-    /// Where `length` bytes from `offset` on lie; none where they are not all in the region. Aligned as `offset`
-    /// is, up to a page.
+    /// The address of `length` bytes from `offset` on; none if they are not all in the region. Aligned as `offset` is,
+    /// up to a page.
     pub(crate) fn part(&self, offset: usize, length: usize) -> Option<NonNull<u8>> {
         offset.checked_add(length).filter(|end| *end <= self.bytes)?;
         // SAFETY: `offset` is at most the region's size.

@@ -1,11 +1,11 @@
-//! What one ring lies in: positions and flags that both sides change, and the bytes between them.
+//! The memory of one ring: positions and flags that both sides change, and the bytes between them.
 //!
 //! ```text
 //! control   tail u64 at 0 │ head u64 at 128 │ consumer sleeps u32 at 256 │ producer sleeps u32 at 384 │ to 512
 //! ```
 //!
-//! Each has two cache lines of its own, because processors fetch them in pairs; numbers are as the machine has
-//! them, since only one machine sees them.
+//! Each has two cache lines of its own, because processors fetch them in pairs. Numbers are in the machine's byte
+//! order, since only one machine sees them.
 //!
 //! Invariant: bytes are copied between here and private memory through raw pointers; no reference to them is
 //! ever made, because another process may change them at any moment.
@@ -29,7 +29,7 @@ pub(crate) use shared::RingMemory;
 #[repr(C, align(128))]
 pub(crate) struct Line<T>(pub(crate) T);
 
-/// What the two sides of a ring tell each other. Zeroes are an empty ring.
+/// The state that the two sides of a ring share. Zeroes are an empty ring.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Control {
@@ -43,7 +43,7 @@ pub(crate) struct Control {
     pub(crate) producer_sleeps: Line<AtomicU32>,
 }
 
-/// Where in the ring `position` is, and how many of `count` bytes follow before its end.
+/// The place of `position` in the ring, and how many of `count` bytes follow before its end.
 fn place(position: u64, count: usize, capacity: usize) -> (usize, usize) {
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
     let at = position as usize & (capacity - 1);
@@ -64,7 +64,7 @@ mod shared {
         control: NonNull<Control>,
         data: NonNull<u8>,
         capacity: usize,
-        /// Kept mapped.
+        /// Keeps the region mapped.
         _region: Arc<Region>,
     }
 
@@ -72,8 +72,8 @@ mod shared {
     unsafe impl Send for RingMemory {}
 
     impl RingMemory {
-        /// The ring with its control at `control` and its bytes at `data`; none where they do not lie in `region`,
-        /// are not aligned, or `capacity` is no power of two.
+        /// The ring with its control at `control` and its bytes at `data`; none if they do not lie in `region`, are not
+        /// aligned, or `capacity` is no power of two.
         pub(crate) fn in_region(
             region: &Arc<Region>,
             control: usize,

@@ -1,21 +1,23 @@
-//! A ring of bytes from one side to the other: frames with slots and commands go in, the same bytes come out.
+//! A ring buffer of bytes from one side to the other: a byte stream in (frames with slots and commands), the same bytes
+//! out.
 //!
 //! ```text
 //!             head                tail
-//!  ────────────┼───────────────────┼────────────────      positions count for ever; the low bits are the place
-//!   free       │ written, not read │ free
+//!  ────────────┼───────────────────┼────────────────      positions count for ever; their low bits
+//!   free       │ written, not read │ free                  are the place in the ring
 //! ```
 //!
-//! 1. [`Producer::write`] copies bytes in, moves `tail`, and says whether the consumer sleeps.
-//! 2. [`Consumer::read`] copies bytes out, moves `head`, and says whether the producer sleeps.
-//! 3. A side that can do nothing says so ([`Producer::prepare_to_sleep`], [`Consumer::prepare_to_sleep`]), which
-//!    looks once more, and then waits for its bell. Who moves a position looks at the other side's flag after
-//!    it, with a full fence between; so does who sets a flag, the other way round. One of the two sees the other.
+//! 1. [`Producer::write`] copies bytes in, moves `tail`, and returns whether the consumer sleeps.
+//! 2. [`Consumer::read`] copies bytes out, moves `head`, and returns whether the producer sleeps.
+//! 3. A side without work sets a flag ([`Producer::prepare_to_sleep`], [`Consumer::prepare_to_sleep`]), checks once
+//!    more, and then waits for its bell. A side that moves a position reads the other side's flag after it, with a full
+//!    fence between; a side that sets its flag reads the position after it in the same way. So one of the two sees the
+//!    other.
 //!
-//! Invariants: each side keeps its own position in private memory and never reads it back. The other side's is
-//! believed only where it lies between what it was and what it can have become; any other value ends the ring
-//! ([`RingError`]). The model is `loom_tests`: no wake-up is lost, nothing is read that was not written, and a
-//! side that stops leaves the other with a prefix.
+//! Invariants: each side keeps its own position in private memory and never reads it back. The other side's is believed
+//! only if it lies between its previous value and its possible maximum; any other value ends the ring ([`RingError`]).
+//! The model `loom_tests` checks that no wake-up is lost, that nothing is read that was not written, and that a side
+//! that stops leaves the other with a prefix.
 
 use bytes::BufMut;
 
@@ -24,35 +26,35 @@ use crate::ring_memory::{Ordering, RingMemory, fence};
 #[cfg(not(loom))]
 pub(crate) mod pair;
 
-/// Most bytes that one write or read moves: the other side begins on them while the next are copied, and finds
-/// them in a cache.
+/// Most bytes that one write or read moves: the other side starts on them, while they are in a cache, as the next ones
+/// are copied.
 const PIECE_BYTES: usize = 128 << 10;
 
-/// Why a ring is of no more use.
+/// Why a ring cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// The other side's position is one that it cannot have: end the connection.
+    /// The other side's position is impossible: end the connection.
     #[error(
         "the other side of the shared memory stands where it cannot be: {theirs}, and this one at {ours}"
     )]
     Position {
-        /// Where this side is.
+        /// This side's position.
         ours: u64,
-        /// Where the other side says that it is.
+        /// The other side's claimed position.
         theirs: u64,
     },
-    /// The region is not laid out as this version does: end the connection.
+    /// The region has another layout than this version's: end the connection.
     #[error("the shared memory {0}")]
     Header(&'static str),
-    /// A side of a region was asked for twice: a defect of this program.
+    /// A side of a region was requested twice: a defect of this program.
     #[error("this side of the shared memory is taken")]
     Taken,
 }
 
-/// What a write or read did.
+/// The result of a write or read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes that were moved; 0 where there was no room, or nothing.
+    /// Bytes moved; 0 if there was no room, or nothing to read.
     pub bytes: usize,
     /// Whether the other side sleeps: ring its bell.
     pub wake: bool,
@@ -62,7 +64,7 @@ impl Moved {
     const NOTHING: Self = Self { bytes: 0, wake: false };
 }
 
-/// The end that writes.
+/// The writing end.
 #[derive(Debug)]
 pub struct Producer {
     memory: RingMemory,
@@ -71,7 +73,7 @@ pub struct Producer {
     head_seen: u64,
 }
 
-/// The end that reads.
+/// The reading end.
 #[derive(Debug)]
 pub struct Consumer {
     memory: RingMemory,
@@ -88,7 +90,7 @@ pub(crate) fn ends(memory: RingMemory) -> (Producer, Consumer) {
 }
 
 impl Producer {
-    /// Copies as much of `bytes` as there is room for, and no more than a piece.
+    /// Copies as much of `bytes` as there is room for, a piece at most.
     ///
     /// # Errors
     /// [`RingError::Position`].
@@ -114,7 +116,7 @@ impl Producer {
         Ok(Moved { bytes: count, wake })
     }
 
-    /// Announces that this side is going to wait for its bell; false where there is room after all.
+    /// Announces that this side is going to wait for its bell; false if there is room after all.
     ///
     /// # Errors
     /// [`RingError::Position`].
@@ -129,7 +131,7 @@ impl Producer {
         self.memory.capacity() - distance(self.head_seen, self.tail)
     }
 
-    /// Room, after a look at where the consumer is.
+    /// Room, after reading the consumer's position.
     fn look(&mut self) -> Result<usize, RingError> {
         let theirs = self.memory.control().head.0.load(Ordering::Acquire);
         if theirs < self.head_seen || theirs > self.tail {
@@ -141,7 +143,7 @@ impl Producer {
 }
 
 impl Consumer {
-    /// Copies what there is into `sink`, as far as that has room, and no more than a piece.
+    /// Copies available bytes into `sink`, as far as that has room, a piece at most.
     ///
     /// # Errors
     /// [`RingError::Position`].
@@ -159,7 +161,7 @@ impl Consumer {
         let control = self.memory.control();
         control.head.0.store(self.head, Ordering::Release);
         fence(Ordering::SeqCst);
-        // A producer that waits is woken when a good part is free, at the latest when all is: not for every piece.
+        // A waiting producer is woken when a good part is free, at the latest when all is: not for every piece.
         let room = self.memory.capacity() - distance(self.head, self.tail_seen);
         let wake = room >= self.memory.capacity() / 4
             && control.producer_sleeps.0.load(Ordering::Relaxed) != 0;
@@ -169,7 +171,7 @@ impl Consumer {
         Ok(Moved { bytes: count, wake })
     }
 
-    /// Announces that this side is going to wait for its bell; false where there is something to read after all.
+    /// Announces that this side is going to wait for its bell; false if there is something to read after all.
     ///
     /// # Errors
     /// [`RingError::Position`].
@@ -179,7 +181,7 @@ impl Consumer {
         Ok(self.look()? == 0)
     }
 
-    /// What there is to read, after a look at where the producer is.
+    /// Bytes to read, after reading the producer's position.
     fn look(&mut self) -> Result<usize, RingError> {
         let theirs = self.memory.control().tail.0.load(Ordering::Acquire);
         let most = self.head.saturating_add(self.memory.capacity() as u64);

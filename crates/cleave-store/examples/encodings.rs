@@ -3,12 +3,12 @@
 //! ```sh
 //! cleave generate tpch --scale 0.1 --out tpch
 //! cargo run --release -p cleave-store --example encodings -- tpch/lineitem.csv imdb/title.csv
-//! CLEAVE_DATA=… cargo run --release -p cleave-store --example encodings    # the flight data that is there
+//! CLEAVE_DATA=… cargo run --release -p cleave-store --example encodings    # the flight data in that directory
 //! ```
 //!
-//! A column's type is the narrowest of bigint, numeric(18,2), double precision, date and text that all of its values
-//! have. Times are per row: all rows, 1 % of them (spread over the page), one predicate (equality with the value in
-//! the middle), one single row; and of encoding. Columns of pages in memory, checksums not included, best of 5
+//! A column's type is the narrowest of bigint, numeric(18,2), double precision, date and text that fits all of its
+//! values. Times are per row, for all rows, 1 % of them (spread over the page), one predicate (equality with the value
+//! in the middle), one single row, and encoding. The pages are in memory, checksums are not included; best of 5
 //! (encoding: once).
 
 #![expect(
@@ -37,7 +37,7 @@ use cleave_store::{
 
 const SEGMENT: SegmentRef =
     SegmentRef { table_id: 1, segment: SegmentId(1), schema_version: 1, commit: 1 };
-/// Rows of a file that are looked at.
+/// Rows of a file that are read at most.
 const ROWS_MAX: usize = 10 << 16;
 const ROUNDS: usize = 5;
 
@@ -251,7 +251,7 @@ fn integer(value: &Scalar<ArrayRef>) -> Option<i128> {
     any.downcast_ref::<Date32Array>().map(|array| array.value(0).into())
 }
 
-/// The narrowest type that all values have.
+/// The narrowest type that fits all values.
 fn typed(values: &[Option<String>]) -> (ColumnType, ArrayRef) {
     fn all<T>(
         values: &[Option<String>],

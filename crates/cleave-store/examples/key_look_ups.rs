@@ -1,12 +1,12 @@
-//! Times looking a column's values up in a set of keys, as pages store the column and after decoding it.
+//! Times look-ups of a column's values in a set of keys, on the stored encoding and after decoding.
 //!
 //! ```sh
 //! cargo run --release -p cleave-store --example key_look_ups
 //! ```
 //!
-//! A million rows of integers, stored in each way that pages have for them, with keys close together (a bitmap), wide
-//! apart (hashed), and few rows kept by a condition before. Nanoseconds a row, opening of the column included, best of
-//! 9; and the rows that are left.
+//! A million rows of integers, in each encoding that pages have for them, with keys close together (a bitmap), wide
+//! apart (hashed), and with few rows left by an earlier predicate. Prints nanoseconds a row, opening the column
+//! included, best of 9; and the remaining rows.
 
 #![expect(
     clippy::print_stdout,
@@ -52,7 +52,7 @@ fn main() {
     );
     for (name, class, values, range) in columns {
         let pages = pages(class, &values);
-        // A quarter of the values that there may be, or of those that there are.
+        // A quarter of the possible values, or of the existing ones.
         let keys: Vec<i64> = match range {
             250_000 => (0..range).filter(|key| key * 7919 % 1009 < 252).collect(),
             _ => values.iter().copied().step_by(4).collect(),
@@ -114,7 +114,7 @@ fn pages(class: PageClass, values: &[i64]) -> Vec<(PageRead, PageColumns)> {
     pages.collect()
 }
 
-/// Nanoseconds a row of asking each page, given all of its rows and a twentieth of them; and the rows that are left.
+/// Nanoseconds a row for each page, with all of its rows and a twentieth of them; and the remaining rows.
 fn best(
     pages: &[(PageRead, PageColumns)],
     ask: impl Fn(&OpenColumn, &BooleanBuffer, &BooleanBuffer) -> BooleanBuffer,

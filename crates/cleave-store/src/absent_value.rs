@@ -1,14 +1,15 @@
-//! What rows have in a column that is younger than their page: a value in, stored bytes out, and back as an array.
+//! Default values of columns that are younger than a page: a value in, stored bytes out, and back as an Arrow array.
 //!
-//! A column that is added with a default is in no page yet. Its description keeps the value that the default had then
-//! ([`crate::Column::absent`]), and a reader gives it to every row of a page without the column
-//! ([`crate::Projection::absent`]). So adding a column rewrites nothing, however the default changes later.
+//! A column that is added with a default is in no existing page. Its description keeps the value that the default had
+//! at that time ([`crate::Column::absent`]), and a reader gives it to every row of a page without the column
+//! ([`crate::Projection::absent`]). So adding a column rewrites nothing, and a later change of the default has no
+//! effect on old rows.
 //!
-//! The bytes are those of the value as it lies in memory, little-endian: of text, `bytea` and `uuid` its bytes, of
-//! `boolean` 0 or 1.
+//! The bytes are the value as it lies in memory, little-endian: the bytes of text, `bytea` and `uuid`; 0 or 1 for
+//! `boolean`.
 //!
-//! Invariant: [`AbsentValue::array`] of bytes that came from anywhere gives values of the type that was asked for, or
-//! nothing. A description with bytes that are no value of its column is refused when it is read.
+//! Invariant: [`AbsentValue::array`] of untrusted bytes gives values of the requested type, or nothing. A description
+//! whose bytes are no value of its column is refused when it is read.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -26,21 +27,22 @@ use crate::page::columns::ValueType;
 use crate::schema::TableSchema;
 use crate::zone_map::ZoneEntry;
 
-/// A value that rows have whose page lacks the column.
+/// The value of a column for rows whose page lacks the column.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct AbsentValue {
     bytes: Arc<[u8]>,
 }
 
-/// The values of those columns that have one, by id: all that a reader of a table's pages needs to know of them.
+/// The absent values of a table by column id: all that a reader of the table's pages needs to know of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AbsentValues {
-    /// None, as of most tables: none has one.
+    /// No absent values, as in most tables.
     values: Option<Arc<BTreeMap<u32, AbsentValue>>>,
 }
 
 impl AbsentValue {
-    /// The one value of `array`; None where it is NULL, which needs no value, or not one value of a type of columns.
+    /// The one value of `array`; None for NULL, which needs no stored value, for more than one value, and for a type of
+    /// no column.
     #[must_use]
     pub fn of(array: &dyn Array) -> Option<Self> {
         if array.len() != 1
@@ -64,13 +66,13 @@ impl AbsentValue {
         Some(Self { bytes })
     }
 
-    /// A value that was stored; whether it is one, [`AbsentValue::array`] tells.
+    /// A stored value, not validated; [`AbsentValue::array`] tells whether it is one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         Self { bytes: bytes.into() }
     }
 
-    /// What is to be stored of it.
+    /// The bytes to store.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -117,13 +119,13 @@ impl AbsentValue {
     }
 }
 
-/// Whether so many of it can be addressed in one array of 32-bit offsets.
+/// Whether `count` such values can be addressed in one array of 32-bit offsets.
 fn is_addressable(bytes: &[u8], count: usize) -> bool {
     bytes.len().checked_mul(count).is_some_and(|length| i32::try_from(length).is_ok())
 }
 
 impl AbsentValues {
-    /// Those of a table's columns.
+    /// The absent values of a table's columns.
     #[must_use]
     pub fn of_table(schema: &TableSchema) -> Self {
         let of = |column: &crate::Column| Some((column.id, column.absent.clone()?));
@@ -136,7 +138,7 @@ impl AbsentValues {
         self.values.as_ref()?.get(&column)
     }
 
-    /// The bounds of a page that lacks the column, if that has a value.
+    /// The bounds of a page that lacks the column, if the column has an absent value.
     #[must_use]
     pub fn zone(&self, column: u32, data_type: &DataType) -> Option<ZoneEntry> {
         let value = self.get(column)?.array(data_type, 1)?;

@@ -4,13 +4,13 @@
 //!   hash of a key:  high half ─▶ one block of 32 bytes     low half ─▶ one bit in each of its eight words
 //! ```
 //!
-//! A look-up touches one block, hence one cache line. The high half is a fraction of the blocks, so that a filter whose
-//! number of blocks is a power of two becomes one of half the size by putting neighbours together: one is filled at its
-//! largest, whatever the number of its keys turns out to be, and then [shrunk](BloomFilter::shrunk). How full it is
-//! tells how many different keys it has.
+//! A look-up touches one block, hence one cache line. The high half selects the block as a fraction of their number, so
+//! a filter whose number of blocks is a power of two halves by merging neighbouring blocks. A filter is therefore
+//! filled at its largest size, whatever the number of its keys turns out to be, and then [shrunk](BloomFilter::shrunk).
+//! The share of set bits tells how many different keys it has.
 //!
-//! Invariants: a key that was added passes, in each size. What hashes of keys are is defined here and the same on every
-//! machine and in every process: filters cross links, and lie in directories of index runs
+//! Invariants: a key that was added passes, in each size. The hashes of keys are defined here and are the same on every
+//! machine and in every process: filters are sent over links and stored in the directories of index runs
 //! ([`index::filter`](crate::index::filter)).
 //!
 //! Source: Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom Filters" (2007).
@@ -22,7 +22,7 @@ use crate::index::filter::mixed;
 
 /// Most bytes of a filter. At ten bits a key it has 419,430 keys.
 pub const BLOOM_BYTES_MAX: usize = 512 << 10;
-/// Bits of a filter for each key, at least, unless it would be too large.
+/// Bits of a filter for each key, at least, unless the filter would be too large.
 pub(crate) const KEY_BITS: usize = 10;
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = WORDS * 4;
@@ -31,10 +31,10 @@ const WORDS: usize = 8;
 const BLOCK_BITS: usize = BLOCK_BYTES * 8;
 /// Share of the bits that are set where there are [`KEY_BITS`] of them for each key.
 const FULL: f64 = 0.556;
-/// Makes integers differ from their hashes.
+/// Keeps a hash from being equal to its integer.
 const OFFSET: u64 = 0x51_7c_c1_b7_27_22_0a_95;
 
-/// Odd numbers, one a word, that spread the low half of a hash differently.
+/// Odd multipliers, one a word, that spread the low half of a hash differently.
 const SPREAD: [u32; WORDS] = [
     0x9e37_79b1,
     0x85eb_ca6b,
@@ -59,7 +59,7 @@ impl BloomFilter {
         Self { blocks: vec![[0; WORDS]; BLOOM_BYTES_MAX / BLOCK_BYTES] }
     }
 
-    /// The filter of these keys, as large as it should be.
+    /// The filter of these keys, with [`KEY_BITS`] bits for each as far as it may.
     #[must_use]
     pub fn of(hashes: &[u64]) -> Self {
         let wanted = (hashes.len() * KEY_BITS).div_ceil(BLOCK_BITS).next_power_of_two();
@@ -92,7 +92,8 @@ impl BloomFilter {
         missing == 0
     }
 
-    /// The same with as few bytes as leave [`KEY_BITS`] bits for each key, and at most `bytes_max`, a block at least.
+    /// The same filter with as few bytes as leave [`KEY_BITS`] bits for each key, at most `bytes_max`, and a block at
+    /// least.
     #[must_use]
     pub fn shrunk(mut self, bytes_max: usize) -> Self {
         while self.blocks.len() > 1 && self.blocks.len().is_power_of_two() {
@@ -106,13 +107,13 @@ impl BloomFilter {
         self
     }
 
-    /// About how many different keys were added; infinitely many, where no more can be told.
+    /// About how many different keys were added; infinitely many if the filter is too full to tell.
     #[must_use]
     pub fn key_count(&self) -> f64 {
         (1.0 - self.fill()).ln() / unset_by_a_key().ln() * self.blocks.len() as f64
     }
 
-    /// The share of other keys that pass.
+    /// The share of other keys that pass: the false positive rate.
     #[must_use]
     pub fn false_share(&self) -> f64 {
         let shares = self.blocks.iter().map(|block| {
@@ -122,7 +123,7 @@ impl BloomFilter {
         shares.sum::<f64>() / self.blocks.len().max(1) as f64
     }
 
-    /// The share of other keys that pass a filter of so many, as large as it should be.
+    /// The false positive rate of a filter of `key_count` keys at its proper size.
     #[must_use]
     pub fn expected_false_share(key_count: f64) -> f64 {
         let blocks_max = (BLOOM_BYTES_MAX / BLOCK_BYTES) as f64;
@@ -130,7 +131,7 @@ impl BloomFilter {
         (1.0 - unset_by_a_key().powf(keys_a_block)).powf(WORDS as f64)
     }
 
-    /// Bytes that it takes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
@@ -142,7 +143,7 @@ impl BloomFilter {
         self.blocks.iter().flatten().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// The filter in `bytes`; None: they are too many, or no blocks.
+    /// The filter in `bytes`; None if they are too many, or not whole blocks.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<4>();
@@ -160,7 +161,7 @@ impl BloomFilter {
     }
 }
 
-/// The share of the bits of a block that a key leaves as they are.
+/// The share of the bits of a block that one key leaves unset.
 fn unset_by_a_key() -> f64 {
     31.0 / 32.0
 }
@@ -173,7 +174,7 @@ fn together(one: &[u32; WORDS], other: &[u32; WORDS]) -> [u32; WORDS] {
     words
 }
 
-/// Which of so many blocks a hash has: its high half as a fraction of them, without a division.
+/// The block of a hash among so many: its high half as a fraction of them, without a division.
 #[inline]
 pub(crate) fn block_of(hash: u64, block_count: usize) -> Option<usize> {
     usize::try_from(((hash >> 32) * block_count as u64) >> 32).ok()

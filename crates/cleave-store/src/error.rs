@@ -1,4 +1,4 @@
-//! What can go wrong between bytes and Arrow, by what the caller can do about it.
+//! Errors between stored bytes and Arrow, by what the caller can do about them.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::page_source::ColumnRef;
 #[non_exhaustive]
 pub enum StoreError {
     /// Stored bytes are not what was written: torn, lost, stale, misdirected or damaged. Statements that need the
-    /// page fail; others go on. Restore the page from a copy.
+    /// page fail; others go on. Restore the page from a backup.
     #[error(
         "page {page} of {segment} at {address} is corrupt{}: {reason}",
         column.map(|column| format!(", {column}")).unwrap_or_default()
@@ -28,7 +28,7 @@ pub enum StoreError {
         address: BlockAddress,
         /// The column whose chunk is damaged; None: the header, hence the whole page.
         column: Option<ColumnRef>,
-        /// What does not hold.
+        /// The fault.
         reason: Corruption,
     },
     /// The page was written by a newer Cleave: use that one.
@@ -57,7 +57,7 @@ pub enum StoreError {
         segment: SegmentId,
         /// Logical number of the page in its segment.
         page: u32,
-        /// What the media said.
+        /// The error of the media.
         source: MediaError,
     },
     /// The page source, other than local media, failed: the link or the device behind it is gone. Retry later.
@@ -76,19 +76,19 @@ pub enum StoreError {
     /// A number that the format has no room for: the table or segment is full, or a value is too long.
     #[error("{what} {value} is beyond the limit of {max}")]
     OutOfRange {
-        /// What is too large.
+        /// The name of the number.
         what: &'static str,
         /// The number.
         value: u64,
-        /// The largest that there is room for.
+        /// The largest allowed.
         max: u64,
     },
     /// Rows, columns and schema that do not fit together: a mistake of the caller.
     #[error("{what}: {reason}")]
     Mismatch {
-        /// What was attempted.
+        /// The attempted operation.
         what: &'static str,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
     /// Arrow refused to compute, for lack of memory or because an input is too large.
@@ -96,7 +96,7 @@ pub enum StoreError {
     Arrow(#[from] ArrowError),
 }
 
-/// What does not hold about a page's bytes.
+/// What is wrong with a page's bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corruption {
@@ -117,7 +117,10 @@ pub enum Corruption {
         found: u64,
     },
     /// A field of the header that contradicts the reference, the page or another field.
-    #[error("its field `{field}` is {found}{}", expected.map(|value| format!(", expected {value}")).unwrap_or_default())]
+    #[error(
+        "its field `{field}` is {found}{}",
+        expected.map(|value| format!(", expected {value}")).unwrap_or_default()
+    )]
     Field {
         /// Name of the field, as in `docs/formats.md`.
         field: &'static str,

@@ -1,5 +1,5 @@
-//! The envelope of everything stored beside the pages: a payload in, magic, format version, length and checksum
-//! around it, and back.
+//! The frame of everything stored beside the pages: a payload in; magic, format version, length and checksum around it
+//! out, and back.
 //!
 //! ```text
 //!  0        8         12        20       24        28
@@ -10,9 +10,9 @@
 //!
 //! All numbers are little-endian. Bytes after the payload are ignored, so a frame may lie in whole blocks.
 //!
-//! Invariant: [`Format::open`] returns a payload only if every byte of frame and payload is as it was written. A
-//! newer version is told apart from damage: the header has its own checksum, checked before the version is
-//! believed. Deliberately absent: what the payload means; that is the business of whoever owns the [`Format`].
+//! Invariant: [`Format::open`] returns a payload only if every byte of frame and payload is as it was written. A newer
+//! version is told apart from damage: the header has its own checksum, checked before the version is believed.
+//! Deliberately absent: the meaning of the payload, which is up to the owner of the [`Format`].
 
 #![deny(clippy::indexing_slicing)]
 
@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 /// Length of the frame before the payload, in bytes.
 pub const FRAME_HEADER_BYTES: usize = 28;
 
-/// A kind of stored thing: its mark, what people call it, and the versions that this build reads.
+/// A kind of stored structure: its magic number, its name in messages, and the versions that this build reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Format {
     /// First bytes of the frame.
@@ -36,10 +36,10 @@ pub struct Format {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The bytes begin with another mark: another kind of file, or not Cleave's.
+    /// The bytes begin with another magic number: another kind of file, or not Cleave's.
     #[error("this is no Cleave {name}: its first bytes are not the mark of one")]
     NotThisFormat {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
     },
     /// A version that this build does not read. Newer: upgrade Cleave.
@@ -47,7 +47,7 @@ pub enum FrameError {
         "this {name} has format version {found}; this build of Cleave reads {oldest} to {newest}"
     )]
     Version {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
         /// Version found.
         found: u32,
@@ -59,7 +59,7 @@ pub enum FrameError {
     /// Fewer bytes than the frame says.
     #[error("this {name} is cut short: {found} bytes of {expected}")]
     Truncated {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
         /// Bytes that it should have.
         expected: u64,
@@ -69,15 +69,15 @@ pub enum FrameError {
     /// A checksum does not hold: the bytes changed since they were written.
     #[error("this {name} is damaged: its checksum does not hold")]
     Checksum {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
     },
-    /// The bytes are as written, and yet make no sense.
+    /// The bytes are as written, yet their content is invalid.
     #[error("this {name} makes no sense: {reason}")]
     Malformed {
-        /// What was expected.
+        /// The name of the expected format.
         name: &'static str,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Names of segments, tablets and versions: small integers, kept apart by type.
+//! Ids of segments, tablets and row versions: small integers, kept apart by type.
 //!
 //! A row is a VID, a number within its tablet ([`TabletId`], u64); a version of it lies at a [`RecId`].
 //!
@@ -15,8 +15,8 @@ use crate::error::StoreError;
 
 /// Highest segment id, highest page number: 24 bits each.
 pub const SEGMENT_MAX: u32 = (1 << 24) - 1;
-/// The first segment id of those, up to [`SEGMENT_MAX`], that snapshots give to pages which lie on no media
-/// ([`SegmentId::is_shipped`]). They mean something within one statement only; no stored segment has one.
+/// The first of the segment ids, up to [`SEGMENT_MAX`], that snapshots give to pages which lie on no media
+/// ([`SegmentId::is_shipped`]). They are valid within one statement only; no stored segment has one.
 pub const PASSED_SEGMENT_FIRST: u32 = SEGMENT_MAX - 0xffff;
 /// Highest logical page number in a segment.
 pub const PAGE_MAX: u32 = (1 << 24) - 1;
@@ -56,7 +56,7 @@ impl RecId {
         Ok(Self(u64::from(segment.0) << 40 | u64::from(page) << 16 | u64::from(slot)))
     }
 
-    /// The version that stored bits name; None for bits that name none (0, and all others of segment 0).
+    /// The version that stored bits name; None for bits that name none (0, and all others with segment 0).
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Self> {
         (bits >> 40 != 0).then_some(Self(bits))

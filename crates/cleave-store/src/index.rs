@@ -7,13 +7,13 @@
 //!
 //! 1. [`IndexKey`] turns key columns into bytes whose order is the order of the values.
 //! 2. Few new keys stay in a [`Memtable`]; a bulk load sorts its keys with a [`KeySorter`].
-//! 3. [`RunWriter`] writes sorted keys as a segment of index pages, which [`Run`] looks up and scans; a [filter]
-//!    spares look-ups of keys that a run does not have.
+//! 3. [`RunWriter`] writes sorted keys as a segment of index pages, which [`Run`] looks up and scans. A [filter] saves
+//!    look-ups of keys that a run does not have.
 //! 4. [`KeyMerge`] reads a memtable and runs as one sorted stream: to compact, or to check that keys are unique. A
-//!    [`PageCursor`] reads pages of a run for whoever has their names and not the run's directory: a device.
+//!    [`PageCursor`] reads pages of a run on a device, which knows their names and not the run's directory.
 //!
-//! Invariant: runs never change; what an index says is checked against the visible version by whoever asks
-//! (rule 16). Deliberately absent: entries that repeat. In an index that is not unique, the VID is part of the entry.
+//! Invariant: runs never change. The reader of an index checks each entry against the visible version of its row (rule
+//! 16). Deliberately absent: duplicate entries. In an index that is not unique, the VID is part of the entry.
 
 pub mod filter;
 pub mod key;

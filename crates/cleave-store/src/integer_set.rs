@@ -1,19 +1,19 @@
-//! A set of integers that millions of values are looked up in: ascending keys in, answers for 64 values at a time out.
+//! A set of integers for millions of look-ups: ascending keys in, answers for 64 values at a time out.
 //!
 //! 1. [`IntegerSet::of`] makes a bitmap of keys that lie close together, and of others a hash table behind a bitmap of
 //!    hashes.
-//! 2. `IntegerSet::among` answers for up to 64 numbers that lie as a page stores them: what turns such a number into
-//!    its distance from the least key is one addition, so nothing is decoded.
+//! 2. `IntegerSet::among` answers for up to 64 numbers as a page stores them: one addition turns a stored number into
+//!    its distance from the least key, so nothing is decoded.
 //!
 //! ```text
-//! keys close together   bit (value − first) of a bitmap; one word of zeros behind it takes all that is beyond
+//! keys close together   bit (value − first) of a bitmap; a word of zeros at its end stands for all beyond
 //! keys wide apart       bit hash(value) of a small bitmap: mostly no ─▶ out
 //!                                                          mostly yes ─▶ open addressing in a table of keys
-//! keys not known        a Bloom filter of them: what is not among them may pass
+//! keys not known        a Bloom filter of them, with false positives
 //! ```
 //!
-//! Invariants: distances are modulo 2^64, so that one comparison sees both ends of the set, and a value below the least
-//! key is far above the greatest one; the loop over 64 numbers has no branch that depends on them; a bitmap takes at
+//! Invariants: distances are modulo 2^64, so one comparison checks both ends of the set, and a value below the least
+//! key is far above the greatest one. The loop over 64 numbers has no branch that depends on them. A bitmap takes at
 //! most [`BITS_PER_KEY_MAX`] bits a key and [`BITMAP_WORDS_MAX`] words.
 //!
 //! Source: the filter before the table is a Bloom filter with one hash function (Bloom, 1970).
@@ -34,17 +34,17 @@ const BITS_PER_KEY_MAX: u64 = 512;
 const BITMAP_WORDS_MAX: u64 = 1 << 20;
 /// Bits of the filter before a table for each key, at least.
 const FILTER_BITS_PER_KEY: usize = 16;
-/// Numbers that are looked up one by one where no more of 64 are asked for.
+/// Up to so many numbers of a word of 64 are looked up one by one.
 const FEW: u32 = 12;
 /// Spreads keys over all bits: 2^64 divided by the golden ratio, odd.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Integers that others are looked up among.
+/// A set of integers for look-ups.
 #[derive(Debug, Clone)]
 pub struct IntegerSet {
     /// The least key.
     first: i64,
-    /// From the least key to the greatest.
+    /// Distance from the least key to the greatest.
     span: u64,
     members: Members,
 }
@@ -62,11 +62,11 @@ enum Members {
         slots: Vec<i64>,
         slot_shift: u32,
     },
-    /// Whatever passes; the first key is 0, so that places are the integers themselves.
+    /// The values that pass; the first key is 0, so positions are the integers themselves.
     Likely(Arc<BloomFilter>),
 }
 
-/// How much a set takes, known from its ends and the number of its keys.
+/// Size of a set, known from its bounds and the number of its keys.
 enum Plan {
     Bitmap { words: usize },
     Hashed { filter_words: usize, slots: usize },
@@ -99,7 +99,7 @@ impl IntegerSet {
         Self { first, span, members }
     }
 
-    /// The set of `keys` in any order, and the keys ascending, each once.
+    /// The set of `keys` in any order, and the distinct keys, ascending.
     #[must_use]
     pub fn collect(mut keys: Vec<i64>) -> (Self, Vec<i64>) {
         let ends = keys.iter().min().zip(keys.iter().max());
@@ -107,7 +107,7 @@ impl IntegerSet {
             && let Plan::Bitmap { words } = Plan::of(last.abs_diff(first), keys.len())
             && words <= keys.len()
         {
-            // A bitmap sorts for nothing.
+            // A bitmap sorts at no cost.
             let set = Self {
                 first,
                 span: last.abs_diff(first),
@@ -129,13 +129,13 @@ impl IntegerSet {
         Self { first, span, members: Members::Bitmap(words) }
     }
 
-    /// The integers that pass `filter`, by [`hash_integer`]: those that it was made of, and some others.
+    /// The integers that pass `filter`, by [`hash_integer`]: its keys, and false positives.
     #[must_use]
     pub fn likely(filter: Arc<BloomFilter>) -> Self {
         Self { first: 0, span: u64::MAX, members: Members::Likely(filter) }
     }
 
-    /// The keys of a bitmap, ascending; None: it is none.
+    /// The keys of a bitmap, ascending; None if the set is no bitmap.
     #[must_use]
     pub fn keys(&self) -> Option<Vec<i64>> {
         let Members::Bitmap(words) = &self.members else { return None };
@@ -149,7 +149,7 @@ impl IntegerSet {
         Some(keys)
     }
 
-    /// Bytes that a set of `key_count` keys takes of which these are the least and the greatest.
+    /// Bytes of a set of `key_count` keys with these bounds.
     #[must_use]
     pub fn size(first: i64, last: i64, key_count: usize) -> usize {
         match Plan::of(last.abs_diff(first), key_count) {
@@ -164,7 +164,7 @@ impl IntegerSet {
         self.holds(self.place(key))
     }
 
-    /// For each of `values` whether what `integer` makes of it is in the set.
+    /// For each of `values` whether its `integer` is in the set.
     pub fn contains_each<T: Copy>(
         &self,
         values: &[T],
@@ -177,7 +177,7 @@ impl IntegerSet {
         BooleanBuffer::new(Buffer::from_vec(words.collect::<Vec<_>>()), 0, values.len())
     }
 
-    /// Where `key` lies: its distance from the first key.
+    /// Position of `key`: its distance from the first key.
     pub(crate) fn place(&self, key: i64) -> u64 {
         key.wrapping_sub(self.first).cast_unsigned()
     }
@@ -196,12 +196,12 @@ impl IntegerSet {
             let place = key.min(last).max(self.first).abs_diff(self.first);
             usize::try_from(place / 64).unwrap_or(usize::MAX)
         };
-        // The bits of a page's bounds take far less than looking at its values.
+        // Checking the bits between the page's bounds costs far less than checking its values.
         let inside: Range<usize> = word(low)..word(high).saturating_add(1);
         words.get(inside).is_none_or(|words| words.iter().any(|word| *word != 0))
     }
 
-    /// For each of up to 64 `numbers` that `kept` has a bit for, whether the key at `place` of it is in the set.
+    /// For each of up to 64 `numbers` with a bit in `kept`, whether the key at its `place` is in the set.
     #[inline]
     pub(crate) fn among<T: Copy>(&self, numbers: &[T], kept: u64, place: impl Fn(T) -> u64) -> u64 {
         if kept.count_ones() <= FEW {
@@ -263,7 +263,7 @@ impl IntegerSet {
         };
         let before = 0_u64.wrapping_sub(place);
         match (before, place % 64) {
-            // Some lie before the first key, which distances go around.
+            // Some lie before the first key, where distances wrap around.
             (1..64, _) => word(0) << before,
             (_, 0) => word(place / 64),
             (_, shift) => word(place / 64) >> shift | word(place / 64 + 1) << (64 - shift),
@@ -288,7 +288,7 @@ impl IntegerSet {
     }
 }
 
-/// The answers of [`IntegerSet::among`] for rows that follow one another, put together.
+/// The answers of [`IntegerSet::among`] for successive rows, as one bitmap.
 #[derive(Debug)]
 pub(crate) struct Kept {
     words: Vec<u64>,
@@ -301,7 +301,7 @@ impl Kept {
         Self { words: kept.bit_chunks().iter_padded().collect(), count: kept.len() }
     }
 
-    /// The rows that `narrow` leaves, which is given the first row of a word, and the word.
+    /// The rows that `narrow` leaves; it is called with the first row of a word, and the word.
     pub(crate) fn narrowed(&self, mut narrow: impl FnMut(usize, u64) -> u64) -> BooleanBuffer {
         let words = self
             .words
@@ -318,7 +318,7 @@ impl Kept {
         self.narrowed(|_, kept| if answer { kept } else { 0 })
     }
 
-    /// The rows of those runs for whose number `holds` is true; each ends where `ends` says.
+    /// The rows of those runs for whose index `holds` is true; `ends` has the end of each run.
     pub(crate) fn runs(&self, ends: &[u32], holds: impl Fn(usize) -> bool) -> BooleanBuffer {
         let mut bits = BooleanBufferBuilder::new(self.count);
         for (run, end) in ends.iter().enumerate() {
@@ -342,7 +342,7 @@ pub(crate) fn word_of(flags: &[u8; 64]) -> u64 {
     word
 }
 
-/// Bit `place` of `words`; that of word `beyond`, if it lies further on.
+/// Bit `place` of `words`; that of word `beyond` if it lies beyond their end.
 #[inline]
 fn bit_of(words: &[u64], place: u64, beyond: usize) -> u8 {
     let at = usize::try_from(place / 64).unwrap_or(usize::MAX).min(beyond);

@@ -1,26 +1,25 @@
-//! Bytes to Arrow and back: rows in, pages out; pages in, record batches out.
+//! Converts rows to stored pages and back: record batches in, pages out; pages in, record batches out.
 //!
 //! In the order that data passes through:
 //!
 //! 1. [`schema`]: [`TableSchema`], what a table's columns are; [`proto`]: stored descriptions.
-//! 2. [`ids`]: [`SegmentId`], [`TabletId`], [`RecId`], the names of places and of versions.
+//! 2. [`ids`]: [`SegmentId`], [`TabletId`], [`RecId`], the ids of segments, tablets and row versions.
 //! 3. [`page`]: the PAX page. [`SegmentWriter`] turns record batches into [`EncodedPage`]s, [`append_rows`] adds
 //!    rows to the last page of a hot segment, [`parse_header`] reads a page's table of contents.
-//! 4. [`page_source`]: [`PageSource`], how a reader gets column chunks of pages without knowing where it runs;
-//!    [`MediaPages`] is the one over local media.
+//! 4. [`page_source`]: [`PageSource`], column chunks of pages for a reader on either side; [`MediaPages`] reads them
+//!    from local media.
 //! 5. [`decode`]: [`decode_batch`], [`OpenColumn`] and [`decode_rows`], chunks to record batches; [`absent_value`]:
-//!    [`AbsentValue`], what rows have in a column that their page lacks; [`integer_set`]:
-//!    [`IntegerSet`], which columns of integers are looked up in as they are stored, and [`BloomFilter`], for more keys
-//!    than a set should have and for keys of other types.
-//! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], where the pages of a segment lie and what bounds their
-//!    values; [`placement`] looks up in it, and [`vid_gaps`] says which VIDs a page does not have any more.
-//! 7. [`version`]: [`VersionMap`] and [`DeadRows`], where the row of a VID lies and whether it is dead.
+//!    [`AbsentValue`], the value of a column that a page lacks; [`integer_set`]: [`IntegerSet`], look-ups of integers
+//!    as they are stored; [`BloomFilter`], for more keys than a set should have and for keys of other types.
+//! 6. [`zone_map`] and [`segment`]: [`SegmentDirectory`], the places of a segment's pages and the bounds of their
+//!    values; [`placement`] searches it, and [`vid_gaps`] says which VIDs were pruned from a page.
+//! 7. [`version`]: [`VersionMap`] and [`DeadRows`], the segment of a VID and whether its row is dead.
 //! 8. [`index`]: [`Memtable`], [`RunWriter`], [`Run`] and [`KeyMerge`], from a key to a VID.
 //!    [`tablet_key`]: [`TabletKey`], from a row to its tablet.
 //! 9. [`frame`]: the envelope around everything stored that is not a page.
 //!
-//! Invariants: only this crate interprets page bytes; nothing here blocks on a network, starts a thread or knows
-//! of SQL; a byte from media or from a peer is believed only after its checksum, and then validated.
+//! Invariants: only this crate interprets page bytes. Nothing here blocks on a network, starts a thread or knows SQL. A
+//! byte from media or from a peer is believed only after its checksum, and then validated.
 //! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rules 14–18.
 
 #[cfg(target_endian = "big")]

@@ -1,4 +1,4 @@
-//! The PAX page: many versions of rows, column by column, readable without any other page.
+//! The PAX page: many row versions, column by column, readable without any other page.
 //!
 //! ```text
 //!   0            48               header_length
@@ -8,14 +8,14 @@
 //!                         └─ offset, length, crc32c of each chunk
 //! ```
 //!
-//! 1. [`SegmentWriter`] gathers rows until a page of the segment's [`PageClass`] is full, and encodes it.
+//! 1. [`SegmentWriter`] collects rows until a page of the segment's [`PageClass`] is full, and encodes it.
 //! 2. A value longer than the class holds in line goes to overflow pages, which are emitted first.
-//! 3. [`EncodedPage`] carries the bytes and what its [`PageRef`] needs once the host has chosen a place.
+//! 3. [`EncodedPage`] carries the bytes and the fields of its [`PageRef`] until the host has chosen a place.
 //! 4. [`append_rows`] rewrites the last page of a hot segment with rows added, under the same logical number.
 //!
-//! Invariants: a written page never changes; bytes between chunks are zero; a chunk starts at a multiple of the
-//! class's alignment (4 KiB for bulk pages, so that one column is read without its neighbours); slots keep their
-//! order for ever, since RecIDs name them.
+//! Invariants: a written page never changes. Bytes between chunks are zero. A chunk starts at a multiple of the class's
+//! alignment (4 KiB for bulk pages, so that one column is read without its neighbours). Slots keep their order for
+//! ever, since RecIDs name them.
 //!
 //! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rule 18; Ailamaki et al., "Weaving Relations
 //! for Cache Performance" (PAX).
@@ -73,8 +73,8 @@ impl PageClass {
     pub const HOT: Self =
         Self { page_bytes: 16 << 10, chunk_alignment: 64, row_count_max: PAGE_ROW_COUNT_MAX };
 
-    /// Whether columns take encodings that save space: where pages are read by columns. A page that is read whole and
-    /// rewritten row by row gains nothing from them but blocks that it fills anyway.
+    /// Whether columns take encodings that save space: only if pages are read by columns. A page that is read whole and
+    /// rewritten row by row always fills the same blocks and gains nothing from them.
     pub(crate) fn has_light_encodings(self) -> bool {
         usize::try_from(self.chunk_alignment).is_ok_and(|alignment| alignment >= BLOCK_SIZE)
     }
@@ -86,19 +86,19 @@ impl PageClass {
     }
 }
 
-/// Most blocks of a page. A page of one wide row, which alone may exceed its class, stays far below it: what is long
-/// overflows.
+/// Most blocks of a page. Only a page of one wide row may exceed its class, and it stays far below this: long values
+/// overflow.
 pub(crate) fn block_count_max(is_overflow: bool) -> u32 {
     let bytes = if is_overflow { overflow::PAGE_BYTES_MAX } else { PAGE_BYTES_MAX as usize };
     u32::try_from(bytes / BLOCK_SIZE).unwrap_or(u32::MAX)
 }
 
-/// A page that awaits its place on media.
+/// An encoded page that has no place on media yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedPage {
     /// Logical number in its segment.
     pub page: u32,
-    /// What the page holds.
+    /// The kind of contents of the page.
     pub kind: PageKind,
     /// The page: a whole number of blocks.
     pub bytes: AlignedBuffer,

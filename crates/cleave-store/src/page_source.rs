@@ -1,15 +1,15 @@
-//! How a reader gets column chunks of pages without knowing where it runs: page reads in, verified chunks out.
+//! Page sources: page reads in, verified column chunks out, on host and device alike.
 //!
-//! 1. A reader names pages by [`PageRef`] (logical number, place, checksum) in a [`SegmentRef`], and columns by
+//! 1. A reader names a page by [`PageRef`] (logical number, place, checksum) in a [`SegmentRef`], and columns by
 //!    [`ColumnRef`]: together a [`PageRead`].
 //! 2. A [`PageSource`] returns one [`PageColumns`] for each read, in order: on the device from local media
-//!    ([`MediaPages`]), on the host from the link and a buffer pool.
-//!    What a process has read once, it keeps in one [`PageCache`].
-//! 3. [`crate::decode_batch`] turns them into a record batch; whoever reads few rows asks for [`opened`] pages.
+//!    ([`MediaPages`]), on the host from the link and a buffer pool. A process keeps what it has read in one
+//!    [`PageCache`].
+//! 3. [`crate::decode_batch`] turns them into a record batch; a reader of few rows asks for [`opened`] pages.
 //!
-//! Invariant: a [`PageColumns`] exists only with its header checked against the reference's checksum and each
-//! chunk against the header's, whoever transported the bytes ([`PageColumns::verify`]). The reference is the root
-//! of a Merkle tree of depth two: a stale, torn, misdirected or lost write fails one of the checks.
+//! Invariant: a [`PageColumns`] exists only with its header checked against the reference's checksum and each chunk
+//! against the header's, however the bytes were transported ([`PageColumns::verify`]). The reference is the root of a
+//! Merkle tree of depth two: a stale, torn, misdirected or lost write fails one of the checks.
 //!
 //! Source: `docs/design/pages-and-encodings.md`; `docs/design/rules.md`, rule 18.
 
@@ -34,7 +34,7 @@ pub use media_pages::MediaPages;
 pub use page_cache::PageCache;
 pub use shipped_pages::{SHIPPED_START, ShippedPages};
 
-/// A page: its name, its place and its fingerprint.
+/// A page: its logical number, its place and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRef {
     /// Logical number in its segment.
@@ -47,7 +47,7 @@ pub struct PageRef {
     pub checksum: u32,
 }
 
-/// What a page has in common with all others of its segment.
+/// The properties that all pages of a segment share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SegmentRef {
     /// The table.
@@ -56,7 +56,7 @@ pub struct SegmentRef {
     pub segment: SegmentId,
     /// Version of the table's schema that all its pages are written in.
     pub schema_version: u32,
-    /// Commit number of rows whose page says that the segment has it; 0 while the run that writes it is open.
+    /// Commit number of rows whose page refers to the segment for it; 0 while the run that writes it is open.
     pub commit: u64,
 }
 
@@ -71,14 +71,14 @@ pub enum ColumnRef {
     Commit,
 }
 
-/// A wish for columns of one page. Naming a column twice is allowed.
+/// A request for columns of one page. Naming a column twice is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRead {
     /// The page's segment.
     pub segment: SegmentRef,
     /// The page.
     pub page: PageRef,
-    /// Columns wanted, in the order that [`PageColumns::chunks`] will have.
+    /// Requested columns, in the order of [`PageColumns::chunks`].
     pub columns: Vec<ColumnRef>,
 }
 
@@ -92,14 +92,14 @@ pub struct PageColumns {
     pub chunks: Vec<Option<Bytes>>,
 }
 
-/// Where pages come from.
+/// A source of pages.
 pub trait PageSource: Send + Sync + Debug {
     /// Columns of pages, one answer for each read, in the order of `reads`.
     ///
     /// The future of a source over media does its work synchronously when polled first.
     fn read(&self, reads: Vec<PageRead>) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>>;
 
-    /// The same of pages that nobody expects in their order: a source that reads ahead draws no conclusions from them.
+    /// The same for pages in no expected order: a source that reads ahead draws no conclusions from them.
     fn read_scattered(
         &self,
         reads: Vec<PageRead>,
@@ -107,8 +107,8 @@ pub trait PageSource: Send + Sync + Debug {
         self.read(reads)
     }
 
-    /// Columns of pages [opened](OpenedPage) for those who read few of their rows, one answer for each read; None: some
-    /// of their values are long. A source that keeps pages keeps them so.
+    /// Columns of pages [opened](OpenedPage) for readers of few of their rows, one answer for each read; None if some
+    /// of their values are long. A source that caches pages caches them opened.
     fn open(
         &self,
         reads: Vec<PageRead>,
@@ -121,7 +121,7 @@ pub trait PageSource: Send + Sync + Debug {
         .boxed()
     }
 
-    /// The same of one page, if that is at hand: nobody waits for it.
+    /// The same for one page that is in memory; None rather than waiting.
     fn open_at_hand(&self, _read: &PageRead) -> Option<Arc<OpenedPage>> {
         None
     }
@@ -134,10 +134,10 @@ pub trait PageSource: Send + Sync + Debug {
     ) -> BoxFuture<'_, Result<Vec<Bytes>, StoreError>>;
 }
 
-/// The columns of `reads`, [opened](PageSource::open): those at hand, the others all at once.
+/// The columns of `reads`, [opened](PageSource::open): those in memory, then the others all at once.
 ///
 /// # Errors
-/// Those of `pages`; [`StoreError::Mismatch`] where it gives more or fewer answers than there are reads.
+/// Errors of `pages`; [`StoreError::Mismatch`] where it gives more or fewer answers than there are reads.
 pub async fn opened(
     pages: &dyn PageSource,
     reads: &[PageRead],
@@ -164,18 +164,18 @@ pub async fn opened(
     Ok(found)
 }
 
-/// Bytes of a page read as they came from media or a peer, believed by nobody yet.
+/// Bytes of a page read as they came from media or a peer, not verified.
 #[derive(Debug, Clone)]
 pub struct RawColumns {
     /// The page from its first byte to at least the end of its header.
     pub header: Bytes,
-    /// One for each column of the read, None where the page stores no bytes for it. Each keeps no more in memory than
-    /// about its own size: whoever holds chunks for long counts their lengths.
+    /// One for each column of the read, None if the page stores no bytes for it. Each keeps about its own size in
+    /// memory, because a cache counts the lengths of its chunks.
     pub chunks: Vec<Option<Bytes>>,
 }
 
 impl PageColumns {
-    /// Believes raw bytes after checking header and chunks against the reference.
+    /// Checks header and chunks of raw bytes against the reference.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] naming page and column, [`StoreError::NewerFormat`], or [`StoreError::Mismatch`]

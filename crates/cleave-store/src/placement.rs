@@ -1,10 +1,10 @@
-//! Placement: a logical page or a VID in, the physical page and slot out.
+//! Finds pages and rows: a logical page or a VID in, the physical page and slot out.
 //!
 //! 1. [`SegmentDirectory::page`] finds a logical page, [`SegmentDirectory::slot_of`] the page and slot of a VID.
 //! 2. [`Placement`] finds the segments of a tablet.
 //!
 //! Invariant: a segment that a run of the version map names holds VIDs in ascending order, and its directory knows the
-//! gaps within a page, so that it finds a VID by binary search and no page is read for that.
+//! gaps within each page. A VID is therefore found by binary search, without reading a page.
 //!
 //! Source: `docs/design/pages-and-encodings.md`; rule 15.
 
@@ -48,8 +48,8 @@ impl PageEntry {
         self.overflow.iter().find(|overflow| overflow.page == page).copied()
     }
 
-    /// The range of VIDs in which those of its rows lie: first and count. Where rows were pruned, not all of them are
-    /// on the page.
+    /// The range of VIDs of the page's rows: first and count. If rows were pruned, not all of these VIDs are on the
+    /// page.
     #[must_use]
     pub fn vids(&self) -> (u64, u64) {
         (self.vid_first, u64::from(self.page.row_count).saturating_add(self.gaps.missing()))

@@ -1,11 +1,11 @@
 //! Stored descriptions as protobuf messages, written by hand so that the build runs no code generator.
 //!
-//! Types of the crate go in and out by `From` and `TryFrom`, beside the type that each message describes; every
-//! `TryFrom` validates, since these bytes come from media or from a peer. Nothing here carries a magic number or
-//! a checksum: what stores a message frames it (segment directories, version map chunks).
+//! Types of the crate are converted by `From` and `TryFrom`, implemented beside the type that each message describes.
+//! Every `TryFrom` validates, since these bytes come from media or from a peer. Nothing here carries a magic number or
+//! a checksum: the owner of a stored message frames it (segment directories, version map chunks).
 //!
-//! Invariant: a field number is never given to another meaning. A change that an older reader would misread
-//! raises the format version of the frame around it; numbers that went away stay reserved here.
+//! Invariant: a field number is never given another meaning. A change that an older reader would misread raises the
+//! format version of the frame around it; removed numbers stay reserved here.
 //!
 //! Source: `docs/formats.md`; `docs/design/rules.md`, rule 2 (pages and commands carry formats of our own).
 
@@ -86,7 +86,7 @@ pub struct Column {
     /// SQL text of the default.
     #[prost(string, optional, tag = "5")]
     pub default: Option<String>,
-    /// What rows have whose page is older than the column, as it lies in memory.
+    /// Value of the column for rows of older pages, as it lies in memory.
     #[prost(bytes, optional, tag = "6")]
     pub absent: Option<Vec<u8>>,
 }
@@ -173,7 +173,7 @@ pub struct VersionRuns {
     /// The runs.
     #[prost(message, repeated, tag = "1")]
     pub runs: Vec<VersionRun>,
-    /// VIDs below it that lie in no run are those of rows that were pruned.
+    /// VIDs below it that lie in no run are those of pruned rows.
     #[prost(uint64, tag = "2")]
     pub vid_end_min: u64,
 }
@@ -181,10 +181,10 @@ pub struct VersionRuns {
 /// [`crate::VersionRun`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct VersionRun {
-    /// VIDs between the end of the run before it and its first.
+    /// VIDs between the end of the run before and the start of this one.
     #[prost(uint64, tag = "1")]
     pub vid_gap: u64,
-    /// VIDs.
+    /// Number of VIDs.
     #[prost(uint64, tag = "2")]
     pub vid_count: u64,
     /// Segment.
@@ -199,13 +199,13 @@ pub struct VersionChunk {
     /// Number of the chunk: VID / 65,536.
     #[prost(uint64, tag = "1")]
     pub number: u64,
-    /// Refused where there are any: rows would be read as they were before they changed.
+    /// Must be empty: a reader that ignored them would read rows as they were before they changed.
     #[prost(uint32, repeated, tag = "2")]
     pub version_gaps: Vec<u32>,
-    /// Rows between the end of the stretch of deleted ones before and the first of this one.
+    /// Rows between the end of the previous stretch of deleted rows and the start of this one.
     #[prost(uint32, repeated, tag = "5")]
     pub dead_gaps: Vec<u32>,
-    /// Rows of the stretch, which have all deleted.
+    /// Rows of the stretch, all of them deleted.
     #[prost(uint32, repeated, tag = "6")]
     pub dead_counts: Vec<u32>,
 }
@@ -276,7 +276,7 @@ pub struct PageEntry {
     /// Slots from each gap in the VIDs of the rows to the next.
     #[prost(uint32, repeated, tag = "5")]
     pub gap_slots: Vec<u32>,
-    /// VIDs that are missing in each of them.
+    /// VIDs missing in each gap.
     #[prost(uint64, repeated, tag = "6")]
     pub gap_counts: Vec<u64>,
 }

@@ -1,9 +1,8 @@
-//! What a table is made of: names and SQL types in, an Arrow schema and a stored description out.
+//! Describes tables: names and SQL types in, an Arrow schema and a stored description out.
 //!
-//! A [`TableSchema`] is a list of [`Column`]s, each with a stable id and a [`ColumnType`]. Pages name columns by
-//! id and never by position, so a page that an older schema version wrote stays readable: a column it lacks
-//! decodes as the value that it had when it was added, [`Column::absent`], or NULL. Ids are never reused within a
-//! table.
+//! A [`TableSchema`] is a list of [`Column`]s, each with a stable id and a [`ColumnType`]. Pages name columns by id and
+//! never by position, so a page of an older schema version stays readable: a column that it lacks decodes as
+//! [`Column::absent`], the default at the time when it was added, or NULL. Ids are never reused within a table.
 //!
 //! Invariant: a schema that [`TableSchema::validate`] accepted has distinct column names and ids, types within
 //! their limits, and a primary key of existing, distinct, NOT NULL columns. [`TableSchema::decode`] validates.
@@ -38,7 +37,7 @@ pub struct TableSchema {
     pub table_id: u32,
     /// Version of this description: raised by one with every change of the columns.
     pub version: u32,
-    /// Name as stored, folded already as SQL asks.
+    /// Name as stored, folded to lower case unless it was quoted.
     pub name: String,
     /// Columns in the order that `SELECT *` shows.
     pub columns: Vec<Column>,
@@ -51,7 +50,7 @@ pub struct TableSchema {
 pub struct Column {
     /// Stable identity within the table, from 1; never reused.
     pub id: u32,
-    /// Name as stored, folded already as SQL asks.
+    /// Name as stored, folded to lower case unless it was quoted.
     pub name: String,
     /// SQL type.
     pub column_type: ColumnType,
@@ -59,7 +58,7 @@ pub struct Column {
     pub not_null: bool,
     /// SQL text of the default, None: NULL.
     pub default: Option<String>,
-    /// What rows have whose page is older than the column; None: NULL.
+    /// Value of the column for rows of pages that are older than it; None: NULL.
     pub absent: Option<AbsentValue>,
 }
 
@@ -290,7 +289,7 @@ impl TableSchema {
         Ok(())
     }
 
-    /// The stored form: a [`proto::TableSchema`] message, without magic or checksum; what holds it has those.
+    /// The stored form: a [`proto::TableSchema`] message, without magic or checksum; its owner adds those.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         proto::TableSchema::from(self).encode_to_vec()
@@ -367,7 +366,7 @@ impl ColumnType {
         }
     }
 
-    /// What the type takes, where this one is beyond it.
+    /// The limit of the type that this one exceeds.
     fn limit_broken(&self) -> Option<&'static str> {
         match *self {
             Self::Numeric { precision, scale } => {

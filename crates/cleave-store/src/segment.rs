@@ -1,4 +1,4 @@
-//! Segment directories: where the pages of one append-only segment lie, and what is known of each without reading it.
+//! Segment directories: the places of the pages of one append-only segment, and facts about each without reading it.
 //!
 //! ```text
 //!   SegmentDirectory ─┬─ PageEntry: page 0 ─▶ extent, checksum, rows, first VID, zones
@@ -6,16 +6,15 @@
 //!                     └─ PageEntry: page 4 ─▶ ...
 //! ```
 //!
-//! 1. A writer hands the pages it encoded, with the places that the host chose, to [`SegmentDirectory::append`].
+//! 1. A writer passes encoded pages, with the places that the host chose, to [`SegmentDirectory::append`].
 //! 2. The host keeps the directory of an open segment in its manifest, that of a sealed one in a file of its own;
-//!    [`SegmentDirectory::encode`] frames it with a mark, a format version and a checksum.
-//! 3. Readers prune by [`SegmentDirectory::zone_arrays`], and look up by `placement.rs`.
+//!    [`SegmentDirectory::encode`] frames it with a magic number, a format version and a checksum.
+//! 3. Readers prune by [`SegmentDirectory::zone_arrays`], and look up pages with `placement.rs`.
 //!
-//! Invariant: entries ascend by logical page, and all numbers of an entry, those of its overflow pages too, are above
-//! all of the entry before it, as they are handed out; numbers are unique, every page has at least one row and one
-//! block and no more than pages may have, and an overflow page belongs to the entry that points to it.
-//! [`SegmentDirectory::decode`] refuses anything else. Since an entry carries the page's checksum, the directory
-//! vouches for every byte of the segment.
+//! Invariant: entries ascend by logical page, and all logical numbers of an entry, including its overflow pages, are
+//! above those of the entry before it. Numbers are unique. Every page has at least one row and one block, and no more
+//! than pages may have. An overflow page belongs to the entry that points to it. [`SegmentDirectory::decode`] refuses
+//! anything else. Since an entry carries the page's checksum, the directory covers every byte of the segment.
 //!
 //! Source: `docs/design/pages-and-encodings.md`; rule 17 (zone maps).
 
@@ -36,7 +35,7 @@ use crate::proto;
 use crate::vid_gaps::VidGaps;
 use crate::zone_map::{ZoneArrays, ZoneEntry, zone_arrays};
 
-/// How directories are marked; the newest version is written, all are read.
+/// The frame of directories; the newest version is written, all are read.
 pub const DIRECTORY: Format =
     Format { magic: *b"CLVSEGDR", name: "segment directory", versions: 1..=2 };
 
@@ -45,13 +44,13 @@ pub const DIRECTORY: Format =
 pub struct SegmentDirectory {
     /// The segment.
     pub segment: SegmentId,
-    /// What it holds.
+    /// The kind of its contents.
     pub kind: SegmentKind,
     /// The table.
     pub table_id: u32,
     /// Version of the table's schema that its pages are written in.
     pub schema_version: u32,
-    /// Commit number of rows whose page leaves it to the segment; 0 while the run that writes it is open.
+    /// Commit number of rows whose page refers to the segment for it; 0 while the run that writes it is open.
     pub commit: u64,
     /// How large its pages are.
     pub class: PageClass,
@@ -61,7 +60,7 @@ pub struct SegmentDirectory {
     pub pages: Vec<PageEntry>,
 }
 
-/// What a segment holds.
+/// The kind of contents of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SegmentKind {
     /// Versions of rows.
@@ -70,7 +69,7 @@ pub enum SegmentKind {
     Index(RunProperties),
 }
 
-/// What is known of an index run as a whole.
+/// Properties of an index run as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunProperties {
     /// Which index of the table; 0 is the primary key.
@@ -81,8 +80,7 @@ pub struct RunProperties {
     pub filter: Option<KeyFilter>,
 }
 
-/// A filter over keys, kept as it was stored ([`crate::index::filter`]). A kind that a build does not know is as good
-/// as no filter.
+/// A filter over keys, as stored ([`crate::index::filter`]). A kind that a build does not know counts as no filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFilter {
     /// How to read the bytes; kinds are never reused. 0 is not a kind.
@@ -94,11 +92,11 @@ pub struct KeyFilter {
 /// A page with rows, its overflow pages, and what is known of both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PageEntry {
-    /// Name, place and fingerprint.
+    /// Logical number, place and checksum.
     pub page: PageRef,
     /// VID of slot 0.
     pub vid_first: u64,
-    /// Where the VIDs of the rows behind it do not count up.
+    /// Where the VIDs of successive rows are not consecutive.
     pub gaps: VidGaps,
     /// Pages with the long values of this one, ascending by logical number.
     pub overflow: Vec<PageRef>,
@@ -122,7 +120,7 @@ impl SegmentDirectory {
         }
     }
 
-    /// A sealed segment of `pages`, which somebody else has placed.
+    /// A sealed segment of `pages`, which already have their places.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for pages that make no segment.
@@ -139,7 +137,7 @@ impl SegmentDirectory {
         }
     }
 
-    /// What its pages have in common, for reads.
+    /// The properties that its pages share, for reads.
     #[must_use]
     pub fn segment_ref(&self) -> SegmentRef {
         SegmentRef {
@@ -174,12 +172,12 @@ impl SegmentDirectory {
 
     /// Adds pages in the order in which they were encoded, each with the first block of its place. An overflow page
     /// comes before the page that points to it. Pages that begin at the logical number of the last entry replace it
-    /// (the tail of a hot segment, rewritten with more rows): what it occupied and is no longer needed is returned, to
-    /// be retired.
+    /// (the tail of a hot segment, rewritten with more rows). Returns the extents that it no longer needs, which the
+    /// caller retires.
     ///
     /// # Errors
-    /// [`StoreError::Mismatch`], which leaves the directory as it was: pages of another order, overflow pages that are
-    /// missing or left over, a sealed segment.
+    /// [`StoreError::Mismatch`], which leaves the directory unchanged: pages out of order, missing or unclaimed
+    /// overflow pages, a sealed segment.
     pub fn append(
         &mut self,
         written: &[(&EncodedPage, BlockAddress)],
@@ -222,7 +220,7 @@ impl SegmentDirectory {
                 zones: page.zones.clone(),
             });
         }
-        // Overflow pages of the old tail may have become superfluous; new ones may not.
+        // Overflow pages of the old tail may drop out; new ones may not appear.
         if let Some(page) = overflow.iter().find(|page| !old_overflow.contains(page)) {
             return Err(refused(format!("nothing points to overflow page {}", page.page)));
         }
@@ -428,7 +426,7 @@ impl From<&PageRef> for proto::PageRef {
     }
 }
 
-/// Takes the message as it is: whoever reads with it validates ([`crate::parse_header`]).
+/// Takes the message as it is: the reader of the page validates ([`crate::parse_header`]).
 impl From<proto::PageRef> for PageRef {
     fn from(message: proto::PageRef) -> Self {
         Self {
@@ -451,7 +449,7 @@ impl From<&SegmentRef> for proto::SegmentRef {
     }
 }
 
-/// Takes the message as it is: whoever reads with it validates.
+/// Takes the message as it is: the reader of the page validates.
 impl From<proto::SegmentRef> for SegmentRef {
     fn from(message: proto::SegmentRef) -> Self {
         Self {

@@ -1,11 +1,12 @@
-//! The tablet of a row, where a table is divided by a hash of some of its columns: values in, a tablet's number out.
+//! The tablet of a row in a table that is divided by a hash of some columns: values in, a tablet's number out.
 //!
 //! ```text
 //!   values ─▶ search key (index::key) ─▶ hash, 64 bits ─▶ its high half as a fraction of the tablets
 //! ```
 //!
-//! Invariant: what this says is stored, in that rows lie where it says. So it may never change, and rows whose values
-//! SQL holds equal are in one tablet: also the two zeros of a float, and two NULLs. Source: rule 9.
+//! Invariant: rows lie in the tablets that this module computes, so the result may never change. Rows whose values SQL
+//! holds equal are in one tablet: also the two zeros of a float, and two NULLs.
+//! Source: rule 9.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -17,10 +18,10 @@ use crate::index::filter::{hash, mixed};
 use crate::index::key::{KeyColumn, canonical, has_keys};
 use crate::schema::TableSchema;
 
-/// Keeps rows of one tablet spread over all blocks of a Bloom filter, which takes the same half of the same hash.
+/// Keeps rows of one tablet spread over all blocks of a Bloom filter, which uses the same half of the same hash.
 const SALT: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The columns that a table is divided by.
+/// The columns by which a table is divided.
 #[derive(Debug)]
 pub struct TabletKey {
     /// Their positions in the table.

@@ -1,13 +1,13 @@
-//! Which VIDs the rows of a page have, where rows before, between or behind them were pruned: a slot in, a VID out, and
-//! back.
+//! The VIDs of a page's rows, where rows before, between or behind them were pruned: a slot in, a VID out, and back.
 //!
 //! ```text
 //!   slot      0    1    2 │  3    4 │  5
 //!   VID      40   41   42 │ 45   46 │ 60        gaps: from slot 3 on 2 are missing, from slot 5 on 15
 //! ```
 //!
-//! Invariant: gaps ascend by slot, the first is behind slot 0 (whose VID the page's entry has), and each misses more
-//! than the one before it. A page without any has VIDs that count up. Source: `docs/design/delta-and-snapshots.md`.
+//! Invariant: gaps ascend by slot. The first is behind slot 0, whose VID is in the page's entry. The missing VIDs of a
+//! gap include those of the gaps before it, so their number ascends. A page without gaps has consecutive VIDs.
+//! Source: `docs/design/delta-and-snapshots.md`.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -22,18 +22,18 @@ pub struct VidGaps(Arc<[VidGap]>);
 struct VidGap {
     /// The first slot behind the gap.
     slot: u32,
-    /// VIDs that are missing before that slot, those of earlier gaps included.
+    /// VIDs missing before that slot, including those of earlier gaps.
     missing: u64,
 }
 
 impl VidGaps {
-    /// VIDs that count up.
+    /// Consecutive VIDs.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// The gaps of rows with these VIDs; None: they do not ascend.
+    /// The gaps of rows with these VIDs; None if they do not ascend.
     pub fn of(vids: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut gaps: Vec<VidGap> = Vec::new();
         let mut vids = vids.into_iter();
@@ -49,7 +49,7 @@ impl VidGaps {
         Some(Self(gaps.into()))
     }
 
-    /// Gaps as [`VidGaps::steps`] tells them, of a page of `row_count` rows; None: they are none.
+    /// Gaps in the form of [`VidGaps::steps`], for a page of `row_count` rows; None if they are invalid.
     #[must_use]
     pub fn from_steps(slots: &[u32], missing: &[u64], row_count: u32) -> Option<Self> {
         if slots.len() != missing.len() {
@@ -69,7 +69,7 @@ impl VidGaps {
         Some(Self(gaps.into()))
     }
 
-    /// Slots from each gap to the next, and VIDs that are missing in each.
+    /// Slots from each gap to the next, and the VIDs missing in each.
     #[must_use]
     pub fn steps(&self) -> (Vec<u32>, Vec<u64>) {
         let mut last = VidGap { slot: 0, missing: 0 };
@@ -82,7 +82,7 @@ impl VidGaps {
         self.0.iter().map(step).unzip()
     }
 
-    /// Whether VIDs count up.
+    /// Whether the VIDs are consecutive.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -100,7 +100,7 @@ impl VidGaps {
         self.0.last().map_or(0, |gap| gap.missing)
     }
 
-    /// How far the VID of `slot` is behind that of slot 0.
+    /// The VID of `slot` minus that of slot 0.
     #[must_use]
     pub fn offset_of(&self, slot: u32) -> u64 {
         let behind = self.0.partition_point(|gap| gap.slot <= slot);
@@ -108,8 +108,8 @@ impl VidGaps {
         u64::from(slot).saturating_add(gap.map_or(0, |gap| gap.missing))
     }
 
-    /// The slot whose VID is so far behind that of slot 0; None: it lies in a gap. Behind the last row, a slot that is
-    /// not there.
+    /// The slot whose VID is that of slot 0 plus `offset`; None if it lies in a gap. Beyond the last row, a slot that
+    /// the page lacks.
     #[must_use]
     pub fn slot_at(&self, offset: u64) -> Option<u64> {
         let first = |gap: &VidGap| gap.missing.saturating_add(u64::from(gap.slot));
@@ -120,7 +120,7 @@ impl VidGaps {
         next.is_none_or(|next| slot < u64::from(next.slot)).then_some(slot)
     }
 
-    /// Of `row_count` rows, the VIDs that count up one by one, as how far they are behind that of slot 0.
+    /// The stretches of consecutive VIDs of `row_count` rows, as differences from the VID of slot 0.
     pub fn stretches(&self, row_count: u32) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut next = Some(0).filter(|_| row_count > 0);
         std::iter::from_fn(move || {
@@ -132,7 +132,7 @@ impl VidGaps {
         })
     }
 
-    /// The slot behind `slot` before which VIDs are missing; None: there is none.
+    /// The next slot behind `slot` before which VIDs are missing; None if there is none.
     #[must_use]
     pub fn next_behind(&self, slot: u32) -> Option<u32> {
         let behind = self.0.partition_point(|gap| gap.slot <= slot);

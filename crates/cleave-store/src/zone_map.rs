@@ -1,16 +1,16 @@
-//! Zone maps: an Arrow array in, the bounds of its values out, and from many bounds the arrays that pruning reads.
+//! Zone maps: an Arrow array in, the bounds of its values out; the bounds of many pages in, arrays for pruning out.
 //!
 //! 1. A page writer asks [`ZoneEntry::of`] for each user column of the page; the entries live in the segment's
 //!    directory, so that pruning happens before any I/O.
-//! 2. A planner asks [`zone_arrays`] for one column over many pages, and gets one value a page.
+//! 2. A planner calls [`zone_arrays`] for one column over many pages, and gets one value a page.
 //!
-//! Invariant: every value of the page that is not NULL lies between min and max, in the order that Arrow's and
-//! DataFusion's comparisons use. Bounds may be wider than the values (long strings are cut, zeros cover both
-//! signs), so they prune and do not answer MIN or MAX. An unknown bound is NULL and prunes nothing; a page with
-//! only NULLs has none and says so by its null count. Zones cover all versions on the page (rule 17).
+//! Invariant: every value of the page that is not NULL lies between min and max, in the order of Arrow's and
+//! DataFusion's comparisons. Bounds may be wider than the values (long strings are cut, zeros cover both signs), so
+//! they serve pruning and not MIN or MAX. An unknown bound is NULL and prunes nothing; a page with only NULLs has no
+//! bounds and says so by its null count. Zones cover all versions on the page (rule 17).
 //!
-//! Deliberately absent: bounds of `interval` (its order is not PostgreSQL's) and of floats where a page holds a
-//! NaN (it is above, below or beside all others, depending on who compares).
+//! Deliberately absent: bounds of `interval` (its order is not PostgreSQL's) and of floats on a page with a NaN (its
+//! order differs between implementations).
 
 #![deny(clippy::indexing_slicing)]
 
@@ -89,13 +89,13 @@ impl ZoneEntry {
         Self { column, null_count, min, max }
     }
 
-    /// Whether bounds and NULLs of a page whose values have the bounds `found` may be these.
+    /// Whether these bounds and NULLs are possible for a page whose values have the bounds `found`.
     #[must_use]
     pub fn covers(&self, found: &Self) -> bool {
         let outside = |own: &Option<ZoneValue>, found: &Option<ZoneValue>, wrong| match (own, found)
         {
             (Some(own), Some(found)) => own.compare(found).is_none_or(|order| order == wrong),
-            // An unknown bound promises nothing; one of a page without values cuts off nothing.
+            // An unknown bound excludes nothing; nor does one of a page without values.
             _ => false,
         };
         self.null_count == found.null_count
@@ -105,8 +105,8 @@ impl ZoneEntry {
 }
 
 /// Bounds and counts of the column `column` over `pages`, each given by its row count and its entries, as arrays of
-/// `data_type`. A page without an entry for the column lacks it and has those of `absent`; without them, and with one
-/// of another type, it is unknown.
+/// `data_type`. A page without an entry for the column lacks the column and has the bounds of `absent`. Without an
+/// absent value, or with an entry of another type, its bounds are unknown.
 #[must_use]
 pub fn zone_arrays<'a>(
     pages: impl IntoIterator<Item = (u32, &'a [ZoneEntry])>,
@@ -349,7 +349,7 @@ impl ZoneValue {
         (f64::from(single).to_bits() == value.to_bits()).then_some(single)
     }
 
-    /// The bound as text; one that is no text (a damaged directory) is unknown.
+    /// The bound as text; invalid text (a damaged directory) is unknown.
     fn text(&self) -> Option<&str> {
         str::from_utf8(self.bytes()?).ok()
     }
@@ -398,7 +398,7 @@ impl From<&ZoneValue> for proto::ZoneValue {
 }
 
 impl ZoneValue {
-    /// What a message says; a bound that this build does not know is unknown, which prunes nothing.
+    /// Converts a message; a bound that this build does not know is unknown, which prunes nothing.
     fn from_message(message: proto::ZoneValue) -> Option<Self> {
         use proto::ZoneBound;
         Some(match message.bound? {

@@ -1,7 +1,7 @@
-//! What the parts of a transaction cost: locks, the log.
+//! Times the parts of a transaction: locks and the log.
 //!
 //! `cargo run --release --package cleave-txn --example transactions [FOLDER]`; the log lies in FOLDER, which should be
-//! on the media that is meant, and is removed again.
+//! on the media to be measured, and is removed again.
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "it is a program that measures")]
 
@@ -31,7 +31,7 @@ fn each(name: &str, count: u64, elapsed: Duration) {
     println!("{name:<44} {:>9.0} ns", elapsed.as_nanos() as f64 / count as f64);
 }
 
-/// The host's whole path: its own table, and, where a device shares its rows, the shared one.
+/// The host's whole path: its own table, and, for rows that a device shares, the shared one.
 fn locks() {
     let shape = TableShape::default();
     let (embedded, _device) = HostLocks::embedded(shape).unwrap();
@@ -67,7 +67,7 @@ fn locks() {
     }
 }
 
-/// What the media takes for a write and a sync alone.
+/// The time of a write and a sync on the bare media.
 fn bare(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     let path = folder.join("bare");

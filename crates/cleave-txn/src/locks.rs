@@ -1,28 +1,30 @@
-//! The host's lock table: exact, by what is locked; a request in, a grant or a wait out.
+//! The host's lock table: a lock request on a table, row, key or transaction in, a grant or a wait out.
 //!
-//! 1. [`mode`]: PostgreSQL's modes and conflicts; [`LockKey`]: what can be locked.
-//! 2. [`Locks::request`] grants at once where nobody holds or awaits a mode that conflicts; otherwise it puts the
-//!    request into the queue of what it wants ([`table`]) and gives a [`LockWait`], to block on or to `await`.
-//! 3. [`deadlock`]: whoever comes to wait looks for a deadlock cycle that it closed. One that exists only because
-//!    queues are kept in order is opened by changing that order; any other ends the request.
-//! 4. A row that jobs of its device may change, too, is in the table that the device shares: `shared` joins there.
-//! 5. [`Locks::release_all`] and [`Locks::release_to`] let go, and grant what waits, in the order of the queue.
+//! 1. [`mode`]: PostgreSQL's modes and conflicts; [`LockKey`]: the lockable objects.
+//! 2. [`Locks::request`] grants at once if no conflicting mode is held or awaited. Otherwise it puts the request into
+//!    the queue of its key ([`table`]) and returns a [`LockWait`], to block on or to `await`.
+//! 3. [`deadlock`]: each request that starts to wait looks for a deadlock cycle that it closed. A cycle that exists
+//!    only because of a queue's order is broken by changing that order; any other ends the request.
+//! 4. A row that jobs of its device may change, too, is in the lock table shared with the device: `shared` joins there.
+//! 5. [`Locks::release_all`] and [`Locks::release_to`] release locks, and grant waiting requests in the order of the
+//!    queue.
 //!
 //! ```text
 //!  partition (64, a mutex each)
-//!   └ key ─▶ holders: owner, modes         queue: oldest first; who holds already stands before those who wait for it
-//!              ▲                              │ granted when no conflict with holders, nor with anyone before it
+//!   └ key ─▶ holders: owner, modes         queue: oldest first; a holder stands before those who wait for it
+//!              ▲                              │ granted when no conflict with holders, nor with any before it
 //!              └──────────────────────────────┘
 //! ```
 //!
-//! Owners of one [`LockGroup`] are as one to all others, and never in each other's way; each lets go of its own.
+//! Owners of one [`LockGroup`] count as one to all others, and never conflict with each other; each releases its own
+//! locks.
 //!
 //! A job of a device is part of a transaction: [`Locks::begin_job`]. Deadlock cycles go through it ([`jobs`]).
 //!
-//! Invariant: two owners never hold conflicting modes of one key. A request that no conflict holds back is granted: no
-//! wake-up is lost. A lock is held until its owner ends, or rolls back to a [`LockMark`] that is older.
-//! Deliberately absent: time. Who waits for so long only, drops the wait ([`LockWait::block`] does it on a condition
-//! variable). Source: the Update NDP paper, 5; rule 19; `docs/design/locks.md`.
+//! Invariant: two owners never hold conflicting modes of one key. A request without a conflict is granted: no wake-up
+//! is lost. A lock is held until its owner ends, or rolls back to an older [`LockMark`]. Deliberately absent: time. A
+//! waiter with a time limit drops the wait ([`LockWait::block`] does it on a condition variable).
+//! Source: the Update NDP paper, 5; rule 19; `docs/design/locks.md`.
 
 pub mod deadlock;
 pub mod jobs;
@@ -45,10 +47,10 @@ use crate::transaction::TransactionId;
 use table::{Grant, Table};
 use wait::Request;
 
-/// The device of what lies on none.
+/// The device number of keys that lie on none.
 const NO_DEVICE: u32 = u32::MAX;
 
-/// What is locked.
+/// A lockable object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockKey {
     kind: KeyKind,
@@ -58,7 +60,7 @@ pub struct LockKey {
     device: u32,
 }
 
-/// What kind of thing a [`LockKey`] names.
+/// The kinds of [`LockKey`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum KeyKind {
@@ -66,13 +68,13 @@ pub enum KeyKind {
     Table,
     /// A row.
     Row,
-    /// A key of an index, by a hash: two that share it exclude each other too.
+    /// A key of an index, by a hash: two keys with the same hash conflict too.
     Key,
-    /// A transaction: held by itself until it ends, awaited by those who must know how it ends.
+    /// A transaction: held by itself until it ends, awaited by those that need its outcome.
     Transaction,
-    /// A number that only the user understands.
+    /// A number with a meaning of the user's own (advisory locks).
     Advisory,
-    /// An entry of the table that a device shares, of whose rows a job waits for one: in a [`Deadlock`] alone.
+    /// An entry of the table shared with a device that a job waits for: in a [`Deadlock`] alone.
     Entry,
 }
 
@@ -89,7 +91,7 @@ impl LockKey {
         Self::row_on(NO_DEVICE, object, vid)
     }
 
-    /// The row `vid` of `object`, which lies on the device with this number: always the same one.
+    /// The row `vid` of `object`, which lies on the device with this number; the number of a row must not change.
     #[must_use]
     pub fn row_on(device: u32, object: u64, vid: u64) -> Self {
         Self { kind: KeyKind::Row, object, id: vid, device }
@@ -118,13 +120,13 @@ impl LockKey {
         Self { kind: KeyKind::Advisory, object: class, id, device: NO_DEVICE }
     }
 
-    /// What kind of thing it names.
+    /// Its kind.
     #[must_use]
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// The table or index; 0 where there is none.
+    /// The table or index; 0 if there is none.
     #[must_use]
     pub fn object(&self) -> u64 {
         self.object
@@ -160,51 +162,51 @@ pub enum LockError {
     /// It is not free, and the caller did not want to wait; try later.
     #[error("could not obtain lock {mode} on {key}")]
     NotAvailable {
-        /// What was wanted.
+        /// The key.
         key: LockKey,
-        /// How.
+        /// The mode.
         mode: LockMode,
     },
     /// It did not become free in time; try later.
     #[error("canceling statement due to lock timeout, waiting for {mode} on {key}")]
     Timeout {
-        /// What was wanted.
+        /// The key.
         key: LockKey,
-        /// How.
+        /// The mode.
         mode: LockMode,
     },
     /// Waiting would never have ended: roll back and try the transaction again.
     #[error("deadlock detected: {0}")]
     Deadlock(Arc<Deadlock>),
-    /// Someone ended the statement that waits.
+    /// The waiting statement was cancelled.
     #[error("canceling statement, which waits for {mode} on {key}")]
     Cancelled {
-        /// What was wanted.
+        /// The key.
         key: LockKey,
-        /// How.
+        /// The mode.
         mode: LockMode,
     },
-    /// The transaction holds as many locks as one may: lock the whole table instead.
+    /// The transaction holds the maximum number of locks: lock the whole table instead.
     #[error("one transaction may hold {lock_count_max} locks; lock the whole table instead")]
     TooMany {
-        /// How many it may hold.
+        /// The maximum.
         lock_count_max: usize,
     },
-    /// All transactions together hold as many locks as there may be: try later, or lock whole tables.
+    /// All transactions together hold the maximum number of locks: try later, or lock whole tables.
     #[error(
         "out of shared memory: all sessions together may lock {lock_count_max} things; lock whole tables, or fewer \
             rows a transaction"
     )]
     TooManyInAll {
-        /// How many there may be.
+        /// The maximum.
         lock_count_max: usize,
     },
-    /// The table that a device shares is spoilt: end the device's jobs and fence it.
+    /// The table shared with a device is spoilt: end the device's jobs and fence it.
     #[error("{key} cannot be locked: {source}")]
     Shared {
-        /// What was wanted.
+        /// The key.
         key: LockKey,
-        /// What was found.
+        /// The error of the shared table.
         source: cleave_shmem::LockError,
     },
     /// The transaction has ended; a mistake of the caller.
@@ -227,7 +229,7 @@ impl LockError {
     }
 }
 
-/// Owners that never exclude each other and wait as one: a session's transaction, and what the session itself holds.
+/// Owners that never conflict and wait as one: a session's transaction, and the session's own locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockGroup {
     number: u64,
@@ -235,7 +237,7 @@ pub struct LockGroup {
 }
 
 impl LockGroup {
-    /// A new one, of the connection with this number; 0: of none.
+    /// A new group, of the connection with this number; 0: of none.
     #[must_use]
     pub fn new(backend: i32) -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -249,7 +251,7 @@ impl LockGroup {
     }
 }
 
-/// Who holds and awaits locks: one transaction, all of its threads.
+/// An owner of locks and waits: one transaction, all of its threads.
 pub struct LockOwner {
     id: TransactionId,
     group: LockGroup,
@@ -258,25 +260,25 @@ pub struct LockOwner {
 
 #[derive(Debug, Default)]
 struct Held {
-    /// In the order in which they were granted.
+    /// Locks in the order in which they were granted.
     granted: Vec<(LockKey, LockMode)>,
     /// Requests in queues.
     waiting: usize,
     has_ended: bool,
 }
 
-/// A moment of an owner, to which [`Locks::release_to`] returns: a savepoint's.
+/// A position in an owner's locks, to which [`Locks::release_to`] returns: a savepoint's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LockMark(usize);
 
 impl LockOwner {
-    /// An owner without locks. No other one may have its id.
+    /// An owner without locks. Its id must be unique.
     #[must_use]
     pub fn new(id: TransactionId) -> Arc<Self> {
         Self::in_group(id, LockGroup::new(0))
     }
 
-    /// As [`LockOwner::new`], one of `group`.
+    /// As [`LockOwner::new`], in `group`.
     #[must_use]
     pub fn in_group(id: TransactionId, group: LockGroup) -> Arc<Self> {
         Arc::new(Self { id, group, held: Mutex::default() })
@@ -294,13 +296,13 @@ impl LockOwner {
         self.id
     }
 
-    /// This moment.
+    /// The present position.
     #[must_use]
     pub fn mark(&self) -> LockMark {
         LockMark(self.held().granted.len())
     }
 
-    /// How many locks it holds; a stronger mode of the same thing counts once more.
+    /// Number of its locks; each further mode of the same key counts once more.
     #[must_use]
     pub fn lock_count(&self) -> usize {
         self.held().granted.len()
@@ -317,24 +319,24 @@ impl fmt::Debug for LockOwner {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 #[must_use = "a wait that is dropped is withdrawn"]
 pub enum Requested {
     /// The lock is held.
     Granted,
-    /// It will be: block on this, or `await` it.
+    /// The request waits: block on this, or `await` it.
     Waiting(LockWait),
 }
 
-/// One lock, or one wait for it, as people look at it.
+/// One lock, or one wait for it, for display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockStatus {
-    /// What.
+    /// The key.
     pub key: LockKey,
-    /// How.
+    /// The mode.
     pub mode: LockMode,
-    /// Who.
+    /// The owner.
     pub owner: TransactionId,
     /// The group of the owner.
     pub group: LockGroup,
@@ -345,7 +347,7 @@ pub struct LockStatus {
 /// The most locks that one owner may hold unless [`Locks::with_lock_count_max`] says otherwise: some 100 bytes each.
 pub const LOCK_COUNT_MAX: usize = 8 << 20;
 
-/// The most things that all owners together may lock or await.
+/// The most keys that all owners together may lock or await.
 pub const LOCK_COUNT_TOTAL_MAX: usize = 2 << 20;
 
 /// The lock table. See the module's description.
@@ -374,20 +376,20 @@ impl Locks {
         Self { table: Table::new(LOCK_COUNT_TOTAL_MAX), lock_count_max }
     }
 
-    /// An empty table in which all owners together may lock about so many things.
+    /// An empty table in which all owners together may lock about so many keys.
     #[must_use]
     pub fn with_total_max(lock_count_max: usize) -> Self {
         Self { table: Table::new(lock_count_max), lock_count_max: LOCK_COUNT_MAX }
     }
 
-    /// Shares the rows of the device with this number by `table`, unless it has one: from now on whoever locks one of
-    /// them joins there, too. To be called before any row of the device is locked.
+    /// Shares the rows of the device with this number by `table`, unless it has one: from now on requests for one of
+    /// them join there, too. To be called before any row of the device is locked.
     pub fn share(&self, device: u32, table: &Arc<HostLocks>) {
         self.table.share(device, table);
     }
 
-    /// Locks `key` for `owner`, or comes to wait for it. What the owner holds already excludes nothing that it asks
-    /// for.
+    /// Locks `key` for `owner`, or starts to wait for it. Locks that the owner holds already never conflict with its
+    /// requests.
     ///
     /// # Errors
     /// [`LockError::Deadlock`], [`LockError::TooMany`], [`LockError::TooManyInAll`] and [`LockError::Ended`].
@@ -401,7 +403,7 @@ impl Locks {
             Grant::Granted => Ok(Requested::Granted),
             Grant::NotFree => Err(LockError::NotAvailable { key, mode }),
             Grant::Queued(request) => {
-                // Made first, so that it is withdrawn if it closed a cycle.
+                // Made first, so that the request is withdrawn if it closed a cycle.
                 let wait = LockWait::new(Arc::clone(self), Arc::clone(&request));
                 self.table.resolve(&request)?;
                 Ok(Requested::Waiting(wait))
@@ -409,8 +411,8 @@ impl Locks {
         }
     }
 
-    /// Locks `key` for `owner` if that is possible at once: for `NOWAIT` and `SKIP LOCKED`. False where it is not, also
-    /// where others wait that came before.
+    /// Locks `key` for `owner` if that is possible at once: for `NOWAIT` and `SKIP LOCKED`. False if not, also if
+    /// earlier requests wait.
     ///
     /// # Errors
     /// [`LockError::TooMany`], [`LockError::TooManyInAll`] and [`LockError::Ended`].
@@ -424,7 +426,7 @@ impl Locks {
         Ok(matches!(grant, Grant::Granted))
     }
 
-    /// [`Locks::request`], and [`LockWait::block`] where it comes to wait.
+    /// [`Locks::request`], and [`LockWait::block`] if it has to wait.
     ///
     /// # Errors
     /// Any but [`LockError::NotAvailable`].
@@ -441,8 +443,7 @@ impl Locks {
         }
     }
 
-    /// Lets go of everything that `owner` was granted since `mark`; what it held before in a weaker mode it still
-    /// holds.
+    /// Releases all locks that `owner` was granted since `mark`; it keeps the weaker modes that it held before.
     pub fn release_to(&self, owner: &LockOwner, mark: LockMark) {
         let mut held = owner.held();
         let kept = mark.0.min(held.granted.len());
@@ -451,7 +452,7 @@ impl Locks {
         self.table.release(owner.id, &released);
     }
 
-    /// Lets go of everything; the owner locks nothing any more. Its waits end with [`LockError::Ended`].
+    /// Releases everything; the owner can take no further locks. Its waits end with [`LockError::Ended`].
     pub fn release_all(&self, owner: &LockOwner) {
         let mut held = owner.held();
         held.has_ended = true;
@@ -464,7 +465,7 @@ impl Locks {
         self.table.release(owner.id, &released);
     }
 
-    /// Ends every wait of `owner` with [`LockError::Cancelled`]; what it holds it keeps.
+    /// Ends every wait of `owner` with [`LockError::Cancelled`]; its locks stay.
     pub fn cancel(&self, owner: &LockOwner) {
         self.table.withdraw_all(owner, |key, mode| LockError::Cancelled { key, mode });
     }
@@ -475,7 +476,7 @@ impl Locks {
         self.table.holds(owner.id, key, mode)
     }
 
-    /// All locks and waits, by key; a picture of each partition at another moment.
+    /// All locks and waits, by key; each partition is read at a different moment.
     #[must_use]
     pub fn list(&self) -> Vec<LockStatus> {
         self.table.list()

@@ -1,4 +1,4 @@
-//! What a transaction is called: in the log, and by those who hold locks.
+//! Transaction ids, for the log and for owners of locks.
 
 use std::fmt;
 

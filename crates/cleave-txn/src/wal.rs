@@ -1,11 +1,12 @@
-//! The write-ahead log: records in, their places out, and after a crash the records again.
+//! The write-ahead log: records in, their places (LSNs) out, and after a crash the records again.
 //!
 //! 1. [`record`]: the bytes of one record; a checksum that covers the log's identity and the record's place.
 //! 2. [`segment`]: the files that the log consists of, and their first bytes.
-//! 3. [`writer`]: [`Wal`] appends, and syncs for all that wait at once; `progress` decides who leads.
-//! 4. [`reader`]: [`LogReader`] gives back what was written, up to where a crash tore it.
-//! 5. [`retention`]: what a checkpoint no longer needs is archived, and its files are used again.
-//! 6. [`reserve`]: space put aside, so that what makes room can be logged on a full disk.
+//! 3. [`writer`]: [`Wal`] appends, and makes one sync for all that wait at once; `progress` decides which thread leads
+//!    it.
+//! 4. [`reader`]: [`LogReader`] returns the records, up to where a crash tore the log.
+//! 5. [`retention`]: segments that a checkpoint no longer needs are archived, and their files are reused.
+//! 6. [`reserve`]: reserved space, so that commits which free space can be logged on a full disk.
 //!
 //! ```text
 //!  log/0000000000000000.log       log/0000000001000000.log     named by the LSN of their first byte
@@ -15,13 +16,13 @@
 //!                                └── the next header names this place
 //! ```
 //!
-//! Everything that one sync makes durable begins with a *mark*, which says up to where the log was durable before. So
-//! the reader can tell a torn end, which a crash leaves, from damage in the middle, which nothing excuses: there, a
-//! later mark vouches for what does not verify.
+//! The records that one sync makes durable begin with a *mark*, which says up to where the log was durable before. So
+//! the reader can tell a torn end, which a crash leaves, from damage in the middle, which is an error: bytes that do
+//! not verify were durable if a later mark covers them.
 //!
-//! Invariant: a record that [`Wal::wait_durable`] vouched for is read back, in order, or the reader gives an error that
-//! names file and offset. What was never vouched for is read back whole or not at all. Once a write or sync has failed
-//! the log refuses everything until it is opened anew.
+//! Invariant: a record that [`Wal::wait_durable`] confirmed is read back, in order, or the reader gives an error that
+//! names file and offset. An unconfirmed record is read back whole or not at all. Once a write or sync has failed the
+//! log refuses everything until it is opened anew.
 //! Source: rules 25 to 27; `docs/design/log-and-recovery.md`.
 
 mod progress;
@@ -40,7 +41,7 @@ pub use record::{Lsn, Record};
 pub use reserve::{release_reserve, reserve_for_start};
 pub use writer::{Appended, Durable, LogFigures, LogOptions, Wal};
 
-/// Why the log did not do what was asked, by what the caller can do.
+/// Why a log operation failed, by what the caller can do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
@@ -52,35 +53,35 @@ pub enum LogError {
     Full {
         /// The file that did not grow.
         path: PathBuf,
-        /// Bytes that were wanted.
+        /// Bytes requested.
         byte_count: u64,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// A record or transaction larger than the log takes; nothing was appended. Divide it.
+    /// A record or transaction larger than the log accepts; nothing was appended. Divide it.
     #[error(
         "a transaction of {byte_count} bytes of log is more than the {byte_count_max} bytes that one may have"
     )]
     TooLarge {
         /// Bytes of the transaction.
         byte_count: u64,
-        /// Bytes that it may have.
+        /// The maximum.
         byte_count_max: u64,
     },
-    /// A file could not be read, made or removed; what was durable is so still.
+    /// A file could not be read, made or removed; durable records are still durable.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// `read`, `create` and the like.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
-    /// A write or sync of the log failed, now or earlier: what was not acknowledged may or may not be durable, and
-    /// nothing more will be until the database is opened anew.
+    /// A write or sync of the log failed, now or earlier: unacknowledged records may or may not be durable, and nothing
+    /// more will be until the database is opened anew.
     #[error(
         "the log failed: {reason}; nothing more can be committed until the database is opened anew"
     )]
@@ -88,7 +89,7 @@ pub enum LogError {
         /// What failed first.
         reason: String,
     },
-    /// Bytes of the log that were durable do not verify: restore them from a copy or the archive.
+    /// Durable bytes of the log do not verify: restore them from a backup or the archive.
     #[error(
         "the log is damaged at byte {offset} of {} (position {at}): {reason}; restore that file from a copy",
         path.display()
@@ -96,19 +97,22 @@ pub enum LogError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Offset in the file.
         offset: u64,
-        /// Where in the log.
+        /// Position in the log.
         at: Lsn,
-        /// What shows that they were durable.
+        /// The evidence that they were durable.
         reason: String,
     },
-    /// A file of the log that is needed is not there: restore it from a copy or the archive.
-    #[error("the log in {} lacks the file that holds position {at}; restore it from a copy or the archive", directory.display())]
+    /// A needed file of the log is missing: restore it from a backup or the archive.
+    #[error(
+        "the log in {} lacks the file that holds position {at}; restore it from a copy or the archive",
+        directory.display()
+    )]
     Missing {
-        /// Where the log lies.
+        /// The folder of the log.
         directory: PathBuf,
-        /// The position wanted.
+        /// The position that was requested.
         at: Lsn,
     },
     /// A log of a version that this build does not read: use the build that wrote it, or a newer one.

@@ -1,20 +1,20 @@
-//! What vacuum has done, as `pg_stat_all_tables` shows it.
+//! Counters of vacuum by table, as `pg_stat_all_tables` shows them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use cleave_media::{Clock, SystemClock};
 
-/// What vacuum has done to the tables of an open database, by their ids.
+/// Vacuums of the tables of an open database, by table id.
 #[derive(Debug, Default)]
 pub struct Vacuums(Mutex<BTreeMap<u32, TableVacuums>>);
 
-/// What vacuum has done to one table since the database was opened.
+/// Vacuums of one table since the database was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableVacuums {
-    /// By statements: how often, and when the last time, in microseconds since 1970.
+    /// By VACUUM statements: their number, and the time of the last, in microseconds since 1970.
     pub by_statement: (u64, Option<i64>),
-    /// By itself.
+    /// By automatic vacuum.
     pub by_itself: (u64, Option<i64>),
 }
 
@@ -31,7 +31,7 @@ impl Vacuums {
         *last = Some(SystemClock.wall());
     }
 
-    /// What was done to the table `id`.
+    /// The vacuums of the table `id`.
     pub fn of(&self, id: u32) -> TableVacuums {
         let tables = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         tables.get(&id).copied().unwrap_or_default()

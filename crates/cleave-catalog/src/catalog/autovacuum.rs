@@ -1,4 +1,4 @@
-//! The database's settings of automatic vacuum: which tables are due, and how often somebody looks.
+//! The database's settings of automatic vacuum: which tables are due, and how often they are checked.
 //!
 //! Names and defaults are PostgreSQL's.
 
@@ -12,19 +12,19 @@ const NAPTIME: &str = "autovacuum_naptime";
 const SCALE_FACTOR: &str = "autovacuum_vacuum_scale_factor";
 const THRESHOLD: &str = "autovacuum_vacuum_threshold";
 
-/// What a scale factor of 1 is stored as.
+/// The stored value of a scale factor of 1.
 const SCALE_ONE: u32 = 10_000;
 
-/// When tables are vacuumed by themselves; None: the value that PostgreSQL has.
+/// Settings of automatic vacuum; None: PostgreSQL's default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Autovacuum {
-    /// They are; it is off until long soaks have shown it.
+    /// Whether automatic vacuum runs; off by default until long soaks have shown it.
     pub is_on: bool,
-    /// Seconds from one time to the next.
+    /// Seconds between two checks.
     pub naptime_s: Option<u32>,
-    /// Dead rows that a table may have.
+    /// Number of dead rows that a table may have in any case.
     pub threshold: Option<u64>,
-    /// Of those that are live, the share that it may have beside, in ten-thousandths.
+    /// Share of its live rows that may be dead in addition, in ten-thousandths.
     pub scale: Option<u32>,
 }
 
@@ -32,12 +32,12 @@ impl Autovacuum {
     /// Names of its settings.
     pub const NAMES: [&str; 4] = [AUTOVACUUM, NAPTIME, SCALE_FACTOR, THRESHOLD];
 
-    /// How long to wait from one time to the next; None: it is off.
+    /// Time between two checks; None: it is off.
     pub fn pause(&self) -> Option<Duration> {
         self.is_on.then(|| Duration::from_secs(u64::from(self.naptime_s.unwrap_or(60))))
     }
 
-    /// Sets one of its settings; None: as it comes.
+    /// Sets one of its settings; None: the default.
     ///
     /// # Errors
     /// [`Error::SettingValue`].
@@ -88,7 +88,7 @@ impl Autovacuum {
         Ok(())
     }
 
-    /// What SHOW says of one of its settings; None: it is none.
+    /// The value that SHOW prints for one of its settings; None for another setting.
     pub fn show(&self, name: &str) -> Option<String> {
         let name = Self::NAMES.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
         Some(match name {
@@ -107,7 +107,7 @@ impl Autovacuum {
         self.threshold.unwrap_or(50)
     }
 
-    /// Whether `table` has more dead rows than it may have.
+    /// Whether `table` has more dead rows than allowed.
     pub fn is_due(&self, table: &TableState) -> bool {
         let dead: u64 = table.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
         let share = table.row_count() as f64 * self.scale_factor();
@@ -115,7 +115,7 @@ impl Autovacuum {
     }
 }
 
-/// The value of a setting, or None for that which it has by itself; None: it is no such value.
+/// The value of a setting, None inside for the default; None if it is no valid value.
 fn parsed<T>(value: Option<&str>, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
     match value {
         None => Some(None),

@@ -1,37 +1,36 @@
-//! What COMMENT ON says of things, by the numbers that PostgreSQL's catalog gives them: a class of things, one of them,
-//! and a column of it.
+//! Comments of COMMENT ON, by the numbers of PostgreSQL's catalog: a class of objects, an object, and a column of it.
 //!
-//! Numbers follow from ids that are never given twice (`pg_catalog`), so what
-//! is said of something that is gone is nobody else's; the next COMMENT forgets it. [`CommentsChange`] is what a block
-//! made of them, by key, so that blocks side by side keep each other's.
+//! The numbers follow from ids that are never reused (`pg_catalog`), so a comment on a dropped object belongs to no
+//! other; the next COMMENT deletes it. [`CommentsChange`] is the change by one transaction block, by key, so that
+//! concurrent blocks keep each other's changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rights::{differences, put};
 
-/// What is commented on.
+/// The subject of a comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subject {
-    /// The number of the table of PostgreSQL's catalog that lists such things.
+    /// The number of the table of PostgreSQL's catalog that lists such objects.
     pub class: i64,
     /// Its number there.
     pub object: i64,
-    /// The id of its column that is meant; None: all of it. Ids begin at 0.
+    /// The id of its column, from 0; None: the whole object.
     pub column: Option<u32>,
 }
 
-/// Comments by what they are on.
+/// Comments by subject.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Comments {
     by_subject: BTreeMap<Subject, String>,
 }
 
-/// What has become of comments; None: it is gone.
+/// Changes of comments; None: deleted.
 #[derive(Debug, Clone, Default)]
 pub struct CommentsChange(BTreeMap<Subject, Option<String>>);
 
-/// A comment, as a manifest says it.
+/// A comment in a manifest.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Comment {
     /// [`Subject::class`]
@@ -43,24 +42,24 @@ pub struct Comment {
     /// [`Subject::column`]
     #[prost(uint32, optional, tag = "3")]
     pub column: Option<u32>,
-    /// What it says.
+    /// The text.
     #[prost(string, tag = "4")]
     pub text: String,
 }
 
 impl Comments {
-    /// What is said of `subject`.
+    /// The comment on `subject`.
     #[must_use]
     pub fn get(&self, subject: &Subject) -> Option<&str> {
         self.by_subject.get(subject).map(String::as_str)
     }
 
-    /// All, by what they are on.
+    /// All comments, by subject.
     pub fn all(&self) -> impl Iterator<Item = (&Subject, &str)> {
         self.by_subject.iter().map(|(subject, text)| (subject, text.as_str()))
     }
 
-    /// Says `text` of `subject`; None: nothing any more.
+    /// Sets the comment on `subject`; None: deletes it.
     pub fn say(&mut self, subject: Subject, text: Option<String>) {
         match text {
             Some(text) => drop(self.by_subject.insert(subject, text)),
@@ -68,12 +67,12 @@ impl Comments {
         }
     }
 
-    /// Forgets what is on something that is not there.
+    /// Deletes comments on subjects that do not exist.
     pub fn keep(&mut self, is_there: impl Fn(&Subject) -> bool) {
         self.by_subject.retain(|subject, _| is_there(subject));
     }
 
-    /// As a manifest says it.
+    /// The messages for a manifest.
     pub fn encode(&self) -> Vec<Comment> {
         let comment = |(subject, text): (&Subject, &String)| Comment {
             class: subject.class,
@@ -84,7 +83,7 @@ impl Comments {
         self.by_subject.iter().map(comment).collect()
     }
 
-    /// As a manifest says it.
+    /// Reads the messages of a manifest.
     pub fn decode(comments: Vec<Comment>) -> Self {
         let comment = |comment: Comment| {
             let Comment { class, object, column, text } = comment;
@@ -95,19 +94,19 @@ impl Comments {
 }
 
 impl CommentsChange {
-    /// Whether there is nothing.
+    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Notes what has become of `before`.
+    /// Records the changes from `before` to `after`.
     pub fn note(&mut self, before: &Arc<Comments>, after: &Arc<Comments>) {
         if !Arc::ptr_eq(before, after) {
             self.0.extend(differences(&before.by_subject, &after.by_subject));
         }
     }
 
-    /// Makes it part of `comments`.
+    /// Applies the changes to `comments`.
     pub fn put_into(&self, comments: &mut Arc<Comments>) {
         if !self.is_empty() {
             put(&mut Arc::make_mut(comments).by_subject, &self.0);

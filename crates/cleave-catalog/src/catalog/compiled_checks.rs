@@ -1,8 +1,8 @@
-//! The checks of one table, compiled: rows as the table would store them in; the first that breaks one out, as an
-//! error.
+//! The compiled CHECK constraints of one table: rows as they would be stored in, the first row that breaks one out, as
+//! an error.
 //!
-//! They are kept with the [rules](super::rules) of the table; `check_constraints` makes them of their text.
-//! NULL is no violation.
+//! They are cached with the [rules](super::rules) of the table; `check_constraints` compiles their text. NULL is no
+//! violation.
 //!
 //! Source: PostgreSQL's manual, "Check Constraints".
 
@@ -16,14 +16,14 @@ use datafusion_physical_expr::PhysicalExpr;
 use crate::error::{Error, Result, Rule};
 use crate::value::value_text;
 
-/// Characters of a value that a message shows at most.
+/// Most characters of a value that a message shows.
 const SHOWN_MAX: usize = 64;
 
-/// The checks of one table, to be asked of batches of its rows.
+/// The checks of one table, evaluated on batches of its rows.
 pub struct CompiledChecks {
-    /// Name and expression over the columns of the table, of each.
+    /// Name of each, and its expression over the columns of the table.
     pub checks: Vec<(String, Arc<dyn PhysicalExpr>)>,
-    /// Whether they mean the same at any time.
+    /// Whether all of them are immutable functions.
     pub is_immutable: bool,
 }
 
@@ -37,7 +37,7 @@ impl CompiledChecks {
     /// Refuses `rows` of the table that `schema` describes, if one breaks a check.
     ///
     /// # Errors
-    /// [`Error::Violation`]; what computing a check gives.
+    /// [`Error::Violation`]; errors of evaluating a check.
     pub fn check(&self, schema: &TableSchema, rows: &RecordBatch) -> Result<()> {
         if rows.num_rows() == 0 {
             return Ok(());
@@ -68,7 +68,7 @@ impl CompiledChecks {
     }
 }
 
-/// The values of a row as a message shows them.
+/// The values of a row for a message.
 fn row_text(rows: &RecordBatch, row: usize) -> Result<String> {
     let mut values = Vec::with_capacity(rows.num_columns());
     for column in rows.columns() {

@@ -1,16 +1,15 @@
-//! Parts of a database that cannot be used because a segment file of theirs cannot be read.
+//! Damaged tables and indexes: parts of a database that cannot be used because a segment file of theirs cannot be read.
 //!
 //! ```text
 //!  a file of the heap     ─▶ DamagedTable: nothing reads or writes the table
 //!  a file of an index run ─▶ DamagedIndex: nothing writes the table, nothing reads the index
 //! ```
 //!
-//! [`manifest`](super::manifest) makes them when a database opens. What the manifest says of them is kept word for
-//! word, so that the manifests written from then on say it too: once the file is back, an incarnation finds everything
-//! as it was. Until they are dropped their space stays taken, which the manifest itself tells, and their files stay
-//! where they are.
+//! [`manifest`](super::manifest) makes them when a database opens. Their manifest entries are kept word for word, so
+//! later manifests have them too: once the file is back, the next incarnation finds everything as it was. Until they
+//! are dropped their space stays allocated, as the manifest lists it, and their files stay in place.
 //!
-//! Invariant: what is damaged is in no [`TableState`](super::TableState), so that no statement can take it for whole.
+//! Invariant: a damaged part is in no [`TableState`](super::TableState), so no statement can take it for whole.
 
 use std::sync::Arc;
 
@@ -26,40 +25,40 @@ use crate::storage_error::{Faults, Remedy, SegmentFault, StorageError};
 pub struct DamagedTable {
     /// Columns, key, defaults.
     pub schema: Arc<TableSchema>,
-    /// What is wrong, with its indexes too; at least one.
+    /// The faults, those of its indexes included; at least one.
     pub faults: Vec<SegmentFault>,
-    /// What the manifest says of it.
+    /// Its manifest entry.
     pub message: proto::Table,
-    /// What it occupies, by tablet.
+    /// Its space, by tablet.
     pub space: Vec<Occupied>,
 }
 
-/// An index that cannot be used, of a table that can be read: a run of it cannot be.
+/// An index that cannot be used, of a table that can be read: one of its runs cannot be read.
 #[derive(Debug, Clone)]
 pub struct DamagedIndex {
     /// Name, columns, whether it is unique.
     pub definition: Arc<IndexDefinition>,
-    /// What is wrong; at least one.
+    /// The faults; at least one.
     pub faults: Vec<SegmentFault>,
-    /// What the manifest says of its parts, by tablet.
+    /// The manifest entries of its parts, by tablet.
     pub parts: Vec<proto::Index>,
-    /// What it occupies, by tablet.
+    /// Its space, by tablet.
     pub space: Vec<Occupied>,
 }
 
-/// What a damaged part occupies on one device.
+/// The space of a damaged part on one device.
 #[derive(Debug, Clone)]
 pub struct Occupied {
     /// The device.
     pub device: DeviceId,
-    /// The extents that it is known to occupy.
+    /// Its known extents.
     pub extents: Vec<Extent>,
-    /// Whether these are all. Manifests of earlier builds do not say what a segment occupies.
+    /// Whether these are all: manifests of earlier builds do not list the extents of a segment.
     pub is_known: bool,
 }
 
 impl DamagedTable {
-    /// The error of a statement that touches it.
+    /// The error for a statement that uses it.
     pub fn error(&self) -> StorageError {
         StorageError::DamagedTable {
             table: self.schema.name.clone(),
@@ -72,7 +71,7 @@ impl DamagedTable {
         self.message.indexes.iter().map(|index| index.name.as_str())
     }
 
-    /// Segments that the manifest names for it.
+    /// Its segments, according to the manifest.
     pub fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.message.tablets.iter().flat_map(|tablet| {
             let runs = tablet.indexes.iter().flat_map(|index| &index.runs);
@@ -82,7 +81,7 @@ impl DamagedTable {
 }
 
 impl DamagedIndex {
-    /// The error of a statement on `table` that needs it.
+    /// The error for a statement on `table` that needs it.
     pub fn error(&self, table: &str) -> StorageError {
         let constraint = self.definition.constraint;
         StorageError::DamagedIndex {
@@ -93,7 +92,7 @@ impl DamagedIndex {
         }
     }
 
-    /// Segments that the manifest names for it.
+    /// Its segments, according to the manifest.
     pub fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.parts.iter().flat_map(|part| &part.runs).map(|place| SegmentId(place.segment))
     }

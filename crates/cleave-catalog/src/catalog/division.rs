@@ -1,7 +1,8 @@
-//! How a table is divided into tablets: which rows are together, and which tablets a question is about.
+//! The division of a table into tablets: which tablet a row belongs to, and which tablets a query needs.
 //!
-//! Invariant: the tablets of a table are numbered by their place in it, and their number never changes; where it is
-//! divided by hash, every row lies in the tablet that [`TabletKey`] says. Source: rule 9; the CORD paper (stripes).
+//! Invariant: the tablets of a table are numbered by their position in it, and the number never changes. In a table
+//! divided by hash, every row lies in the tablet that [`TabletKey`] computes.
+//! Source: rule 9; the CORD paper (stripes).
 
 use cleave_store::{StoreError, TableSchema, TabletKey};
 
@@ -9,17 +10,17 @@ use super::index_definition::IndexDefinition;
 
 pub use crate::settings::TABLET_COUNT_MAX;
 
-/// What decides in which tablet a row lies.
+/// How the tablet of a row is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Division {
-    /// Nothing that it holds: rows go where the fewest are, as they come.
+    /// Not by its values: new rows go to the tablet with the fewest rows.
     LoadOrder,
     /// A hash of these columns, by id.
     Hash(Vec<u32>),
 }
 
 impl Division {
-    /// Whether rows that are equal in the columns of `index` are always in one tablet.
+    /// Whether rows with equal values in the columns of `index` are always in one tablet.
     #[must_use]
     pub fn holds_together(&self, index: &IndexDefinition) -> bool {
         match self {
@@ -30,7 +31,7 @@ impl Division {
         }
     }
 
-    /// What says in which tablet a row lies, where its values do.
+    /// The function from values to tablets, if the values decide.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for columns that the table does not have.

@@ -1,8 +1,7 @@
-//! What an index is: its name, its columns in key order, and whether equal values are refused.
+//! The definition of an index: its name, its columns in key order, and whether it is unique.
 //!
-//! Invariant: the columns exist in the table, at least one, and the id is the index's own within its table; 0 is the
-//! primary key, which every table with one has. A name is one of the namespace that tables and indexes share, as in
-//! PostgreSQL.
+//! Invariant: the columns exist in the table, at least one. The id is unique within the table; 0 is the primary key,
+//! which every table with one has. Tables and indexes share one namespace, as in PostgreSQL.
 
 use cleave_store::{IndexKey, KeyColumn, StoreError, TableSchema};
 
@@ -20,7 +19,7 @@ pub struct IndexDefinition {
     pub columns: Vec<IndexColumn>,
     /// Rows whose columns are all equal, and none NULL, are refused.
     pub unique: bool,
-    /// It stands for a PRIMARY KEY or UNIQUE of CREATE TABLE, and goes with the table only.
+    /// It belongs to a PRIMARY KEY or UNIQUE constraint of CREATE TABLE, and is dropped with the table only.
     pub constraint: bool,
 }
 
@@ -36,7 +35,7 @@ pub struct IndexColumn {
 }
 
 impl IndexColumn {
-    /// As an index has it without further words: ascending, NULLs last.
+    /// A column with the default order: ascending, NULLs last.
     #[must_use]
     pub fn ascending(column: u32) -> Self {
         Self { column, descending: false, nulls_first: false }
@@ -44,7 +43,7 @@ impl IndexColumn {
 }
 
 impl IndexDefinition {
-    /// The index of the primary key of `schema`; None where it has none.
+    /// The index of the primary key of `schema`; None if it has none.
     #[must_use]
     pub fn of_primary_key(schema: &TableSchema, name: String) -> Option<Self> {
         let columns: Vec<_> =
@@ -72,7 +71,7 @@ impl IndexDefinition {
         columns.map(|column| column.name.as_str()).collect()
     }
 
-    /// How its keys are made.
+    /// The encoding of its keys.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for columns that the table does not have.
@@ -93,7 +92,7 @@ impl IndexDefinition {
     }
 }
 
-/// A name for an index of `table` over `columns`, ending in `suffix`, that `is_taken` does not have; chosen as
+/// A free name for an index of `table` over `columns`, ending in `suffix`; `is_taken` tells used names. Chosen as
 /// PostgreSQL does.
 pub fn chosen_name(
     table: &str,

@@ -1,4 +1,4 @@
-//! What the manifest says of log replicas on devices: which there are, and what they may still need.
+//! Log replicas on devices as the manifest lists them, and the space that they may still need.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use prost::Message;
 
 use super::DeviceId;
 
-/// Space that nothing uses any more, by device: pages of manifests that a copy may still have.
+/// Unused space that is not free yet, by device: pages of manifests that a log replica may still have.
 pub type KeptSpace = BTreeMap<DeviceId, Vec<Extent>>;
 
 /// A log replica, as the manifest has it.
@@ -15,13 +15,13 @@ pub type KeptSpace = BTreeMap<DeviceId, Vec<Extent>>;
 pub struct LogReplica {
     /// The device that keeps it.
     pub device: u32,
-    /// Drawn when it was asked for.
+    /// Drawn at random when it was created.
     pub id: [u8; 16],
-    /// Its space; the first begins with its anchor. None yet: it is being made.
+    /// Its space; the first extent begins with its anchor. None yet: it is being made.
     pub arenas: Vec<Extent>,
-    /// It is wanted no more, and still to be erased there.
+    /// It is dropped, and still to be erased there.
     pub is_ended: bool,
-    /// It is none, but word of the copy of this id, which was given up, and has ended with it.
+    /// Not a replica itself, but a record that the replica with this id was given up, and has ended with it.
     pub gives_up: Option<[u8; 16]>,
 }
 
@@ -34,7 +34,7 @@ pub struct LogReplicaMessage {
     /// 16 bytes.
     #[prost(bytes = "vec", tag = "2")]
     pub id: Vec<u8>,
-    /// In turn: a first block, and how many.
+    /// Alternately a first block and a number of blocks.
     #[prost(uint64, repeated, tag = "3")]
     pub arenas: Vec<u64>,
     /// It is still to be erased.
@@ -46,7 +46,7 @@ pub struct LogReplicaMessage {
 }
 
 impl LogReplica {
-    /// As a manifest has it.
+    /// The message for a manifest.
     pub fn encode(&self) -> LogReplicaMessage {
         let arenas = self.arenas.iter();
         let arenas = arenas.flat_map(|arena| [arena.start.0, u64::from(arena.block_count)]);
@@ -59,7 +59,7 @@ impl LogReplica {
         }
     }
 
-    /// What [`LogReplica::encode`] made a message of; None: nothing did.
+    /// Reads what [`LogReplica::encode`] wrote; None if it is invalid.
     pub fn decode(message: LogReplicaMessage) -> Option<Self> {
         let (pairs, rest) = message.arenas.as_chunks::<2>();
         let arena = |[start, count]: &[u64; 2]| {

@@ -1,20 +1,19 @@
-//! The manifest file: what is in it is the database; replacing it is the commit.
+//! The manifest file: reads and writes the catalog of a database; replacing the file commits.
 //!
 //! ```text
-//!  manifest           a frame (cleave_store::Format) with the mark "CLEAVEDB" around a protobuf Manifest
-//!  segments/<id>  what SegmentDirectory::encode wrote; immutable; its checksum stands in the manifest
+//!  manifest       a frame (cleave_store::Format) with the magic "CLEAVEDB" around a protobuf Manifest
+//!  segments/<id>  a SegmentDirectory, encoded; immutable; its checksum is in the manifest
 //! ```
 //!
-//! Writing goes
-//! `segments/*` → fsync → `manifest.new` → fsync → rename over `manifest` → fsync of the directory, so that
-//! at every instant `manifest` is either the old one or the new one, whole. Files that no manifest names
-//! are left by a crash and removed when the database is next opened ([`remove_strays`]).
+//! The order of writes is `segments/*` → fsync → `manifest.new` → fsync → rename over `manifest` → fsync of the
+//! directory. So at every instant `manifest` is either the old one or the new one, whole. Files of a crash that no
+//! manifest names are removed when the database is next opened ([`remove_strays`]).
 //!
-//! A file that the manifest names and that cannot be read makes the table or the index that it belongs to a
-//! [damaged](super::damage) one, and nothing else: the manifest says of each file which blocks its segment has, so that
-//! these are known to be taken without it. A manifest that is damaged itself is refused.
+//! If a file that the manifest names cannot be read, only its table or index becomes a [damaged](super::damage) one:
+//! the manifest lists the blocks of each segment, so they stay allocated without the file. A damaged manifest is
+//! refused.
 //!
-//! What small commits change is in the log until a later manifest has it.
+//! Changes by small commits are in the log until a later manifest has them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,7 +45,7 @@ use crate::error::{Error, Result};
 use crate::index::{IndexShape, TabletIndex};
 use crate::storage_error::{SegmentFault, StorageError};
 
-/// The frame around the manifest's message; its newest version is what this build writes.
+/// The frame of the manifest's message; this build writes its newest version.
 pub const MANIFEST_FORMAT: Format =
     Format { magic: *b"CLEAVEDB", name: "database manifest", versions: 3..=10 };
 
@@ -56,20 +55,20 @@ mod copied;
 pub use copied::{device_entry, device_message, replace_message, sealed};
 
 const MANIFEST: &str = "manifest";
-/// What builds before this one called it.
+/// The file's name in earlier builds.
 const MANIFEST_BEFORE: &str = "root";
 const MANIFEST_NEW: &str = "manifest.new";
 const SEGMENTS: &str = "segments";
 
-/// What the manifest says of a sealed segment's file.
+/// The manifest's entry for a sealed segment's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentFile {
     /// CRC-32C of the whole file.
     pub checksum: u32,
     /// Length in bytes.
     pub bytes: u64,
-    /// What the segment occupies, ascending, neighbours joined; None: an earlier build wrote the manifest, which does
-    /// not say, and the file cannot be read.
+    /// The blocks of the segment, ascending, neighbours joined; None: the manifest of an earlier build does not list
+    /// them, and the file cannot be read.
     pub extents: Option<Arc<[Extent]>>,
 }
 
@@ -78,14 +77,14 @@ pub fn exists(directory: &Path) -> bool {
     path_of(directory).exists()
 }
 
-/// Where the manifest of `directory` is: under its name, or under the one that it had in earlier builds.
+/// The path of the manifest of `directory`: under its present name, or its name in earlier builds.
 #[must_use]
 pub fn path_of(directory: &Path) -> PathBuf {
     let (path, before) = (directory.join(MANIFEST), directory.join(MANIFEST_BEFORE));
     if !path.exists() && before.exists() { before } else { path }
 }
 
-/// Gives the manifest that an earlier build has left its name of today. Only by the process that has the lock.
+/// Renames the manifest of an earlier build to its present name. Only by the process that has the lock.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -98,11 +97,11 @@ pub fn take_name(directory: &Path) -> Result<()> {
     files::sync_directory(directory).map_err(|error| file_error(directory, "sync", error))
 }
 
-/// Reads the manifest and every segment directory that it names. Tables and indexes of which a segment file cannot be
-/// read are among the damaged ones.
+/// Reads the manifest and every segment directory that it names. Tables and indexes with an unreadable segment file
+/// become damaged ones.
 ///
 /// # Errors
-/// [`StorageError::NotADatabase`] where there is no manifest or another kind of file; [`StorageError::NewerFormat`];
+/// [`StorageError::NotADatabase`] if there is no manifest or another kind of file; [`StorageError::NewerFormat`];
 /// [`StorageError::Damaged`] for a manifest that is truncated or altered; [`Error::Io`].
 pub fn read(directory: &Path) -> Result<CatalogState> {
     let (state, faults) = read_sound(directory)?;
@@ -112,7 +111,7 @@ pub fn read(directory: &Path) -> Result<CatalogState> {
     }
 }
 
-/// The state that `message` says, of a manifest in `directory`.
+/// The catalog of `message`, a manifest in `directory`.
 ///
 /// # Errors
 /// As [`read`].
@@ -127,20 +126,20 @@ pub fn of_message(directory: &Path, message: proto::Manifest) -> Result<CatalogS
     }
 }
 
-/// What a manifest says of a table that no manifest can say, though it is as it was written.
+/// An intact manifest entry of a table with invalid contents.
 #[derive(Debug)]
 pub struct TableFault {
-    /// The table, where that much can be read.
+    /// The name of the table, if that can be read.
     pub table: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub error: Error,
 }
 
-/// As [`read`], but tables of which the manifest says what cannot be are left out, and told. Not for an incarnation
-/// that writes a manifest: it would not have them.
+/// As [`read`], but tables with invalid entries are left out, and returned. Not for an incarnation that writes a
+/// manifest: it would lose them.
 ///
 /// # Errors
-/// As [`read`], where the manifest as a whole is at fault.
+/// As [`read`], if the manifest as a whole is at fault.
 pub fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<TableFault>)> {
     let path = path_of(directory);
     let bytes = match fs::read(&path) {
@@ -168,10 +167,10 @@ pub fn read_sound(directory: &Path) -> Result<(CatalogState, Vec<TableFault>)> {
     Ok((state, decoder.faults))
 }
 
-/// Reads the file of a segment again, and compares it with what the manifest says.
+/// Reads the file of a segment again, and compares it with its manifest entry.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the file.
 pub fn verify_segment(
     directory: &Path,
     segment: SegmentId,
@@ -186,8 +185,8 @@ pub fn verify_segment(
 /// Replaces the manifest by `state`. Sealed segments must have been written before.
 ///
 /// # Errors
-/// [`Error::Io`] when the old manifest is certainly still the manifest; [`ReplaceError::Unknown`] when the
-/// rename may or may not have reached the disk: the database must be closed.
+/// [`Error::Io`] if the old manifest is certainly still in place; [`ReplaceError::Unknown`] if the rename may or may
+/// not have reached the disk: the database must be closed.
 pub fn replace(directory: &Path, state: &CatalogState) -> Result<(), ReplaceError> {
     let (new, path) = (directory.join(MANIFEST_NEW), directory.join(MANIFEST));
     let bytes = MANIFEST_FORMAT.seal(&encode(state));
@@ -205,9 +204,9 @@ pub fn replace(directory: &Path, state: &CatalogState) -> Result<(), ReplaceErro
 /// Why a manifest was not replaced.
 #[derive(Debug)]
 pub enum ReplaceError {
-    /// The old manifest stands; the statement failed and nothing else.
+    /// The old manifest is in place; only the statement failed.
     Unchanged(Error),
-    /// Which manifest would be read after a crash is not known.
+    /// Either manifest may be found after a crash.
     Unknown(Error),
 }
 
@@ -216,7 +215,7 @@ pub fn byte_count(directory: &Path) -> u64 {
     fs::metadata(path_of(directory)).map_or(0, |metadata| metadata.len())
 }
 
-/// Makes `directory`, and above it what is missing, so that a loss of power leaves it where it is.
+/// Makes `directory` and its missing parents, durably.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -225,7 +224,7 @@ pub fn create_directory(directory: &Path) -> Result<()> {
     let missing: Vec<&Path> = directory.ancestors().take_while(is_missing).collect();
     files::create_directories(directory).map_err(|error| file_error(directory, "create", error))?;
     for path in missing {
-        // The name of each stands in the one above it.
+        // The name of each lies in its parent.
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
         for synced in [path, above.unwrap_or(Path::new("."))] {
             files::sync_directory(synced).map_err(|error| file_error(synced, "sync", error))?;
@@ -275,7 +274,7 @@ pub fn remove_segment(directory: &Path, segment: SegmentId) {
     drop(files::remove(&segment_path(directory, segment)));
 }
 
-/// Removes what a crash left behind: a `manifest.new`, and segment files that `state` does not name.
+/// Removes leftovers of a crash: a `manifest.new`, and segment files that `state` does not name.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -292,7 +291,7 @@ pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
         let entry = entry.map_err(|error| file_error(&segments, "read", error))?;
         let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        // A name that is no number is none of ours, nor is a folder, and stays.
+        // A name that is no number is not Cleave's, nor is a folder, and stays.
         if !is_folder && id.is_some_and(|id| !state.files.contains_key(&SegmentId(id))) {
             files::remove(&entry.path())
                 .map_err(|error| file_error(&entry.path(), "remove", error))?;
@@ -301,7 +300,7 @@ pub fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()> {
     Ok(())
 }
 
-/// True if all that `directory` holds can be what an interrupted creation left.
+/// True if `directory` holds at most the files of an interrupted creation.
 ///
 /// # Errors
 /// [`Error::Io`].
@@ -323,7 +322,7 @@ fn encode(state: &CatalogState) -> Vec<u8> {
     message(state).encode_to_vec()
 }
 
-/// What a manifest says of `state`: the directories of segments that have no file are in it.
+/// The manifest of `state`: it contains the directories of segments without a file.
 pub fn message(state: &CatalogState) -> proto::Manifest {
     let tables = state.tables.values().map(|table| encode_table(table, state));
     let damaged = state.damaged.values().map(|table| table.message.clone());
@@ -424,7 +423,7 @@ fn encode_table(table: &TableState, state: &CatalogState) -> proto::Table {
     }
 }
 
-/// Indexes, or parts of them, ascending by the id of the index: as a manifest has them.
+/// Indexes, or parts of them, ascending by index id, the order of a manifest.
 fn by_id<T>(indexes: impl Iterator<Item = (u32, T)>) -> Vec<T> {
     let mut indexes: Vec<(u32, T)> = indexes.collect();
     indexes.sort_by_key(|(id, _)| *id);
@@ -451,11 +450,11 @@ struct Decoder<'a> {
     directory: &'a Path,
     path: &'a Path,
     files: BTreeMap<SegmentId, SegmentFile>,
-    /// Tables of which the manifest says what cannot be; they are left out.
+    /// Tables with invalid entries; they are left out.
     faults: Vec<TableFault>,
 }
 
-/// A table as a manifest has it.
+/// A table from a manifest.
 enum Decoded {
     Sound(TableState),
     Damaged(DamagedTable),
@@ -465,7 +464,7 @@ enum Decoded {
 struct Segments {
     directories: Vec<Arc<SegmentDirectory>>,
     faults: Vec<SegmentFault>,
-    /// What they occupy; of use where some of them cannot be read.
+    /// Their space; used if some of them cannot be read.
     space: Occupied,
 }
 
@@ -558,7 +557,7 @@ impl Decoder<'_> {
         Ok(DeviceEntry { id: DeviceId(device.id), name: device.name, identity, kind })
     }
 
-    /// `table`, all of whose tablets lie on `devices`. All its files are read, so that all that is wrong is known.
+    /// The table `table`, whose tablets all lie on `devices`. All its files are read, so that all faults are known.
     fn table(
         &mut self,
         table: proto::Table,
@@ -614,7 +613,7 @@ impl Decoder<'_> {
         Ok(Decoded::Sound(TableState { schema, indexes, tablets, division, damaged, rules }))
     }
 
-    /// A tablet whose heap can be read, without its parts of indexes that are damaged, which get them.
+    /// A tablet with a readable heap; its parts of damaged indexes are moved to these.
     fn sound(
         &self,
         tablet: DecodedTablet,
@@ -647,7 +646,7 @@ impl Decoder<'_> {
         }))
     }
 
-    /// The indexes of the table `schema`, which has one of its key if it has a key.
+    /// The indexes of the table `schema`, including that of its primary key, if it has one.
     fn shapes(
         &self,
         indexes: &[proto::IndexDefinition],
@@ -731,7 +730,7 @@ impl Decoder<'_> {
         Ok(segments)
     }
 
-    /// The directory of a segment with a file of its own, or why it cannot be read. What the segment occupies goes to
+    /// The directory of a segment with a file of its own, or why it cannot be read. Adds the segment's space to
     /// `space`, as far as it is known.
     fn segment_file(
         &mut self,
@@ -769,7 +768,7 @@ impl Decoder<'_> {
     }
 }
 
-/// A tablet as a manifest has it.
+/// A tablet from a manifest.
 struct DecodedTablet {
     heap: Segments,
     version_map: VersionMap,
@@ -782,7 +781,7 @@ struct DecodedIndex {
     vid_covered: u64,
 }
 
-/// Those of the indexes `shapes` that have a run in any of `tablets` that cannot be read; their parts are yet to come.
+/// The damaged ones of the indexes `shapes`, with an unreadable run in any of `tablets`, without their parts.
 fn damaged_indexes(shapes: &[Arc<IndexShape>], tablets: &[DecodedTablet]) -> Vec<DamagedIndex> {
     let is_damaged = |at: usize| {
         let mut parts = tablets.iter().filter_map(|tablet| tablet.indexes.get(at));
@@ -798,7 +797,7 @@ fn damaged_indexes(shapes: &[Arc<IndexShape>], tablets: &[DecodedTablet]) -> Vec
     damaged.collect()
 }
 
-/// The directory of `segment`, of the table with the number `table`; or why `bytes` are none.
+/// The directory of `segment`, of the table with the number `table`; or why `bytes` are invalid.
 fn decode_segment(
     bytes: &[u8],
     segment: SegmentId,
@@ -844,7 +843,7 @@ fn frame_error(fault: FrameError, directory: &Path, path: &Path) -> Error {
     .into()
 }
 
-/// The bytes of a segment's file, if they are what the manifest says, or why they are not.
+/// The bytes of a segment's file, if they match the manifest, or why they do not.
 fn read_segment(path: &Path, expected: &SegmentFile) -> Result<Vec<u8>, String> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

@@ -1,8 +1,9 @@
-//! The catalog: what the database holds at one commit, as an immutable value.
+//! The catalog: the contents of the database at one commit, as an immutable value.
 //!
 //! 1. [`manifest`] reads and writes the manifest, whose atomic replacement *is* the commit.
-//! 2. [`CatalogState`] is what a manifest says, with the directories of all segments in memory.
-//! 3. [`damage`] is what cannot be used because a file is missing or damaged, and keeps the rest usable.
+//! 2. [`CatalogState`] is a catalog version: the contents of a manifest, with the directories of all segments in
+//!    memory.
+//! 3. [`damage`]: parts that cannot be used because a file is missing or damaged; the rest stays usable.
 //!
 //! ```text
 //!  CatalogState ─ tables ─▶ TableState ─ tablets ─▶ TabletState ─┬─▶ heap: Vec<SegmentDirectory>
@@ -10,11 +11,10 @@
 //!                                                                └─▶ version map
 //! ```
 //!
-//! A statement takes one `Arc<CatalogState>` when it starts and reads through it to its end. The
-//! `Arc` is also its claim on the pages: space that a later commit retires is reused only when no
-//! earlier state is held any more (rule 30), so a statement that reads must *hold the state* until
-//! its last page has arrived. Nothing in a state changes after publication, but the memtable, whose
-//! entries a reader rechecks against its own version map.
+//! A statement takes one `Arc<CatalogState>` when it starts and reads through it to its end: snapshot isolation. The
+//! `Arc` also keeps its pages: space that a later commit retires is reused only when no earlier version is referenced
+//! any more (rule 30), so a reading statement must *hold the version* until its last page has arrived. Nothing in a
+//! version changes after publication, except the memtable, whose entries a reader checks against its own version map.
 
 pub mod autovacuum;
 pub mod blocked;
@@ -78,12 +78,12 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// What the manifest remembers of an attached device.
+/// The manifest's entry for an attached device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceEntry {
     /// Number within this database.
     pub id: DeviceId,
-    /// Name, unique within this database, by which statements and messages call it.
+    /// Name, unique within this database, in statements and messages.
     pub name: String,
     /// Identity that the device gave when it was attached; another one behind the same address is
     /// refused.
@@ -115,7 +115,7 @@ impl From<RemoteDevice> for DeviceKind {
     }
 }
 
-/// The way to a device on this machine.
+/// Connection data of a device on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalDevice {
     /// Unix socket at which it listens.
@@ -124,7 +124,7 @@ pub struct LocalDevice {
     pub rate_cap: Option<u64>,
 }
 
-/// The way to a remote device.
+/// Connection data of a remote device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteDevice {
     /// Name or address of the machine.
@@ -150,20 +150,20 @@ impl DeviceEntry {
     }
 }
 
-/// What the database holds at one commit. Immutable.
+/// A catalog version: the contents of the database at one commit. Immutable.
 #[derive(Debug, Clone)]
 pub struct CatalogState {
-    /// Which database this is.
+    /// The identity of the database.
     pub database: DatabaseId,
-    /// How often the database has been opened (rule 29).
+    /// Number of times that the database was opened (rule 29).
     pub epoch: u64,
-    /// How often the manifest has been replaced.
+    /// Number of times that the manifest was replaced.
     pub generation: u64,
     /// Number of the last commit that changed rows or tables.
     pub commit: u64,
-    /// Where the log of what is not in this state begins, once a manifest says this state.
+    /// Start of the log that a manifest of this version needs: of the changes that are not in it.
     pub log_position: u64,
-    /// The end of the log of all that is in this state: what it shows may be told once that is durable.
+    /// End of the log that this version includes: its contents may be returned to clients once that is durable.
     pub log_end: u64,
     /// The id that the next table gets.
     pub next_table: u32,
@@ -183,34 +183,34 @@ pub struct CatalogState {
     pub sequences: BTreeMap<String, Arc<Sequence>>,
     /// Files of the sealed segments.
     pub files: BTreeMap<SegmentId, SegmentFile>,
-    /// Which tables foreign keys refer to.
+    /// Tables that foreign keys refer to.
     pub referenced: Referenced,
     /// Settings of the database as a whole.
     pub upkeep: Upkeep,
     /// Tables whose last commits wait in the log.
     pub blocked: BlockedTables,
-    /// Roles, and what they may do.
+    /// Roles and their rights.
     pub rights: Arc<Rights>,
-    /// What COMMENT ON says of them.
+    /// Comments of COMMENT ON.
     pub comments: Arc<Comments>,
-    /// Of a state that one transaction alone sees: what holds its pages.
+    /// For a version that only one transaction sees: what keeps its pages.
     pub keep: Option<Arc<Keep>>,
-    /// Of one that is only read: its pages in memory.
+    /// For a version that is only read: its pages in memory.
     pub shipped: Arc<ShippedPages>,
 }
 
-/// What a state that is not published needs so that its pages stay: the one that it is based on, and space of its own.
+/// Keeps the pages of an unpublished version: the version that it is based on, and its own space.
 #[derive(Debug)]
 pub struct Keep {
     base: Arc<CatalogState>,
     _space: Vec<Arc<dyn HeldSpace>>,
 }
 
-/// Space that is free again once nobody holds this.
+/// Space that becomes free when this is dropped.
 pub trait HeldSpace: fmt::Debug + Send + Sync {}
 
 impl Keep {
-    /// Holds both.
+    /// Keeps both.
     pub fn new(base: Arc<CatalogState>, space: Vec<Arc<dyn HeldSpace>>) -> Self {
         Self { base, _space: space }
     }
@@ -223,12 +223,12 @@ impl CatalogState {
         self.blocked.reason(table.schema.table_id).is_none().then_some(table)
     }
 
-    /// Of a state that is not published: the one that it is based on.
+    /// The version that an unpublished version is based on.
     pub fn base(&self) -> Option<&CatalogState> {
         self.keep.as_deref().map(|keep| &*keep.base)
     }
 
-    /// Whether there is a table, view or sequence of this id, be it damaged.
+    /// Whether there is a table, view or sequence with this id, damaged ones included.
     pub fn has_relation(&self, id: u32) -> bool {
         self.has_table_id(id)
             || self.views.values().any(|view| view.schema.table_id == id)
@@ -247,7 +247,7 @@ impl CatalogState {
     ///
     /// # Errors
     /// [`Error::UnknownName`] with the nearest name; [`StorageError::DamagedTable`] and [`StorageError::TableBlocked`]
-    /// where it is there and cannot be used.
+    /// if it exists and cannot be used.
     pub fn find_table(&self, name: &str) -> Result<&Arc<TableState>> {
         let table = self.find_known_table(name)?;
         match self.blocked.reason(table.schema.table_id) {
@@ -259,7 +259,7 @@ impl CatalogState {
         }
     }
 
-    /// The table `name`, be its last commits blocked.
+    /// The table `name`, even if it is blocked.
     fn find_known_table(&self, name: &str) -> Result<&Arc<TableState>> {
         if let Some(table) = self.tables.get(name) {
             return Ok(table);
@@ -275,16 +275,15 @@ impl CatalogState {
         }
     }
 
-    /// The table `name`, to which rows shall be added.
+    /// The table `name`, for adding rows.
     ///
     /// # Errors
-    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] where one of
-    /// its indexes cannot be kept.
+    /// As [`CatalogState::find_table`]; [`StorageError::DamagedIndex`] if one of its indexes cannot be maintained.
     pub fn find_writable_table(&self, name: &str) -> Result<&Arc<TableState>> {
         self.find_table(name).and_then(undamaged)
     }
 
-    /// As [`CatalogState::find_writable_table`], be its last commits blocked.
+    /// As [`CatalogState::find_writable_table`], even if the table is blocked.
     pub fn find_blocked_table(&self, name: &str) -> Result<&Arc<TableState>> {
         self.find_known_table(name).and_then(undamaged)
     }
@@ -304,7 +303,7 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.damaged.iter().map(move |index| (table, index)))
     }
 
-    /// What is wrong with segment files: the table, the index where it is one's, and the fault.
+    /// Faults of segment files: the table, the index if the file is an index's, and the fault.
     pub fn segment_faults(&self) -> impl Iterator<Item = (&str, Option<&str>, &SegmentFault)> {
         let tables = self
             .damaged_tables()
@@ -316,12 +315,12 @@ impl CatalogState {
         tables.chain(indexes)
     }
 
-    /// Whether there is a table of this id, be it damaged.
+    /// Whether there is a table with this id, damaged ones included.
     pub fn has_table_id(&self, table_id: u32) -> bool {
         self.table_ids().any(|id| id == table_id)
     }
 
-    /// Ids of all tables, damaged ones too.
+    /// Ids of all tables, damaged ones included.
     pub fn table_ids(&self) -> impl Iterator<Item = u32> {
         let damaged = self.damaged.values().map(|table| table.schema.table_id);
         self.tables.values().map(|table| table.schema.table_id).chain(damaged)
@@ -337,7 +336,7 @@ impl CatalogState {
         self.tables.values().flat_map(|table| table.indexes.iter().map(move |index| (table, index)))
     }
 
-    /// Whether a table, a view, an index or a sequence has this name, be it damaged.
+    /// Whether a table, a view, an index or a sequence has this name, damaged ones included.
     pub fn is_name_taken(&self, name: &str) -> bool {
         self.has_table_named(name)
             || self.views.contains_key(name)
@@ -345,19 +344,19 @@ impl CatalogState {
             || self.sequences.contains_key(name)
     }
 
-    /// Whether a table has this name, be it damaged.
+    /// Whether a table has this name, damaged ones included.
     pub fn has_table_named(&self, name: &str) -> bool {
         self.tables.contains_key(name) || self.damaged.contains_key(name)
     }
 
-    /// Whether an index has this name, be it or its table damaged.
+    /// Whether an index has this name, also if it or its table is damaged.
     pub fn has_index_named(&self, name: &str) -> bool {
         self.index(name).is_some()
             || self.damaged_indexes().any(|(_, index)| index.definition.name == name)
             || self.damaged_table_of_index(name).is_some()
     }
 
-    /// The table that cannot be used, one of whose indexes has this name.
+    /// The damaged table that has an index of this name.
     pub fn damaged_table_of_index(&self, name: &str) -> Option<&Arc<DamagedTable>> {
         self.damaged.values().find(|table| table.index_names().any(|index| index == name))
     }
@@ -391,12 +390,12 @@ impl CatalogState {
         names
     }
 
-    /// What a statement on this state may see of the pages that it names.
+    /// The snapshot for reading the pages that this version names.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::OF_STATE
     }
 
-    /// Every extent that this state names on `device`. Free space is the complement.
+    /// Every extent of this version on `device`. Free space is the complement.
     pub fn extents(&self, device: DeviceId) -> Vec<Extent> {
         self.tables
             .values()
@@ -408,32 +407,31 @@ impl CatalogState {
             .collect()
     }
 
-    /// Of these, those of log replicas.
+    /// The extents of log replicas among these.
     pub fn replica_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
         let here = self.upkeep.log_replicas.iter().filter(move |copy| copy.device == device.0);
         here.flat_map(|copy| copy.arenas.iter().copied())
     }
 
-    /// Of these, those of parts that cannot be used.
+    /// The extents of damaged parts among these.
     pub fn damaged_extents(&self, device: DeviceId) -> impl Iterator<Item = Extent> {
         let here = self.damaged_space().filter(move |(_, space)| space.device == device);
         here.flat_map(|(_, space)| space.extents.iter().copied())
     }
 
-    /// The table of which nobody knows what it occupies on `device`, if there is one: nothing there may be taken for
-    /// free.
+    /// A table whose extents on `device` are unknown, if there is one: then no space there may be taken for free.
     pub fn unknown_space_of(&self, device: DeviceId) -> Option<&str> {
         let mut here = self.damaged_space().filter(|(_, space)| space.device == device);
         here.find(|(_, space)| !space.is_known).map(|(table, _)| table)
     }
 
-    /// Segments that the manifest names for parts that cannot be used.
+    /// Segments of damaged parts, according to the manifest.
     pub fn damaged_segments(&self) -> impl Iterator<Item = SegmentId> {
         let tables = self.damaged_tables().flat_map(|table| table.segments());
         tables.chain(self.damaged_indexes().flat_map(|(_, index)| index.segments()))
     }
 
-    /// What parts that cannot be used occupy, with the names of their tables.
+    /// The space of damaged parts, with the names of their tables.
     fn damaged_space(&self) -> impl Iterator<Item = (&str, &Occupied)> {
         let tables = self
             .damaged_tables()
@@ -454,17 +452,17 @@ pub struct TableState {
     pub indexes: Vec<Arc<IndexDefinition>>,
     /// Parts of the table (rule 9), by number; one by default.
     pub tablets: Vec<Arc<TabletState>>,
-    /// In which of them a row lies.
+    /// How its rows are divided among them.
     pub division: Division,
-    /// Indexes that cannot be used, ascending by id; none of them is among the others. No row can be added while there
-    /// is one, since it would not have its entry.
+    /// Indexes that cannot be used, ascending by id; none of them is among the others. While there is one, no row can
+    /// be added, since its entry would be missing.
     pub damaged: Vec<Arc<DamagedIndex>>,
-    /// What else is asked of its rows.
+    /// Constraints on its rows.
     pub rules: Arc<TableRules>,
 }
 
 impl TableState {
-    /// Whether two tablets may have rows that are equal in the columns of `index`.
+    /// Whether two tablets may have rows with equal values in the columns of `index`.
     pub fn divides(&self, index: &IndexDefinition) -> bool {
         self.tablets.len() > 1 && !self.division.holds_together(index)
     }
@@ -476,7 +474,7 @@ impl TableState {
             .flat_map(|tablet| tablet.heap.iter().map(|segment| (tablet.device, segment)))
     }
 
-    /// Its tablets in words: where they lie, and what decides in which of them a row is.
+    /// Describes its tablets: their devices, and the division of rows.
     pub fn placement(&self, state: &CatalogState) -> String {
         let names: Vec<String> = self
             .devices()
@@ -516,8 +514,8 @@ pub struct TabletState {
     pub id: TabletId,
     /// Where its pages lie.
     pub device: DeviceId,
-    /// The VID that the next row gets. VIDs are given in load order and never reused: an update ends a row, and what
-    /// takes its place has one of its own.
+    /// The VID of the next row. VIDs are assigned in load order and never reused: an update makes the old row dead, and
+    /// its replacement has a new VID.
     pub next_vid: u64,
     /// Heap segments in VID order. Only the last may be unsealed: that is the hot segment, which
     /// INSERT appends to.
@@ -529,7 +527,7 @@ pub struct TabletState {
 }
 
 impl TabletState {
-    /// Rows that are live.
+    /// Number of live rows.
     pub fn row_count(&self) -> u64 {
         self.version_map.live_count()
     }
@@ -540,7 +538,7 @@ impl TabletState {
         rows.saturating_sub(self.row_count())
     }
 
-    /// The segments of the heap whose rows indexes have: not those that are shipped.
+    /// The heap segments whose rows are in the indexes: all but shipped ones.
     pub fn indexed_heap(&self) -> impl Iterator<Item = &Arc<SegmentDirectory>> {
         self.heap.iter().filter(|segment| !segment.segment.is_shipped())
     }
@@ -562,7 +560,7 @@ impl TabletState {
 
     /// The heap segment `id`.
     pub fn segment(&self, id: SegmentId) -> Option<&Arc<SegmentDirectory>> {
-        // Ids rise with time, and so do the segments of a heap, but for those that vacuum has written.
+        // Ids ascend with time, and so do the segments of a heap, except those written by vacuum.
         let place = self.heap.binary_search_by_key(&id, |segment| segment.segment).ok();
         match place {
             Some(place) => self.heap.get(place),
@@ -576,7 +574,7 @@ impl TabletState {
     }
 }
 
-/// `table`, if all its indexes can be kept.
+/// `table`, if all its indexes can be maintained.
 fn undamaged(table: &Arc<TableState>) -> Result<&Arc<TableState>> {
     match table.damaged.first() {
         None => Ok(table),

@@ -1,5 +1,5 @@
-//! The messages of the manifest, as protobuf (prost) structures; what each field means stands in
-//! [`crate::catalog`].
+//! The messages of the manifest, as protobuf (prost) structures; [`crate::catalog`] describes the meaning of the
+//! fields.
 //!
 //! Fields are only ever added, with new numbers. A change that an older reader would misread raises
 //! the format version of the manifest's frame instead ([`super::manifest`]).
@@ -43,7 +43,7 @@ pub struct Manifest {
     /// Views.
     #[prost(message, repeated, tag = "30")]
     pub views: Vec<View>,
-    /// Settings of the database as a whole; absent: all as it comes.
+    /// Settings of the database as a whole; absent: all defaults.
     #[prost(message, optional, tag = "40")]
     pub upkeep: Option<Upkeep>,
     /// Roles and rights. Since format 7.
@@ -60,10 +60,10 @@ pub struct Manifest {
 /// Tables whose last commits wait in the log for a device.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BlockedTables {
-    /// Which.
+    /// The tables.
     #[prost(message, repeated, tag = "1")]
     pub tables: Vec<BlockedTable>,
-    /// Where the log begins for all others.
+    /// Start of the log for all others.
     #[prost(uint64, tag = "2")]
     pub until: u64,
 }
@@ -74,7 +74,7 @@ pub struct BlockedTable {
     /// Its id.
     #[prost(uint32, tag = "1")]
     pub id: u32,
-    /// Where the first of them lies.
+    /// Log position of the first of them.
     #[prost(uint64, tag = "2")]
     pub from: u64,
 }
@@ -88,10 +88,10 @@ pub struct Sequence {
     /// Name.
     #[prost(string, tag = "2")]
     pub name: String,
-    /// Bits of its numbers: 16, 32 or 64.
+    /// Width of its numbers in bits: 16, 32 or 64.
     #[prost(uint32, tag = "3")]
     pub bits: u32,
-    /// What is added each time.
+    /// INCREMENT.
     #[prost(sint64, tag = "4")]
     pub increment: i64,
     /// Least number.
@@ -100,7 +100,7 @@ pub struct Sequence {
     /// Greatest number.
     #[prost(sint64, tag = "6")]
     pub max: i64,
-    /// Where it begins.
+    /// START.
     #[prost(sint64, tag = "7")]
     pub start: i64,
     /// CACHE.
@@ -109,18 +109,18 @@ pub struct Sequence {
     /// CYCLE.
     #[prost(bool, tag = "9")]
     pub cycle: bool,
-    /// The column that it goes with.
+    /// The column that owns it.
     #[prost(message, optional, tag = "10")]
     pub owner: Option<SequenceOwner>,
     /// The last number.
     #[prost(sint64, tag = "11")]
     pub last: i64,
-    /// Whether that was given; if not, it is the next.
+    /// Whether that was returned; if not, it is the next.
     #[prost(bool, tag = "12")]
     pub is_called: bool,
 }
 
-/// The column that a sequence goes with.
+/// The column that owns a sequence.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct SequenceOwner {
     /// Id of the table.
@@ -129,15 +129,15 @@ pub struct SequenceOwner {
     /// Id of the column.
     #[prost(uint32, tag = "2")]
     pub column: u32,
-    /// It is the column's identity.
+    /// It is an identity column.
     #[prost(bool, tag = "3")]
     pub is_identity: bool,
 }
 
-/// What a database does with what it no longer needs.
+/// Settings of the database as a whole, and facts that the log does not have.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Upkeep {
-    /// Where the log is archived.
+    /// Folder of the log archive.
     #[prost(string, optional, tag = "1")]
     pub archive_directory: Option<String>,
     /// The last commit that is in no log.
@@ -146,33 +146,33 @@ pub struct Upkeep {
     /// When it was made.
     #[prost(int64, tag = "3")]
     pub unlogged_at_us: i64,
-    /// Seconds for which older states are kept.
+    /// Seconds for which older catalog versions are kept.
     #[prost(uint32, tag = "4")]
     pub version_retention_s: u32,
     /// Whether tables are vacuumed by themselves.
     #[prost(bool, tag = "90")]
     pub autovacuum: bool,
-    /// Seconds from one time to the next.
+    /// Seconds between two checks.
     #[prost(uint32, optional, tag = "91")]
     pub autovacuum_naptime_s: Option<u32>,
-    /// Dead rows that a table may have.
+    /// Number of dead rows that a table may have in any case.
     #[prost(uint64, optional, tag = "92")]
     pub autovacuum_vacuum_threshold: Option<u64>,
-    /// The share of the others that it may have beside, in ten-thousandths.
+    /// Share of its live rows that may be dead in addition, in ten-thousandths.
     #[prost(uint32, optional, tag = "93")]
     pub autovacuum_vacuum_scale: Option<u32>,
     /// Log replicas on devices. Since format 8.
     #[prost(message, repeated, tag = "130")]
     pub log_replicas: Vec<super::log_replicas::LogReplicaMessage>,
-    /// Space that is kept for them. Since format 9.
+    /// Space that is reserved for them. Since format 9.
     #[prost(message, repeated, tag = "131")]
     pub kept: Vec<Kept>,
-    /// The highest epoch of hosts before the one that took the database over; 0: none did.
+    /// The highest epoch of the hosts before the last failover; 0: there was none.
     #[prost(uint64, tag = "132")]
     pub failover_epoch: u64,
 }
 
-/// Space of one device that manifests use which a log replica may have, and nothing else.
+/// Space of one device that only manifests in log replicas may still use.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Kept {
     /// The device's number.
@@ -192,10 +192,10 @@ pub struct View {
     /// The query, as SQL.
     #[prost(string, tag = "2")]
     pub query: String,
-    /// What the query calls the columns.
+    /// Names of the columns in the query.
     #[prost(string, repeated, tag = "3")]
     pub sources: Vec<String>,
-    /// Ids of the tables and views that it is made of.
+    /// Ids of the tables and views that it depends on.
     #[prost(uint32, repeated, tag = "4")]
     pub depends: Vec<u32>,
 }
@@ -220,7 +220,7 @@ pub struct Device {
     pub local: Option<Local>,
 }
 
-/// The way to a device on this machine.
+/// Connection data of a device on this machine.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Local {
     /// Path of its Unix socket.
@@ -231,7 +231,7 @@ pub struct Local {
     pub rate_cap: Option<u64>,
 }
 
-/// The way to a remote device.
+/// Connection data of a remote device.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Remote {
     /// Machine.
@@ -266,12 +266,12 @@ pub struct Table {
     /// Ids of the columns whose hash decides in which tablet a row lies; none: load order.
     #[prost(uint32, repeated, tag = "11")]
     pub hash_columns: Vec<u32>,
-    /// What is asked of its rows; None: nothing. Since format 6.
+    /// Constraints on its rows; None: none. Since format 6.
     #[prost(message, optional, tag = "20")]
     pub rules: Option<TableRules>,
 }
 
-/// What is asked of a table's rows beside keys.
+/// Constraints on a table's rows beside keys.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TableRules {
     /// CHECK.
@@ -343,7 +343,7 @@ pub struct Check {
     pub columns: Vec<u32>,
 }
 
-/// What an index is.
+/// The definition of an index.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct IndexDefinition {
     /// Number within the table; 0 is the primary key.
@@ -355,10 +355,10 @@ pub struct IndexDefinition {
     /// Columns, in key order.
     #[prost(message, repeated, tag = "3")]
     pub columns: Vec<IndexColumn>,
-    /// Equal rows are refused.
+    /// It is unique.
     #[prost(bool, tag = "4")]
     pub unique: bool,
-    /// It stands for a constraint.
+    /// It belongs to a constraint.
     #[prost(bool, tag = "5")]
     pub constraint: bool,
 }
@@ -412,7 +412,7 @@ pub struct Index {
     pub vid_covered: u64,
 }
 
-/// Where the directory of a segment is to be found: here, or in a file of `segments/`.
+/// The directory of a segment: here, or in a file of `segments/`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct SegmentPlace {
     /// Segment id, which names the file.
@@ -427,8 +427,8 @@ pub struct SegmentPlace {
     /// Length of the file in bytes.
     #[prost(uint64, tag = "4")]
     pub file_bytes: u64,
-    /// The blocks of the segment that the file describes, so that they are known to be taken where the file is lost.
-    /// Manifests of earlier builds do not have it.
+    /// The blocks of the segment that the file describes, so that they stay allocated if the file is lost. Manifests of
+    /// earlier builds do not have it.
     #[prost(message, optional, tag = "5")]
     pub blocks: Option<Blocks>,
 }
@@ -436,7 +436,7 @@ pub struct SegmentPlace {
 /// Blocks of a device.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Blocks {
-    /// Ascending, in turn: how many are left out since the last ones, and how many follow.
+    /// Ascending, alternately: blocks skipped since the last ones, and blocks that follow.
     #[prost(uint64, repeated, tag = "1")]
     pub gaps_and_lengths: Vec<u64>,
 }

@@ -1,8 +1,7 @@
-//! Ids of tables and segments that transactions have taken since the database was opened, be it that they have not
-//! committed yet.
+//! Reserves ids of tables and segments for transactions, committed or not, since the database was opened.
 //!
-//! Invariant: two transactions that may both commit never have the same id, though each knows only the state that it
-//! began with.
+//! Invariant: two transactions that may both commit never get the same id, although each knows only the catalog version
+//! that it began with.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -13,10 +12,10 @@ use crate::error::Result;
 pub struct ReservedIds(Mutex<(u32, u32)>);
 
 impl ReservedIds {
-    /// Takes the id of a table by `take`, of which `next` is the next one that its transaction knows of.
+    /// Reserves a table id with `take`; `next` is the next id that the transaction knows of.
     ///
     /// # Errors
-    /// Those of `take`.
+    /// Errors of `take`.
     pub fn table(&self, next: &mut u32, take: impl FnOnce(&mut u32) -> Result<u32>) -> Result<u32> {
         reserve(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).0, next, take)
     }
@@ -24,7 +23,7 @@ impl ReservedIds {
     /// As [`ReservedIds::table`], the id of a segment.
     ///
     /// # Errors
-    /// Those of `take`.
+    /// Errors of `take`.
     pub fn segment(
         &self,
         next: &mut u32,

@@ -1,17 +1,19 @@
-//! Roles, and what they may do: part of every catalog state, so of every snapshot, block, manifest and backup.
+//! Roles and their rights: part of every catalog version, so of every snapshot, block, manifest and backup.
 //!
 //! ```text
-//!  Role ─ Membership ─▶ Role          a role has what the roles have that it is in, if it inherits
+//!  Role ─ Membership ─▶ Role          a role inherits the rights of the roles that it is a member of
 //!    ▲ owner      ▲ grantee, grantor
 //!  Object ◀── Grant (privileges, options, column)
 //! ```
 //!
-//! 1. [`Rights`] is the whole, immutable in a state: who compares it by its address knows whether anything has changed.
-//! 2. [`Rights::may`] answers for a role and a thing. Superusers may everything; owners everything with what is theirs.
-//! 3. [`RightsChange`] is what a block made of it, by key, so that blocks side by side keep each other's.
+//! 1. [`Rights`] is the whole, immutable in a catalog version: equal addresses mean that nothing has changed.
+//! 2. [`Rights::may`] answers for a role and an object. Superusers may do everything; owners everything with their
+//!    objects.
+//! 3. [`RightsChange`] is the change by one transaction block, by key, so that concurrent blocks keep each other's
+//!    changes.
 //!
-//! [`FIRST`] is the role that every database begins with: a superuser whose name is that of whoever asks. It is not
-//! stored, and what nobody else owns is its.
+//! [`FIRST`] is the role that every database begins with: a superuser with the name of the user who asks. It is not
+//! stored, and owns all objects without another owner.
 //!
 //! Source: PostgreSQL's manual, "Database Roles" and "Privileges"; `docs/design/server-and-security.md`.
 
@@ -25,14 +27,14 @@ use crate::password::Verifier;
 pub mod proto;
 mod stored;
 
-/// The role that is always there.
+/// The role that always exists.
 pub const FIRST: u32 = 10;
-/// In the place of a role: everyone.
+/// In place of a role: everyone.
 pub const PUBLIC: u32 = 0;
-/// The number of the first role that is made.
+/// The number of the first created role.
 const FIRST_MADE: u32 = 16_384;
 
-/// What can be granted.
+/// Privileges that can be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Privilege {
     /// Add rows.
@@ -45,15 +47,15 @@ pub enum Privilege {
     Delete,
     /// Remove all rows.
     Truncate,
-    /// Name it in a foreign key.
+    /// Refer to it in a foreign key.
     References,
-    /// Make a trigger, of which there are none.
+    /// Make a trigger; triggers do not exist here.
     Trigger,
     /// Use a schema or a sequence.
     Usage,
-    /// Make something in it.
+    /// Create objects in it.
     Create,
-    /// Make something temporary.
+    /// Create temporary objects.
     Temporary,
     /// Connect to it.
     Connect,
@@ -85,7 +87,7 @@ impl Privilege {
         all.find(|(_, _, known)| known.eq_ignore_ascii_case(name)).map(|(privilege, ..)| privilege)
     }
 
-    /// What SQL calls it.
+    /// Its name in SQL.
     #[must_use]
     pub fn name(self) -> &'static str {
         let mut all = Self::ALL.into_iter();
@@ -98,43 +100,43 @@ impl Privilege {
 pub struct Privileges(pub u32);
 
 impl Privileges {
-    /// These.
+    /// The set of these privileges.
     #[must_use]
     pub fn of(privileges: &[Privilege]) -> Self {
         Self(privileges.iter().fold(0, |bits, privilege| bits | 1 << *privilege as u32))
     }
 
-    /// Whether `privilege` is one of them.
+    /// Whether it contains `privilege`.
     #[must_use]
     pub fn has(self, privilege: Privilege) -> bool {
         self.0 & (1 << privilege as u32) != 0
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that are in both.
+    /// The intersection.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Those that are in one of them.
+    /// The union.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those that are not in `other`.
+    /// The difference: those that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Them, one by one.
+    /// Its privileges, one by one.
     pub fn iter(self) -> impl Iterator<Item = Privilege> {
         Privilege::ALL
             .into_iter()
@@ -142,7 +144,7 @@ impl Privileges {
             .filter(move |one| self.has(*one))
     }
 
-    /// As `relacl` has them: a letter each, with a star behind those in `options`.
+    /// The form of `relacl`: a letter each, followed by a star for those in `options`.
     #[must_use]
     pub fn letters(self, options: Self) -> String {
         let mut letters = String::new();
@@ -158,7 +160,7 @@ impl Privileges {
     }
 }
 
-/// What privileges are on.
+/// The object of privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Object {
     /// A table, view or sequence.
@@ -169,7 +171,7 @@ pub enum Object {
     Database,
 }
 
-/// Which kind of thing it is: decides what can be granted on it.
+/// The kind of an object: decides what can be granted on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {
     /// A table.
@@ -185,7 +187,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// All privileges that there are on such a thing.
+    /// All privileges on such an object.
     #[must_use]
     pub fn privileges(self) -> Privileges {
         use Privilege::{
@@ -202,7 +204,7 @@ impl ObjectKind {
         })
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -224,70 +226,70 @@ pub struct Role {
     pub name: String,
     /// It may do everything.
     pub superuser: bool,
-    /// It has what the roles have that it is in.
+    /// It inherits the rights of the roles that it is a member of.
     pub inherit: bool,
     /// It may make roles.
     pub create_role: bool,
-    /// It may make databases, which nobody can here.
+    /// It may create databases, which no role can here.
     pub create_db: bool,
     /// It may connect.
     pub login: bool,
-    /// Most connections; -1: as many as there are.
+    /// Most connections; -1: no limit.
     pub connection_limit: i32,
-    /// What a server needs to check its password; None: it has none.
+    /// The data with which a server checks its password; None: it has none.
     pub verifier: Option<Verifier>,
-    /// Until when the password counts, in microseconds since 1970.
+    /// Expiry of the password, in microseconds since 1970.
     pub valid_until_us: Option<i64>,
 }
 
-/// That a role is in another.
+/// The membership of a role in another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Membership {
-    /// Who said so.
+    /// The role that granted it.
     pub grantor: u32,
-    /// The member may pass it on.
+    /// The member may grant it to others.
     pub admin: bool,
 }
 
-/// Who may do what with a thing, or with a column of it.
+/// One grant on an object, or on a column of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantItem {
     /// Who may; [`PUBLIC`]: everyone.
     pub grantee: u32,
-    /// Who said so.
+    /// The role that granted it.
     pub grantor: u32,
     /// The column's id; 0: all of it.
     pub column: u32,
-    /// What.
+    /// The privileges.
     pub privileges: Privileges,
-    /// What of it the grantee may pass on.
+    /// Those of them that the grantee may grant to others.
     pub options: Privileges,
 }
 
-/// What is granted on things that are made later: whose, which, and said of where.
+/// Key of default privileges: the creating role, the kind of object, and whether they are of the schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Later {
-    /// Who makes them.
+    /// The role that creates the objects.
     pub role: u32,
     /// Sequences; otherwise tables and views.
     pub is_sequence: bool,
-    /// It was said of the schema, and not of all there are. What is granted adds up.
+    /// They apply to the schema, otherwise to all schemas. Both kinds of grants add up.
     pub in_schema: bool,
 }
 
-/// All of it. See the module's description.
+/// Roles, memberships, owners and grants. See the module's description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
     next_role: u32,
     roles: BTreeMap<u32, Role>,
     /// By role and member.
     members: BTreeMap<(u32, u32), Membership>,
-    /// Of tables, views and sequences that are not the first role's.
+    /// Owners of tables, views and sequences, except those of the first role.
     owners: BTreeMap<u32, u32>,
     grants: BTreeMap<Object, Vec<GrantItem>>,
-    /// None is empty.
+    /// None of the lists is empty.
     later: BTreeMap<Later, Vec<GrantItem>>,
-    /// Some: a role or a user of the server has had a password. It is never taken away again.
+    /// Some: a role or a user of the server has had a password. It is never removed again.
     login_secret: Option<LoginSecret>,
 }
 
@@ -306,13 +308,13 @@ impl Default for Rights {
 }
 
 impl Rights {
-    /// The role of this number, if it is not the first.
+    /// The role with this number, unless it is the first.
     #[must_use]
     pub fn role(&self, id: u32) -> Option<&Role> {
         self.roles.get(&id)
     }
 
-    /// The role of this name.
+    /// The role with this name.
     #[must_use]
     pub fn role_named(&self, name: &str) -> Option<&Role> {
         self.roles.values().find(|role| role.name == name)
@@ -323,12 +325,12 @@ impl Rights {
         self.roles.values()
     }
 
-    /// Role, member, and how.
+    /// Role, member, and kind of membership.
     pub fn memberships(&self) -> impl Iterator<Item = (u32, u32, Membership)> {
         self.members.iter().map(|((role, member), membership)| (*role, *member, *membership))
     }
 
-    /// How `member` itself is in `role`.
+    /// The direct membership of `member` in `role`.
     #[must_use]
     pub fn membership(&self, role: u32, member: u32) -> Option<Membership> {
         self.members.get(&(role, member)).copied()
@@ -340,13 +342,13 @@ impl Rights {
         self.roles.values().any(|role| role.login && role.verifier.is_some())
     }
 
-    /// Some from the first password on: whoever connects has to prove one, also once nobody has one any more.
+    /// Some from the first password on: connecting then requires a password, even after all were removed.
     #[must_use]
     pub fn login_secret(&self) -> Option<&LoginSecret> {
         self.login_secret.as_ref()
     }
 
-    /// Makes passwords necessary from here on.
+    /// Makes passwords necessary from now on.
     ///
     /// # Errors
     /// The system gives no random bytes.
@@ -363,19 +365,19 @@ impl Rights {
         role == FIRST || self.roles.get(&role).is_some_and(|role| role.superuser)
     }
 
-    /// Whether `member` is in `role`, by whatever way.
+    /// Whether `member` is in `role`, directly or indirectly.
     #[must_use]
     pub fn is_member(&self, member: u32, role: u32) -> bool {
         member == role || self.reached(member, false).contains(&role)
     }
 
-    /// Whether `member` has what `role` has without further ado.
+    /// Whether `member` inherits the rights of `role`.
     #[must_use]
     pub fn inherits(&self, member: u32, role: u32) -> bool {
         member == role || !self.members.is_empty() && self.reached(member, true).contains(&role)
     }
 
-    /// Roles that `member` is in, itself among them; if `by_inheritance`, those alone that it has the rights of.
+    /// Roles that `member` is in, including itself; if `by_inheritance`, only those whose rights it inherits.
     #[must_use]
     pub fn reached(&self, member: u32, by_inheritance: bool) -> BTreeSet<u32> {
         let mut reached = BTreeSet::from([member]);
@@ -394,7 +396,7 @@ impl Rights {
         reached
     }
 
-    /// Whose `object` is.
+    /// The owner of `object`.
     #[must_use]
     pub fn owner(&self, object: Object) -> u32 {
         match object {
@@ -403,18 +405,18 @@ impl Rights {
         }
     }
 
-    /// Things that are `role`'s.
+    /// Objects that `role` owns.
     pub fn owned(&self, role: u32) -> impl Iterator<Item = u32> {
         self.owners.iter().filter(move |(_, owner)| **owner == role).map(|(object, _)| *object)
     }
 
-    /// Whether `role` may do with `object` what its owner may.
+    /// Whether `role` has the owner's rights on `object`.
     #[must_use]
     pub fn owns(&self, role: u32, object: Object) -> bool {
         self.is_superuser(role) || self.inherits(role, self.owner(object))
     }
 
-    /// What was granted on `object`, but to its owner.
+    /// The grants on `object`, except those to its owner.
     #[must_use]
     pub fn grants(&self, object: Object) -> &[GrantItem] {
         match (self.grants.get(&object), object) {
@@ -425,25 +427,25 @@ impl Rights {
         }
     }
 
-    /// Whether anything was granted on `object` or taken away.
+    /// Whether any privilege on `object` was granted or revoked.
     #[must_use]
     pub fn has_grants(&self, object: Object) -> bool {
         self.grants.contains_key(&object)
     }
 
-    /// Whether `role` may do `privilege` with all of `object`.
+    /// Whether `role` has `privilege` on all of `object`.
     #[must_use]
     pub fn may(&self, role: u32, object: Object, privilege: Privilege) -> bool {
         self.granted(role, object, privilege, |grant| grant.column == 0)
     }
 
-    /// Whether `role` may do `privilege` with the column `column` of `object`.
+    /// Whether `role` has `privilege` on the column `column` of `object`.
     #[must_use]
     pub fn may_column(&self, role: u32, object: Object, privilege: Privilege, column: u32) -> bool {
         self.granted(role, object, privilege, |grant| [0, column].contains(&grant.column))
     }
 
-    /// Whether `role` may do `privilege` with anything of `object`.
+    /// Whether `role` has `privilege` on any part of `object`.
     #[must_use]
     pub fn may_some(&self, role: u32, object: Object, privilege: Privilege) -> bool {
         self.granted(role, object, privilege, |_| true)
@@ -464,7 +466,7 @@ impl Rights {
         self.owns(role, object) || self.grants(object).iter().any(|grant| has(&grant))
     }
 
-    /// What `role` may pass on of `object`, or of a column of it (0: of all of it).
+    /// The privileges that `role` may grant on `object`, or on a column of it (0: on all of it).
     #[must_use]
     pub fn options(&self, role: u32, object: Object, column: u32) -> Privileges {
         if self.owns(role, object) {
@@ -475,14 +477,14 @@ impl Rights {
         own.fold(Privileges::default(), |all, grant| all.or(grant.options))
     }
 
-    /// Gives a new role a number.
+    /// Returns the number of a new role.
     pub fn new_role(&mut self) -> u32 {
         let id = self.next_role;
         self.next_role = id.saturating_add(1);
         id
     }
 
-    /// Adds a role, or replaces the one of this number.
+    /// Adds a role, or replaces the one with this number.
     pub fn put_role(&mut self, role: Role) {
         self.roles.insert(role.id, role);
     }
@@ -493,7 +495,7 @@ impl Rights {
         self.members.retain(|(role, member), _| *role != id && *member != id);
     }
 
-    /// Makes `member` one of `role`; None: no longer.
+    /// Makes `member` a member of `role`; None: removes it.
     pub fn put_member(&mut self, role: u32, member: u32, how: Option<Membership>) {
         match how {
             Some(how) => drop(self.members.insert((role, member), how)),
@@ -501,7 +503,7 @@ impl Rights {
         }
     }
 
-    /// Gives a table, view or sequence to `role`.
+    /// Makes `role` the owner of a table, view or sequence.
     pub fn put_owner(&mut self, object: u32, role: u32) {
         match role {
             FIRST => drop(self.owners.remove(&object)),
@@ -509,18 +511,18 @@ impl Rights {
         }
     }
 
-    /// What is granted on `object`, to be changed.
+    /// The grants on `object`, mutable.
     pub fn grants_mut(&mut self, object: Object) -> &mut Vec<GrantItem> {
         let known = self.grants(object).to_vec();
         self.grants.entry(object).or_insert(known)
     }
 
-    /// What is granted on things that are made later.
+    /// Default privileges for objects that are created later.
     pub fn later(&self) -> impl Iterator<Item = (Later, &[GrantItem])> {
         self.later.iter().map(|(of, items)| (*of, items.as_slice()))
     }
 
-    /// Grants `items` on what `of` says, and nothing else.
+    /// Replaces the default privileges of `of` by `items`.
     pub fn put_later(&mut self, of: Later, items: Vec<GrantItem>) {
         match items.is_empty() {
             true => drop(self.later.remove(&of)),
@@ -528,7 +530,7 @@ impl Rights {
         }
     }
 
-    /// Makes a new table, view or sequence the one of `role`, with what is granted on such things.
+    /// Sets the owner of a new table, view or sequence, with the default privileges.
     pub fn begin(&mut self, id: u32, is_sequence: bool, role: u32) {
         self.put_owner(id, role);
         let mut granted: Vec<GrantItem> = Vec::new();
@@ -549,7 +551,7 @@ impl Rights {
         }
     }
 
-    /// Makes what is said of `from` hold for `to`, which takes its place.
+    /// Transfers owner and grants of `from` to `to`, which replaces it.
     pub fn pass_on(&mut self, from: u32, to: u32) {
         self.put_owner(to, self.owner(Object::Relation(from)));
         if let Some(granted) = self.grants.get(&Object::Relation(from)).cloned() {
@@ -557,7 +559,7 @@ impl Rights {
         }
     }
 
-    /// Forgets what is of no thing in `state` any more.
+    /// Removes owners and grants of objects that are not in `state`.
     pub fn prune(&mut self, state: &CatalogState) {
         let tables = state.tables().map(|table| table.schema.table_id);
         let damaged = state.damaged_tables().map(|table| table.schema.table_id);
@@ -571,7 +573,7 @@ impl Rights {
         });
     }
 
-    /// The name of a role, where `first` is that of the first.
+    /// The name of a role; `first` is that of the first role.
     #[must_use]
     pub fn name_of<'a>(&'a self, role: u32, first: &'a str) -> &'a str {
         match role {
@@ -581,7 +583,7 @@ impl Rights {
     }
 }
 
-/// What everyone may before anyone says otherwise: look into the schema, and make nothing there.
+/// Default rights of everyone on the schema: use it, and create nothing there.
 const OF_SCHEMA: &[GrantItem] = &[GrantItem {
     grantee: PUBLIC,
     grantor: FIRST,
@@ -590,7 +592,7 @@ const OF_SCHEMA: &[GrantItem] = &[GrantItem {
     options: Privileges(0),
 }];
 
-/// Connect, and make temporary tables.
+/// Default rights of everyone on the database: connect, and make temporary tables.
 const OF_DATABASE: &[GrantItem] = &[GrantItem {
     grantee: PUBLIC,
     grantor: FIRST,
@@ -599,7 +601,7 @@ const OF_DATABASE: &[GrantItem] = &[GrantItem {
     options: Privileges(0),
 }];
 
-/// What a block made of the rights, by key; None: it is gone.
+/// Changes of the rights by a block, by key; None: removed.
 #[derive(Debug, Clone, Default)]
 pub struct RightsChange {
     next_role: u32,
@@ -612,7 +614,7 @@ pub struct RightsChange {
 }
 
 impl RightsChange {
-    /// Whether there is nothing.
+    /// Whether nothing changed.
     pub fn is_empty(&self) -> bool {
         self.roles.is_empty()
             && self.members.is_empty()
@@ -622,7 +624,7 @@ impl RightsChange {
             && self.login_secret.is_none()
     }
 
-    /// Notes what has become of `before`.
+    /// Records the changes from `before` to `after`.
     pub fn note(&mut self, before: &Arc<Rights>, after: &Arc<Rights>) {
         if Arc::ptr_eq(before, after) {
             return;
@@ -638,7 +640,7 @@ impl RightsChange {
         }
     }
 
-    /// Makes it part of `rights`.
+    /// Applies the changes to `rights`.
     pub fn put_into(&self, rights: &mut Arc<Rights>) {
         if self.is_empty() {
             return;
@@ -655,7 +657,7 @@ impl RightsChange {
         }
     }
 
-    /// The same without what is of things that `is_gone` says.
+    /// The same changes without those of objects that `is_gone` names.
     pub fn without(mut self, is_gone: impl Fn(u32) -> bool) -> Self {
         self.owners.retain(|id, _| !is_gone(*id));
         self.grants.retain(|object, _| !matches!(object, Object::Relation(id) if is_gone(*id)));
@@ -663,7 +665,7 @@ impl RightsChange {
     }
 }
 
-/// What is another one in `after` than in `before`; None: it is gone.
+/// Entries that differ between `before` and `after`; None: removed.
 pub fn differences<K: Ord + Clone, V: Clone + PartialEq>(
     before: &BTreeMap<K, V>,
     after: &BTreeMap<K, V>,
@@ -675,7 +677,7 @@ pub fn differences<K: Ord + Clone, V: Clone + PartialEq>(
         .collect()
 }
 
-/// Makes `change` part of `known`.
+/// Applies `change` to `known`.
 pub fn put<K: Ord + Clone, V: Clone>(known: &mut BTreeMap<K, V>, change: &BTreeMap<K, Option<V>>) {
     for (key, value) in change {
         match value {

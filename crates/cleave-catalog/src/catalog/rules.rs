@@ -1,10 +1,9 @@
-//! What a table asks of its rows beyond types, NOT NULL and keys: checks, foreign keys, and columns that make their own
-//! values.
+//! Constraints of a table beyond types, NOT NULL and keys: checks, foreign keys, and identity columns.
 //!
-//! Rules are kept as SQL text beside the schema and the indexes, not in them: pages and devices need none of them. What
-//! is made of the text is kept with the rules for as long as a state holds them.
+//! Rules are kept as SQL text beside the schema and the indexes, because pages and devices need none of them. Their
+//! compiled form is cached with the rules for as long as a catalog version refers to them.
 //!
-//! Invariant: names of constraints are unique within a table, those of its indexes included, and so are their ids.
+//! Invariant: names of constraints are unique within a table, including those of its indexes, and so are their ids.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -15,13 +14,13 @@ use super::{CatalogState, TableState, proto};
 /// The rules of one table.
 #[derive(Debug, Clone, Default)]
 pub struct TableRules {
-    /// CHECK, in the order of their names, which is that in which they are asked.
+    /// CHECK, ordered by name; evaluated in this order.
     pub checks: Vec<Check>,
     /// Ids of the columns that are GENERATED ALWAYS AS IDENTITY.
     pub always: Vec<u32>,
     /// FOREIGN KEY, in the order of their names.
     pub foreign_keys: Vec<ForeignKey>,
-    /// What is asked of each row, once it was compiled.
+    /// The checks, once they were compiled.
     pub compiled: Compiled,
 }
 
@@ -53,21 +52,21 @@ pub struct ForeignKey {
     pub target_columns: Vec<u32>,
     /// Id of that table's unique index over them.
     pub index: u32,
-    /// What becomes of its rows where one that they refer to ends.
+    /// The action on its rows if a row that they refer to is deleted.
     pub on_delete: KeyAction,
-    /// What becomes of them where that one's key changes.
+    /// The action on its rows if the key that they refer to changes.
     pub on_update: KeyAction,
     /// Ids of the columns that ON DELETE SET NULL or SET DEFAULT changes; none: all.
     pub set_columns: Vec<u32>,
     /// MATCH FULL: all of its columns are NULL, or none is.
     pub match_full: bool,
-    /// When it is asked.
+    /// When it is checked.
     pub timing: Timing,
-    /// Whether it was not asked of the rows that were there before it.
+    /// Whether older rows were not checked when it was added.
     pub not_valid: bool,
 }
 
-/// When a constraint is asked, unless SET CONSTRAINTS says otherwise.
+/// When a constraint is checked, unless SET CONSTRAINTS says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Timing {
     /// At the end of each statement, always.
@@ -80,7 +79,7 @@ pub enum Timing {
 }
 
 impl Timing {
-    /// All of them, in the order of their numbers in a manifest.
+    /// All, in the order of their numbers in a manifest.
     const ALL: [Self; 3] = [Self::NotDeferrable, Self::Immediate, Self::Deferred];
 
     /// Whether SET CONSTRAINTS may change it.
@@ -90,15 +89,15 @@ impl Timing {
     }
 }
 
-/// What becomes of rows whose key is gone.
+/// The action on rows whose key is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum KeyAction {
-    /// The statement fails, if they are there when it is done.
+    /// The statement fails, if such rows exist at its end.
     #[default]
     NoAction,
-    /// It fails.
+    /// The statement fails at once.
     Restrict,
-    /// They end, or get the new key.
+    /// They are deleted, or get the new key.
     Cascade,
     /// Their key becomes NULL.
     SetNull,
@@ -107,11 +106,11 @@ pub enum KeyAction {
 }
 
 impl KeyAction {
-    /// All of them, in the order of their numbers in a manifest.
+    /// All, in the order of their numbers in a manifest.
     const ALL: [Self; 5] =
         [Self::NoAction, Self::Restrict, Self::Cascade, Self::SetNull, Self::SetDefault];
 
-    /// As SQL writes it.
+    /// Its SQL text.
     #[must_use]
     pub fn sql_name(self) -> &'static str {
         match self {
@@ -148,7 +147,7 @@ impl CatalogState {
         keys.filter(move |(_, key)| key.target == table)
     }
 
-    /// Whether the table is at either end of a foreign key.
+    /// Whether the table has or is the target of a foreign key.
     pub fn is_in_references(&self, table: &TableState) -> bool {
         let all = || {
             let keys = self.tables().flat_map(|from| &from.rules.foreign_keys);
@@ -174,7 +173,7 @@ fn numbered<T: Copy + Default>(all: &[T], number: u32) -> T {
     all.get(place).copied().unwrap_or_default()
 }
 
-/// Ids of the tables that foreign keys refer to, once somebody asked; a copy of a state begins without, since it may be
+/// Ids of the tables that foreign keys refer to, computed on demand; a clone begins without, since its catalog may be
 /// changed.
 #[derive(Debug, Default)]
 pub struct Referenced(OnceLock<BTreeSet<u32>>);
@@ -185,7 +184,7 @@ impl Clone for Referenced {
     }
 }
 
-/// What a table's checks were compiled to; a copy of the rules begins without, since it may be changed.
+/// The compiled checks of a table; a clone begins without, since its rules may be changed.
 #[derive(Debug, Default)]
 pub struct Compiled(pub OnceLock<Arc<CompiledChecks>>);
 
@@ -196,13 +195,13 @@ impl Clone for Compiled {
 }
 
 impl TableRules {
-    /// Whether there are none.
+    /// Whether there are no rules.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.checks.is_empty() && self.always.is_empty() && self.foreign_keys.is_empty()
     }
 
-    /// An id for one more rule.
+    /// An id for a new rule.
     #[must_use]
     pub fn next_id(&self) -> u32 {
         let keys = self.foreign_keys.iter().map(|key| key.id + 1);

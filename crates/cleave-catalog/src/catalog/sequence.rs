@@ -1,4 +1,4 @@
-//! What a sequence is: its name, its steps and limits, and whose it is. What it has given is live.
+//! The definition of a sequence: its name, its step and limits, and its owner. Its current value is live state outside.
 //!
 //! Sequences share the namespace of tables and indexes, and the ids of tables. Invariant: the step is not 0, the limits
 //! are in order, and start and last value lie between them.
@@ -21,40 +21,40 @@ pub struct Sequence {
     pub name: String,
     /// smallint, integer or bigint.
     pub data_type: ColumnType,
-    /// What is added each time.
+    /// INCREMENT.
     pub increment: i64,
     /// Least value.
     pub min: i64,
     /// Greatest value.
     pub max: i64,
-    /// Where it begins.
+    /// START.
     pub start: i64,
-    /// CACHE, as it was said.
+    /// CACHE, as declared.
     pub cache: i64,
-    /// Whether it begins anew behind its last value.
+    /// Whether it starts again after its last value.
     pub cycle: bool,
-    /// The column that it goes with.
+    /// The column that owns it.
     pub owner: Option<Owner>,
-    /// The last value that may have been given, as a manifest has it.
+    /// The last value that may have been returned, according to the manifest.
     pub last: i64,
-    /// Whether that was given; if not, it is the next.
+    /// Whether that was returned; if not, it is the next.
     pub is_called: bool,
-    /// What all states of it have in common, as long as any of them is there.
+    /// Shared by all versions of the sequence, as long as any of them exists.
     pub shared: Arc<()>,
 }
 
-/// The column that a sequence goes with.
+/// The column that owns a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// Id of the table.
     pub table: u32,
     /// Id of the column.
     pub column: u32,
-    /// Whether it is the column's identity, and not only dropped with it.
+    /// Whether it is an identity column; otherwise it is only dropped with the column.
     pub is_identity: bool,
 }
 
-/// The numbers behind `last`, and before it where the step is negative; None: there is none.
+/// The number after `last`; None if there is none.
 pub fn step(sequence: &Sequence, last: i64) -> Option<i64> {
     let next = last.checked_add(sequence.increment);
     let next = next.filter(|next| (sequence.min..=sequence.max).contains(next));
@@ -76,7 +76,7 @@ pub fn limits(data_type: ColumnType) -> (i64, i64) {
 }
 
 impl Sequence {
-    /// Whether it goes on in the same steps, within the same limits.
+    /// Whether it continues with the same step and limits.
     pub fn steps_as(&self, other: &Self) -> bool {
         let steps =
             |sequence: &Self| (sequence.increment, sequence.min, sequence.max, sequence.cycle);
@@ -108,7 +108,7 @@ impl Sequence {
         }
     }
 
-    /// A sequence as a manifest has it, or what is wrong with it.
+    /// A sequence from a manifest, or what is wrong with it.
     pub(super) fn decode(message: proto::Sequence) -> Result<Self, String> {
         let data_type = match message.bits {
             16 => ColumnType::SmallInt,
@@ -145,19 +145,19 @@ impl Sequence {
     }
 }
 
-/// Who gives numbers of sequences.
+/// Returns numbers of sequences.
 pub trait NumberSource: fmt::Debug + Send + Sync {
-    /// The next `count` numbers of `sequence`, which nobody else gets.
+    /// The next `count` numbers of `sequence`, for this caller alone.
     ///
     /// # Errors
-    /// [`Error::Invalid`] behind the last one, and where nothing can be written; those of the log.
+    /// [`Error::Invalid`] beyond the last one, and if nothing can be written; errors of the log.
     fn take(&self, sequence: &Arc<Sequence>, count: usize) -> Result<Vec<i64>>;
 }
 
-/// The sequence that `written` names: `name`, `public.name` or `"Name"`.
+/// The sequence with the written name: `name`, `public.name` or `"Name"`.
 ///
 /// # Errors
-/// [`Error::UnknownName`]; [`Error::Invalid`] for something else of that name.
+/// [`Error::UnknownName`]; [`Error::Invalid`] for another object of that name.
 pub fn named<'a>(state: &'a CatalogState, written: &str) -> Result<&'a Arc<Sequence>> {
     let name = unqualified(written).unwrap_or_else(|| written.to_owned());
     if let Some(sequence) = state.sequences.get(&name) {

@@ -1,5 +1,5 @@
-//! What a database does with what it no longer needs: settings of the database as a whole, which its manifest keeps,
-//! and what the log cannot make again.
+//! Settings of the database as a whole that its manifest keeps (archive, retention, vacuum, log replicas), and facts
+//! that the log does not have.
 
 use std::path::PathBuf;
 
@@ -13,28 +13,27 @@ use super::{DeviceId, proto};
 /// See the module's description.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Where finished parts of the log are copied to before they are given up; None: nowhere.
+    /// Folder to which finished segments of the log are copied before they are retired; None: they are not.
     pub archive_directory: Option<PathBuf>,
-    /// Number of the last commit whose changes are in no log, such as bulk loads and definitions of tables; 0: none.
+    /// Number of the last commit whose changes are in no log, such as bulk loads and DDL; 0: none.
     pub unlogged_commit: u64,
-    /// When it was made, in microseconds since 1970.
+    /// Time of that commit, in microseconds since 1970.
     pub unlogged_at_us: i64,
-    /// Seconds for which older states are kept, for `as_of`; 0: none are.
+    /// Seconds for which older catalog versions are kept, for `as_of`; 0: none are.
     pub version_retention_s: u32,
-    /// When tables are vacuumed by themselves.
+    /// Settings of automatic vacuum.
     pub autovacuum: Autovacuum,
     /// Log replicas on devices.
     pub log_replicas: Vec<LogReplica>,
-    /// Space that nothing here uses, and manifests do that such a copy may have: not used again before it has a newer
-    /// one.
+    /// Space that only manifests in log replicas still use: not reused before these have a newer manifest.
     pub kept: KeptSpace,
-    /// The highest epoch of hosts before the one that took the database over: what copies have of these may have gone
-    /// another way; 0: none did.
+    /// The highest epoch of the hosts before the last failover: log replicas may have diverging records of these; 0:
+    /// there was none.
     pub failover_epoch: u64,
 }
 
 impl Upkeep {
-    /// As a manifest has it.
+    /// The message for a manifest.
     pub(super) fn encode(&self) -> Option<proto::Upkeep> {
         let message = proto::Upkeep {
             archive_directory: self
@@ -55,7 +54,7 @@ impl Upkeep {
         (*self != Self::default()).then_some(message)
     }
 
-    /// What [`Upkeep::encode`] made a message of; None: nothing did.
+    /// Reads what [`Upkeep::encode`] wrote; None if it is invalid.
     pub(super) fn decode(message: Option<proto::Upkeep>) -> Option<Self> {
         let message = message.unwrap_or_default();
         Some(Self {

@@ -1,6 +1,7 @@
-//! A view: a query with a name, and columns that it gives.
+//! A view: a named query, and the columns that it returns.
 //!
-//! Invariant: what it is made of is there, under the ids that it names, as long as it is; and it is not made of itself.
+//! Invariant: all objects that a view depends on exist, under their ids, as long as the view does; a view never depends
+//! on itself.
 
 use std::sync::Arc;
 
@@ -11,18 +12,18 @@ use super::{CatalogState, TableState, proto};
 /// A view.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ViewState {
-    /// Its name and columns; the id is one of those that tables have.
+    /// Its name and columns; its id is from those of tables.
     pub schema: Arc<TableSchema>,
     /// The query, as SQL.
     pub query: String,
-    /// What the query calls the columns, in their order.
+    /// Names of the columns in the query, in their order.
     pub sources: Vec<String>,
-    /// Ids of all tables and views that it is made of, also by way of other views.
+    /// Ids of all tables and views that it depends on, directly or through other views.
     pub depends: Vec<u32>,
 }
 
 impl ViewState {
-    /// As a manifest has it.
+    /// The message for a manifest.
     pub(super) fn encode(&self) -> proto::View {
         proto::View {
             schema: self.schema.encode(),
@@ -32,10 +33,10 @@ impl ViewState {
         }
     }
 
-    /// What a manifest has.
+    /// Reads the message of a manifest.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is invalid in it.
     pub(super) fn decode(message: proto::View) -> Result<Self, String> {
         let schema = TableSchema::decode(&message.schema).map_err(|error| error.to_string())?;
         let proto::View { query, sources, depends, .. } = message;
@@ -46,7 +47,7 @@ impl ViewState {
     }
 }
 
-/// A table or view that a view is made of.
+/// A table or view that a view depends on.
 #[derive(Debug, Clone, Copy)]
 pub enum MadeOf<'a> {
     /// A table.
@@ -66,8 +67,8 @@ impl CatalogState {
         self.views.values()
     }
 
-    /// What the query of `view` calls `name`: one of the tables and views that it was made of, also where a temporary
-    /// one of the session has its name.
+    /// The table or view that the query of `view` calls `name`: one that it depends on, even if a temporary one of the
+    /// session has that name.
     pub fn made_of(&self, view: &ViewState, name: &str) -> Option<MadeOf<'_>> {
         let is_meant = |schema: &TableSchema| view.depends.contains(&schema.table_id);
         if let Some(table) = self.table(name).filter(|table| is_meant(&table.schema)) {
@@ -79,7 +80,7 @@ impl CatalogState {
         self.base()?.made_of(view, name)
     }
 
-    /// Those of all tables and views that `view` is made of.
+    /// The schemas of all tables and views that `view` depends on.
     pub fn schemas_of(&self, view: &ViewState) -> Vec<Arc<TableSchema>> {
         let mut found: Vec<Arc<TableSchema>> = Vec::with_capacity(view.depends.len());
         let mut state = Some(self);
@@ -96,7 +97,7 @@ impl CatalogState {
         found
     }
 
-    /// The views that are made of the table or view `id`.
+    /// The views that depend on the table or view `id`.
     pub fn views_of(&self, id: u32) -> impl Iterator<Item = &Arc<ViewState>> {
         self.views().filter(move |view| view.depends.contains(&id))
     }

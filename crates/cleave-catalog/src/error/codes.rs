@@ -1,4 +1,4 @@
-//! PostgreSQL's SQLSTATEs of what can go wrong.
+//! Maps errors to PostgreSQL's SQLSTATEs.
 //!
 //! Source: PostgreSQL's manual, "PostgreSQL Error Codes".
 
@@ -13,7 +13,7 @@ use super::{Error, Fault, InputFault, NameKind};
 use crate::storage_error::store_sqlstate;
 
 impl Fault {
-    /// What helps where an expression is not assigned to its column, as PostgreSQL says it.
+    /// The hint for an expression that cannot be assigned to its column, in PostgreSQL's words.
     pub const ASSIGNED_HINT: &str = "You will need to rewrite or cast the expression.";
 
     pub(super) fn sqlstate(self) -> &'static str {
@@ -113,7 +113,7 @@ impl InputFault {
     }
 }
 
-/// Of a table that cannot be.
+/// Of an invalid table definition.
 pub(super) fn schema_sqlstate(error: &SchemaError) -> &'static str {
     match error {
         SchemaError::NameEmpty { .. } => "42601",
@@ -161,13 +161,13 @@ pub(super) fn engine_sqlstate(error: &DataFusionError) -> &'static str {
         DataFusionError::Execution(message) => argument_sqlstate(message),
         DataFusionError::ResourcesExhausted(_) => "53200",
         DataFusionError::IoError(_) => "58030",
-        // Of the parser. The kind has a name only where a parser is linked, which this crate does not ask for.
+        // An error of the parser. The kind has a name only if a parser is linked, and this crate does not need one.
         parser if parser.to_string().starts_with("SQL error: ") => "42601",
         _ => "XX000",
     }
 }
 
-/// Of an error that travelled through the engine, where it cannot be taken out of it: several hold it.
+/// Of an error that travelled through the engine and cannot be unwrapped, since it is shared.
 fn external_sqlstate(inner: &(dyn std::error::Error + 'static)) -> &'static str {
     match (inner.downcast_ref::<Error>(), inner.downcast_ref::<StoreError>()) {
         (Some(ours), _) => ours.sqlstate(),
@@ -182,7 +182,7 @@ fn is_too_many_digits(message: &str) -> bool {
     message.contains("to store in a Decimal")
 }
 
-/// Of what the engine says of a statement that has no meaning.
+/// Of the engine's message about an invalid statement.
 fn planning_sqlstate(message: &str) -> &'static str {
     let said = [
         ("No function matches", "42883"),
@@ -195,7 +195,7 @@ fn planning_sqlstate(message: &str) -> &'static str {
     said.into_iter().find(|(text, _)| message.contains(text)).map_or("42000", |(_, code)| code)
 }
 
-/// Of what the engine's functions say of their arguments.
+/// Of the messages of the engine's functions about their arguments.
 fn argument_sqlstate(message: &str) -> &'static str {
     let said = [
         ("Unable to parse date from", "22008"),
@@ -211,7 +211,7 @@ fn argument_sqlstate(message: &str) -> &'static str {
     said.into_iter().find(|(text, _)| message.contains(text)).map_or("22000", |(_, code)| code)
 }
 
-/// Whether a cast failed because the number is too large, not because it is none.
+/// Whether a cast failed because the number is too large, and not because it is malformed.
 fn is_out_of_range(message: &str) -> bool {
     message.starts_with("Can't cast value") || message.contains("Overflowing on")
 }

@@ -1,24 +1,24 @@
-//! An operator whose operands have types that it is not there for.
+//! The error of an operator that does not exist for the types of its operands.
 
 use std::fmt;
 
 use super::Position;
 
-/// What [`Error::NoOperator`](super::Error::NoOperator) tells of it.
+/// Details of [`Error::NoOperator`](super::Error::NoOperator).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoOperator {
     /// The operator as SQL writes it.
     pub operator: String,
-    /// The types to its left and to its right, by PostgreSQL's names.
+    /// The types of its left and right operand, by PostgreSQL's names.
     pub types: [String; 2],
-    /// Which columns or constants stand there, by which it is found in the text; None: something else.
+    /// The columns or constants that are its operands, for finding it in the text; None: another expression.
     pub operands: [Option<String>; 2],
-    /// Where it stands.
+    /// Its position.
     pub position: Option<Position>,
 }
 
 impl NoOperator {
-    /// What helps.
+    /// The hint.
     pub(super) const HINT: &'static str = "No operator matches the given name and argument types. You might need to \
         add explicit type casts.";
 }

@@ -22,7 +22,7 @@ fn a_message_has_place_and_hint() {
     assert_eq!(error.sqlstate(), "42P01");
     assert_eq!(error.hint().as_deref(), Some("did you mean \"title\"?"));
     assert_eq!(error.position(), Some(Position { line: 2, column: 15 }));
-    // A place that is known already stays.
+    // A known position stays.
     let error = error.at(Some(Position { line: 9, column: 9 }));
     assert_eq!(error.position(), Some(Position { line: 2, column: 15 }));
     let error = Error::unknown_column("title", "xyz", ["id"]);
@@ -38,7 +38,7 @@ fn sqlstates_survive_the_engine() {
     let external = Box::new(Error::unsupported("UPDATE"));
     let arrow = ArrowError::ExternalError(external);
     assert_eq!(Error::from(DataFusionError::ArrowError(Box::new(arrow), None)).sqlstate(), "0A000");
-    // As the build side of a join gives it to each of its readers.
+    // As the build side of a join passes it to each of its readers.
     let stopped = StorageError::Stopped { path: "films".into() };
     let stored = DataFusionError::External(Box::new(into_store_error(stopped.into())));
     let several = DataFusionError::Shared(Arc::new(stored));

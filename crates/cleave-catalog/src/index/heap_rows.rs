@@ -1,4 +1,4 @@
-//! Rows of heap pages for whoever makes keys of them: page entries in, batches of some columns out.
+//! Reads rows of heap pages for building index keys: page entries in, batches of some columns out.
 
 use arrow::array::RecordBatch;
 use cleave_store::{
@@ -12,7 +12,7 @@ use crate::error::Result;
 /// of its rows.
 ///
 /// # Errors
-/// Those of reading pages.
+/// Errors of reading pages.
 pub async fn heap_rows(
     pages: &dyn PageSource,
     segment: &SegmentDirectory,
@@ -44,7 +44,7 @@ pub async fn heap_rows(
 /// The values in the overflow pages `numbers` of the page `entry`.
 ///
 /// # Errors
-/// Those of reading pages.
+/// Errors of reading pages.
 pub async fn long_values(
     pages: &dyn PageSource,
     entry: &PageEntry,

@@ -1,4 +1,4 @@
-//! Rows of a tablet by their VIDs: for whoever has found them by an index.
+//! Reads rows of a tablet by their VIDs, as an index returned them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::long_values;
 use crate::catalog::TabletState;
 use crate::error::{Error, Result};
 
-/// Pages that are asked for at once.
+/// Pages that are requested at once.
 const PAGE_COUNT: usize = 64;
-/// Rows of a page up to which they are decoded one by one.
+/// Up to so many rows of a page are decoded one by one.
 const FEW: usize = 16;
 
-/// Rows of several batches, each by batch and row, in an order.
+/// Rows of several batches in an order, each as batch and row.
 #[derive(Debug, Default)]
 pub struct Scattered {
     /// The batches.
@@ -95,7 +95,7 @@ impl Scattered {
         Ok(found)
     }
 
-    /// All of them as one batch with the columns of `projection`.
+    /// All rows as one batch with the columns of `projection`.
     ///
     /// # Errors
     /// For batches of other columns.
@@ -140,7 +140,7 @@ pub async fn rows_by_vid(
 /// The columns of `projection` of the rows at `slots`, ascending, of the page that `read` names.
 ///
 /// # Errors
-/// Those of reading pages; a slot that the page does not have.
+/// Errors of reading pages; a slot that the page does not have.
 pub async fn rows_of_page(
     pages: &dyn PageSource,
     entry: &PageEntry,
@@ -167,7 +167,7 @@ async fn long_rows(
     projection: &Projection,
 ) -> Result<RecordBatch> {
     let row_count = usize::try_from(entry.page.row_count).unwrap_or(usize::MAX);
-    // Of a page with many rows.
+    // For a page with many rows.
     let selection = selection(slots.iter().copied(), row_count);
     let needed = overflow_pages(page, read, &read.columns, Some(&selection))?;
     let overflow = long_values(pages, entry, read, &needed).await?;

@@ -1,5 +1,5 @@
-//! Entries of an index in the order of their keys, as many as are wanted: from memtable and runs, and, merged the same
-//! way, from wherever else rows are that have the same keys.
+//! Reads the first entries of an index in key order: from memtable and runs, and merged in the same way with other
+//! sources of rows with the same keys.
 
 use std::cmp::Ordering;
 
@@ -9,23 +9,23 @@ use super::{TabletIndex, read};
 use crate::catalog::TabletState;
 use crate::error::Result;
 
-/// Something by keys, in the order of a walk.
+/// Results in key order, or in reverse.
 #[derive(Debug)]
 pub struct Walked<T> {
-    /// Encoded key and what it leads to, of each.
+    /// The encoded key of each, and its result.
     pub entries: Vec<(Vec<u8>, T)>,
     /// Whether there may be more behind the last.
     pub is_cut: bool,
 }
 
 impl<T> Walked<T> {
-    /// What one source gave that stops at `limit`.
+    /// The results of one source that stops at `limit`.
     pub fn of(entries: Vec<(Vec<u8>, T)>, limit: usize) -> Self {
         let is_cut = entries.len() >= limit;
         Self { entries, is_cut }
     }
 
-    /// What all sources have, up to where the first of them stopped.
+    /// The results of all sources, up to where the first of them stopped.
     pub fn merged(sources: Vec<Self>, backward: bool) -> Self {
         let order = |one: &[u8], other: &[u8]| match backward {
             false => one.cmp(other),
@@ -53,11 +53,11 @@ impl<T> Walked<T> {
 }
 
 impl TabletIndex {
-    /// The entries that `walk` asks for and whose rows `is_wanted`, in its order, and those equal to the last; None:
-    /// too many pages lie before them. `is_search_key`: the range is that of one search key.
+    /// The entries of `walk` whose rows `is_wanted` accepts, in its order, and those equal to the last; None if too
+    /// many pages lie before them. `is_search_key`: the range is that of one search key.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Errors of reading pages.
     pub async fn walk(
         &self,
         tablet: &TabletState,

@@ -1,4 +1,4 @@
-//! Numbers of bytes with units: text in, a number out, and back.
+//! Byte sizes with units: text in, a number out, and back.
 
 pub(super) const KIB: u64 = 1024;
 pub(super) const MIB: u64 = 1024 * KIB;

@@ -1,5 +1,5 @@
-//! Settings of PostgreSQL that mean nothing here and that its clients set, `pg_dump` above all: one value is true, and
-//! others are taken where they would change nothing.
+//! Settings of PostgreSQL without effect here that its clients set, `pg_dump` above all: one value is true, and others
+//! are accepted if they would change nothing.
 
 use super::{Setting, Values};
 

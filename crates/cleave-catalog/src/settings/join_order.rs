@@ -6,12 +6,12 @@ use std::fmt;
 
 use super::JoinOrder;
 
-/// Most names, as many as one tree of joins has inputs.
+/// Most names: the maximum number of inputs of one tree of joins.
 const NAME_COUNT_MAX: usize = 64;
 /// Most bytes of a name.
 const NAME_BYTES_MAX: usize = 63;
 
-/// The order that `text` says; None: it says none.
+/// The order in `text`; None if it is invalid.
 pub(super) fn parse(text: &str) -> Option<JoinOrder> {
     let text = text.trim();
     if text.eq_ignore_ascii_case("auto") {
@@ -57,7 +57,7 @@ impl fmt::Display for JoinOrder {
             Self::Written => return formatter.write_str("written"),
             Self::Leading(names) => names,
         };
-        // A table may be called as one of the words.
+        // A table may have one of the words as its name.
         let is_word = names.len() == 1 && ["auto", "written"].contains(&names[0].as_str());
         for (place, name) in names.iter().enumerate() {
             let separator = if place > 0 { " " } else { "" };

@@ -1,11 +1,11 @@
-//! What bounds the statements of a session.
+//! Limits of the statements of a session.
 
 use super::{Setting, Values};
 
-/// Most tablets of a table: each has a hot segment in the root, and a load takes memory for each.
+/// Most tablets of a table: each has a hot segment in the manifest, and a load takes memory for each.
 pub const TABLET_COUNT_MAX: u32 = 64;
 
-/// Bounds of one statement. See the settings of these names.
+/// Limits of one statement. See the settings of these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// `plan_operators_max`: operators of a plan before it is optimised.

@@ -1,8 +1,8 @@
-//! `search_path`: where names without a schema are looked for.
+//! The setting `search_path`: the schemas of names without a schema.
 //!
-//! `pg_catalog` and what a session has of its own are always looked through first, and all that can be defined is in
-//! `public`: so what the path decides is whether `public` is in it. Schemas that there are not, `"$user"` among them,
-//! may be listed.
+//! `pg_catalog` and the session's temporary objects are always searched first, and all other objects are in `public`.
+//! So the path only decides whether `public` is searched. Schemas that do not exist, `"$user"` among them, may be
+//! listed.
 //!
 //! Source: PostgreSQL's manual, "The Schema Search Path"; `SplitIdentifierString` (varlena.c).
 
@@ -14,12 +14,12 @@ use crate::identifiers::{SCHEMA, quoted};
 /// A list of schemas.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SearchPath {
-    /// As it was set.
+    /// The text as set.
     text: String,
     names: Vec<String>,
 }
 
-/// The schemas that there are.
+/// The existing schemas.
 const SCHEMAS: [&str; 4] = [SCHEMA, "pg_catalog", "information_schema", "cleave"];
 
 impl Default for SearchPath {
@@ -29,7 +29,7 @@ impl Default for SearchPath {
 }
 
 impl SearchPath {
-    /// Reads `a, "B"`: names without quotes are folded; None where it is no list of names.
+    /// Reads `a, "B"`: names without quotes are folded; None if it is no list of names.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut names = Vec::new();
         let mut rest = text.trim();
@@ -60,7 +60,7 @@ impl SearchPath {
             names.push(name);
             let behind = after.trim_start();
             rest = match behind.strip_prefix(',') {
-                // A comma has a name behind it.
+                // A name must follow a comma.
                 Some(more) if !more.trim().is_empty() => more.trim_start(),
                 None if behind.is_empty() => behind,
                 _ => return None,
@@ -69,7 +69,7 @@ impl SearchPath {
         Some(Self { text: text.to_owned(), names })
     }
 
-    /// As a list of `names`, each of which is one whatever it has in it.
+    /// The text of a list of `names`, each quoted if necessary.
     pub fn listed(names: &[String]) -> String {
         let quoted = names.iter().map(|name| match name.is_empty() {
             true => "\"\"".to_owned(),
@@ -78,12 +78,12 @@ impl SearchPath {
         quoted.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether tables are found in `public` without saying so.
+    /// Whether unqualified names of tables are found in `public`.
     pub fn has_public(&self) -> bool {
         self.names.iter().any(|name| name == SCHEMA)
     }
 
-    /// The schemas of the path that there are, each once; with `pg_catalog` where it is not said, if `with_own`.
+    /// The existing schemas of the path, each once; with `pg_catalog` if it is not listed and `with_own`.
     pub fn schemas(&self, with_own: bool) -> Vec<&str> {
         let mut found = Vec::new();
         if with_own && !self.names.iter().any(|name| name == "pg_catalog") {

@@ -1,4 +1,4 @@
-//! Every setting takes its default back; every refusal says what is allowed.
+//! Every setting accepts its default; every refusal lists the allowed values.
 
 use super::{LIST, Settings, Split, Stack, Values, bytes_text, parse_bytes};
 

@@ -1,8 +1,8 @@
-//! How long a session may do nothing, a statement and its waits for locks may take, and a transaction may last.
+//! Time limits of idle sessions, statements, waits for locks, and transactions.
 
 use super::{Setting, Values};
 
-/// What a server ends that takes longer, in milliseconds; 0: for ever.
+/// Time limits that a server enforces, in milliseconds; 0: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Timeouts {
     /// `idle_in_transaction_session_timeout`: without a statement, in a transaction block.
@@ -15,7 +15,7 @@ pub struct Timeouts {
 
 const MILLISECONDS: Values = Values::Milliseconds(2_147_483_647);
 
-/// The milliseconds that `text` says, as PostgreSQL reads times: rounded to whole ones.
+/// The milliseconds of `text`, read like PostgreSQL's times: rounded to whole ones.
 pub(super) fn milliseconds(text: &str) -> Option<u64> {
     let end = text.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at_checked(end)?;

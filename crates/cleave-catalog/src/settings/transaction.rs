@@ -1,10 +1,10 @@
-//! What transactions see and may do: the defaults for those to come, and what is so in the present one.
+//! Modes of transactions: the defaults for new ones, and those of the present one.
 
 use cleave_media::{Clock, SystemClock};
 
 use super::{ISOLATIONS, Setting, Value, Values};
 
-/// When a statement began, and its transaction, in microseconds since 1970-01-01T00:00:00Z.
+/// Start of a statement and of its transaction, in microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Began {
     /// The statement.
@@ -14,14 +14,14 @@ pub struct Began {
 }
 
 impl Began {
-    /// Of a statement of its own, now.
+    /// For a statement without a transaction block, now.
     pub fn now() -> Self {
         let now_us = SystemClock.wall();
         Self { statement_us: now_us, transaction_us: now_us }
     }
 }
 
-/// The modes of the present transaction that a statement may ask for by name.
+/// The modes of the present transaction that are settings, too.
 pub const MODES: [&str; 3] =
     ["transaction_deferrable", "transaction_isolation", "transaction_read_only"];
 
@@ -64,7 +64,7 @@ pub(super) const DEFAULT_READ_ONLY: Setting = Setting {
     },
 };
 
-// The session sets these, where there is a transaction.
+// The session sets these, if there is a transaction.
 
 pub(super) const DEFERRABLE: Setting = Setting {
     name: "transaction_deferrable",

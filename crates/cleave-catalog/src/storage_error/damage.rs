@@ -1,4 +1,4 @@
-//! What is wrong with segment files, and what to do about it.
+//! Faults of segment files, and what to do about them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,20 +13,20 @@ pub struct SegmentFault {
     pub segment: SegmentId,
     /// The file that holds its directory.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// The fault.
     pub reason: String,
 }
 
-/// One fault at least, of which one is told.
+/// One or more faults, of which the message shows one.
 #[derive(Debug, Clone)]
 pub struct Faults(pub Vec<SegmentFault>);
 
-/// What to do about a damaged index.
+/// The remedy for a damaged index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
-    /// It can be dropped and made anew.
+    /// It can be dropped and created again.
     DropIndex,
-    /// It belongs to a constraint, and goes with its table only.
+    /// It belongs to a constraint, and is dropped with its table only.
     CopyRows,
 }
 

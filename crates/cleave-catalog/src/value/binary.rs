@@ -1,9 +1,9 @@
-//! Values in PostgreSQL's binary form: those of an array out ([`BinaryWriter`]), those of a client or file in, as their
-//! text ([`binary_text`]).
+//! Values in PostgreSQL's binary format: array values are written ([`BinaryWriter`]), values from a client or file are
+//! converted to text ([`binary_text`]).
 //!
-//! It is what PostgreSQL's `send` functions write: numbers in network order, dates and times from 2000-01-01, `numeric`
-//! as digits of base 10,000, lists with their dimension and type before their items. Nothing that comes in is believed:
-//! what has not the length or the digits of its type is none.
+//! It is the format of PostgreSQL's `send` functions: numbers in network order, dates and times from 2000-01-01,
+//! `numeric` as digits of base 10,000, lists with their dimension and type before their items. Input is not trusted: a
+//! value without the length or the digits of its type is refused.
 //!
 //! Source: PostgreSQL's `src/backend/utils/adt`, functions `…_send` and `…_recv`, and its `pg_type.dat`.
 
@@ -46,9 +46,9 @@ pub enum Element {
     Int2,
     /// `integer`.
     Int4,
-    /// `text`, and whatever else is told as text.
+    /// `text`, and all types that are sent as text.
     Text,
-    /// A number of a thing, as clients send it.
+    /// `oid`: the number of an object, as clients send it.
     Oid,
     /// `real`.
     Float4,
@@ -73,7 +73,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Number, number of the list type, and size in bytes; -1: it varies.
+    /// OID, OID of the list type, and size in bytes; -1: it varies.
     fn facts(self) -> (u32, u32, i16) {
         match self {
             Self::Bool => (16, 1000, 1),
@@ -96,13 +96,13 @@ impl Element {
         }
     }
 
-    /// Its number.
+    /// Its OID.
     #[must_use]
     pub fn oid(self) -> u32 {
         self.facts().0
     }
 
-    /// The number of the type of lists of it.
+    /// The OID of its list type.
     #[must_use]
     pub fn list_oid(self) -> u32 {
         self.facts().1
@@ -114,26 +114,26 @@ impl Element {
         self.facts().2
     }
 
-    /// That of the items of the list type with this number; None: it is no such number.
+    /// The item type of the list type with this OID; None for an unknown OID.
     #[must_use]
     pub fn of_list_oid(oid: u32) -> Option<Self> {
         ELEMENTS.iter().copied().find(|element| element.list_oid() == oid)
     }
 
-    /// What values of this Arrow type are told as.
+    /// The type that values of this Arrow type are sent as.
     #[must_use]
     pub fn of_arrow(data_type: &DataType) -> Self {
         element_of(data_type)
     }
 
-    /// How values of a column are told and read.
+    /// The type for values of a column, in both directions.
     #[must_use]
     pub fn of_column(column_type: ColumnType) -> Self {
         element_of_column(column_type)
     }
 }
 
-/// All types that there are lists of.
+/// All types with a list type.
 const ELEMENTS: [Element; 16] = [
     Element::Bool,
     Element::Bytea,
@@ -326,7 +326,7 @@ impl BinaryWriter {
                 let digits = value.wrapping_abs().to_string();
                 put_numeric(out, value < i256::ZERO, digits, scale);
             }
-            // `plain` leaves nothing else.
+            // `plain` returns no other type.
             _ => {}
         }
     }
@@ -348,8 +348,8 @@ fn no_binary(name: &str, data_type: &DataType) -> Error {
     }
 }
 
-/// Appends `digits` · 10^-`scale` as PostgreSQL's `numeric_send` does: count of digits of base 10,000, weight of the
-/// first, sign, digits behind the point, digits.
+/// Appends `digits` · 10^-`scale` in the format of PostgreSQL's `numeric_send`: count of digits of base 10,000, weight
+/// of the first, sign, digits behind the point, digits.
 fn put_numeric(out: &mut BytesMut, is_negative: bool, mut digits: String, scale: i8) {
     for _ in scale..0 {
         digits.push('0');
@@ -380,7 +380,7 @@ fn put_numeric(out: &mut BytesMut, is_negative: bool, mut digits: String, scale:
     }
 }
 
-/// The text of a list in binary, as `{1,NULL,"a b"}`; None: it is no list of this type, or one of several dimensions.
+/// The text of a binary list, as `{1,NULL,"a b"}`; None if it is no list of this type, or has several dimensions.
 #[must_use]
 pub fn binary_list_text(element: Element, value: &[u8]) -> Option<String> {
     let mut rest = value;
@@ -412,7 +412,7 @@ pub fn binary_list_text(element: Element, value: &[u8]) -> Option<String> {
     rest.is_empty().then(|| list::text_of(&items))
 }
 
-/// The text of a value in binary; None: it is none of this type.
+/// The text of a binary value; None if it is invalid for this type.
 #[must_use]
 pub fn binary_text(element: Element, value: &[u8]) -> Option<String> {
     let array: ArrayRef = match element {
@@ -504,7 +504,7 @@ fn float(value: f64, is_single: bool) -> String {
     }
 }
 
-/// The text of what `numeric_send` writes.
+/// The text of a value in the format of `numeric_send`.
 fn numeric_text(value: &[u8]) -> Option<String> {
     let (words, odd) = value.as_chunks::<2>();
     let mut words = words.iter().map(|word| (&word[..]).get_u16()).chain(std::iter::repeat(0));

@@ -1,9 +1,9 @@
-//! Text in, a typed Arrow column out: one [`ColumnBuilder`] a column.
+//! Builds typed Arrow columns from text, with one [`ColumnBuilder`] a column.
 //!
-//! The text types keep every character. `character varying(n)` and `character(n)` refuse more than `n`
-//! characters unless the excess is blanks, which are dropped. `character(n)` is stored without its trailing
-//! blanks, and without padding: PostgreSQL pads to `n` when it writes, Cleave does not, and a comparison of
-//! such a value ignores nothing. Text sorts by bytes.
+//! The text types keep every character. `character varying(n)` and `character(n)` refuse more than `n` characters
+//! unless the excess is blanks, which are dropped. `character(n)` is stored without its trailing blanks and without
+//! padding: unlike PostgreSQL, Cleave does not pad to `n` on output, and comparisons do not ignore blanks. Text sorts
+//! by bytes.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ enum Values {
     Double(Numbers<Float64Type>),
     Numeric(Numbers<Decimal128Type>, u8, i8),
     Boolean(BooleanBuilder),
-    /// With the most characters and whether trailing blanks go.
+    /// With the maximum number of characters, and whether trailing blanks are stripped.
     Text(StringBuilder, usize, bool),
     Date(Numbers<Date32Type>),
     Time(Numbers<Time64MicrosecondType>),
@@ -82,7 +82,7 @@ impl ColumnBuilder {
         Self { column_type: *column_type, values }
     }
 
-    /// Appends the value that `text` writes.
+    /// Appends the value of `text`.
     ///
     /// # Errors
     /// [`ValueError`]; the column is then as before.
@@ -90,8 +90,8 @@ impl ColumnBuilder {
         self.append(text).map_err(|bad| ValueError::new(bad, self.column_type.sql_name(), text))
     }
 
-    /// Appends the number that `text` writes without quotes: to a column of whole numbers rounded half away from zero,
-    /// to one of text in plain digits. The column must be one that takes numbers.
+    /// Appends the unquoted number `text`: rounded half away from zero in a column of whole numbers, in plain digits in
+    /// one of text. The column must accept numbers.
     ///
     /// # Errors
     /// As [`ColumnBuilder::append_text`].
@@ -136,14 +136,14 @@ impl ColumnBuilder {
             Values::Interval(builder) => builder.append_value(interval::parse(text)?),
             Values::Bytea(builder) => builder.append_value(parse::bytea(text)?),
             Values::Uuid(builder) => {
-                // The builder refuses only another length than its own, which this cannot have.
+                // The builder refuses only values of another length than its own, which is impossible here.
                 drop(builder.append_value(parse::uuid(text)?));
             }
         }
         Ok(())
     }
 
-    /// Appends a point in time, in microseconds since 1970-01-01T00:00:00Z; to a column of others NULL.
+    /// Appends a point in time, in microseconds since 1970-01-01T00:00:00Z; NULL in a column of another type.
     pub fn append_moment(&mut self, micros: i64) {
         match &mut self.values {
             Values::Timestamp(builder) | Values::TimestampTz(builder) => {
@@ -199,8 +199,8 @@ impl ColumnBuilder {
     }
 }
 
-/// Values of one width. Arrow's own builder makes its array by way of a general description, which costs more than an
-/// array of one value, of which there is one for each parameter and each column of a small statement.
+/// Values of one width. Arrow's own builder uses its general array constructor, which costs more than an array of one
+/// value, and there is one for each parameter and each column of a small statement.
 #[derive(Debug)]
 struct Numbers<T: ArrowPrimitiveType> {
     values: Vec<T::Native>,
@@ -244,11 +244,11 @@ fn fitting(text: &str, count_max: usize, strip: bool) -> Result<&str, Bad> {
     Err(Bad { fault: ValueFault::TooLong, expected: "no more characters than the type's length" })
 }
 
-/// Checks a text against the length of `character varying(n)` or `character(n)` and returns it as stored; any
-/// other type takes it as it is.
+/// Checks a text against the length of `character varying(n)` or `character(n)` and returns it as stored; for any other
+/// type, unchanged.
 ///
 /// # Errors
-/// [`ValueError`] where the text is too long.
+/// [`ValueError`] if the text is too long.
 pub fn fit<'a>(column_type: &ColumnType, text: &'a str) -> Result<&'a str, ValueError> {
     let length = |length: u32| usize::try_from(length).unwrap_or(usize::MAX);
     let fits = match *column_type {

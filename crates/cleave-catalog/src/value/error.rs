@@ -1,4 +1,4 @@
-//! Why a text is no value of a type. Source: SQLSTATE class 22 in PostgreSQL's appendix A.
+//! Errors of reading a value: why a text is no value of a type. Source: SQLSTATE class 22 in PostgreSQL's appendix A.
 
 use crate::error::cut;
 
@@ -6,23 +6,23 @@ use crate::error::cut;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("\"{}\" {} type {type_name}: expected {expected}", cut(value), fault.verb())]
 pub struct ValueError {
-    /// In which way.
+    /// The kind of error.
     pub fault: ValueFault,
     /// The type, as SQL writes it.
     pub type_name: String,
     /// The text, at most its first 200 characters.
     pub value: String,
-    /// What the type takes.
+    /// The accepted form.
     pub expected: &'static str,
 }
 
-/// In which way a text is no value of a type.
+/// The kinds of error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ValueFault {
-    /// It is written in another way (22P02).
+    /// Another syntax (22P02).
     Malformed,
-    /// It is no date, time or interval (22007).
+    /// No date, time or interval (22007).
     MalformedTime,
     /// A number beyond the type (22003).
     OutOfRange,
@@ -30,36 +30,36 @@ pub enum ValueFault {
     TimeOutOfRange,
     /// Too many characters (22001).
     TooLong,
-    /// PostgreSQL takes it, this version does not (0A000).
+    /// PostgreSQL accepts it, this version does not (0A000).
     Unsupported,
 }
 
-/// A fault on its way up, before the text and the type are known.
+/// A fault before the text and the type are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bad {
-    /// What is wrong.
+    /// The fault.
     pub fault: ValueFault,
     /// What was expected instead.
     pub expected: &'static str,
 }
 
 impl Bad {
-    /// It is no text of the type.
+    /// Malformed text.
     pub const fn malformed(expected: &'static str) -> Self {
         Self { fault: ValueFault::Malformed, expected }
     }
 
-    /// It is beyond what the type holds.
+    /// Beyond the range of the type.
     pub const fn out_of_range(expected: &'static str) -> Self {
         Self { fault: ValueFault::OutOfRange, expected }
     }
 
-    /// It is no text of a date or time.
+    /// No text of a date or time.
     pub(crate) const fn no_time(expected: &'static str) -> Self {
         Self { fault: ValueFault::MalformedTime, expected }
     }
 
-    /// It is a date or time beyond what the type holds.
+    /// A date or time beyond the range of the type.
     pub(crate) const fn time_out_of_range(expected: &'static str) -> Self {
         Self { fault: ValueFault::TimeOutOfRange, expected }
     }

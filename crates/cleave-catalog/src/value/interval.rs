@@ -21,7 +21,7 @@ const RANGE: Bad = Bad::time_out_of_range(EXPECTED);
 const BILLION: i128 = 1_000_000_000;
 const DAY_NS: i128 = 86_400 * BILLION;
 
-/// A sum of parts before it is checked against the bounds of the type.
+/// The sum of the parts before the check against the bounds of the type.
 #[derive(Default)]
 struct Sum {
     months: i128,
@@ -29,7 +29,7 @@ struct Sum {
     nanos: i128,
 }
 
-/// A decimal number as billionths, with its sign. Billionths hold every digit that a microsecond can show.
+/// A decimal number as billionths, with its sign. Billionths can hold every digit of a microsecond.
 #[derive(Clone, Copy)]
 struct Decimal(i128);
 
@@ -66,7 +66,7 @@ impl Sum {
                 if words.peek().is_some() || !any {
                     return Err(MALFORMED);
                 }
-                // A number before it had no unit: seconds.
+                // A number before it without a unit: seconds.
                 if let Some(number) = pending.take() {
                     self.add(number, Unit::Nanos(BILLION));
                 }
@@ -91,7 +91,7 @@ impl Sum {
                     self.add(number, self::unit(unit)?);
                     pending = None;
                 }
-                // Both in one word.
+                // Number and unit in one word.
                 (false, false, None) => self.add(decimal(number)?, self::unit(unit)?),
                 // A number, whose unit may follow; `1-2` is years and months.
                 (false, true, None) => match year_month(number) {
@@ -107,7 +107,7 @@ impl Sum {
         if any { Ok(()) } else { Err(MALFORMED) }
     }
 
-    /// What follows the P of ISO 8601's format with designators.
+    /// The part after the P of ISO 8601's format with designators.
     fn add_iso(&mut self, text: &str) -> Result<(), Bad> {
         let (date, time) = match text.split_once(['T', 't']) {
             Some((_, "")) => return Err(MALFORMED),
@@ -165,7 +165,7 @@ impl Sum {
     }
 
     fn checked(&self) -> Result<IntervalMonthDayNano, Bad> {
-        // Rounded to microseconds, which is what PostgreSQL holds.
+        // Rounded to microseconds, PostgreSQL's precision.
         let half = self.nanos.signum() * 500;
         let nanos = (self.nanos + half) / 1_000 * 1_000;
         Ok(IntervalMonthDayNano {

@@ -1,6 +1,6 @@
 //! Lists as text: `{1,NULL,"a b"}`, items of one dimension.
 //!
-//! Invariant: what [`text_of`] writes, [`items`] reads back.
+//! Invariant: [`items`] reads back what [`text_of`] writes.
 //!
 //! Source: PostgreSQL's manual, "Array Input and Output Syntax".
 

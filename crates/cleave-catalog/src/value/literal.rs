@@ -1,7 +1,7 @@
-//! Literals of SQL: what kind one is and its text in, a value of a column's type out, as PostgreSQL assigns them.
+//! SQL literals: kind and text in, a value of a column's type out, by PostgreSQL's assignment rules.
 //!
-//! A string takes the type of its column. A number and a boolean have a type of their own, which some columns take and
-//! others do not: 1 is no boolean, and 20240229 no date.
+//! A string takes the type of its column. A number and a boolean have types of their own, which only some columns
+//! accept: 1 is no boolean, and 20240229 no date.
 //!
 //! Source: PostgreSQL's manual, "Constants" and "Value Storage"; the assignment casts of its `pg_cast`.
 
@@ -9,7 +9,7 @@ use cleave_store::ColumnType;
 
 use crate::value::{ColumnBuilder, ValueError};
 
-/// What a constant is written as.
+/// The kinds of literal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Literal {
     /// Digits, perhaps with a point, an exponent or a minus.
@@ -21,7 +21,7 @@ pub enum Literal {
 }
 
 impl Literal {
-    /// Whether a column of this type takes it.
+    /// Whether a column of this type accepts it.
     pub fn fits(self, column_type: &ColumnType) -> bool {
         use ColumnType as Type;
         match self {
@@ -43,7 +43,7 @@ impl Literal {
         }
     }
 
-    /// What it is called in a message.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Number => "a number",
@@ -52,10 +52,10 @@ impl Literal {
         }
     }
 
-    /// Appends one whose text is `text` to a column that takes it.
+    /// Appends a literal with this text to a column that accepts it.
     ///
     /// # Errors
-    /// [`ValueError`] where it is no value of the type.
+    /// [`ValueError`] if it is no value of the type.
     pub fn append(self, column: &mut ColumnBuilder, text: &str) -> Result<(), ValueError> {
         match self {
             Self::Number => column.append_number(text),

@@ -1,13 +1,13 @@
 //! Values of SQL types as text, both ways, as PostgreSQL reads and writes them.
 //!
 //! 1. [`build`] appends text to a typed Arrow column ([`ColumnBuilder`]): CSV, INSERT's strings, defaults.
-//! 2. [`parse`] and [`interval`] read single values; [`calendar`] counts days; [`literal`] says which columns take a
-//!    number.
+//! 2. [`parse`] and [`interval`] read single values; [`calendar`] counts days; [`literal`] decides which columns accept
+//!    a number.
 //! 3. [`text`] writes any value of an Arrow array ([`ValueText`]): CSV, the shell, messages.
-//! 4. [`binary`] is PostgreSQL's other form of values; `list` the text of lists that clients send.
+//! 4. [`binary`] is PostgreSQL's binary format; `list` the text of lists that clients send.
 //!
-//! Invariant: what [`text`] writes of a stored type, [`parse`] reads back as the same value.
-//! Deliberately absent: time zones other than offsets (the zone is UTC), infinite dates, NaN in `numeric`.
+//! Invariant: [`parse`] reads back text of a stored type that [`text`] wrote, as the same value. Deliberately absent:
+//! time zones other than offsets (the zone is UTC), NaN in `numeric`.
 //!
 //! Source: PostgreSQL's manual, "Data Types".
 

@@ -1,4 +1,4 @@
-//! Text in, one value of a SQL type out, by PostgreSQL's input rules.
+//! Parses text to one value of a SQL type, by PostgreSQL's input rules.
 //!
 //! Blanks around a value are ignored for every type but the text types and `bytea`. Numbers round half away
 //! from zero to the scale of a `numeric`, times to the microsecond. Dates are read year first (ISO 8601, also
@@ -56,7 +56,7 @@ fn float<T: std::str::FromStr>(text: &str) -> Parsed<T> {
         .map_err(|_| Bad::malformed("a number such as -1.5e3, NaN, Infinity or -Infinity"))
 }
 
-/// Refuses an infinity that the text does not spell out, and a zero that it does not write with zeros.
+/// Refuses an infinity that is not spelled out, and a zero that is not written with zeros.
 fn range_of_float(text: &str, infinite: bool) -> Parsed<()> {
     let mantissa = trim(text).split(['e', 'E']).next().unwrap_or_default();
     let has_digit = |digit: fn(&u8) -> bool| mantissa.bytes().any(|byte| digit(&byte));
@@ -74,7 +74,7 @@ pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
         Bad::out_of_range("a number with at most the type's digits before its point");
     let Decimal { negative, whole, fraction, exponent } = decimal(text)?;
     let digits = || whole.bytes().chain(fraction.bytes());
-    // Digits up to here count; the next one decides the rounding.
+    // Digits up to here are kept; the next one decides the rounding.
     let length = |text: &str| i64::try_from(text.len()).unwrap_or(i64::MAX);
     let kept = length(whole).saturating_add(exponent).saturating_add(i64::from(scale));
     let mut value: i128 = 0;
@@ -106,7 +106,7 @@ pub fn numeric(text: &str, precision: u8, scale: i8) -> Parsed<i128> {
 
 /// A number in plain digits, as `numeric` writes it: without an exponent, with every digit behind its point.
 pub fn digits_of(text: &str) -> Parsed<String> {
-    /// As many as a `numeric` of PostgreSQL has before its point.
+    /// The most digits of PostgreSQL's `numeric` before the point.
     const DIGITS_MAX: usize = 131_072;
     let Decimal { negative, whole, fraction, exponent } = decimal(text)?;
     let zeros = usize::try_from(exponent.unsigned_abs()).unwrap_or(usize::MAX);
@@ -168,7 +168,7 @@ fn decimal(text: &str) -> Parsed<Decimal<'_>> {
             if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(malformed);
             }
-            // An exponent of more digits than fit is as good as this one: beyond every precision.
+            // An exponent with too many digits is replaced by this one: beyond every precision.
             let size = digits.parse::<i64>().unwrap_or(i64::MAX).min(1_000_000);
             (mantissa, if exponent.starts_with('-') { -size } else { size })
         }
@@ -181,7 +181,7 @@ fn decimal(text: &str) -> Parsed<Decimal<'_>> {
     Ok(Decimal { negative, whole, fraction, exponent })
 }
 
-/// `boolean`: any beginning of true, false, yes, no that is clear, on, off, 1, 0.
+/// `boolean`: any unambiguous prefix of true, false, yes, no, and on, off, 1, 0.
 pub fn boolean(text: &str) -> Parsed<bool> {
     let text = trim(text);
     let begins = |word: &str| {
@@ -372,12 +372,12 @@ fn hex_digit(digit: u8) -> Option<u8> {
     }
 }
 
-/// The text without the blanks around it, as C's `isspace` has them.
+/// The text without surrounding blanks, as defined by C's `isspace`.
 pub fn trim(text: &str) -> &str {
     text.trim_matches(|character: char| character.is_ascii_whitespace() || character == '\x0b')
 }
 
-/// A reader of digits and marks from left to right.
+/// A reader of digits and separators from left to right.
 pub(crate) struct Scan<'a> {
     rest: &'a [u8],
 }
@@ -436,7 +436,7 @@ impl<'a> Scan<'a> {
             _ if count == 8 => return Ok((year / 10_000, year / 100 % 100, year % 100)),
             _ => return Err(Bad::no_time(expected)),
         };
-        // Fewer digits could as well be a day or a month: PostgreSQL would have to guess by DateStyle.
+        // Fewer digits could also be a day or a month: PostgreSQL would have to guess by DateStyle.
         if !(4..=7).contains(&count) {
             return Err(Bad::no_time(expected));
         }

@@ -1,9 +1,9 @@
-//! Values of Arrow arrays in, their text as PostgreSQL prints them out.
+//! Writes values of Arrow arrays as text, as PostgreSQL prints them.
 //!
-//! Booleans are `t` and `f`; floats the shortest digits that read back the same, with an exponent where
-//! PostgreSQL uses one; `numeric` keeps its scale; times drop trailing zeros of their fraction; timestamps with
-//! a time zone are in UTC with `+00`; `bytea` is hexadecimal. Arrow types that no table has but a query may
-//! return (unsigned, dictionaries, lists, structs, other units) print like their nearest SQL type.
+//! Booleans are `t` and `f`; floats the shortest digits that read back the same, with an exponent where PostgreSQL uses
+//! one; `numeric` keeps its scale; times drop trailing zeros of their fraction; timestamps with a time zone are in UTC
+//! with `+00`; `bytea` is hexadecimal. Arrow types that no table has but a query may return (unsigned, dictionaries,
+//! lists, structs, other units) print like their nearest SQL type.
 //!
 //! Source: PostgreSQL's manual, "Data Types", and its `float8out`, `EncodeDateTime`, `array_out`, `record_out`.
 
@@ -34,7 +34,7 @@ const BILLION: i64 = 1_000_000_000;
 /// Writes the values of one array.
 pub struct ValueText<'a> {
     array: &'a dyn Array,
-    /// Also those that a dictionary's values hold.
+    /// Including the NULLs among a dictionary's values.
     nulls: Option<NullBuffer>,
     write: WriteValue<'a>,
 }
@@ -507,7 +507,7 @@ fn write_timestamp(out: &mut String, value: i64, per_second: i64, zone: bool) {
     }
 }
 
-/// The time between two moments, as an interval of days and hours.
+/// A duration, as an interval of days and hours.
 fn write_duration(out: &mut String, value: i64, per_second: i64) {
     let day = per_second.saturating_mul(86_400);
     let days = i32::try_from(value / day).unwrap_or(i32::MAX);
@@ -548,7 +548,7 @@ fn write_hex(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// A time as SQL writes it, in UTC.
+/// A point in time as SQL writes it, in UTC.
 pub fn moment(wall_us: i64) -> String {
     let times = arrow::array::TimestampMicrosecondArray::from(vec![wall_us]).with_timezone("UTC");
     let text = value_text(&times, 0).ok().flatten();

@@ -1,4 +1,4 @@
-//! Tests of extents: ends, containment and overlap, at the edges.
+//! Extents: ends, containment and overlap, at the edges.
 
 use super::{BLOCK_SIZE, BlockAddress, Extent};
 

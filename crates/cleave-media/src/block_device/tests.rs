@@ -1,4 +1,4 @@
-//! Heads as bytes; and whole devices, over loop devices where root may make one.
+//! Heads as bytes; and whole devices, over loop devices if the user may make one.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -54,7 +54,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// `None`, aloud, where this user may not make one.
+    /// `None`, with a message, if this user may not make one.
     fn new(block_count: u64) -> Option<Self> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(block_count * BLOCK_SIZE as u64).unwrap();
@@ -72,8 +72,8 @@ impl Loop {
     }
 }
 
-/// Opens a device that was just closed. A process that another test starts has our descriptors until it runs its own
-/// program, and the lock with them.
+/// Opens a device that was just closed. A process that another test starts has copies of our descriptors, and of the
+/// lock, until it executes its own program.
 fn opened_again(path: &Path) -> DirectFile {
     for _ in 0..500 {
         match DirectFile::open(path, OpenMode::Existing) {
@@ -160,7 +160,7 @@ fn a_device_that_ends_with_something_else_is_left_alone() {
     let error = DirectFile::open(path, OpenMode::Existing).unwrap_err();
     assert!(matches!(error, MediaError::Foreign { .. }), "{error}");
 
-    // Told to take it, nothing of the others' is left to be found at either end.
+    // After an overwrite, none of the old signatures is left at either end.
     let media = DirectFile::open(path, OpenMode::Overwrite).unwrap();
     assert!(media.head().unwrap().is_new);
     drop(media);

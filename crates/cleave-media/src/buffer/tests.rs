@@ -1,4 +1,4 @@
-//! Tests of alignment: of a buffer, its copy, and the bytes it becomes.
+//! Alignment: of a buffer, its copy, and the bytes it becomes.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn a_dropped_buffer_is_filled_again() {
     let spare = Arc::new(SpareBuffers::default());
     let first = spare.take(5 * BLOCK_SIZE);
     let address = first.as_ptr();
-    // Kept by whoever shares it, until the last one drops it.
+    // Kept by every sharer, until the last one drops it.
     let bytes = first.into_bytes();
     assert_ne!(spare.take(5 * BLOCK_SIZE).as_ptr(), address);
     drop(bytes);

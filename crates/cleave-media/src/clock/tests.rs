@@ -1,4 +1,4 @@
-//! Tests of clocks: order and units, nothing that depends on how fast the machine is.
+//! Clocks: order and units, independent of the speed of the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

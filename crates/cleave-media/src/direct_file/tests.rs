@@ -1,4 +1,4 @@
-//! What only files do: media that is gone, and reads without io_uring. The suite over all media is in `media/tests.rs`.
+//! Files only: lost media, and reads without io_uring. The suite over all media is in `media/tests.rs`.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn reads_at_once_give_what_single_reads_give() {
     let extents: Vec<Extent> =
         (0..70).map(|start| Extent { start: BlockAddress(start), block_count: 3 }).collect();
     let granted = media.read_many(&extents).unwrap();
-    // As where the system grants none.
+    // As on a system that grants no ring.
     media.rings = None;
     assert!(!media.reads_at_once());
     assert_eq!(media.read_many(&extents).unwrap(), granted);
@@ -56,7 +56,7 @@ fn after_a_sync_that_failed_none_succeeds_until_the_media_is_opened_anew() {
     media.grow_to(8).unwrap();
     media.write(BlockAddress(0), &[1; BLOCK_SIZE]).unwrap();
     media.sync().unwrap();
-    // What cannot be synced stands in for the file while the first of two writers syncs.
+    // A pipe, which cannot be synced, replaces the file while the first of two writers syncs.
     let (pipe, _other_end) = io::pipe().unwrap();
     let pipe = File::from(std::os::fd::OwnedFd::from(pipe));
     let file = std::mem::replace(&mut media.file, pipe);
@@ -69,7 +69,7 @@ fn after_a_sync_that_failed_none_succeeds_until_the_media_is_opened_anew() {
         "{message}"
     );
     drop(media);
-    // A child that another test is about to start has the file, and its lock, until it runs its program.
+    // A child that another test is starting has the file, and its lock, until it executes its program.
     let anew = loop {
         match DirectFile::open(&path, OpenMode::Existing) {
             Err(MediaError::Locked { .. }) => std::thread::yield_now(),

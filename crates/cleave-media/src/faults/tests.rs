@@ -1,4 +1,4 @@
-//! Each fault does what it says, plans repeat, and the media beneath holds what was synced.
+//! Each fault has its effect, plans repeat, and the wrapped media holds the synced blocks.
 
 use super::*;
 use crate::{DirectFile, OpenMode};
@@ -149,7 +149,7 @@ fn a_failed_sync_loses_blocks_for_good_and_no_later_one_vouches_for_them() {
         let media = media(FaultPlan::new(seed).at(Operation::Sync, 1, Fault::Error));
         media.write(BlockAddress(0), &filled(4, 2)).unwrap();
         media.write(BlockAddress(10), &filled(4, 3)).unwrap();
-        // Of two writers, neither may count on what it wrote.
+        // Neither of two writers may rely on its writes.
         media.sync().unwrap_err();
         assert!(matches!(media.sync(), Err(MediaError::Sync { .. })), "seed {seed}");
         let live = media.read(extent(0, 64)).unwrap();

@@ -1,4 +1,4 @@
-//! A record is replaced on a full disk too, and is whole after a loss of power.
+//! Records: replaced on a full disk too, and whole after a loss of power.
 
 use std::rc::Rc;
 use std::task::Waker;
@@ -16,7 +16,7 @@ fn padded(record: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A link to the device that is always full stands where the new record is written aside.
+/// A link to the always full device lies where the new record is written first.
 #[test]
 fn a_record_is_replaced_where_no_room_is_left() {
     let directory = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ fn a_record_is_replaced_where_no_room_is_left() {
     assert_eq!(fs::read(&path).unwrap(), padded(&[7; SECTOR_BYTES + 1]));
 }
 
-/// Files that forget, and a disk on which nothing new finds room.
+/// Files that lose unsynced writes, on a disk without room for new ones.
 struct Full(ForgetfulFiles);
 
 impl World for Full {
@@ -86,7 +86,7 @@ impl Files for Full {
 }
 
 proptest! {
-    /// What was acknowledged is there after a loss of power, also where it was written in place.
+    /// Acknowledged records survive a loss of power, also those written in place.
     #[test]
     fn a_record_that_was_written_in_place_is_durable(
         first in prop::collection::vec(any::<u8>(), 1..SECTOR_BYTES),

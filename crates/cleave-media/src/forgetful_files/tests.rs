@@ -1,4 +1,4 @@
-//! What was synced stays, what was not may go, under whatever name.
+//! Synced writes stay, unsynced ones may be lost, under whatever name.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn bytes_written_in_place_stay_once_synced_and_names_once_their_directory_is() {
     forget();
     assert_eq!(fs::read(&first).unwrap(), [1; 600]);
 
-    // Synced under a name that is not durable: the bytes are, under the old name.
+    // Synced under a name that is not durable: the bytes are durable, under the old name.
     files.rename(&first, &second).unwrap();
     let file = files.open(&second).unwrap();
     file.write_at(0, &[3; 600]).unwrap();
@@ -60,13 +60,13 @@ fn what_a_failed_sync_was_to_store_is_read_until_power_goes() {
     files.fail_syncs(true);
     assert!(file.sync().is_err());
     files.fail_syncs(false);
-    // The next one says nothing of it.
+    // The next sync does not report it.
     file.sync().unwrap();
     assert_eq!(fs::read(&path).unwrap(), written);
     files.lose_power(|_| 1, |_| ()).unwrap();
     let left = fs::read(&path).unwrap();
     assert!(left.len() < written.len() || left != written, "something is lost");
-    // What is written again is stored.
+    // Rewritten sectors are stored.
     file.write_at(0, &written).unwrap();
     file.sync().unwrap();
     files.lose_power(|_| 1, |_| ()).unwrap();

@@ -1,4 +1,4 @@
-//! Identities: drawn once, found ever after, and never guessed from a file that holds something else.
+//! Identities: drawn once, found ever after, and never guessed from a file with other contents.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ fn an_identity_is_drawn_once_and_found_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = MediaIdentity::path_beside(&directory.path().join("media"));
     assert_eq!(path, directory.path().join("media.id"));
-    // What a process that was killed while it wrote left behind.
+    // A file as a process leaves it that was killed while it wrote.
     fs::write(directory.path().join("media.id.new"), "0123").unwrap();
     let drawn = MediaIdentity::of_file(&path).unwrap();
     assert!(drawn.is_new);
@@ -67,7 +67,7 @@ fn an_identity_that_cannot_be_read_is_not_taken_for_none() {
         assert!(refused(), "{damaged:?}");
     }
     fs::remove_file(&path).unwrap();
-    // It is there, and reading fails.
+    // It exists, and reading fails.
     fs::create_dir(&path).unwrap();
     assert!(refused());
 }

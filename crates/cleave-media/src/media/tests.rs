@@ -1,4 +1,4 @@
-//! One suite over every kind of media, then what is particular to each.
+//! One suite over every kind of media, then the particulars of each.
 
 use std::path::Path;
 

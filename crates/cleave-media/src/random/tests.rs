@@ -1,4 +1,4 @@
-//! Tests of randomness: the published sequence, the bound, and that two draws differ.
+//! Randomness: the published sequence, the bound, and that two draws differ.
 
 use super::{SplitMix64, random_bytes};
 

@@ -1,4 +1,4 @@
-//! A world owns what its thread sees, and nothing after it was left.
+//! A world owns its thread until it is left.
 
 use std::cell::Cell;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Tests of the space map: against a plain set of blocks, and on contradictions.
+//! The space map: against a plain set of blocks, and on contradictions.
 
 use std::collections::BTreeSet;
 

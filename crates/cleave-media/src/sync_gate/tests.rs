@@ -1,4 +1,4 @@
-//! One failure for all, and one sync for all who wait.
+//! One failure reaches all callers, and one sync serves all who wait.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -64,6 +64,6 @@ fn one_sync_serves_all_who_came_before_it_began() {
     for other in others {
         other.join().unwrap().unwrap();
     }
-    // Not the first one's, which began before they came.
+    // Not the first one's, which began before their calls.
     assert_eq!(made.load(Ordering::SeqCst), 1);
 }

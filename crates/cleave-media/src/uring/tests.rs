@@ -1,5 +1,5 @@
-//! What comes back through a ring is what single reads give, for all lengths, at the end of a file and from several
-//! threads. Where the system grants no ring there is nothing to test here, which is said.
+//! Reads through a ring equal single reads, for all lengths, at the end of a file and from several threads. If the
+//! system grants no ring the tests are skipped, with a message.
 
 use std::os::unix::fs::FileExt;
 

@@ -1,4 +1,4 @@
-//! Descriptors that cross, and messages that are not what they should be.
+//! Descriptors arrive, and malformed messages are refused.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -28,7 +28,7 @@ fn descriptors_arrive_with_their_bytes() {
 
 #[test]
 fn what_a_peer_sends_as_a_bell_is_never_waited_for() {
-    // A pipe that nobody writes to, made to wait.
+    // A pipe without a writer, set to blocking.
     let (pipe, _other_end) = io::pipe().unwrap();
     let bell = Doorbell::from_descriptor(pipe.into()).unwrap();
     assert!(!bell.clear());

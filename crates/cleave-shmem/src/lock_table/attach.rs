@@ -1,13 +1,14 @@
-//! How the two sides come to one table: in one process, or over a socket.
+//! Connects the two sides to one table: in one process, or over a socket.
 //!
 //! ```text
 //! offer    region bytes u64, with 3 descriptors: the region, then the bells by which
 //!          the host is told that an entry is its own │ the device
 //! ```
 //!
-//! The host makes the table, keeps it from the opening of its database to the end, and offers it to every process
-//! that is its device in turn: it fences what the last one held, and the next one finds the host's own locks in place.
-//! Whoever owns a side listens to its bell ([`HostLocks::bell`], [`DeviceLocks::bell`]) and looks when it is rung.
+//! The host makes the table and keeps it for as long as the database is open. It offers it to each successive process
+//! that is its device: it fences the jobs of the last one, and the next one finds the host's own locks in place. The
+//! owner of a side waits for its bell ([`HostLocks::bell`], [`DeviceLocks::bell`]) and looks at the table when it is
+//! rung.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,27 +22,27 @@ use crate::region::{Region, RegionError};
 /// Bytes of an offer, beside its descriptors.
 pub const LOCK_OFFER_BYTES: usize = 8;
 
-/// Why there is no table.
+/// Why a table could not be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum LockTableError {
-    /// No memory, or memory that cannot be used.
+    /// No memory, or unusable memory.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// This processor cannot change 16 bytes at once: attach the device as `embedded` or `remote`.
+    /// This processor cannot change 16 bytes atomically: attach the device as `embedded` or `remote`.
     #[error(
         "this processor changes no 16 bytes of memory at once, which locks that two processes share need; \
          attach the device as embedded or remote"
     )]
     NotLockFree,
-    /// Memory that is laid out otherwise: end the connection.
+    /// Memory of another layout: end the connection.
     #[error("the lock table {0}")]
     Header(&'static str),
-    /// A size that no table may have: ask for another.
+    /// An invalid table size: use another.
     #[error(
         "a lock table of {0} entries: it is a power of two from {ENTRY_COUNT_MIN} to {ENTRY_COUNT_MAX}"
     )]
     EntryCount(u32),
-    /// The socket over which a table is handed over failed, or brought something else.
+    /// The socket for the offer failed, or delivered something else.
     #[error("the lock table was not handed over: {0}")]
     Socket(#[from] std::io::Error),
 }
@@ -51,7 +52,7 @@ pub fn is_lock_free() -> bool {
     portable_atomic::AtomicU128::is_lock_free()
 }
 
-/// The bells of a table that two processes share, as one of them has them.
+/// The bells of a table that two processes share, as one of these has them.
 #[derive(Debug)]
 pub(super) struct BellPair {
     ours: Arc<Doorbell>,
@@ -67,7 +68,7 @@ fn checked(shape: TableShape) -> Result<TableShape, LockTableError> {
 }
 
 impl HostLocks {
-    /// Both sides of a table in this process, for a device that is embedded; or for one behind a network, for whom the
+    /// Both sides of a table in this process, for an embedded device, or for a device behind a network, for which the
     /// host itself takes the device's side.
     ///
     /// # Errors
@@ -105,7 +106,7 @@ impl HostLocks {
         Ok(Arc::new(locks))
     }
 
-    /// What the device's process is sent, for [`DeviceLocks::open`]; none where the table is this process's alone.
+    /// The message to the device's process, for [`DeviceLocks::open`]; none if the table belongs to this process alone.
     pub fn offer(&self) -> Option<([u8; LOCK_OFFER_BYTES], [BorrowedFd<'_>; 3])> {
         let region = self.table.memory.region();
         let bells = self.bells.as_ref()?;
@@ -113,7 +114,7 @@ impl HostLocks {
         Some(((region.bytes() as u64).to_le_bytes(), handed))
     }
 
-    /// Rung when an entry may have become the host's: then [`HostLocks::look`]. None where no other process rings.
+    /// Rung when an entry may have become the host's: then call [`HostLocks::look`]. None if no other process rings.
     pub fn bell(&self) -> Option<&Doorbell> {
         self.bells.as_ref().map(|bells| bells.ours.as_ref())
     }
@@ -123,7 +124,7 @@ impl DeviceLocks {
     /// The device's side of the table that a host offers ([`HostLocks::offer`]).
     ///
     /// # Errors
-    /// [`LockTableError`]: what came is no table, or this processor can share none.
+    /// [`LockTableError`]: the offer is no table, or this processor can share none.
     pub fn open(offer: &[u8], descriptors: Vec<OwnedFd>) -> Result<Arc<Self>, LockTableError> {
         if !is_lock_free() {
             return Err(LockTableError::NotLockFree);
@@ -149,7 +150,7 @@ impl DeviceLocks {
         Ok(Arc::new(locks))
     }
 
-    /// Rung when an entry may have become a job's: then [`DeviceLocks::look`]. None where no other process rings.
+    /// Rung when an entry may have become a job's: then call [`DeviceLocks::look`]. None if no other process rings.
     pub fn bell(&self) -> Option<&Doorbell> {
         self.bells.as_ref().map(|bells| bells.ours.as_ref())
     }

@@ -1,12 +1,12 @@
-//! The device's side: a job's rows in, entries that it has until it ends out.
+//! The device's side of the lock table: locks rows for a job, which holds them until it ends.
 //!
-//! A job has one slot in an entry, whatever rows of it there are and whichever of its threads asks. What it has asked
-//! for and what it holds are two bits an entry in private memory: a row whose entry is held costs no look at
-//! shared memory, all are given back once, and a slot that names the job without having been asked for is not believed.
+//! A job has one slot in an entry, for all its rows there and all its threads. Two bits an entry in private memory say
+//! what it has requested and what it holds. So a row whose entry is held needs no access to shared memory, every entry
+//! is released once, and a slot that names the job without its request is not believed.
 //!
 //! ```text
 //!            ask                     first slot
-//!    none ─────────▶ asked, in line ─────────────▶ held ──▶ none
+//!    none ─────────▶ asked, queued ──────────────▶ held ──▶ none
 //!      ▲               │ entry full, given up                ▲ release: all at once, by this side or by the host
 //!      └───────────────┘
 //! ```
@@ -30,8 +30,8 @@ pub struct DeviceLocks {
     pub(super) bells: Option<super::attach::BellPair>,
 }
 
-/// What one job has in a table, for all its threads. Dropped, it keeps its locks: they are its transaction's, whose end
-/// the host knows ([`HostLocks::release_job`](super::HostLocks::release_job)).
+/// The locks of one job in a table, for all its threads. Dropped, it keeps its locks: they belong to its transaction,
+/// whose end the host knows ([`HostLocks::release_job`](super::HostLocks::release_job)).
 #[derive(Debug)]
 pub struct JobLocks {
     device: Arc<DeviceLocks>,
@@ -39,25 +39,25 @@ pub struct JobLocks {
     states: States,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug)]
 #[must_use = "only what is held may be changed"]
 pub enum JobLock {
     /// The job has the row, until it ends.
     Held,
-    /// Others have it, and the job is in line: [`JobLocks::wait`].
+    /// Others have it, and the job is queued: [`JobLocks::wait`].
     Waits(Waiting),
-    /// As many jobs are in line as there is room for. The job waits in the host's table, as its transaction, which then
-    /// has the row in the host's name.
+    /// The queue has no room for another job. The job waits in the host's table, as its transaction, which then locks
+    /// the row for the host.
     Full,
 }
 
-/// A place in line.
+/// A place in the queue.
 #[derive(Debug)]
 pub struct Waiting {
     place: Place,
     number: u64,
-    /// Whether this request put the job in line, and not another one of the same job.
+    /// Whether this request queued the job, and not another one of the same job.
     pub(super) is_first: bool,
 }
 
@@ -80,7 +80,7 @@ impl States {
         (&self.0[(entry / STATES_A_WORD) as usize], entry % STATES_A_WORD * STATE_BITS)
     }
 
-    /// Sets bits, and gives those before.
+    /// Sets bits, and returns the previous ones.
     #[inline]
     fn set(&self, entry: u32, state: u64) -> u64 {
         let (word, at) = self.word(entry);
@@ -111,10 +111,10 @@ impl DeviceLocks {
         }
     }
 
-    /// The locks of `job`, which the host assigned and which nobody else has begun.
+    /// The locks of `job`, which the host assigned and which was not begun before.
     ///
     /// # Errors
-    /// [`LockError::Fenced`] where it is of an epoch that has ended, [`LockError::Job`] where slots cannot name it.
+    /// [`LockError::Fenced`] if its epoch has ended, [`LockError::Job`] if slots cannot name it.
     pub fn begin(self: &Arc<Self>, job: Job) -> Result<JobLocks, LockError> {
         if !self.table.format.admits(job.id) {
             return Err(LockError::Job(job.id));
@@ -125,20 +125,20 @@ impl DeviceLocks {
         Ok(locks)
     }
 
-    /// Looks at every entry that is waited for: to be called when the device's bell was rung.
+    /// Checks every entry that has waiters: to be called when the device's bell was rung.
     pub fn look(&self) {
-        // Those that wait still look and go on waiting, unless they were fenced: then they are in no entry.
+        // Waiters check again and go on waiting, unless they were fenced: then they are in no entry.
         self.waiters.entries().into_iter().for_each(|entry| self.waiters.wake(entry));
     }
 
-    /// What was seen here.
+    /// The counters of this side.
     pub fn figures(&self) -> LockFigures {
         self.table.figures()
     }
 }
 
 impl JobLocks {
-    /// Which job.
+    /// The job.
     pub fn job(&self) -> Job {
         self.job
     }
@@ -157,7 +157,7 @@ impl JobLocks {
         Ok(())
     }
 
-    /// Locks `row`, or gets in line.
+    /// Locks `row`, or queues for it.
     ///
     /// # Errors
     /// [`LockError::Spoilt`], [`LockError::Fenced`].
@@ -171,7 +171,7 @@ impl JobLocks {
         self.ask(place, true)
     }
 
-    /// As [`JobLocks::lock`], without getting in line: whether the job has the row.
+    /// As [`JobLocks::lock`], without queueing: whether the job has the row.
     ///
     /// # Errors
     /// [`LockError::Spoilt`], [`LockError::Fenced`].
@@ -180,7 +180,7 @@ impl JobLocks {
         Ok(matches!(self.ask(place, false)?, JobLock::Held))
     }
 
-    /// Asks for an entry, for all threads of the job at once: the first gets in line, the others wait for it.
+    /// Requests an entry, for all threads of the job at once: the first one queues, the others wait for it.
     fn ask(&self, place: Place, gets_in_line: bool) -> Result<JobLock, LockError> {
         let Place { entry, mark } = place;
         let table = &self.device.table;
@@ -201,7 +201,7 @@ impl JobLocks {
         let job = self.job.id;
         let put = table.put_in(entry, self.slot(), |queue| {
             if queue.place_of(job).is_some() {
-                // Nobody of this job put it there.
+                // No thread of this job put it there.
                 return Err(table.spoilt(entry, queue.bits()));
             }
             let may = gets_in_line || queue.head().is_none();
@@ -231,7 +231,7 @@ impl JobLocks {
                 Err(error)
             }
         };
-        // Other threads of this job may wait for what this one did.
+        // Other threads of this job may wait for the outcome.
         self.device.waiters.wake(entry);
         if matches!(outcome, Ok(JobLock::Held | JobLock::Waits(_))) {
             // A sweep that began before may have passed this entry.
@@ -240,7 +240,7 @@ impl JobLocks {
         outcome
     }
 
-    /// Leaves an entry, whatever it holds: the job has been fenced.
+    /// Leaves an entry, whatever its contents: the job has been fenced.
     fn withdraw(&self, entry: u32) {
         let job = self.job.id;
         self.states.clear(entry);
@@ -251,8 +251,8 @@ impl JobLocks {
         }
     }
 
-    /// What has become of a place in line, of which `waker` will be told: for who cannot hold a [`JobWait`]. Whoever
-    /// has what they wanted, or wants it no more, says so by [`JobLocks::forget`] or [`JobLocks::leave_line`].
+    /// The state of a place in the queue; `waker` is told of changes. For callers that cannot hold a [`JobWait`]. A
+    /// caller that has the lock, or no longer wants it, calls [`JobLocks::forget`] or [`JobLocks::leave_line`].
     ///
     /// # Errors
     /// [`LockError::Spoilt`], [`LockError::Fenced`].
@@ -269,7 +269,7 @@ impl JobLocks {
                 return Poll::Ready(self.check_epoch().map(|()| JobLock::Held));
             }
             if state & ASKED == 0 {
-                // Another thread of this job had asked, in vain or no longer.
+                // Another thread of this job had queued, without success or no longer.
                 match self.ask(waiting.place, true) {
                     Ok(JobLock::Waits(again)) => waiting.is_first = again.is_first,
                     outcome => return Poll::Ready(outcome),
@@ -280,7 +280,7 @@ impl JobLocks {
                 Ok(queue) => queue.place_of(self.job.id),
                 Err(error) => return Poll::Ready(Err(error)),
             };
-            // After the look: what it showed was of this epoch.
+            // After reading the entry, so that the reading was of this epoch.
             if let Err(error) = self.check_epoch() {
                 return Poll::Ready(Err(error));
             }
@@ -296,25 +296,25 @@ impl JobLocks {
                     let bits = self.device.table.memory.load(entry);
                     Poll::Ready(Err(self.device.table.spoilt(entry, bits)))
                 }
-                // Not there: the thread that asks is about to put it there, or to wake this one.
+                // Not there: the thread that requests it is about to put it there, or to wake this one.
                 Some(_) | None => Poll::Pending,
             };
         }
     }
 
-    /// Waits for a place in line to become a lock; [`JobLock::Full`] where another thread of the job left it meanwhile
-    /// and no place is free any more. Dropped, it waits no more, and the place stays.
+    /// Waits for a place in the queue to become a lock; [`JobLock::Full`] if another thread of the job left it
+    /// meanwhile and no place is free any more. Dropped, it stops waiting, and the place stays.
     pub fn wait(&self, waiting: Waiting) -> JobWait<'_> {
         JobWait { locks: self, waiting }
     }
 
-    /// Waits no more; the place in line stays.
+    /// Stops waiting; the place in the queue stays.
     pub fn forget(&self, waiting: &Waiting) {
         self.device.waiters.forget(waiting.place.entry, waiting.number);
     }
 
-    /// Waits no more, and leaves the place in line, unless it has become a lock meanwhile, which it says. For all
-    /// threads of the job: others that wait for the entry ask again.
+    /// Stops waiting and leaves the queue, unless the place has become a lock meanwhile; returns whether it has. For
+    /// all threads of the job: others that wait for the entry request it again.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].
@@ -344,7 +344,8 @@ impl JobLocks {
         Ok(has_it)
     }
 
-    /// How many entries the job has or waits for, and of how many: above a share, a lock of the whole table is cheaper.
+    /// How many entries the job has or waits for, and out of how many: above some share, a lock on the whole table is
+    /// cheaper.
     pub fn entry_count(&self) -> (u32, u32) {
         let asked = u64::MAX / 3;
         let count =
@@ -352,12 +353,12 @@ impl JobLocks {
         (count.sum(), self.device.table.memory.entry_count())
     }
 
-    /// Gives everything back, to whoever is next in each entry, and what it waited for; how many entries these were.
-    /// For a job whose transaction ends on this side; elsewhere the host does it.
+    /// Releases all entries, each to the next in its queue, and leaves all queues; returns the number of entries. For a
+    /// job whose transaction ends on this side; elsewhere the host does it.
     ///
     /// # Errors
-    /// [`LockError::Spoilt`]: one of the entries that the job had held and does no longer; the rest are given back.
-    /// [`LockError::Fenced`]: all were taken away before.
+    /// [`LockError::Spoilt`]: one of the entries that the job had held and lost; the rest are released.
+    /// [`LockError::Fenced`]: all were removed before.
     pub fn release(&mut self) -> Result<u32, LockError> {
         self.check_epoch()?;
         let (table, job) = (&self.device.table, self.job.id);
@@ -391,8 +392,8 @@ pub struct JobWait<'a> {
 }
 
 impl JobWait<'_> {
-    /// Leaves the place in line, unless it has become a lock meanwhile, which it says. For all threads of the job:
-    /// others that wait for the entry ask again.
+    /// Leaves the queue, unless the place has become a lock meanwhile; returns whether it has. For all threads of the
+    /// job: others that wait for the entry request it again.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].

@@ -1,16 +1,16 @@
-//! The host's side: requests of transactions in, shares of the host's slots out.
+//! The host's side of the lock table: requests of transactions in, shares of the host's slots out.
 //!
-//! A slot of the host stands for all its requests since the last job that queued: a *share*, counted by entry in
-//! private memory. The last of them gives the slot back, and with it the entry to whoever waits behind. A request that
+//! A slot of the host stands for all its requests since the last job queued: a *share*, counted by entry in private
+//! memory. The last request of a share releases the slot, and the entry goes to the next in the queue. A request that
 //! comes after a job has queued opens the next share, behind that job, so neither side starves the other.
 //!
-//! The host's own table, which is exact by row, is the tail: of each request it keeps the [`Ticket`], grants rows in
-//! its own order, and lets a transaction go on that is first at its row *and* whose ticket is granted. Two transactions
-//! with rows of one entry share its slot and do not hinder each other.
+//! The host's own lock table, which is exact by row, is the tail of the queue: it keeps the [`Ticket`] of each request,
+//! grants rows in its own order, and lets a transaction proceed that is first at its row *and* whose ticket is granted.
+//! Two transactions with different rows of one entry share its slot and do not block each other.
 //!
-//! The tail's duty: requests for one row stand there in the order in which they joined here. Either joining and
-//! queueing are one step, or only who is first at its row joins. Else one that joined before a job would wait at its
-//! row for one that joined after it, and all three for each other.
+//! The tail's obligation: requests for one row stand in it in the order in which they joined here. Either joining and
+//! queueing are one step, or only the first at its row joins. Otherwise one that joined before a job could wait at its
+//! row for one that joined after the job, a deadlock of all three.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -39,8 +39,8 @@ pub struct HostLocks {
     pub(super) bells: Option<super::attach::BellPair>,
 }
 
-/// One request of the host, to be given back by [`HostLocks::leave`]; dropped, it keeps its entry from the device.
-/// Those of one share of one entry are equal.
+/// One request of the host, to be returned by [`HostLocks::leave`]; dropped, it keeps its entry from the device.
+/// Tickets of one share of one entry are equal.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a ticket is given back, or its entry stays locked"]
 pub struct Ticket {
@@ -48,13 +48,13 @@ pub struct Ticket {
     share: u32,
 }
 
-/// A request that was taken.
+/// A granted or queued request.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "its ticket is given back, or its entry stays locked"]
 pub struct Joined {
-    /// What is given back at the transaction's end.
+    /// To be returned at the transaction's end.
     pub ticket: Ticket,
-    /// Whether the host holds the entry now; else [`HostLocks::wait`] says when.
+    /// Whether the host holds the entry now; otherwise [`HostLocks::wait`] waits for it.
     pub is_granted: bool,
 }
 
@@ -90,11 +90,10 @@ impl HostLocks {
         self.table.format
     }
 
-    /// One more request of the host for `row`.
+    /// Adds a request of the host for `row`.
     ///
-    /// `has_ticket` is asked only where the host has the entry and a job waits behind it, and says whether the
-    /// transaction has an equal ticket already: then it shares that slot again, since behind the job it would wait for
-    /// itself.
+    /// `has_ticket` is called only if the host has the entry and a job waits behind it. It says whether the transaction
+    /// has an equal ticket already: then it shares that slot again, because behind the job it would wait for itself.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].
@@ -114,7 +113,7 @@ impl HostLocks {
         self.join_others(place, has_ticket)
     }
 
-    /// As [`HostLocks::join`], where somebody is there already, or was just now.
+    /// As [`HostLocks::join`], for an entry with other users, now or a moment ago.
     fn join_others(
         &self,
         place: Place,
@@ -140,7 +139,7 @@ impl HostLocks {
                 shares.join_first();
                 (first.share, true)
             } else {
-                // A job came between, or is coming just now.
+                // A job queued meanwhile, or is about to.
                 let queue = self.table.change(entry, seen.bits(), |queue| Ok(queue.with_host()))?;
                 let share = if queue.is_some() { shares.open() } else { shares.join_last() };
                 (share, false)
@@ -154,7 +153,7 @@ impl HostLocks {
         Ok(Joined { ticket: Ticket { entry, share }, is_granted })
     }
 
-    /// As [`HostLocks::join`], but only where the host has the entry then, with no job waiting for it: for `NOWAIT` and
+    /// As [`HostLocks::join`], but only if the host has the entry then, with no job waiting for it: for `NOWAIT` and
     /// `SKIP LOCKED`.
     ///
     /// # Errors
@@ -199,7 +198,7 @@ impl HostLocks {
         }
     }
 
-    /// The entry, with as many slots of the host as it has shares.
+    /// The entry, checked to have as many slots of the host as it has shares.
     fn load_with(&self, shares: &Shares, entry: u32) -> Result<Queue, LockError> {
         let queue = self.table.load(entry)?;
         if queue.host_count() != shares.len() {
@@ -208,10 +207,10 @@ impl HostLocks {
         Ok(queue)
     }
 
-    /// Gives a request back, granted or not. The last of its share hands the entry over.
+    /// Returns a request, granted or not. The last of its share hands the entry over.
     ///
     /// # Errors
-    /// [`LockError::Spoilt`]: given back all the same.
+    /// [`LockError::Spoilt`]: the request is returned all the same.
     #[inline]
     pub fn leave(&self, ticket: Ticket) -> Result<(), LockError> {
         let Ticket { entry, share } = ticket;
@@ -222,7 +221,7 @@ impl HostLocks {
         self.leave_others(entry, share)
     }
 
-    /// As [`HostLocks::leave`], where others are there, or are about to be.
+    /// As [`HostLocks::leave`], for an entry with other users, now or soon.
     fn leave_others(&self, entry: u32, share: u32) -> Result<(), LockError> {
         let mut shares = self.shares.of(entry);
         let Some(index) = shares.leave(share) else { return Ok(()) };
@@ -258,13 +257,13 @@ impl HostLocks {
         Ok(self.load_with(&shares, ticket.entry)?.head() == Some(Holder::Host))
     }
 
-    /// Waits until `ticket` is granted. Dropped, it waits no more, and the ticket stays where it is.
+    /// Waits until `ticket` is granted. Dropped, it stops waiting, and the ticket stays.
     pub fn wait<'a>(&'a self, ticket: &'a Ticket) -> HostWait<'a> {
         HostWait { locks: self, ticket, number: self.waiters.number() }
     }
 
-    /// Has `waker` woken whenever something happens to the entry of `ticket`, until [`HostLocks::unwatch`] with the
-    /// number that it gives: for who cannot hold a [`HostWait`]. The caller looks at the entry afterwards.
+    /// Wakes `waker` on each change of the entry of `ticket`, until [`HostLocks::unwatch`] with the returned number.
+    /// For callers that cannot hold a [`HostWait`]. The caller checks the entry afterwards.
     #[must_use = "whoever watches looks away again"]
     pub fn watch(&self, ticket: &Ticket, waker: &Waker) -> u64 {
         let number = self.waiters.number();
@@ -272,7 +271,7 @@ impl HostLocks {
         number
     }
 
-    /// Wakes those of these numbers no more.
+    /// Stops waking the wakers of these numbers.
     pub fn unwatch(&self, ticket: &Ticket, numbers: &[u64]) {
         numbers.iter().for_each(|number| self.waiters.forget(ticket.entry, *number));
     }
@@ -283,13 +282,14 @@ impl HostLocks {
         self.table.place_of(row).entry == ticket.entry
     }
 
-    /// Where `ticket` is: its entry, and which of the host's slots there is its share's. None: it was given back.
+    /// The place of `ticket`: its entry, and the index of its share among the host's slots there. None if it was
+    /// returned.
     #[must_use]
     pub fn place_of(&self, ticket: &Ticket) -> Option<(u32, usize)> {
         Some((ticket.entry, self.shares.of(ticket.entry).index_of(ticket.share)?))
     }
 
-    /// The jobs before `ticket` in its entry: what it waits for, besides the host's own transactions.
+    /// The jobs before `ticket` in its entry: it waits for these, besides the host's own transactions.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].
@@ -307,7 +307,7 @@ impl HostLocks {
         Ok(jobs.collect())
     }
 
-    /// Every entry that somebody waits for, with all in it, the holder first: for who looks for deadlocks.
+    /// Every entry that has waiters, with all its users, the holder first: for deadlock detection.
     ///
     /// # Errors
     /// [`LockError::Spoilt`].
@@ -322,12 +322,12 @@ impl HostLocks {
         Ok(found)
     }
 
-    /// A number for a job that is going to lock; none where as many jobs are under way as slots can tell apart. To be
-    /// given back by [`HostLocks::release_job`].
+    /// A number for a job that is going to lock; none if no number is free. To be returned by
+    /// [`HostLocks::release_job`].
     pub fn assign_job(&self) -> Option<Job> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         let most = self.table.host - 1;
-        // As late as can be is a number given again.
+        // A number is reused as late as possible.
         let last = jobs.last;
         let number =
             (last + 1..=most).chain(1..=last).find(|number| !jobs.used.contains(number))?;
@@ -336,13 +336,13 @@ impl HostLocks {
         Some(Job { id: JobId::new(number)?, epoch: jobs.epoch })
     }
 
-    /// Ends `job`, whose transaction has ended and which locks no more: takes it out of all entries, and hands them
-    /// over. Nothing happens where the device was fenced since.
+    /// Ends `job`, whose transaction has ended and which takes no more locks: removes it from all entries, and hands
+    /// them over. No effect if the device was fenced since.
     ///
     /// # Errors
-    /// [`LockError::Spoilt`]: one of the entries where nothing could be done; the rest are released.
+    /// [`LockError::Spoilt`]: one of the entries that could not be changed; the rest are released.
     pub fn release_job(&self, job: Job) -> Result<(), LockError> {
-        // Held to the end: nobody gets the number before all is released.
+        // Held to the end: the number is not reused before all is released.
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.epoch != job.epoch {
             return Ok(());
@@ -365,11 +365,11 @@ impl HostLocks {
         outcome
     }
 
-    /// Takes the locks of all jobs away, whatever the device does, and begins a new epoch, which it gives: for a device
-    /// that died, or whose runs the host has given up. The host's own shares stay, and are handed what is free now.
-    /// Entries that were spoilt are as they should be.
+    /// Removes the locks of all jobs, whatever the device does, and begins and returns a new epoch: for a device that
+    /// died, or whose runs the host has given up. The host's own shares stay, and get the entries that become free.
+    /// Spoilt entries are repaired.
     ///
-    /// A job that is on its way into an entry while this runs finds the new epoch when it is there, and leaves.
+    /// A job that enters an entry meanwhile finds the new epoch there, and leaves.
     pub fn fence(&self) -> u64 {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.epoch += 1;
@@ -386,12 +386,12 @@ impl HostLocks {
             self.waiters.wake(entry);
         }
         drop(jobs);
-        // Who waits there learns that it waits for nothing.
+        // Waiters there learn that they wait for nothing.
         self.sides.device.ring();
         epoch
     }
 
-    /// Looks at every entry that is waited for: to be called when the host's bell was rung.
+    /// Checks every entry that has waiters: to be called when the host's bell was rung.
     pub fn look(&self) {
         for entry in self.waiters.entries() {
             let theirs = |queue: Queue| matches!(queue.head(), Some(Holder::Job(_)));
@@ -401,7 +401,7 @@ impl HostLocks {
         }
     }
 
-    /// What was seen here.
+    /// The counters of this side.
     pub fn figures(&self) -> LockFigures {
         self.table.figures()
     }

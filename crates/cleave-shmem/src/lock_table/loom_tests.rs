@@ -1,7 +1,7 @@
-//! Every order in which two sides can step, up to a bound of forced switches: run with `--cfg loom`.
+//! Explores all interleavings of two sides, up to a bound of forced switches: run with `--cfg loom`.
 //!
-//! An entry is a cell of the model's own, of 8 bytes and 4 slots, changed by the same queue of the same code. Bells are
-//! flags under a lock, as for the ring; a table of one process and one of two differ by who looks at whose waiters.
+//! An entry is a cell of the model, of 8 bytes and 4 slots, changed by the same queue code. Bells are flags under a
+//! lock, as for the ring. Tables of one process and of two differ in which side checks whose waiters.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +17,7 @@ use loom::thread;
 use super::waiters::{Ring, Waiters};
 use super::*;
 
-/// What wakes a thread, or one side.
+/// The bell of a thread, or of one side.
 #[derive(Debug, Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -49,7 +49,7 @@ impl Wake for Rings {
     }
 }
 
-/// Waits on this thread, which hears `bell`; `look` is what its side does then, if the bell is the side's.
+/// Waits on this thread, which waits for `bell`; `look` is the side's check, if the bell is the side's.
 fn block_on<F: Future>(future: F, bell: &Arc<Bell>, look: impl Fn()) -> F::Output {
     let waker = Waker::from(Arc::new(Rings(Arc::clone(bell))));
     let mut context = Context::from_waker(&waker);
@@ -84,7 +84,7 @@ fn one_process() -> (Arc<HostLocks>, Arc<DeviceLocks>) {
 struct TwoProcesses {
     host: Arc<HostLocks>,
     device: Arc<DeviceLocks>,
-    /// Heard by the host, and by the device.
+    /// The bells of the host, and of the device.
     bells: (Arc<Bell>, Arc<Bell>),
 }
 
@@ -104,7 +104,7 @@ fn begin(host: &HostLocks, device: &Arc<DeviceLocks>) -> JobLocks {
     device.begin(host.assign_job().unwrap()).unwrap()
 }
 
-/// What a lock protects: the model fails where two are inside.
+/// The state that a lock protects: the model fails if two are inside.
 #[derive(Default)]
 struct Inside(UnsafeCell<u32>);
 
@@ -118,7 +118,7 @@ unsafe impl Send for Inside {}
 impl Inside {
     #[expect(unsafe_code, reason = "the model watches the access")]
     fn visit(&self) {
-        // SAFETY: the model reports who else is there.
+        // SAFETY: the model reports other users.
         self.0.with_mut(|count| unsafe { *count += 1 });
     }
 }
@@ -214,7 +214,7 @@ fn the_line_is_served_in_order() {
         let TwoProcesses { host, device, bells } = two_processes();
         let (mut first, second) = (begin(&host, &device), begin(&host, &device));
         assert!(matches!(first.lock(ROW).unwrap(), JobLock::Held));
-        // In line before anybody moves: the host, then the second job.
+        // Queued before any other step: the host, then the second job.
         let joined = host.join(ROW, |_| false).unwrap();
         let JobLock::Waits(waiting) = second.lock(ROW).unwrap() else {
             panic!("held by the first")
@@ -285,7 +285,7 @@ fn a_job_that_dies_holding_an_entry_is_survived() {
         let (socket, end) = (Arc::<Bell>::default(), Arc::<Bell>::default());
         let ends = Arc::clone(&socket);
         let there = thread::spawn(move || {
-            // Dies at whatever step it is then: it gives nothing back.
+            // Dies at whatever step it is then: it releases nothing.
             drop(job.lock(ROW));
             ends.ring();
         });

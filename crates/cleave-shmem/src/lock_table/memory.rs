@@ -1,4 +1,4 @@
-//! What a table lies in: entries that both sides change, and beside each the rows that it stands for.
+//! The memory of a lock table: entries that both sides change, and beside each the marks of its rows.
 //!
 //! ```text
 //! offset      0  magic "CLVSLT\r\n" │ version u32 at 8 │ bytes of a slot u32 at 12 │ entries u64 at 16
@@ -7,11 +7,11 @@
 //!  + 16 × entries   marks, 8 bytes each
 //! ```
 //!
-//! Numbers are as the machine has them, since only one machine sees them. Zeroes are a table without locks.
+//! Numbers are in the machine's byte order, since only one machine sees them. Zeroes are a table without locks.
 //!
-//! An entry changes by compare-and-swap alone, in an order that all see as one (sequentially consistent): who raises
-//! the epoch and then reads an entry, and who changes an entry and then reads the epoch, cannot miss each other. Marks
-//! are hints for counting and decide nothing, so they may be late or lost.
+//! An entry changes only by compare-and-swap, sequentially consistent. So of a thread that raises the epoch and then
+//! reads an entry, and a thread that changes an entry and then reads the epoch, at least one sees the other. Marks are
+//! hints for counting and decide nothing, so they may be late or lost.
 
 #![cfg_attr(not(loom), expect(unsafe_code, reason = "entries lie in shared memory"))]
 
@@ -20,8 +20,8 @@ pub(crate) use modelled::LockMemory;
 #[cfg(not(loom))]
 pub(crate) use shared::LockMemory;
 
-/// Orders what this thread did before and reads after, as the model has it: there an access is never in one order with
-/// those of other places, and only a fence is. Everywhere else the accesses themselves are.
+/// Orders this thread's earlier accesses before its later reads in the model, which orders accesses to different places
+/// only by a fence. Everywhere else the accesses themselves are ordered.
 #[inline]
 pub(crate) fn settle() {
     #[cfg(loom)]
@@ -41,7 +41,7 @@ mod shared {
 
     /// "CLVSLT\r\n", as a number of this machine.
     const MAGIC: u64 = u64::from_le_bytes(*b"CLVSLT\r\n");
-    /// Version of the layout and of how the two sides use it.
+    /// Version of the layout and of its use by the two sides.
     const VERSION: u32 = 1;
     const ENTRIES: usize = 4096;
     const ENTRY_BYTES: usize = size_of::<AtomicU128>();
@@ -57,7 +57,7 @@ mod shared {
         epoch: AtomicU64,
     }
 
-    /// A table's memory. Lives as long as anybody holds it.
+    /// A table's memory. Lives as long as any user of it.
     #[derive(Debug)]
     pub(crate) struct LockMemory {
         header: NonNull<Header>,
@@ -152,7 +152,7 @@ mod shared {
             unsafe { self.header.as_ref() }
         }
 
-        /// A number that no table gave is taken for one that it may have given.
+        /// A number that belongs to no entry is replaced by one that does.
         #[inline]
         fn within(&self, entry: u32) -> usize {
             (entry & (self.entry_count - 1)) as usize
@@ -180,7 +180,7 @@ mod shared {
             self.entry(entry).load(Ordering::SeqCst)
         }
 
-        /// Puts `new` where `seen` is; what is there, where that is something else.
+        /// Stores `new` if the value is `seen`; otherwise returns the value.
         #[inline]
         pub(crate) fn exchange(&self, entry: u32, seen: u128, new: u128) -> Result<(), u128> {
             self.entry(entry)
@@ -188,7 +188,7 @@ mod shared {
                 .map(|_| ())
         }
 
-        /// Overwrites an entry that cannot be believed.
+        /// Overwrites an invalid entry.
         pub(crate) fn overwrite(&self, entry: u32, new: u128) {
             self.entry(entry).store(new, Ordering::SeqCst);
         }
@@ -202,7 +202,7 @@ mod shared {
             self.header().epoch.store(epoch, Ordering::SeqCst);
         }
 
-        /// Notes that somebody in `entry` is there for rows of `mark`: these alone, where it was free before.
+        /// Records that a user of `entry` is there for rows of `mark`: these alone if it was free before.
         #[inline]
         pub(crate) fn mark(&self, entry: u32, mark: u64, was_free: bool) {
             let marks = self.mark_of(entry);
@@ -213,7 +213,7 @@ mod shared {
             }
         }
 
-        /// Whether somebody in `entry` may be there for a row of `mark`.
+        /// Whether a user of `entry` may be there for a row of `mark`.
         #[inline]
         pub(crate) fn is_marked(&self, entry: u32, mark: u64) -> bool {
             self.mark_of(entry).load(Ordering::Relaxed) & mark != 0
@@ -225,7 +225,7 @@ mod shared {
 mod modelled {
     use loom::sync::atomic::{AtomicU64, Ordering};
 
-    /// A table whose every access the model watches: the model has no 16 bytes that change at once, so entries have 8.
+    /// A table whose every access the model watches: the model has no atomic of 16 bytes, so entries have 8.
     #[derive(Debug)]
     pub(crate) struct LockMemory {
         entries: Vec<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Two processes over one table: this test binary starts itself once more, as the device.
+//! Two processes over one table: this test binary starts itself again, as the device.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(unsafe_code, reason = "witnesses lie in memory that both processes map")]
@@ -16,13 +16,13 @@ use super::*;
 use crate::descriptors::{receive_descriptors, send_descriptors};
 use crate::region::Region;
 
-/// Names the socket to the process that is the device.
+/// Environment variable with the socket, for the device's process.
 const SOCKET: &str = "CLEAVE_LOCK_TEST_SOCKET";
-/// Two of them share an entry with four entries; all are asked for in this order.
+/// Two of them share one of the four entries; all are requested in this order.
 const VIDS: [u64; 4] = [0, 1, 2, 6];
 const WITNESS_BYTES: usize = 4096;
 
-/// Who is at a row now: 1 a host transaction, 1 << 16 a job.
+/// The present holders of a row: 1 for a host transaction, 1 << 16 for a job.
 struct Witness(Arc<Region>);
 
 impl Witness {
@@ -61,7 +61,7 @@ fn socket_path() -> PathBuf {
 }
 
 impl Device {
-    /// Starts a process, which does what `order` says with `jobs`.
+    /// Starts a process, which follows `order` with `jobs`.
     fn start(host: &HostLocks, witness: &Witness, order: &str, jobs: &[Job]) -> Self {
         let path = socket_path();
         let listener = UnixListener::bind(&path).unwrap();
@@ -82,10 +82,10 @@ impl Device {
         Self { child, stream }
     }
 
-    /// The next line that it says; empty at its end.
+    /// The next line of its output; empty at its end.
     fn hear(&mut self) -> String {
         let (mut line, mut byte) = (String::new(), [0]);
-        // By the byte, so that none is taken of the next line.
+        // Byte by byte, so that nothing of the next line is consumed.
         while self.stream.read(&mut byte).is_ok_and(|count| count == 1) && byte != *b"\n" {
             line.push(char::from(byte[0]));
         }
@@ -93,7 +93,7 @@ impl Device {
     }
 }
 
-/// What the device's process does; nothing in the process of the tests.
+/// The device's process; a no-op in the process of the tests.
 #[test]
 fn the_other_process() {
     let Ok(path) = std::env::var(SOCKET) else { return };
@@ -174,7 +174,7 @@ fn visit_as_job(device: &Arc<DeviceLocks>, witness: &Witness, job: Job, round: u
     assert!(locks.release().unwrap() > 0);
 }
 
-/// The host's side with a thread that hears its bell until dropped.
+/// The host's side with a thread that waits for its bell until dropped.
 struct Host {
     locks: Arc<HostLocks>,
     witness: Witness,
@@ -257,7 +257,7 @@ fn what_a_dead_device_held_is_the_hosts_after_a_fence() {
                 })
             })
             .collect();
-        // They wait, for nobody gives them anything.
+        // They wait, since nothing is released to them.
         while host.locks.contended().unwrap().is_empty() {
             std::thread::yield_now();
         }
@@ -293,7 +293,7 @@ fn devices_that_die_anywhere_leave_nothing_behind() {
         drop(device);
         host.locks.fence();
         for index in 0..VIDS.len() {
-            // It may have died at a row.
+            // It may have died while it held a row.
             host.witness.at(index).store(0, Ordering::SeqCst);
             host.visit(index);
         }

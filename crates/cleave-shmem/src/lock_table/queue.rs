@@ -1,4 +1,4 @@
-//! What one entry says: who holds it, and who waits, in order.
+//! The contents of one entry: its holder, and its waiters in order.
 //!
 //! ```text
 //! slot     0        1        2                                  last
@@ -6,16 +6,16 @@
 //!        least significant bits                 most significant bits
 //! ```
 //!
-//! A slot is 0 where it is free, all ones for the host, and a job's number else. Slots are taken from the first
-//! on, without gaps; releasing moves those behind up by one. Jobs leave the last slot free, so that the host always
-//! finds a place: where all slots are taken the last one is the host's, and the host shares a slot at the end.
+//! A free slot is 0, the host's is all ones, and a job's is its number. Slots are taken from the first on, without
+//! gaps; a release moves those behind up by one. Jobs leave the last slot free, so that the host always finds a place:
+//! if all slots are taken the last one is the host's, and further requests of the host share it.
 //!
 //! Pure functions of a number: the same for both divisions of an entry, and for the model's shorter one.
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-/// How an entry is divided.
+/// The division of an entry into slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotFormat {
     slot_bits: u32,
@@ -27,11 +27,11 @@ impl SlotFormat {
     pub const EIGHT: Self = Self { slot_bits: 16, slot_count: 8 };
     /// 16 slots of 1 byte: up to 15 jobs an entry and 254 jobs at once.
     pub const SIXTEEN: Self = Self { slot_bits: 8, slot_count: 16 };
-    /// What fits into the model's 8 bytes: up to 3 jobs an entry.
+    /// The format for the model's 8 bytes: up to 3 jobs an entry.
     #[cfg(test)]
     pub(crate) const FOUR: Self = Self { slot_bits: 16, slot_count: 4 };
 
-    /// Bytes of a slot, by which a table names its format.
+    /// Bytes of a slot, which identify the format of a table.
     pub(crate) fn slot_bytes(self) -> u32 {
         self.slot_bits / 8
     }
@@ -41,7 +41,7 @@ impl SlotFormat {
         [Self::EIGHT, Self::SIXTEEN].into_iter().find(|format| format.slot_bytes() == bytes)
     }
 
-    /// What stands for the host.
+    /// The host's value in a slot.
     #[inline]
     pub(crate) fn host(self) -> u16 {
         u16::MAX >> (16 - self.slot_bits)
@@ -57,12 +57,12 @@ impl SlotFormat {
     }
 }
 
-/// The number of a job in the slots of one table. A job is one run that locks; its transaction is known to the host.
+/// The number of a job in the slots of one table. A job is one run that locks; the host knows its transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(NonZeroU16);
 
 impl JobId {
-    /// Any number but 0 and the greatest, which are no job's in any table.
+    /// Any number but 0 and the greatest, which are never a job's.
     pub fn new(number: u16) -> Option<Self> {
         NonZeroU16::new(number).filter(|number| number.get() < u16::MAX).map(Self)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for JobId {
     }
 }
 
-/// Who has a slot.
+/// The owner of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
     /// Transactions of the host, one or many.
@@ -89,7 +89,7 @@ pub enum Holder {
     Job(JobId),
 }
 
-/// A sound entry.
+/// A valid entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Queue {
     bits: u128,
@@ -97,8 +97,8 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `bits` as a queue; none where no side writes such an entry: with a gap, a job in the host's slot, or a job
-    /// twice.
+    /// `bits` as a queue; none for an entry that neither side could have written: with a gap, a job in the host's slot,
+    /// or a job twice.
     pub(crate) fn sound(bits: u128, format: SlotFormat) -> Option<Self> {
         let queue = Self { bits, format };
         let mut ended = false;
@@ -140,12 +140,12 @@ impl Queue {
         JobId::new(slot).map(Holder::Job)
     }
 
-    /// Who holds the entry.
+    /// The holder of the entry.
     pub(crate) fn head(self) -> Option<Holder> {
         self.holder_at(0)
     }
 
-    /// Who came last.
+    /// The last in the queue.
     pub(crate) fn tail(self) -> Option<Holder> {
         self.holder_at(self.length().checked_sub(1)?)
     }
@@ -155,7 +155,7 @@ impl Queue {
         (0..self.length()).filter_map(move |place| self.holder_at(place))
     }
 
-    /// Where `job` stands.
+    /// The position of `job`.
     pub(crate) fn place_of(self, job: JobId) -> Option<u32> {
         (0..self.length()).find(|place| self.slot(*place) == job.get())
     }
@@ -165,20 +165,20 @@ impl Queue {
         self.holders().filter(|holder| *holder == Holder::Host).count()
     }
 
-    /// Where the host stands for the `index`th time.
+    /// The position of the host's slot number `index`.
     pub(crate) fn place_of_host(self, index: usize) -> Option<u32> {
         let host = self.format.host();
         (0..self.length()).filter(|place| self.slot(*place) == host).nth(index)
     }
 
-    /// With `job` behind all others; none where the entry is full for jobs.
+    /// The queue with `job` appended; none if the entry is full for jobs.
     pub(crate) fn with_job(self, job: JobId) -> Option<Self> {
         (self.length() < self.format.slots_of_jobs()).then(|| self.with(job.get()))
     }
 
-    /// With one more slot of the host behind all others; none where the last is the host's, to be shared.
+    /// The queue with a slot of the host appended; none if the last is the host's, to be shared.
     pub(crate) fn with_host(self) -> Option<Self> {
-        // What is full is the host's at its end.
+        // A full queue ends with a slot of the host.
         (self.tail() != Some(Holder::Host) && self.length() < self.format.slot_count)
             .then(|| self.with(self.format.host()))
     }
@@ -188,7 +188,7 @@ impl Queue {
         Self { bits, ..self }
     }
 
-    /// Without the one at `place`: those behind move up.
+    /// The queue without the slot at `place`: those behind move up.
     pub(crate) fn without(self, place: u32) -> Self {
         let at = place * self.format.slot_bits;
         let before = self.bits & !(u128::MAX << at);
@@ -196,7 +196,7 @@ impl Queue {
         Self { bits: before | behind << at, ..self }
     }
 
-    /// The host `count` times and nobody else, as often as slots allow: what is left where nothing can be believed.
+    /// The host `count` times and no jobs, as far as slots allow: the replacement of an invalid entry.
     pub(crate) fn of_host(count: usize, format: SlotFormat) -> Self {
         (0..count.min(format.slot_count as usize))
             .fold(Self { bits: 0, format }, |queue, _| queue.with(format.host()))

@@ -1,13 +1,13 @@
-//! How many requests of the host stand behind each of its slots: private memory, a word an entry.
+//! Counts the host's requests behind each of its slots: private memory, a word an entry.
 //!
 //! ```text
-//! word     busy 1 │ more 1 │ number 30 │ count 32       of the first share; a count of 0: there is none, and the
-//!                                                       number is the last one's
+//! word     busy 1 │ more 1 │ number 30 │ count 32       of the first share; a count of 0: there is
+//!                                                       no share, and the number is the last one's
 //! ```
 //!
 //! An entry's word is locked by its own busy bit, for as long as the entry is changed: a mutex would cost as much again
-//! as the change. Who finds it busy looks again, and lets others run. Further shares are there only while
-//! jobs wait between them, so they lie apart, in a map.
+//! as the change. A thread that finds it busy spins, and then yields. Further shares exist only while jobs wait between
+//! them, so they lie apart, in a map.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -20,7 +20,7 @@ const BUSY: u64 = 1 << 63;
 const MORE: u64 = 1 << 62;
 const COUNT: u64 = u32::MAX as u64;
 const NUMBER_MAX: u32 = u32::MAX >> 2;
-/// Looks at a busy word before other threads may run.
+/// Spins on a busy word before a yield.
 const LOOKS_BEFORE_YIELD: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// The shares of all entries.
@@ -34,7 +34,7 @@ pub(crate) struct EntryShares {
 #[derive(Debug)]
 pub(crate) struct Shares {
     first: Share,
-    /// Shares behind jobs that wait.
+    /// Shares behind waiting jobs.
     later: Vec<Share>,
 }
 
@@ -45,7 +45,7 @@ struct Share {
     count: u32,
 }
 
-/// An entry's shares while nobody else has them.
+/// An entry's shares, locked.
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
     all: &'a EntryShares,
@@ -65,7 +65,7 @@ impl EntryShares {
         &self.words[entry as usize & (self.words.len() - 1)]
     }
 
-    /// Takes `entry`'s.
+    /// Locks the shares of `entry`.
     pub(crate) fn of(&self, entry: u32) -> Guard<'_> {
         let word = self.word(entry);
         let mut looks = 0;
@@ -85,8 +85,8 @@ impl EntryShares {
         Guard { all: self, entry, shares: Shares { first, later } }
     }
 
-    /// Opens the first share of `entry`, which has none, if `puts` can put its slot there; its number. The same could
-    /// be done with [`EntryShares::of`]: this is for what happens nearly always.
+    /// Opens the first share of `entry`, which has none, if `puts` can put its slot there; returns its number. A fast
+    /// path of [`EntryShares::of`] for the most frequent case.
     #[inline]
     pub(crate) fn open_first(&self, entry: u32, puts: impl FnOnce() -> bool) -> Option<u32> {
         let word = self.word(entry);
@@ -102,8 +102,8 @@ impl EntryShares {
         is_put.then_some(number as u32)
     }
 
-    /// Ends share `number` of `entry` if that has one request and is the only one, and `takes` can take its slot out;
-    /// whether it is done. As [`EntryShares::open_first`].
+    /// Ends share `number` of `entry` if it has one request and is the only one, and `takes` can remove its slot;
+    /// returns whether it did. As [`EntryShares::open_first`].
     #[inline]
     pub(crate) fn end_only(&self, entry: u32, number: u32, takes: impl FnOnce() -> bool) -> bool {
         let word = self.word(entry);
@@ -173,7 +173,7 @@ impl Shares {
         (!self.is_empty()).then_some(self.first.number)
     }
 
-    /// Where share `number` is among them.
+    /// The index of share `number`.
     pub(crate) fn index_of(&self, number: u32) -> Option<usize> {
         if self.first() == Some(number) {
             return Some(0);
@@ -185,7 +185,7 @@ impl Shares {
         self.later.last_mut().unwrap_or(&mut self.first)
     }
 
-    /// One more request in a share of its own; its number.
+    /// Adds a request in a new share; returns its number.
     pub(crate) fn open(&mut self) -> u32 {
         let number = self.last_mut().number.wrapping_add(1) & NUMBER_MAX;
         let share = Share { number, count: 1 };
@@ -197,19 +197,19 @@ impl Shares {
         number
     }
 
-    /// One more request in the last share; its number.
+    /// Adds a request to the last share; returns its number.
     pub(crate) fn join_last(&mut self) -> u32 {
         let share = self.last_mut();
         share.count = share.count.saturating_add(1);
         share.number
     }
 
-    /// One more request in the first share.
+    /// Adds a request to the first share.
     pub(crate) fn join_first(&mut self) {
         self.first.count = self.first.count.saturating_add(1);
     }
 
-    /// One request less in share `number`: the share's place where that was its last.
+    /// Removes a request from share `number`; returns the share's index if that was its last.
     pub(crate) fn leave(&mut self, number: u32) -> Option<usize> {
         let index = self.index_of(number)?;
         let share = match index.checked_sub(1) {
@@ -223,7 +223,7 @@ impl Shares {
         Some(index)
     }
 
-    /// The share at `index` is no more.
+    /// Removes the share at `index`.
     pub(crate) fn remove(&mut self, index: usize) {
         match index.checked_sub(1) {
             Some(later) => drop(self.later.remove(later)),

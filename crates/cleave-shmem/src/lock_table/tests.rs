@@ -1,4 +1,4 @@
-//! Both sides of tables on the heap, as Miri can run them: what waits, what is handed over, what is not believed.
+//! Both sides of tables on the heap, as Miri can run them: waiting, handing over, and distrust of foreign entries.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -160,7 +160,7 @@ fn conflicts_of_other_rows_are_counted() {
     host.leave(for_it.ticket).unwrap();
     assert_eq!(host.try_join(other, |_| false).unwrap(), None);
     assert_eq!((host.figures().waits, host.figures().waits_for_other_rows), (2, 1));
-    // What a transaction holds is never in the way of others of the host.
+    // A transaction's locks never block other transactions of the host at this level.
     job.release().unwrap();
     let (h1, h2) = (join(&host, one), join(&host, other));
     assert!(h1.is_granted && h2.is_granted);
@@ -240,7 +240,7 @@ fn who_gives_up_leaves_the_line() {
     host.leave(h1.ticket).unwrap();
     host.leave(h3.ticket).unwrap();
     holder.release().unwrap();
-    // Handed over before it gave up: it has it.
+    // Handed over before it gave up: it has the lock.
     assert!(job.wait(waiting).give_up().unwrap());
     assert!(is_held(job.lock(row(1))));
     host.release_job(job.job()).unwrap();
@@ -254,7 +254,7 @@ fn threads_of_one_job_wait_for_one_place() {
     let job = begin(&host, &device);
     let (first, second) = (waits(job.lock(row(1))), waits(job.lock(row(1))));
     assert_eq!(job.entry_count().0, 1);
-    // One gives up, for both: the other asks again.
+    // One gives up, for both: the other requests it again.
     assert!(!job.wait(first).give_up().unwrap());
     let counting = Waker::from(Arc::new(Counting::default()));
     let mut wait = job.wait(second);
@@ -287,7 +287,7 @@ fn fencing_takes_all_from_the_jobs_and_nothing_from_the_host() {
     assert_eq!(other.lock(row(9)).unwrap_err(), fenced);
     assert_eq!(job.release().unwrap_err(), fenced);
     assert_eq!(device.begin(other.job()).unwrap_err(), fenced);
-    // A transaction that ends late takes nothing from who has its job's number now.
+    // A transaction that ends late removes nothing from the present job of that number.
     let next = begin(&host, &device);
     assert!(is_held(next.lock(row(2))));
     host.release_job(Job { id: next.job().id, epoch: 0 }).unwrap();
@@ -317,26 +317,26 @@ fn spoilt_entries_are_errors_and_grant_nothing() {
     let mut other = begin(&host, &device);
     let spoil = |bits| host.table.memory.overwrite(entry, bits);
     let is_spoilt = |error: LockError| matches!(error, LockError::Spoilt { .. });
-    // A gap, and a job that did not ask.
+    // A gap, and a job without a request.
     for bits in [1 << 16, 7 << 112, u128::from(job.job().id.get())] {
         spoil(bits);
         assert!(is_spoilt(job.lock(row(1)).unwrap_err()), "{bits:x}");
     }
-    // A host that did not ask.
+    // A host without a request.
     spoil(0xffff);
     assert!(is_spoilt(host.join(row(1), |_| true).unwrap_err()));
     assert!(is_spoilt(host.try_join(row(1), |_| true).unwrap_err()));
     assert!(matches!(job.lock(row(1)).unwrap(), JobLock::Waits(_)), "a device cannot know");
     host.fence();
     let (mut job, next) = (begin(&host, &device), begin(&host, &device));
-    // A lock that was stolen is noticed when it is given back.
+    // A stolen lock is noticed when it is released.
     assert!(is_held(job.lock(row(1))) && is_held(job.lock(row(2))));
     spoil(u128::from(next.job().id.get()));
     assert!(is_spoilt(job.release().unwrap_err()));
     assert!(next.try_lock(row(2)).unwrap(), "the rest was given back");
     assert!(is_spoilt(next.lock(row(1)).unwrap_err()));
     spoil(0);
-    // A place in line that was stolen.
+    // A stolen place in the queue.
     let holder = join(&host, row(1)).ticket;
     let waiting = waits(next.lock(row(1)));
     spoil(0xffff);
@@ -378,7 +378,7 @@ fn tables_of_other_sizes_are_refused() {
     }
 }
 
-/// A tail of one row: whoever joins gets in line, in one step, and has its turn in that order.
+/// A tail of one row: requests join and queue in one step, and are granted in that order.
 #[derive(Default)]
 pub(super) struct Tail {
     line: std::sync::Mutex<u64>,
@@ -386,7 +386,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Locks `row`, whose tail this is, for one transaction.
+    /// Locks `row`, the row of this tail, for one transaction.
     pub(super) fn lock(&self, host: &HostLocks, row: Row) -> Ticket {
         let mut line = self.line.lock().unwrap();
         let joined = join(host, row);
@@ -406,7 +406,7 @@ impl Tail {
     }
 }
 
-/// Locks `row`, waiting where that is needed.
+/// Locks `row`, waiting if necessary.
 pub(super) fn lock_for(job: &JobLocks, row: Row) {
     match job.lock(row).unwrap() {
         JobLock::Held => {}
@@ -415,14 +415,14 @@ pub(super) fn lock_for(job: &JobLocks, row: Row) {
     }
 }
 
-/// Threads of both sides over two rows: each thread finds itself alone, and all come to an end.
+/// Threads of both sides over two rows: each is alone inside, and all finish.
 #[test]
 fn threads_exclude_each_other() {
     let rounds = if cfg!(miri) { 10 } else { 2000 };
     let (host, device) = small();
     let (rows, table) = ([row(1), row(6)], Arc::clone(&host.table));
     assert_ne!(table.place_of(rows[0]).entry, table.place_of(rows[1]).entry);
-    // Who is inside: 1 a host transaction, 1 << 16 a job.
+    // Present holders: 1 for a host transaction, 1 << 16 for a job.
     let inside = [AtomicU32::new(0), AtomicU32::new(0)];
     let tails = [Tail::default(), Tail::default()];
     std::thread::scope(|scope| {
@@ -443,7 +443,7 @@ fn threads_exclude_each_other() {
             scope.spawn(move || {
                 for round in 0..rounds {
                     let mut job = begin(host, device);
-                    // In one order, as there is nobody here to find deadlocks.
+                    // In one order, as there is no deadlock detection here.
                     for which in 0..2 {
                         lock_for(&job, rows[which]);
                         assert_eq!(inside[which].fetch_add(1 << 16, Ordering::SeqCst), 0);
@@ -477,7 +477,7 @@ enum Slot {
     Host(Vec<Ticket>),
 }
 
-/// What the model says that a job has in an entry.
+/// The position of a job in an entry, according to the model.
 fn place_of(line: &VecDeque<Slot>, job: usize) -> Option<usize> {
     line.iter().position(|slot| matches!(slot, Slot::Job(other) if *other == job))
 }
@@ -485,7 +485,7 @@ fn place_of(line: &VecDeque<Slot>, job: usize) -> Option<usize> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Any requests, releases and fences over a few rows, against a list an entry.
+    /// Random requests, releases and fences over a few rows, against a list an entry.
     #[test]
     fn a_table_is_a_line_an_entry(
         steps in proptest::collection::vec((0_u8..12, 0_usize..10, 0_u64..6), 1..120),
@@ -533,7 +533,7 @@ proptest! {
                     }
                 }
                 7..9 => {
-                    // Any ticket of the host there, the last one's slot goes with it.
+                    // Any ticket of the host there; the last one of a share removes its slot.
                     let shares = line.iter_mut().enumerate().filter_map(|(at, slot)| match slot {
                         Slot::Host(tickets) => Some((at, tickets)),
                         Slot::Job(_) => None,
@@ -622,7 +622,7 @@ proptest! {
         for (step, bits, shape) in steps {
             match step {
                 0 | 1 => {
-                    // Some near what is sound.
+                    // Some are almost valid.
                     let bits = match shape {
                         0 => 0xffff,
                         1 => u128::from(job.job().id.get()),
@@ -653,7 +653,7 @@ proptest! {
                 }
             }
         }
-        // And after fencing all is as it should be.
+        // Fencing repairs everything.
         host.fence();
         let left = usize::from(!tickets.is_empty());
         prop_assert!(host.table.load(entry).unwrap().host_count() >= left);

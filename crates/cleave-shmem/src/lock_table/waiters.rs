@@ -1,11 +1,11 @@
-//! Who waits in this process, and how whoever gets an entry is woken, here or in the other process.
+//! The waiters of this process by entry, and how a release wakes them here or in the other process.
 //!
-//! Waiters are wakers by entry, in private memory. A release that hands an entry over wakes the new holder's side: by
-//! looking at its waiters where they are in this process, by ringing its bell where they are not. Who hears the bell
-//! looks at every entry that is waited for, so a bell says no more than *look*, and rings may fall together.
+//! Waiters are wakers by entry, in private memory. A release that hands an entry over wakes the new holder's side:
+//! directly if its waiters are in this process, by ringing its bell if not. A side that hears its bell checks every
+//! entry that has waiters, so rings may be merged.
 //!
-//! No wake-up is lost: a waiter is in the list before it looks at its entry, and a release changes the entry before it
-//! looks at the list, or rings.
+//! No wake-up is lost: a waiter is in the list before it checks its entry, and a release changes the entry before it
+//! reads the list, or rings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use std::sync::{
 
 use super::memory::settle;
 
-/// Rings where the other process hears it.
+/// A bell that the other process hears.
 pub(crate) trait Ring: Send + Sync + fmt::Debug {
     fn ring(&self);
 }
@@ -37,22 +37,22 @@ impl Ring for Arc<crate::doorbell::Doorbell> {
     }
 }
 
-/// Wakers by entry, and by who waits.
+/// Wakers by entry, and by waiter.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     by_entry: Mutex<BTreeMap<u32, BTreeMap<u64, Waker>>>,
-    /// How many there are.
+    /// Number of waiters.
     count: AtomicUsize,
     next: AtomicU64,
 }
 
 impl Waiters {
-    /// A number for one who is going to wait.
+    /// A number for a new waiter.
     pub(crate) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// From now on `waker` is woken when something happens to `entry`. The caller looks at the entry afterwards.
+    /// Wakes `waker` from now on when `entry` changes. The caller checks the entry afterwards.
     pub(crate) fn register(&self, entry: u32, number: u64, waker: &Waker) {
         let mut by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = by_entry.entry(entry).or_default();
@@ -63,7 +63,7 @@ impl Waiters {
         settle();
     }
 
-    /// Waits no more.
+    /// Removes a waiter.
     pub(crate) fn forget(&self, entry: u32, number: u64) {
         let mut by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(waiting) = by_entry.get_mut(&entry) else { return };
@@ -86,28 +86,28 @@ impl Waiters {
         let woken: Vec<Waker> =
             by_entry.get(&entry).into_iter().flat_map(BTreeMap::values).cloned().collect();
         drop(by_entry);
-        // Outside the lock: a waker may run what waits.
+        // Outside the lock: a waker may run the waiting task.
         woken.iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Entries that somebody waits for.
+    /// Entries that have waiters.
     pub(crate) fn entries(&self) -> Vec<u32> {
         let by_entry = self.by_entry.lock().unwrap_or_else(PoisonError::into_inner);
         by_entry.keys().copied().collect()
     }
 }
 
-/// Where the waiters of a side are.
+/// Location of a side's waiters.
 #[derive(Debug)]
 pub(crate) enum Peer {
     /// In this process.
     Here(Arc<Waiters>),
-    /// In another one.
+    /// In the other process.
     There(Box<dyn Ring>),
 }
 
 impl Peer {
-    /// Tells the side that `entry` is its own now; whether it is to be rung for, which may be done once for many.
+    /// Tells the side that `entry` is its own now; returns whether to ring its bell, which may be done once for many.
     #[must_use = "the other process waits for its bell"]
     pub(crate) fn wake(&self, entry: u32) -> bool {
         match self {

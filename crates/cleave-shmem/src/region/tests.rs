@@ -1,4 +1,4 @@
-//! What a peer may send as a region, and what of it is mapped.
+//! Regions from a peer: which are accepted, and their contents.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -35,7 +35,7 @@ fn what_is_not_a_sealed_region_of_that_size_is_refused() {
     let open_size = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     open_size.set_len(8192).unwrap();
     assert!(refusal(open_size.into(), 8192).contains("change its size"));
-    // And the other side of the same rule: nobody can shorten a region.
+    // The other side of the same rule: a region cannot be shortened.
     let file = File::from(copy(&region));
     assert!(file.set_len(100).is_err() && file.set_len(1 << 20).is_err());
 }

@@ -1,7 +1,7 @@
-//! Every order in which two sides can step, up to a bound of forced switches: run with `--cfg loom`.
+//! Explores all interleavings of two sides, up to a bound of forced switches: run with `--cfg loom`.
 //!
-//! The bell is modelled as a flag under a lock, and a socket's end as one more ring of the bell: what the system
-//! gives, with nothing of the ring in it.
+//! The bell is modelled as a flag under a lock, and a socket's end as one more ring of the bell: the behaviour of the
+//! system's primitives, with nothing of the ring in it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::*;
 
-/// What wakes one side.
+/// The bell of one side.
 #[derive(Default)]
 struct Bell {
     state: Mutex<Rung>,
@@ -35,7 +35,7 @@ impl Bell {
         self.changed.notify_one();
     }
 
-    /// Sleeps until it is rung or the other side is gone; whether that is so.
+    /// Sleeps until it is rung or the other side is gone; returns whether the latter.
     fn wait(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         while !state.rung && !state.hung_up {
@@ -46,7 +46,7 @@ impl Bell {
     }
 }
 
-/// Two bells, of the side that writes and of the one that reads.
+/// Two bells, of the writing side and of the reading one.
 type Bells = Arc<(Bell, Bell)>;
 
 fn model(check: impl Fn() + Sync + Send + 'static) {
@@ -55,7 +55,7 @@ fn model(check: impl Fn() + Sync + Send + 'static) {
     builder.check(check);
 }
 
-/// Writes all of `bytes`, sleeping where there is no room; false where the reader is gone.
+/// Writes all of `bytes`, sleeping if there is no room; false if the reader is gone.
 fn write_all(producer: &mut Producer, bells: &Bells, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         let moved = producer.write(bytes).unwrap();
@@ -70,7 +70,7 @@ fn write_all(producer: &mut Producer, bells: &Bells, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads `count` bytes, or what there is when the writer is gone.
+/// Reads `count` bytes, or fewer if the writer is gone.
 fn read_some(consumer: &mut Consumer, bells: &Bells, count: usize) -> Vec<u8> {
     let mut found = Vec::new();
     let mut hung_up = false;
@@ -130,7 +130,7 @@ fn a_reader_whose_writer_stops_gets_a_prefix_and_the_end() {
         let bells = Bells::default();
         let theirs = Arc::clone(&bells);
         let writer = thread::spawn(move || {
-            // Dies with its last bytes written and, as it may be, the bell not rung for them.
+            // Dies with its last bytes written and, possibly, the bell not rung for them.
             write_all(&mut producer, &theirs, &[1, 2]);
             producer.write(&[3]).unwrap();
             theirs.1.hang_up();

@@ -8,9 +8,9 @@
 //!  + ring bytes  bytes of the ring from guest to maker
 //! ```
 //!
-//! The maker makes the region and fills the header before it sends it; the guest maps and checks it. A region
-//! serves one connection: after a crash of either side the next one begins with new, empty memory, so nothing
-//! that a dead process left is ever read.
+//! The maker makes the region and fills the header before it sends it; the guest maps and checks it. A region serves
+//! one connection: after a crash of either side the next one begins with new, empty memory, so data of a dead process
+//! is never read.
 
 #![expect(unsafe_code, reason = "the header lies in shared memory")]
 
@@ -28,7 +28,7 @@ pub const RING_BYTES_MAX: usize = 64 << 20;
 
 /// "CLVSHM\r\n", as a number of this machine.
 const MAGIC: u64 = u64::from_le_bytes(*b"CLVSHM\r\n");
-/// Version of the layout and of how the two sides use it.
+/// Version of the layout and of its use by the two sides.
 const VERSION: u32 = 1;
 const TO_GUEST_CONTROL: usize = 4096;
 const TO_MAKER_CONTROL: usize = 8192;
@@ -41,12 +41,12 @@ struct Header {
     ring_bytes: AtomicU64,
 }
 
-/// Which side of a region a process is.
+/// The side of a region that a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Made it.
+    /// The process that made it.
     Maker,
-    /// Got it.
+    /// The process that received it.
     Guest,
 }
 
@@ -98,7 +98,7 @@ impl RingPair {
     /// The rings in a region that a peer made.
     ///
     /// # Errors
-    /// [`RingError::Header`] where it is not laid out as this version does.
+    /// [`RingError::Header`] for another layout than this version's.
     pub fn open(region: Region) -> Result<Self, RingError> {
         let header = header(&region).ok_or(RingError::Header("is too small"))?;
         if header.magic.load(Ordering::Acquire) != MAGIC {
@@ -120,7 +120,7 @@ impl RingPair {
         &self.region
     }
 
-    /// The ends that `side` holds, at the beginning of empty rings.
+    /// The ends of `side`, at the beginning of empty rings.
     ///
     /// # Errors
     /// [`RingError::Taken`] the second time: two producers of one ring would overwrite each other's bytes.

@@ -1,4 +1,4 @@
-//! Rings over heap bytes, as Miri can run them, and what a hostile other side does to one.
+//! Rings over heap bytes, as Miri can run them, also against a hostile other side.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -166,7 +166,7 @@ fn two_mappings_are_one_ring() {
     assert_eq!(read_all(&mut at_guest), b"last words");
 }
 
-/// Miri is slow, and lets nobody look for the folder of failures.
+/// Miri is slow, and denies access to the folder of failures.
 fn config() -> ProptestConfig {
     if cfg!(miri) {
         return ProptestConfig { cases: 4, failure_persistence: None, ..ProptestConfig::default() };

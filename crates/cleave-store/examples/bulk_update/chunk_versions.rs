@@ -1,8 +1,8 @@
 //! New chunks of the changed column, under a new header that shares the others.
 //!
 //! The new chunk is written as a page of that column alone: as many blocks as a new header of all columns and the chunk
-//! take. What reads a column that was not changed reads the new header, and the old page with its own header: one
-//! header more than a page that shares chunks would cost.
+//! take. A reader of an unchanged column reads the new header, and the old page with its own header: one header more
+//! than a page that shares chunks would cost.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const ALL: [usize; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 pub(crate) struct ChunkVersions<'a> {
     table: &'a Table,
     store: Store,
-    /// Of each page, where its newest prices lie, if not on the page.
+    /// For each page, the place of its newest prices unless they are on the page.
     newest: Vec<Option<PageRef>>,
     opened: Vec<Option<Arc<OpenedPage>>>,
 }

@@ -22,7 +22,7 @@ pub(crate) struct ColumnDeltas<'a> {
     table: &'a Table,
     store: Store,
     schema: SchemaRef,
-    /// Of each page its lists, oldest first.
+    /// The lists of each page, oldest first.
     lists: Vec<Vec<PageRef>>,
     opened: Vec<Option<Opened>>,
 }
@@ -59,7 +59,7 @@ impl<'a> ColumnDeltas<'a> {
         let page = self.table.pages[number];
         let base = self.store.rows(&self.table.schema, page, &[PRICE], None);
         let base = base.column(0).as_primitive::<Decimal128Type>().clone();
-        // The values are moved out where nobody else holds them.
+        // The values are moved out if nothing else shares them.
         let mut prices: Vec<i128> = match base.into_builder() {
             Ok(mut builder) => builder.values_slice_mut().to_vec(),
             Err(base) => base.values().to_vec(),

@@ -1,4 +1,4 @@
-//! Compares four ways to store a bulk UPDATE of one column of ten: what is written, and what reads cost afterwards.
+//! Compares four ways to store a bulk UPDATE of one column of ten: bytes written, and the cost of later reads.
 //!
 //! ```sh
 //! cargo run --release -p cleave-store --example bulk_update             # 2,097,152 rows
@@ -7,15 +7,15 @@
 //!
 //! | | |
 //! |---|---|
-//! | `rows` | each changed row ends, and a whole new one begins under a new VID (`docs/design/versions-and-commit.md`) |
-//! | `chains` | a whole new version under the same VID, a map from VID to the newest place, a predecessor in each version |
-//! | `chunks` | new chunks of the column under a new header that shares the other chunks (`docs/design/pages-and-encodings.md`) |
-//! | `deltas` | pairs of slot and value beside each page, merged on reading (Kudu's delta files, positional delta trees) |
+//! | `rows` | each changed row dies; a whole new one gets a new VID (`docs/design/versions-and-commit.md`) |
+//! | `chains` | a new version under the same VID; a map from VID to the newest; each version has its predecessor |
+//! | `chunks` | new chunks of the column; a new header shares the others (`docs/design/pages-and-encodings.md`) |
+//! | `deltas` | slot and value pairs beside each page, merged on reading (Kudu's delta files, positional delta trees) |
 //!
-//! Pages are encoded, written, verified and decoded by this crate. What it has no code for (maps of chains, pages that
-//! share chunks, merging deltas) is prototyped here. The media is memory, nothing is throttled, nothing is cached but
-//! the opened pages of point reads; times are CPU times of the one thread, best of 3. The log is not counted.
-//! After each update all ways are asked for the same sums and rows.
+//! This crate encodes, writes, verifies and decodes the pages. Structures that it lacks (maps of chains, pages that
+//! share chunks, merging deltas) are prototyped here. The media is memory, nothing is throttled, and nothing is cached
+//! but the opened pages of point reads. Times are CPU times of the one thread, best of 3. The log is not counted. After
+//! each update all four ways return the same sums and rows.
 
 #![expect(
     clippy::print_stdout,
@@ -68,19 +68,19 @@ fn main() {
     report(&table, "8 times 1 % spread", &eight);
 }
 
-/// One row in `one_in`, anywhere.
+/// One row in `one_in`, at random.
 fn spread(rows: u32, one_in: u32, seed: u64) -> Vec<u32> {
     let mut random = SplitMix64::new(seed);
     let step = |place: u32| place * one_in + random.below(u64::from(one_in)) as u32;
     (0..rows / one_in).map(step).collect()
 }
 
-/// As many rows that lie together, as those of a day do where rows came in the order of time.
+/// As many successive rows, like those of one day in a table that is ordered by time.
 fn together(rows: u32, one_in: u32) -> Vec<u32> {
     (rows / 3..rows / 3 + rows / one_in).collect()
 }
 
-/// Runs the updates in each way and prints a line for it: what all of them wrote, and reads behind the last.
+/// Runs the updates in each way and prints a line for it: the bytes written by all, and reads after the last.
 fn report(table: &Table, name: &str, updates: &[Vec<u32>]) {
     let changed: usize = updates.iter().map(Vec::len).sum();
     for way in ["rows", "chains", "chunks", "deltas"] {
@@ -137,7 +137,7 @@ fn report(table: &Table, name: &str, updates: &[Vec<u32>]) {
     }
 }
 
-/// CPU milliseconds of the best of a few runs, and what they said.
+/// CPU milliseconds of the best of a few runs, and their result.
 fn best(mut scan: impl FnMut() -> i128) -> (f64, i128) {
     let mut ms = f64::INFINITY;
     let mut answer = 0;

@@ -18,21 +18,21 @@ use super::table::{PRICE, SEGMENT, Store, Table, Way, Written, price_array};
 
 /// Statements of more rows are written as bulk pages; of fewer, as hot ones.
 const FEW_ROWS: usize = 10_000;
-/// Key columns of three indexes: is it unique, and positions.
+/// Key columns of three indexes: whether it is unique, and positions.
 const INDEXES: [(bool, &[usize]); 3] = [(true, &[0]), (false, &[1]), (false, &[7, 2])];
 const BASE_COLUMNS: [usize; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 
 pub(crate) struct RowVersions<'a> {
     table: &'a Table,
     store: Store,
-    /// With chains, it has a column for the place of the version before.
+    /// With chains: its last column is the place of the previous version.
     schema: TableSchema,
     pages: Vec<Page>,
-    /// Without chains: which rows are dead, and the VID that each row has now, as an index would say.
+    /// Without chains: which rows are dead, and the present VID of each row, as an index would say.
     map: VersionMap,
     vid_of: Vec<u64>,
     next_vid: u64,
-    /// With chains: VID → place of its newest version where that is not in the base, by chunks as a map has them.
+    /// With chains: VID → place of its newest version unless that is in the base, in chunks like those of a map.
     newest: Option<BTreeMap<u64, BTreeMap<u16, Place>>>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> RowVersions<'a> {
         Place { page: page as u32, slot: (vid - self.pages[page].vid_first) as u16 }
     }
 
-    /// The rows at these places, all columns, in order of place; and which of the rows given each is.
+    /// All columns of the rows at these places, in order of place; and which of the given rows each is.
     fn rows_at(&self, rows: &[u32]) -> (RecordBatch, Vec<u32>, Vec<Place>) {
         let mut places: Vec<(Place, u32)> =
             rows.iter().map(|row| (self.place(*row), *row)).collect();
@@ -112,7 +112,7 @@ impl<'a> RowVersions<'a> {
         )
     }
 
-    /// Rows of a page that a scan skips.
+    /// Rows of a page that a scan keeps; None: all.
     fn left(&self, number: usize) -> Option<BooleanBuffer> {
         let page = &self.pages[number];
         let count = u64::from(page.page.row_count);
@@ -120,7 +120,7 @@ impl<'a> RowVersions<'a> {
             let vids = page.vid_first..page.vid_first + count;
             return self.map.dead_rows([vids]).left(count as usize);
         };
-        // Of a base page, the map lists the rows that have a later version.
+        // For a base page, the map lists the rows that have a later version.
         if number < self.table.pages.len() {
             let vid_last = page.vid_first + count - 1;
             let mut left = vec![true; count as usize];
@@ -134,7 +134,7 @@ impl<'a> RowVersions<'a> {
             }
             return Some(BooleanBuffer::from(left));
         }
-        // VIDs of a page of later versions are read, and each is asked for in the map.
+        // For a page of later versions, the VIDs are read and each is looked up in the map.
         let column = ColumnRef::Vid;
         let (read, columns) = self.store.read(page.page, vec![column]);
         let field = Projection::version_field(column).unwrap();
@@ -279,7 +279,7 @@ impl Way for RowVersions<'_> {
     }
 }
 
-/// Bytes of the chunks of a map: an entry for each stretch that counts up in VID and place, of three varints.
+/// Bytes of the chunks of a map: an entry of three varints for each stretch of consecutive VIDs and places.
 fn stored_bytes(newest: &BTreeMap<u64, BTreeMap<u16, Place>>, mut chunks: Vec<u64>) -> u64 {
     let varint = |number: u64| u64::from((64 - (number | 1).leading_zeros()).div_ceil(7));
     chunks.dedup();

@@ -1,4 +1,4 @@
-//! The table that is updated, its pages on media in memory, and what a way to update it must be able to do.
+//! The updated table, its pages on media in memory, and the interface of an update method.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub(crate) const PRICE: usize = 4;
 /// Position of one that is not, an `integer`.
 const QUANTITY: usize = 3;
 
-/// A way to store what updates change.
+/// A way to store updates.
 pub(crate) trait Way {
-    /// Adds a cent to the price of these rows, ascending, and says what that wrote.
+    /// Adds a cent to the price of these rows, ascending, and returns what it wrote.
     fn update(&mut self, rows: &[u32]) -> Written;
 
     /// The sum of prices, in cents, of all rows.
@@ -37,13 +37,13 @@ pub(crate) trait Way {
     fn price(&mut self, row: u32) -> i128;
 }
 
-/// What an update wrote. CPU time has what was read for it.
+/// Statistics of an update. The CPU time includes its reads.
 #[derive(Default)]
 pub(crate) struct Written {
     /// Pages, and changes of maps.
     pub(crate) bytes: u64,
     pub(crate) cpu: Duration,
-    /// Of three indexes, none of them on the price.
+    /// Bytes of entries of three indexes, none of them on the price.
     pub(crate) entries: u64,
     pub(crate) index_bytes: u64,
     pub(crate) index_cpu: Duration,
@@ -60,7 +60,7 @@ impl Written {
         })
     }
 
-    /// The same, with the lesser times of two.
+    /// The same, with the smaller times of the two.
     pub(crate) fn at_best(self, before: Option<Self>) -> Self {
         let Some(before) = before else { return self };
         let (cpu, index_cpu) = (self.cpu.min(before.cpu), self.index_cpu.min(before.index_cpu));
@@ -94,7 +94,7 @@ impl Store {
         Self { media, source, next_block: 0, bytes: 0 }
     }
 
-    /// The same pages, on media of its own.
+    /// The same pages, on separate media.
     pub(crate) fn copy(&self) -> Self {
         let media = Arc::new(self.media.snapshot());
         let source = MediaPages::new(Arc::clone(&media) as Arc<dyn Media>);

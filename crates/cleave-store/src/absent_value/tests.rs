@@ -1,4 +1,4 @@
-//! Values there and back, of every type, and bytes that are none.
+//! Absent values of every type survive a round trip; bytes that are no value are refused.
 
 use arrow::array::{Array, Float64Array, Int32Array, StringArray, new_null_array};
 use arrow::datatypes::DataType;

@@ -1,4 +1,4 @@
-//! No key that was added is lost, in any size and after crossing; few others pass; bytes of others are checked.
+//! No added key is lost, in any size and after a round trip; few others pass; foreign bytes are checked.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -77,5 +77,5 @@ fn hashes_are_the_same_everywhere() {
     assert_eq!(hashes.map(|hash| hash % 1_000_000), PINNED);
 }
 
-/// What filters of other machines were made with.
+/// Hash values that stored filters rely on.
 const PINNED: [u64; 4] = [278_450, 722_058, 92_826, 820_937];

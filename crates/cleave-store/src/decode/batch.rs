@@ -1,8 +1,8 @@
-//! Chunks of one page in, a record batch out, with projection and selection applied.
+//! Decodes chunks of one page into a record batch, with projection and selection applied.
 //!
-//! Invariants: a batch has one row for each slot (or each selected slot), in slot order; a user column that the
-//! page does not have, since it was added later, has the value that the projection says, or is NULL. Plain columns
-//! share the chunk's memory where nothing is selected.
+//! Invariants: a batch has one row for each slot (or each selected slot), in slot order. A user column that was added
+//! after the page was written has the projection's absent value, or is NULL. Plain columns share the chunk's memory if
+//! nothing is selected.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -29,18 +29,18 @@ pub struct Projection {
     pub schema: SchemaRef,
     /// Columns, in the batch's order.
     pub columns: Vec<ColumnRef>,
-    /// What rows have in columns that their page lacks; of columns that are not among them, it does not matter.
+    /// Absent values of columns that a page may lack; entries of columns outside the projection have no effect.
     pub absent: AbsentValues,
 }
 
 impl Projection {
-    /// These columns, which are NULL where a page lacks them.
+    /// A projection of these columns, which are NULL where a page lacks them.
     #[must_use]
     pub fn new(schema: SchemaRef, columns: Vec<ColumnRef>) -> Self {
         Self { schema, columns, absent: AbsentValues::default() }
     }
 
-    /// Others of the columns of the table that these are of.
+    /// A projection of other columns of the same table.
     #[must_use]
     pub fn others(&self, schema: SchemaRef, columns: Vec<ColumnRef>) -> Self {
         Self { schema, columns, absent: self.absent.clone() }
@@ -71,8 +71,8 @@ impl Projection {
         Some(Field::new(name, value_type.arrow(), false))
     }
 
-    /// The same, where any of the columns may be NULL: all rows of a page are to be read, and those that have ended may
-    /// be from before the table said otherwise.
+    /// The same with every column nullable, to read all rows of a page: dead rows may date from before a NOT NULL
+    /// constraint.
     #[must_use]
     pub fn nullable(mut self) -> Self {
         let fields =
@@ -81,7 +81,7 @@ impl Projection {
         self
     }
 
-    /// The same with a version column behind the others; a user column changes nothing.
+    /// The same with a version column appended; a user column changes nothing.
     #[must_use]
     pub fn with_version(mut self, column: ColumnRef) -> Self {
         if let Some(field) = Self::version_field(column) {
@@ -130,7 +130,7 @@ pub(crate) enum Source<'a> {
     Absent(Lacking),
 }
 
-/// A column that a page lacks.
+/// A column that the page lacks, with its absent value.
 #[derive(Debug)]
 pub(crate) struct Lacking {
     column: ColumnRef,
@@ -184,7 +184,7 @@ pub(crate) fn source<'a>(
 }
 
 impl Lacking {
-    /// `column` of pages without it, where rows have what `absent` says.
+    /// The source of `column` for pages without it: its value in `absent`, or NULL.
     pub(crate) fn of(column: ColumnRef, data_type: &DataType, absent: &AbsentValues) -> Self {
         let value = match column {
             ColumnRef::User(id) => absent.get(id).cloned(),
@@ -193,7 +193,7 @@ impl Lacking {
         Self { column, data_type: data_type.clone(), value }
     }
 
-    /// The column's values of so many rows.
+    /// The column's values for so many rows.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] where they have a value of another type.

@@ -1,14 +1,16 @@
-//! One column of one page, opened once: ranges of its rows out, or answers about all rows without decoding them.
+//! One column of one page, opened once: ranges of its rows out, or predicates evaluated on all rows without decoding
+//! them.
 //!
 //! 1. [`OpenColumn::open`] finds the column's chunk, or that the page has none.
-//! 2. [`OpenColumn::compare`] and [`OpenColumn::contained_in`] let a predicate work on packed integers as they are
-//!    stored, [`OpenColumn::distinct_values`] and [`OpenColumn::coded_in`] once a distinct value of a dictionary.
-//! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] hand out what is stored, for an aggregate that works on it.
-//! 4. [`OpenColumn::decode`] makes an array of the rows that are left, a [`Pick`].
+//! 2. [`OpenColumn::compare`] and [`OpenColumn::contained_in`] evaluate a predicate on packed integers as they are
+//!    stored, [`OpenColumn::distinct_values`] and [`OpenColumn::coded_in`] once for each distinct value of a
+//!    dictionary.
+//! 3. [`OpenColumn::codes`] and [`OpenColumn::integers`] return the stored form, for an aggregate that works on it.
+//! 4. [`OpenColumn::decode`] makes an array of the remaining rows, a [`Pick`].
 //!
-//! A page without the column is asked for arrays only.
+//! A column that the page lacks supports arrays only.
 //!
-//! Invariant: all of them speak of the same values; which of them a caller asks changes time and never rows.
+//! Invariant: all methods agree on the values; the choice among them changes the time and never the result.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -27,7 +29,7 @@ use crate::page::encoding::{OpenChunk, Pick, size_of};
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{ColumnRef, PageColumns, PageRead};
 
-/// A column of a page, ready to decode. Keeps its share of the page's memory.
+/// A column of a page, ready to decode. Shares the page's memory.
 #[derive(Debug)]
 pub struct OpenColumn {
     row_count: usize,
@@ -41,9 +43,9 @@ enum OpenSource {
 }
 
 impl OpenColumn {
-    /// Opens `column`, whose type the caller expects to be `data_type`, of a page that was read as `read` says; a page
-    /// without it has what `absent` says. Of long values only those of the rows in `selection` (None: all) need be
-    /// among `overflow`; others become empty.
+    /// Opens `column`, expected to be of type `data_type`, of a page that was read as `read` says; a page without the
+    /// column has the value in `absent`. Of long values only those of the rows in `selection` (None: all) need be among
+    /// `overflow`; others become empty.
     ///
     /// # Errors
     /// As [`super::decode_batch`].
@@ -81,8 +83,8 @@ impl OpenColumn {
         }
     }
 
-    /// The distinct values of all rows, and for each row the place of its value among them (NULL: it is NULL), where
-    /// the column is stored so.
+    /// The distinct values of all rows, and for each row the index of its value among them (NULL for NULL); None unless
+    /// the column is dictionary-encoded.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] where the values do not decode.
@@ -93,7 +95,7 @@ impl OpenColumn {
         }
     }
 
-    /// The distinct values of the column, where it is stored so; [`OpenColumn::codes`] are their places.
+    /// The distinct values of a dictionary-encoded column; [`OpenColumn::codes`] are indices into them.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] where the values do not decode.
@@ -104,8 +106,8 @@ impl OpenColumn {
         }
     }
 
-    /// Appends, for each row of `range`, the place of its value among [`OpenColumn::distinct_values`]; NULLs have any
-    /// place. A damaged page may give places that there are not. False: the column is not stored so.
+    /// Appends, for each row of `range`, the index of its value in [`OpenColumn::distinct_values`]; NULLs have any
+    /// index. A damaged page may give indices out of range. False if the column is not dictionary-encoded.
     #[must_use]
     pub fn codes(&self, range: Range<usize>, target: &mut Vec<u32>) -> bool {
         match &self.source {
@@ -114,8 +116,8 @@ impl OpenColumn {
         }
     }
 
-    /// Appends the rows of `range` as integers: numerics by their digits, dates and times as they lie, NULLs as any.
-    /// False: the column is not stored as integers of 64 bits.
+    /// Appends the rows of `range` as integers: unscaled numerics, dates and times in their stored unit; NULLs have any
+    /// value. False if the column is not stored as 64-bit integers.
     #[must_use]
     pub fn integers(&self, range: Range<usize>, target: &mut Vec<i64>) -> bool {
         match &self.source {
@@ -126,7 +128,7 @@ impl OpenColumn {
         }
     }
 
-    /// Bounds of what [`OpenColumn::integers`] gives, where the page's heads tell them.
+    /// Bounds of the values of [`OpenColumn::integers`], if the heads of the page's encodings tell them.
     #[must_use]
     pub fn integer_bounds(&self) -> Option<(i64, i64)> {
         match &self.source {
@@ -135,7 +137,7 @@ impl OpenColumn {
         }
     }
 
-    /// Which rows are not NULL; None: all, as far as it is not a column that the page does not have.
+    /// Which rows are not NULL; None for all. Does not apply to a column that the page lacks.
     #[must_use]
     pub fn nulls(&self) -> Option<&NullBuffer> {
         match &self.source {
@@ -144,8 +146,8 @@ impl OpenColumn {
         }
     }
 
-    /// For each row whether comparing its value with `other` gives one of `wanted`; NULLs give false. Where the column
-    /// is of integers, or of what has their order (dates, times, decimals by their digits), and stored as such.
+    /// For each row whether comparing its value with `other` gives one of `wanted`; NULLs give false. None unless the
+    /// column is stored as integers, or as values of their order (dates, times, unscaled decimals).
     #[must_use]
     pub fn compare(&self, other: i128, wanted: impl Fn(Ordering) -> bool) -> Option<BooleanBuffer> {
         match &self.source {
@@ -154,8 +156,8 @@ impl OpenColumn {
         }
     }
 
-    /// The rows of `kept` whose values are in `set`; NULLs are in none. Where the column is of integers or days, and
-    /// not stored as distinct values.
+    /// The rows of `kept` whose values are in `set`; NULLs are in none. None unless the column is of integers or days,
+    /// and not dictionary-encoded.
     #[must_use]
     pub fn contained_in(&self, set: &IntegerSet, kept: &BooleanBuffer) -> Option<BooleanBuffer> {
         match &self.source {
@@ -166,8 +168,8 @@ impl OpenColumn {
         }
     }
 
-    /// The rows of `kept` whose places among [`OpenColumn::distinct_values`] are in `codes`, where the column is stored
-    /// so; those that are NULL, if `null` says it.
+    /// The rows of `kept` whose indices into [`OpenColumn::distinct_values`] are in `codes`, and the NULL rows if
+    /// `null` says so; None unless the column is dictionary-encoded.
     #[must_use]
     pub fn coded_in(
         &self,

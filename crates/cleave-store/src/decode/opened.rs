@@ -1,13 +1,14 @@
-//! A page whose columns were opened once, for those who read few of its rows again and again: slots in, their rows out.
+//! A page whose columns are opened once, for repeated reads of few of its rows: slots in, their rows out.
 //!
 //! ```text
 //!  PageColumns ─▶ OpenedPage::open: heads read, text checked ─▶ kept beside the page ─▶ rows, rows, rows …
 //! ```
 //!
-//! [`decode_rows`](super::decode_rows) does all of it each time, which costs more than the row.
+//! [`decode_rows`](super::decode_rows) opens the columns on each call, which costs more than reading the row.
 //!
-//! Invariants: the rows own their memory, so keeping them does not keep the page. What comes out is what
-//! [`decode_rows`](super::decode_rows) gives; of columns with long values nothing does, since these lie elsewhere.
+//! Invariants: the rows own their memory, so keeping them does not keep the page. The result is that of
+//! [`decode_rows`](super::decode_rows). A page with long values in a column cannot be opened, since these lie in
+//! overflow pages.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -24,7 +25,7 @@ use crate::page::header::{PageHeader, PageKind, corrupt};
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{ColumnRef, PageColumns, PageRead};
 
-/// What an opened column takes beside its chunk, roughly.
+/// Approximate memory of an opened column beside its chunk.
 const COLUMN_BYTES: usize = 256;
 
 /// See the module's description.
@@ -44,7 +45,7 @@ struct OpenedColumn {
 }
 
 impl OpenedPage {
-    /// The columns of `page`, which `read` names; None: some of their values are long.
+    /// The columns of `page`, which `read` names; None if some of their values are long.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] for a page without rows, or a chunk that does not open.
@@ -91,20 +92,20 @@ impl OpenedPage {
         columns.iter().all(|column| self.find(*column).is_some())
     }
 
-    /// The verified bytes of a column that is opened; an inner None: the page stores none.
+    /// The verified bytes of an opened column; an inner None: the page stores none.
     #[must_use]
     pub fn chunk(&self, column: ColumnRef) -> Option<Option<Bytes>> {
         self.find(column).map(|opened| opened.bytes.clone())
     }
 
-    /// Bytes that it keeps in memory, roughly, once all of it was read.
+    /// Approximate memory in bytes, once every column was read.
     #[must_use]
     pub fn byte_count(&self) -> usize {
         let stored = |opened: &OpenedColumn| opened.bytes.as_ref().map_or(0, Bytes::len);
         self.columns.iter().map(stored).sum::<usize>().saturating_add(self.own_byte_count())
     }
 
-    /// The same, without the bytes that it was opened of.
+    /// The same, without the chunks that it was opened from.
     #[must_use]
     pub fn own_byte_count(&self) -> usize {
         let own = |opened: &OpenedColumn| {
@@ -157,7 +158,7 @@ impl OpenedPage {
         size_of(self.header.row_count)
     }
 
-    /// All values of a column of bytes that the page stores as they are.
+    /// All values of a column of bytes that is stored plain.
     pub(crate) fn binary(&self, column: ColumnRef) -> Option<&BinaryArray> {
         self.find(column)?.chunk.as_ref()?.stored_array()?.as_binary_opt()
     }

@@ -1,7 +1,7 @@
-//! Chunks of one page and a few slots in, a batch of their rows out.
+//! Decodes a few slots of one page into a batch of their rows.
 //!
-//! Invariant: the rows own their memory, so keeping them does not keep the page; of plain text only their values are
-//! checked, not the chunk.
+//! Invariant: the rows own their memory, so keeping them does not keep the page. Of plain text only the values of these
+//! rows are validated, not the chunk.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -12,7 +12,7 @@ use crate::error::StoreError;
 use crate::page::overflow::OverflowValues;
 use crate::page_source::{PageColumns, PageRead};
 
-/// Decodes the columns of `projection` of the versions at `slots`, in their order. For a few of them: with many,
+/// Decodes the columns of `projection` of the versions at `slots`, in their order. For few rows: with many,
 /// [`super::decode_batch`] is faster.
 ///
 /// # Errors

@@ -1,40 +1,40 @@
 //! Bloom filters over the search keys of a run: a key in, "certainly not here" or "perhaps" out.
 //!
-//! They are blocked Bloom filters ([`crate::bloom`]) of as many blocks as there is need of. With [`KEY_BITS`] bits a
-//! key about one in a hundred keys that are not there passes. The filter lies in the run's directory, whose checksum
-//! covers it, and so in the host's memory: a run of more than [`FILTER_KEYS_MAX`] keys has none. Such a run is one of
-//! few, and is where most keys are.
+//! They are blocked Bloom filters ([`crate::bloom`]), sized by the number of keys. With [`KEY_BITS`] bits a key about
+//! one in a hundred absent keys passes. The filter lies in the run's directory, whose checksum covers it, and so in the
+//! host's memory. A run of more than [`FILTER_KEYS_MAX`] keys has none: there are few such runs, and they have most
+//! keys.
 //!
-//! Invariant: a key that was added passes. Bytes from storage that are no filter pass every key.
+//! Invariant: a key that was added passes. Stored bytes that are no filter pass every key.
 
 #![deny(clippy::indexing_slicing)]
 
 use crate::bloom::{BLOCK_BYTES, KEY_BITS, bits, block_of};
 use crate::segment::KeyFilter;
 
-/// How these filters are marked in a directory.
+/// The kind of these filters in a directory.
 const BLOCKED: u32 = 1;
 /// Most keys of a run that gets a filter: its filter takes 1.25 MiB.
 pub const FILTER_KEYS_MAX: usize = 1 << 20;
 const WORD_BYTES: usize = 4;
 
-/// Keys whose hashes are kept until their number is known: 1 MiB. More go to a filter of the largest size, which is
-/// made smaller in the end, so that a run that is written takes 2.25 MiB for its filter at most, whatever its length.
+/// Hashes that are kept until the number of keys is known: 1 MiB. More go to a filter of the largest size, which is
+/// shrunk at the end, so the filter of a run that is being written takes 2.25 MiB at most, whatever its length.
 const HASHES_MAX: usize = 1 << 17;
 
-/// Makes the filter of a run's keys.
+/// Builds the filter of a run's keys.
 #[derive(Debug, Default)]
 pub(super) struct FilterBuilder {
     last: Option<u64>,
     key_count: usize,
-    /// Of the first keys.
+    /// Hashes of the first keys.
     hashes: Vec<u64>,
-    /// A filter for [`FILTER_KEYS_MAX`] keys, where there are more than [`HASHES_MAX`].
+    /// A filter for [`FILTER_KEYS_MAX`] keys, used beyond [`HASHES_MAX`] keys.
     largest: Vec<u8>,
 }
 
 impl FilterBuilder {
-    /// Adds a key; the one before once more costs nothing.
+    /// Adds a key; repeating the key before it costs nothing.
     pub(super) fn add(&mut self, search_key: &[u8]) {
         let hash = hash(search_key);
         if self.last == Some(hash) || self.key_count > FILTER_KEYS_MAX {
@@ -92,8 +92,8 @@ fn set_bits(filter: &mut [u8], hash: u64) {
     }
 }
 
-/// `filter` with half of its blocks, and half of these, as long as there is room for `key_count` keys: a block is found
-/// by a fraction of the blocks, so that the keys of two neighbours are looked for in what takes their place.
+/// `filter` with its blocks halved, again and again, as long as there is room for `key_count` keys. A block is selected
+/// by a fraction of their number, so the merged block of two neighbours is where the keys of both are looked up.
 fn shrunk(mut filter: Vec<u8>, key_count: usize) -> Vec<u8> {
     while filter.len().is_multiple_of(2 * BLOCK_BYTES)
         && filter.len() / 2 >= block_count(key_count) * BLOCK_BYTES
@@ -126,8 +126,7 @@ fn block_start(hash: u64, byte_count: usize) -> Option<usize> {
     block_of(hash, byte_count / BLOCK_BYTES)?.checked_mul(BLOCK_BYTES)
 }
 
-/// A hash that is stored, here and in that rows lie in their tablets, and crosses links: it may never change under the
-/// same kind.
+/// A stored hash, used here and for the tablet of a row, and sent over links: it may never change under the same kind.
 #[must_use]
 pub fn hash(key: &[u8]) -> u64 {
     let mut hash = 0x51_7c_c1_b7_27_22_0a_95 ^ key.len() as u64;

@@ -11,7 +11,7 @@ use crate::page::EncodedPage;
 use crate::page_source::{MediaPages, SegmentRef};
 use crate::segment::{RunProperties, SegmentDirectory, SegmentKind};
 
-/// Media with pages, handed out from block 0 on.
+/// Media in memory with pages, allocated from block 0 on.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     pub(crate) media: Arc<Memory>,
@@ -41,7 +41,7 @@ impl Shelf {
         directory.append(&written).unwrap();
     }
 
-    /// A run of these keys, which must ascend.
+    /// A run of these keys, which ascend.
     pub(crate) fn run<'a>(
         &mut self,
         segment: u32,

@@ -2,19 +2,19 @@
 //!
 //! ```text
 //!   entry:  column 1 │ column 2 │ …   ( │ VID, 8 bytes, big-endian )
-//!           Arrow's row format          where equal values may come again: in an index that is not unique,
+//!           Arrow's row format          where equal values may repeat: in an index that is not unique,
 //!           └──── search key ─────┘     and in a unique one where a column is NULL
 //! ```
 //!
-//! The search key is in Arrow's row format, each column in the direction and with its NULLs where its [`KeyColumn`]
-//! says. Equal values have equal bytes: floats are made canonical before (-0.0 becomes 0.0, every NaN the same NaN), as
+//! The search key is in Arrow's row format; each column's [`KeyColumn`] gives its direction and the place of its NULLs.
+//! Equal values have equal bytes: floats are made canonical first (-0.0 becomes 0.0, every NaN the same NaN), because
 //! SQL holds them equal and the row format does not. Intervals compare by months, then days, then nanoseconds, so
-//! `1 month` and `30 days` are different keys. The bytes of a column never begin those of another value, so the search
-//! key of some first columns ([`IndexKey::prefix`]) begins exactly the entries that have these values.
+//! `1 month` and `30 days` are different keys. No encoded value is a prefix of another, so the search key of the first
+//! columns ([`IndexKey::prefix`]) is a prefix of exactly the entries that have these values.
 //!
 //! Invariant: no two entries of an index are equal, as long as a unique index has no row twice. Keys are compared and
-//! stored as bytes; only [`IndexKey::decode`] looks inside, for messages, and it checks their shape first. Source:
-//! `docs/design/pages-and-encodings.md`.
+//! stored as bytes; only [`IndexKey::decode`] looks inside, for messages, and it checks their shape first.
+//! Source: `docs/design/pages-and-encodings.md`.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -32,14 +32,14 @@ use arrow::row::{RowConverter, Rows, SortField};
 use crate::error::StoreError;
 use crate::frame::FrameError;
 
-/// Longest search key in bytes. A key must fit its page many times, and its fence into the directory.
+/// Longest search key in bytes. A page must hold many keys, and the directory its fences.
 pub const INDEX_KEY_BYTES_MAX: usize = 2704;
-/// What [`StoreError::OutOfRange`] calls a key that is longer.
+/// The name of a key that is too long in [`StoreError::OutOfRange`].
 pub const INDEX_KEY_BYTES: &str = "index key, in bytes,";
-/// Bytes of the VID behind a search key that may come again.
+/// Bytes of the VID behind a search key that may repeat.
 pub(super) const KEY_VID_BYTES: usize = size_of::<u64>();
 
-/// One column of a key: its type, and where its values lie among each other.
+/// One column of a key: its type and its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyColumn {
     /// Type of the values.
@@ -59,7 +59,7 @@ pub struct IndexKey {
 }
 
 impl KeyColumn {
-    /// A column as `CREATE INDEX` has it without further words: ascending, NULLs last.
+    /// A column as `CREATE INDEX` has it by default: ascending, NULLs last.
     #[must_use]
     pub fn ascending(data_type: DataType) -> Self {
         Self { data_type, descending: false, nulls_first: false }
@@ -119,7 +119,7 @@ impl IndexKey {
         vids: impl IntoIterator<Item = u64>,
     ) -> Result<BinaryArray, StoreError> {
         let mut vids = vids.into_iter();
-        // It has no NULL then.
+        // Then it has no NULL.
         if let Some(mut key) = single::single(&self.columns, columns) {
             if !self.unique {
                 key.extend(vids.next().into_iter().flat_map(most_significant_first));
@@ -152,8 +152,8 @@ impl IndexKey {
         Ok(keys.finish())
     }
 
-    /// What the entries of all rows begin with that have `values`, arrays of length one, in the first columns; all
-    /// columns: their search key.
+    /// The common prefix of the entries of all rows that have `values`, arrays of length one, in the first columns; for
+    /// all columns, their search key.
     ///
     /// # Errors
     /// As [`IndexKey::encode_one`], but for fewer columns.
@@ -172,14 +172,14 @@ impl IndexKey {
         Self::new(columns.to_vec(), self.unique)?.encode_one(values)
     }
 
-    /// The search key that `entry` begins with, where none of its columns is NULL.
+    /// The search key at the start of `entry`; None if one of its columns is NULL.
     #[must_use]
     pub fn search_key<'a>(&self, entry: &'a [u8]) -> &'a [u8] {
         if self.unique { entry } else { search_key(entry) }
     }
 
-    /// Whether `entry` is of a row with a NULL in a unique index, which is equal to no other row: its VID is part of
-    /// it.
+    /// Whether `entry` is of a row with a NULL in a unique index. Such a row is equal to no other: its VID is part of
+    /// the entry.
     #[must_use]
     pub fn has_null(&self, entry: &[u8]) -> bool {
         self.unique && self.values_of(entry).is_some_and(|values| values.len() < entry.len())
@@ -246,7 +246,7 @@ impl IndexKey {
             let null = if column.nulls_first { 0 } else { u8::MAX };
             if rest.first() == Some(&null) {
                 has_null = true;
-                // A fixed-width value keeps its room.
+                // A fixed-width NULL takes as many bytes as a value.
                 rest = rest.get(1 + fixed_width(&column.data_type).unwrap_or(0)..)?;
                 continue;
             }
@@ -274,7 +274,7 @@ pub(super) fn search_key(entry: &[u8]) -> &[u8] {
     entry.get(..entry.len().saturating_sub(KEY_VID_BYTES)).unwrap_or_default()
 }
 
-/// The least bytes above all that begin with `prefix`; None: there are none.
+/// The least bytes above all that begin with `prefix`; None if there are none.
 #[must_use]
 pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
@@ -285,8 +285,8 @@ pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
-/// An array of one key, which is short. It takes the key's memory: what Arrow builds is aligned for vectors of the
-/// processor's, which costs more than the key.
+/// An array of one short key. It takes over the key's memory: an Arrow builder aligns for vector registers, which costs
+/// more than the key.
 fn only(key: Vec<u8>) -> BinaryArray {
     let offsets = OffsetBuffer::from_lengths([key.len()]);
     BinaryArray::new(offsets, Buffer::from_vec(key), None)
@@ -325,8 +325,8 @@ fn after_fixed(bytes: &[u8], width: usize) -> Option<&[u8]> {
     rest.get(width..)
 }
 
-/// Passes the row format's blocks: four of 8 bytes, then of 32, each with its length or 0xFF for "more follows"; all of
-/// it inverted where greater values come first.
+/// Skips the blocks of the row format: four of 8 bytes, then of 32, each with its length or 0xFF for "more follows";
+/// all bits inverted in descending order.
 fn after_variable(bytes: &[u8], is_text: bool, descending: bool) -> Option<&[u8]> {
     let plain = |byte: &u8| if descending { !*byte } else { *byte };
     let (sentinel, mut rest) = bytes.split_first()?;

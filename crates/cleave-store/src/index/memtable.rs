@@ -1,10 +1,10 @@
 //! The newest keys of an index, in memory: keys and VIDs in, look-ups and a sorted stream out.
 //!
 //! Invariant: a key has one newest row. [`Memtable::insert`] refuses a second one; [`Memtable::put`] makes it the
-//! newest, and keeps those before for readers of older states; a merge sees the newest ones alone.
-//! [`Memtable::byte_size`] is what the entries cost, so that its owner can flush it as a run before it outgrows its
-//! budget. It is part of the shared state (rule 14): [`Memtable::encode`] is how it persists with a commit and how it
-//! travels.
+//! newest, and keeps the earlier ones for readers of older snapshots; a merge sees only the newest.
+//! [`Memtable::byte_size`] is the cost of the entries, so that the owner can flush it as a run before it exceeds its
+//! budget. A memtable is part of the shared state (rule 14): [`Memtable::encode`] is its stored form with a commit and
+//! its form on a link.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -28,7 +28,7 @@ const ENTRY_BYTES: usize = 48;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memtable {
     entries: BTreeMap<Box<[u8]>, u64>,
-    /// Rows that a newer one has taken the key of, oldest first.
+    /// Older rows of keys that a newer row has, oldest first.
     older: BTreeMap<Box<[u8]>, Vec<u64>>,
     key_bytes: usize,
 }
@@ -77,7 +77,7 @@ impl Memtable {
         }
     }
 
-    /// The same without rows from `vid_end` on.
+    /// The same without rows of VIDs from `vid_end` on.
     #[must_use]
     pub fn before(&self, vid_end: u64) -> Self {
         let mut before = Self::new();
@@ -95,7 +95,7 @@ impl Memtable {
         self.get(key).into_iter().chain(older)
     }
 
-    /// Takes `key` out, and gives the VID that it had.
+    /// Removes `key`; returns the VID that it had.
     pub fn remove(&mut self, key: &[u8]) -> Option<u64> {
         let vid = self.entries.remove(key)?;
         let count = self.older.remove(key).map_or(0, |older| older.len()).saturating_add(1);
@@ -125,7 +125,7 @@ impl Memtable {
         newest.map(|(_, vid)| vid).chain(older.flat_map(|(_, rows)| rows.iter().copied()))
     }
 
-    /// The entries that `walk` asks for and whose rows `is_wanted`, in its order; all rows of the last key.
+    /// The entries of `walk` whose rows `is_wanted` accepts, in its order; all rows of the last key.
     #[must_use]
     pub fn walk(&self, walk: &Walk<'_>, is_wanted: impl Fn(u64) -> bool) -> Vec<IndexEntry> {
         let mut found = Vec::new();
@@ -158,7 +158,7 @@ impl Memtable {
         self.entries.is_empty()
     }
 
-    /// Memory that the entries take, in bytes, estimated from above.
+    /// Upper estimate of the memory of the entries, in bytes.
     #[must_use]
     pub fn byte_size(&self) -> usize {
         let older = self.older.len().saturating_mul(2);

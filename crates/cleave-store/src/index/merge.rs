@@ -11,8 +11,8 @@
 //! 3. An input whose block is used up asks its source for the next one.
 //!
 //! Invariant: memory is bounded by the inputs' blocks and the one under construction, whatever the length of the
-//! stream. Equal keys come in the order in which the inputs were given; a merge for a unique index refuses them, or,
-//! where a row may have taken over the key of one that is dead, leaves the newest of them ([`KeyMerge::of_newest`]).
+//! stream. Equal keys come in the order of the inputs. A merge for a unique index refuses them or, if a row may have
+//! reused the key of a dead one, keeps only the newest ([`KeyMerge::of_newest`]).
 
 #![deny(clippy::indexing_slicing)]
 
@@ -38,9 +38,9 @@ const BLOCK_KEY_BYTES: usize = 256 << 10;
 pub enum MergeSource {
     /// A memtable, from its first key on.
     Memtable(Arc<Memtable>),
-    /// A run, from where the cursor stands.
+    /// A run, from the cursor's position on.
     Run(RunCursor),
-    /// Pages of a run, where its directory is not known.
+    /// Pages of a run whose directory is not known.
     Pages(PageCursor),
 }
 
@@ -55,16 +55,16 @@ pub struct KeyMerge {
     last: Option<(Vec<u8>, u64)>,
 }
 
-/// What becomes of equal keys.
+/// What to do with equal keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EqualKeys {
     Kept,
     Refused,
-    /// That of the greatest VID is left.
+    /// Keep only the entry of the greatest VID.
     Newest,
 }
 
-/// A source, and the block of it that the merge is in.
+/// A source, and its current block.
 #[derive(Debug)]
 struct Input {
     source: MergeSource,
@@ -94,7 +94,7 @@ impl KeyMerge {
     /// The next entries, ascending; None after the last.
     ///
     /// # Errors
-    /// What `pages` says; [`StoreError::DuplicateKey`] where keys must be unique and are not; [`StoreError::Frame`]
+    /// Errors of `pages`; [`StoreError::DuplicateKey`] where keys must be unique and are not; [`StoreError::Frame`]
     /// for a run that is not sorted. The merge is over then.
     pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
         let next = self.fill(pages).await;
@@ -155,7 +155,7 @@ impl KeyMerge {
         next.zip(self.last.as_ref()).is_some_and(|((key, _), (last, _))| key == last)
     }
 
-    /// Gets an input its next block, and puts it in order unless it has no more.
+    /// Reads the next block of an input, and puts the input in order unless it is exhausted.
     async fn refill(&mut self, index: usize, pages: &dyn PageSource) -> Result<(), StoreError> {
         let Some(input) = self.inputs.get_mut(index) else { return Ok(()) };
         let block = match &mut input.source {

@@ -1,8 +1,8 @@
 //! Reads pages of a run without the run's directory: names of pages in, their entries out, in order.
 //!
-//! This is how a side that was only told where pages lie reads an index. Invariant: at most so many pages are held as
-//! the cursor was made to read at once. Deliberately absent: fences, so that it cannot say which pages to leave out,
-//! and a check of the order, which is the merge's.
+//! A device that only knows where pages lie reads an index this way. Invariant: at most as many pages are in memory as
+//! the cursor may read at once. Deliberately absent: fences, so the cursor cannot skip pages, and a check of the order,
+//! which the merge makes.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -22,7 +22,7 @@ pub struct PageCursor {
 }
 
 impl PageCursor {
-    /// A scan of `pages` of `segment`, in their order, of which `at_once` are read at once.
+    /// A scan of `pages` of `segment`, in their order, reading `at_once` pages at once.
     #[must_use]
     pub fn new(segment: SegmentRef, pages: Vec<PageRef>, at_once: usize) -> Self {
         let (pages, at_once) = (pages.into(), at_once.max(1));
@@ -32,7 +32,7 @@ impl PageCursor {
     /// The entries of the next page; None after the last.
     ///
     /// # Errors
-    /// What `pages` says, or [`StoreError::Frame`] for a page that is none of an index.
+    /// Errors of `pages`, or [`StoreError::Frame`] for a page that is none of an index.
     pub async fn next(&mut self, pages: &dyn PageSource) -> Result<Option<KeyBlock>, StoreError> {
         if self.blocks.is_empty() {
             let count = self.at_once.min(self.pages.len());

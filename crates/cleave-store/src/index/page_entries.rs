@@ -1,10 +1,10 @@
 //! One page of a run, searched where it lies: a key in, its row out.
 //!
-//! A page holds thousands of entries. A look-up halves them a dozen times and reads the rows it found; decoding the
-//! page would check every entry first.
+//! A page holds thousands of entries. A look-up is a binary search of about a dozen steps, and reads only the rows that
+//! it found; decoding the page would validate every entry first.
 //!
-//! Invariant: what comes out is what [`super::run::KeyBlock`] of the same page would give, as far as entries ascend; a
-//! page whose first or last key is not its fence is damage.
+//! Invariant: the result is that of [`super::run::KeyBlock`] for the same page, provided that its entries ascend. A
+//! page whose first or last key is not its fence is damaged.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -24,7 +24,7 @@ pub(super) struct PageEntries<'a> {
 }
 
 impl<'a> PageEntries<'a> {
-    /// The entries of `page`, which `read` answers; None: they are stored so that they must be decoded.
+    /// The entries of `page`, which `read` describes; None if their encoding must be decoded.
     ///
     /// # Errors
     /// [`StoreError::Frame`] for a page that contradicts its fences, [`StoreError::Corrupt`] for a chunk that lies.
@@ -67,7 +67,7 @@ impl<'a> PageEntries<'a> {
         found: &mut Vec<IndexEntry>,
     ) -> Result<(), StoreError> {
         let mut slots = self.slots_of(walk.range);
-        // Most often the first ones do: not all of a page's rows need be read.
+        // Most often the first ones suffice: not all of a page's rows need be read.
         let mut piece_count = walk.limit.saturating_sub(found.len()).saturating_mul(2);
         while !slots.is_empty() && found.len() < walk.limit {
             let count = piece_count.clamp(16, slots.len().max(16)).min(slots.len());

@@ -1,19 +1,21 @@
-//! Sorted runs: ascending keys in, a segment of index pages out; and look-ups and scans of such a segment.
+//! Sorted runs of an index: ascending keys in, a segment of index pages out, and look-ups and scans of such a segment.
 //!
 //! ```text
-//!   page of a run, up to 64 KiB:  user column 1 = key (bytea, ascending) │ Vid = the row of each │ Commit = the segment's
-//!   its directory entry:          zone of column 1 = first and last key, whole
+//!   page of a run,         user column 1 = key (bytea, ascending) │ Vid = the row of each
+//!   up to 64 KiB:          │ Commit = the segment's
+//!   its directory entry:   zone of column 1 = first and last key, whole
 //! ```
 //!
-//! 1. [`RunWriter::push`] takes keys in order; full pages come out and go to media as any other.
+//! 1. [`RunWriter::push`] takes keys in order and returns full pages, which go to media like any others.
 //! 2. [`Run::get`] asks the run's filter, finds the one page whose first and last key enclose the key, reads it, and
-//!    searches it; [`Run::rows_in`] does so with both ends of a [`KeyRange`].
-//!    [`Run::walk`] gives the first entries of one, or the last.
-//! 3. [`RunCursor::next`] reads page after page, a few ahead, of a [`KeyRange`].
+//!    searches it. [`Run::rows_in`] does so with both ends of a [`KeyRange`]; [`Run::walk`] gives the first or last
+//!    entries of one.
+//! 3. [`RunCursor::next`] scans a [`KeyRange`] page by page, reading a few ahead.
 //!
-//! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses what does not; [`Run::new`]
-//! checks the fences; a reader that finds a page to contradict its fences reports damage. Level and filter of a run
-//! live in its directory ([`crate::segment::RunProperties`]), so that an LSM tree can grow around the same pages.
+//! Invariant: keys of a run ascend strictly, within pages and across. The writer refuses other keys; [`Run::new`]
+//! checks the fences; a reader that finds a page in contradiction to its fences reports damage. The level and the
+//! filter of a run lie in its directory ([`crate::segment::RunProperties`]), so an LSM tree can be built of the same
+//! pages.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -51,7 +53,7 @@ pub const KEY_COLUMN: u32 = 1;
 pub const INDEX_PAGE_CLASS: PageClass =
     PageClass { page_bytes: 64 << 10, chunk_alignment: 64, row_count_max: PAGE_ROW_COUNT_MAX };
 
-/// Keys that go to the page writer at once.
+/// Keys that are passed to the page writer at once.
 const WRITE_ENTRY_COUNT: usize = 1024;
 /// Pages that a scan or a look-up of many keys reads at once: 1 MiB.
 const READ_PAGE_COUNT: usize = 16;
@@ -66,14 +68,14 @@ pub struct RunWriter {
     keys: BinaryBuilder,
     vids: Vec<u64>,
     last: Option<(Vec<u8>, u64)>,
-    /// Keys that went to the page writer and have not come out in a page.
+    /// Keys in the page writer that are in no finished page yet.
     inside: VecDeque<BinaryArray>,
     entry_count: u64,
     unique: bool,
     filter: FilterBuilder,
 }
 
-/// The end of a run.
+/// The rest of a run that is finished.
 #[derive(Debug)]
 pub struct FinishedRun {
     /// Its last pages.
@@ -97,12 +99,12 @@ pub struct RunCursor {
     blocks: VecDeque<KeyBlock>,
 }
 
-/// Entries from one key on and below another.
+/// A range of entries: from one key on and below another.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// Entries that are not below this; empty: from the first.
+    /// Inclusive lower bound; empty: from the first entry.
     pub from: Vec<u8>,
-    /// Entries below this; None: to the last.
+    /// Exclusive upper bound; None: to the last entry.
     pub below: Option<Vec<u8>>,
 }
 
@@ -150,7 +152,7 @@ impl RunWriter {
         })
     }
 
-    /// Adds a key, above all before; returns the pages that became full, of which there are none most of the time.
+    /// Adds a key above all before; returns the pages that became full, mostly none.
     ///
     /// # Errors
     /// [`StoreError::DuplicateKey`] for the key before once more, [`StoreError::Mismatch`] for a key below it,
@@ -182,7 +184,7 @@ impl RunWriter {
                 *last_vid = vid;
             }
         }
-        // A key with a NULL in a unique index enters the filter with its VID, and nobody asks for it.
+        // A key with a NULL in a unique index enters the filter with its VID; no look-up asks for it.
         self.filter.add(if self.unique { key } else { search_key(key) });
         self.keys.append_value(key);
         self.vids.push(vid);
@@ -230,8 +232,8 @@ impl RunWriter {
     }
 }
 
-/// Gives pages their first and last keys, whole, as zones. The page writer keeps order, so that the keys of a page
-/// are the next ones of `inside`.
+/// Gives pages their first and last keys, whole, as zones. The page writer keeps the order, so the keys of a page are
+/// the next ones of `inside`.
 fn fenced(
     inside: &mut VecDeque<BinaryArray>,
     mut pages: Vec<EncodedPage>,
@@ -321,7 +323,7 @@ impl Run {
         }
     }
 
-    /// Pages that may have entries of `range`, and how many entries certainly lie in it, as far as fences tell.
+    /// Pages that may have entries of `range`, and how many entries certainly lie in it, according to the fences.
     #[must_use]
     pub fn measure(&self, range: &KeyRange) -> (usize, u64) {
         let pages = self.pages_of(range);
@@ -333,7 +335,7 @@ impl Run {
     }
 
     /// The pages that may have entries of `ranges`, in order, each once. `search_keys`: each range is that of one
-    /// search key, and the filter is asked.
+    /// search key, so the filter is asked.
     #[must_use]
     pub fn pages_in(&self, ranges: &[KeyRange], search_keys: bool) -> Vec<PageRef> {
         let wanted = ranges.iter().filter(|range| !search_keys || self.may_have(&range.from));
@@ -342,7 +344,7 @@ impl Run {
         indices.into_iter().filter_map(entry).collect()
     }
 
-    /// What bounds each page's entries: the first entry of every page, and the last of the run, of each the first
+    /// The fences of the run's pages: the first entry of every page, and the last of the run, each cut to its first
     /// `bytes_max` bytes.
     #[must_use]
     pub fn fences(&self, bytes_max: usize) -> Vec<Vec<u8>> {
@@ -356,7 +358,7 @@ impl Run {
     /// The row of `key`, the search key of a unique index, by reading at most one page.
     ///
     /// # Errors
-    /// What `pages` says, or [`StoreError::Frame`] for a page that contradicts its fences.
+    /// Errors of `pages`, or [`StoreError::Frame`] for a page that contradicts its fences.
     pub async fn get(&self, pages: &dyn PageSource, key: &[u8]) -> Result<Option<u64>, StoreError> {
         let Some(index) = self.page_of(key).filter(|_| self.may_have(key)) else {
             return Ok(None);
@@ -369,7 +371,7 @@ impl Run {
         }
     }
 
-    /// The same by a page that is at hand; an outer None: it is not, or must be decoded.
+    /// The same from a page in memory; an outer None: it is not in memory, or must be decoded.
     ///
     /// # Errors
     /// As [`Run::get`].
@@ -484,7 +486,7 @@ impl Run {
         (key <= last).then_some(index)
     }
 
-    /// The entries of the pages at these indices, for who wants most of them.
+    /// The entries of the pages at these indices, for a reader of most of them.
     async fn read(
         &self,
         pages: &dyn PageSource,
@@ -497,7 +499,7 @@ impl Run {
         wished.iter().zip(&answers).map(|(wished, page)| wished.block_of(page)).collect()
     }
 
-    /// The pages at these indices, for who wants few of their entries.
+    /// The pages at these indices, for a reader of few of their entries.
     async fn open(
         &self,
         pages: &dyn PageSource,
@@ -655,16 +657,16 @@ fn fences(entry: &PageEntry) -> Option<(&[u8], &[u8])> {
 /// The columns of an index page.
 pub(super) const KEY_COLUMNS: [ColumnRef; 2] = [ColumnRef::User(KEY_COLUMN), ColumnRef::Vid];
 
-/// A page of a run that somebody wants.
+/// A requested page of a run.
 struct Wished<'a> {
     entry: &'a PageEntry,
     read: PageRead,
-    /// It, where few of its entries are wanted.
+    /// The page, if few of its entries are requested.
     opened: Option<Arc<OpenedPage>>,
 }
 
 impl Wished<'_> {
-    /// Its entries where they lie; None: they must be decoded.
+    /// The entries as they are stored; None if they must be decoded.
     fn entries(&self) -> Result<Option<PageEntries<'_>>, StoreError> {
         match &self.opened {
             Some(page) => PageEntries::open(self.entry, &self.read, page),
@@ -688,7 +690,7 @@ impl Wished<'_> {
     }
 }
 
-/// Refuses what a source says where it answers more or fewer reads than it was asked.
+/// Refuses the answer of a source that has more or fewer pages than were requested.
 fn check_answers(answer_count: usize, read_count: usize) -> Result<(), StoreError> {
     if answer_count == read_count {
         return Ok(());
@@ -728,8 +730,8 @@ pub(super) fn check_kind(read: &PageRead, header: &PageHeader) -> Result<(), Sto
     Err(malformed_page(read, "is no index page"))
 }
 
-/// Refuses a page whose first and last key are others than its fences. Order within the page is the checksum's business
-/// and the merge's: a look-up should not pay for it.
+/// Refuses a page whose first and last key are not its fences. The order within the page is covered by the checksum and
+/// checked by the merge: a look-up should not pay for it.
 pub(super) fn check_fences(
     entry: &PageEntry,
     read: &PageRead,

@@ -1,16 +1,16 @@
 //! Sorts the keys of a bulk load: keys and VIDs in any order in, ascending out.
 //!
-//! Keys lie one after the other in one buffer, so a key costs its bytes and 32 more: half of those are its first
-//! bytes as numbers, which decide most comparisons without a look at the buffer. Whoever loads watches
-//! [`KeySorter::byte_size`]: beyond its budget it writes a run from [`KeySorter::drain_sorted`] and goes on; at the
-//! end it merges the runs. Keys that come in order, as most loads bring them, sort in linear time.
+//! Keys lie one after the other in one buffer. A key costs its bytes and 32 more: half of those are its first bytes as
+//! numbers, which decide most comparisons without access to the buffer. The loader watches [`KeySorter::byte_size`]:
+//! beyond its budget it writes a run from [`KeySorter::drain_sorted`] and goes on; at the end it merges the runs. Keys
+//! that arrive in order, as in most loads, sort in linear time.
 //!
 //! Deliberately absent: a check for duplicates. Equal keys come out side by side, and [`super::RunWriter`] refuses
 //! the second.
 
 #![deny(clippy::indexing_slicing)]
 
-/// Bits of an entry's place that hold the key's length.
+/// Bits of an entry's position that hold the key's length.
 const LENGTH_BITS: u32 = 16;
 const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 
@@ -23,9 +23,9 @@ pub struct KeySorter {
 
 #[derive(Debug, Clone, Copy)]
 struct SorterEntry {
-    /// The first 16 bytes, big-endian, zeros behind a shorter key.
+    /// The first 16 bytes, big-endian, padded with zeros.
     head: [u64; 2],
-    /// Where the key lies: its start, and in the low 16 bits its length.
+    /// Position of the key: its start, and in the low 16 bits its length.
     place: u64,
     vid: u64,
 }
@@ -57,18 +57,18 @@ impl KeySorter {
         self.entries.is_empty()
     }
 
-    /// Memory that the keys held take, in bytes. What is kept for the next ones is not counted: a budget asks whether
-    /// it is time to drain, and that frees none of it.
+    /// Memory of the keys in the sorter, in bytes. Spare capacity does not count: draining does not free it.
     #[must_use]
     pub fn byte_size(&self) -> usize {
         let entries = self.entries.len().saturating_mul(size_of::<SorterEntry>());
         self.key_bytes.len().saturating_add(entries)
     }
 
-    /// Hands `each` all keys, ascending by key and then by VID, and forgets them; memory is kept for the next.
+    /// Passes all keys to `each`, ascending by key and then by VID, and removes them; the memory is kept for the next
+    /// keys.
     ///
     /// # Errors
-    /// The first error of `each`, which ends the hand-over; the keys are forgotten even so.
+    /// The first error of `each`, which stops the iteration; the keys are removed even so.
     pub fn drain_sorted<E>(
         &mut self,
         mut each: impl FnMut(&[u8], u64) -> Result<(), E>,
@@ -76,7 +76,7 @@ impl KeySorter {
         let key_bytes = std::mem::take(&mut self.key_bytes);
         let mut entries = std::mem::take(&mut self.entries);
         entries.sort_unstable_by(|one, other| {
-            // Zeros behind a short key compare as less or equal: only equal heads need the keys themselves.
+            // A short key padded with zeros compares as less or equal: only equal heads need the keys themselves.
             one.head.cmp(&other.head).then_with(|| {
                 (one.key(&key_bytes), one.vid).cmp(&(other.key(&key_bytes), other.vid))
             })

@@ -1,4 +1,4 @@
-//! Sets hold their keys and no others, near and far apart, at the ends of the integers too.
+//! Sets contain their keys and no others, near and far apart, at the ends of the integers too.
 
 use arrow::buffer::BooleanBuffer;
 use proptest::prelude::{any, prop, prop_assert, prop_assert_eq, proptest};

@@ -1,18 +1,18 @@
-//! Bit packing: numbers in, as few bits each as the largest needs out, and back.
+//! Bit packing: numbers in, each in as few bits as the largest needs out, and back.
 //!
 //! ```text
 //! block: 256 numbers of `width` bits in 32 × width bytes
-//!   width ≤ 32:  8 lanes of u32, number 8r + l is the r-th of lane l    word k of all lanes lies together, so that
-//!   width > 32:  4 lanes of u64, number 4r + l is the r-th of lane l    one shift serves a whole row of lanes
+//!   width ≤ 32:  8 lanes of u32, number 8r + l is the r-th of lane l
+//!   width > 32:  4 lanes of u64, number 4r + l is the r-th of lane l
+//!   word k of all lanes lies together, so that one shift serves a whole row of lanes
 //! ```
 //!
-//! 1. [`pack`] writes whole blocks, the last one filled up with zeros.
-//! 2. [`Packed::new`] checks that the bytes are as many as count and width need.
+//! 1. [`pack`] writes whole blocks, the last one padded with zeros.
+//! 2. [`Packed::new`] checks that the number of bytes fits count and width.
 //! 3. [`Packed::get`] reads one number, [`Packed::block_narrow`] and [`Packed::block`] unpack 256.
 //!
 //! Invariants: after [`Packed::new`] no read can be out of bounds; a number never has more bits than the width. The
-//! loops over lanes have no branches and a shift that is the same for each lane, which compilers turn into vector
-//! instructions.
+//! loops over lanes have no branches and the same shift for each lane, which compilers turn into vector instructions.
 //!
 //! Source: the layout is the idea of Afroozeh and Boncz, "The FastLanes Compression Layout", with few lanes.
 
@@ -29,7 +29,7 @@ pub(crate) const BLOCK: usize = 256;
 /// Bytes that one row of lanes takes.
 const ROW_BYTES: usize = 32;
 
-/// Packed numbers, of which the length is checked.
+/// Packed numbers whose length is checked.
 #[derive(Debug, Clone)]
 pub(crate) struct Packed {
     bytes: Bytes,
@@ -47,7 +47,7 @@ pub(crate) fn packed_length(count: usize, width: u32) -> usize {
     count.div_ceil(BLOCK) * ROW_BYTES * usize::try_from(width).unwrap_or(64)
 }
 
-/// Packs numbers, none of which has more than `width` bits, behind what `target` has.
+/// Packs numbers of at most `width` bits and appends them to `target`.
 pub(crate) fn pack(numbers: impl Iterator<Item = u64>, width: u32, target: &mut Vec<u8>) {
     if width == 0 {
         return;
@@ -113,7 +113,7 @@ fn put_words(words: &[u64], word_bits: u32, target: &mut Vec<u8>) {
 }
 
 impl Packed {
-    /// `count` numbers of `width` bits at the start of `bytes`; returns what follows them, too.
+    /// `count` numbers of `width` bits at the start of `bytes`; also returns the rest of the bytes.
     pub(crate) fn new(
         bytes: &Bytes,
         count: usize,

@@ -1,4 +1,4 @@
-//! What a column of a page can be: the value types with their tags, and the version columns.
+//! The kinds of page columns: the value types with their tags, and the version columns.
 //!
 //! ```text
 //! tag  1 Int16   2 Int32   3 Int64    4 Float32     5 Float64          6 Decimal128(p,s)   7 Boolean   8 Utf8
@@ -36,7 +36,7 @@ pub enum ValueType {
     },
     /// `boolean`.
     Boolean,
-    /// `text` and its kin.
+    /// `text`, `character varying` and `character`.
     Utf8,
     /// `date`.
     Date32,
@@ -56,7 +56,7 @@ pub enum ValueType {
     UInt64,
 }
 
-/// How values lie in a plain chunk.
+/// Layout of values in a plain chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// One bit a value.
@@ -84,14 +84,14 @@ pub enum VidColumn {
         /// VID of the first row.
         first: u64,
     },
-    /// One for each row.
+    /// One VID for each row.
     Each(Vec<u64>),
 }
 
 /// Commit numbers of rows to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommitColumn {
-    /// One run writes the segment alone: its commit number is the segment's (`docs/design/rules.md`, rule 26).
+    /// One run writes the whole segment: its commit number is the segment's (`docs/design/rules.md`, rule 26).
     Segment,
     /// One for each row.
     Each(Vec<u64>),
@@ -105,7 +105,7 @@ pub fn all_columns(schema: &TableSchema) -> Vec<ColumnRef> {
 }
 
 impl ValueType {
-    /// The type of pages for an Arrow type; None where pages have none for it.
+    /// The value type of an Arrow type; None if pages cannot store it.
     #[must_use]
     pub fn from_arrow(data_type: &DataType) -> Option<Self> {
         Some(match data_type {
@@ -186,7 +186,7 @@ impl ValueType {
         }
     }
 
-    /// The type of a stored tag; None for what no writer writes.
+    /// The type of a stored tag; None for an unknown tag.
     pub(crate) fn from_tag(tag: u8, precision: u8, scale: i8) -> Option<Self> {
         if tag != 6 && (precision, scale) != (0, 0) {
             return None;
@@ -230,7 +230,7 @@ impl ValueType {
         }
     }
 
-    /// True where values are numbers of up to 64 bits, or decimals that may be.
+    /// True for values of numbers of up to 64 bits, and for decimals that may fit 64 bits.
     pub(crate) fn is_integral(self) -> bool {
         matches!(
             self,
@@ -246,20 +246,20 @@ impl ValueType {
         )
     }
 
-    /// True where values may be stored as a first one and a step of one.
+    /// True for values that may be stored as a sequence: a first value and a step of one.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Self::Int32 | Self::Int64 | Self::UInt64)
     }
 }
 
 impl Versions {
-    /// Versions of rows that one run loads into a segment of its own: VIDs from `first` on.
+    /// Version columns of rows that one run loads into a segment of its own: VIDs from `first` on.
     #[must_use]
     pub fn loaded(first: u64) -> Self {
         Self { vid: VidColumn::Sequence { first }, commit: CommitColumn::Segment }
     }
 
-    /// VID of the first row; None where there are no rows.
+    /// VID of the first row; None if there are no rows.
     pub(crate) fn vid_first(&self) -> Option<u64> {
         match &self.vid {
             VidColumn::Sequence { first } => Some(*first),
@@ -267,7 +267,7 @@ impl Versions {
         }
     }
 
-    /// The same, where VIDs that count up are said to.
+    /// The same, with consecutive VIDs stored as a sequence.
     pub(crate) fn in_sequence(mut self) -> Self {
         if let VidColumn::Each(vids) = &self.vid
             && let Some(first) = vids.first().copied()
@@ -306,7 +306,7 @@ impl Versions {
         Ok(())
     }
 
-    /// The versions of rows `from..to`, which [`Versions::check`] has seen to exist.
+    /// The version columns of rows `from..to`, which [`Versions::check`] has found to exist.
     pub(crate) fn slice(&self, from: usize, to: usize) -> Self {
         fn part<T: Clone>(all: &[T], from: usize, to: usize) -> Vec<T> {
             all.get(from..to).unwrap_or_default().to_vec()
@@ -325,10 +325,10 @@ impl Versions {
         }
     }
 
-    /// Puts the versions of `next_count` rows behind these of `count` rows.
+    /// Appends the version columns of `next_count` rows to these of `count` rows.
     ///
     /// # Errors
-    /// [`StoreError::Mismatch`] where one side has commit numbers and the other leaves them to the segment.
+    /// [`StoreError::Mismatch`] if only one side has commit numbers and the other uses the segment's.
     pub(crate) fn extend(
         self,
         count: usize,

@@ -2,22 +2,22 @@
 //!
 //! ```text
 //! plain chunk, each part at a multiple of 64 bytes from the chunk's start
-//!   ├ validity bits, if there are NULLs ┼ values ┤                                   fixed width, boolean
-//!   ├ validity bits, if there are NULLs ┼ row count + 1 offsets ┼ overflow table ┼ bytes ┤        text, bytea
+//!   ├ validity bits, if NULLs ┼ values ┤                                          fixed width, boolean
+//!   ├ validity bits, if NULLs ┼ row count + 1 offsets ┼ overflow table ┼ bytes ┤  text, bytea
 //! ```
 //!
-//! A column of one value (or of NULLs only) is [`Encoding::Constant`], one that counts is [`Encoding::Sequence`]:
-//! neither takes bytes. Pages that are read by columns have the encodings of [`light`] where they save space. All
-//! else is [`Encoding::Plain`], Arrow's own buffers, so that decoding is taking slices of the chunk; the array then
-//! owns a share of the chunk's memory.
+//! A column of one value (or of NULLs only) is [`Encoding::Constant`], one of consecutive values is
+//! [`Encoding::Sequence`]: neither takes bytes. Pages that are read by columns use the encodings of [`light`] if these
+//! save space. All other columns are [`Encoding::Plain`], Arrow's own buffers: decoding slices the chunk, and the array
+//! shares the chunk's memory.
 //!
 //! 1. [`encode`] turns a column into an [`EncodedChunk`].
-//! 2. [`Chunk::open`] reads a chunk's heads, [`OpenChunk::decode`] its values for the rows of a [`Pick`].
+//! 2. [`Chunk::open`] reads the head of a chunk, [`OpenChunk::decode`] its values for the rows of a [`Pick`].
 //! 3. [`Chunk::decode_slots`] reads a few values.
 //!
-//! Invariants: arrays are made by Arrow's validating constructors only, so a chunk that lies about itself is an
-//! error and never a panic; unused bits of bitmaps, bytes between parts and values beneath NULLs are zero or empty, so
-//! equal rows make equal pages.
+//! Invariants: only Arrow's validating constructors make arrays, so an inconsistent chunk is an error and never a
+//! panic. Unused bits of bitmaps, bytes between parts and values beneath NULLs are zero or empty, so equal rows make
+//! equal pages.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -63,7 +63,7 @@ pub(crate) struct EncodedChunk {
     pub(crate) length: usize,
 }
 
-/// Places of the parts of a plain chunk, within it.
+/// Byte ranges of the parts of a plain chunk, within it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sections {
     /// Empty where there are no NULLs.
@@ -86,7 +86,7 @@ pub(crate) struct Chunk<'a> {
     pub(crate) bytes: Option<&'a Bytes>,
 }
 
-/// What [`encode`] may do.
+/// Options of [`encode`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// Longest value that stays in its page.
@@ -95,8 +95,8 @@ pub(crate) struct Effort {
     pub(crate) light: bool,
 }
 
-/// Encodes a column. `array` has the Arrow type of `value_type`; values that are too long come back apart, and the
-/// chunk's `base` is then the caller's to set.
+/// Encodes a column. `array` has the Arrow type of `value_type`. Values that are too long are returned separately; the
+/// caller then sets the chunk's `base`.
 pub(crate) fn encode(
     column: ColumnRef,
     value_type: ValueType,
@@ -205,7 +205,7 @@ fn encode_plainly(
 }
 
 impl EncodedChunk {
-    /// A column of which the page stores no bytes.
+    /// The entry of a column without stored bytes.
     pub(crate) fn without_bytes(
         column: ColumnRef,
         value_type: ValueType,
@@ -237,7 +237,7 @@ impl EncodedChunk {
 }
 
 impl Sections {
-    /// Where the parts of a plain chunk lie.
+    /// Finds the parts of a plain chunk.
     pub(crate) fn of(entry: &ChunkEntry, row_count: u32) -> Result<Self, Corruption> {
         let rows = size_of(row_count);
         let length = size_of(entry.length);
@@ -270,8 +270,8 @@ impl Sections {
 }
 
 impl Chunk<'_> {
-    /// Makes the chunk ready to decode. Of values in overflow pages only the ones in `selection` (None: all) are filled
-    /// in, others are empty.
+    /// Makes the chunk ready to decode. Of values in overflow pages only those in `selection` (None: all) are filled
+    /// in; others are empty.
     pub(crate) fn open(
         &self,
         overflow: &OverflowValues,
@@ -407,7 +407,7 @@ impl Chunk<'_> {
         Ok(bytes.slice(place.clone()))
     }
 
-    /// Offsets and bytes with the long values put in.
+    /// Offsets and bytes with the long values inserted.
     fn spliced(
         &self,
         bytes: &Bytes,
@@ -456,7 +456,7 @@ impl Chunk<'_> {
             .ok_or_else(|| self.nonsense(format!("slot {slot} lies outside of the chunk")))
     }
 
-    /// An offset into values put together here: they may exceed what one array holds.
+    /// An offset into values that were joined here: they may exceed the limit of one array.
     fn offset(&self, length: usize) -> Result<i32, StoreError> {
         i32::try_from(length).map_err(|_| StoreError::OutOfRange {
             what: "bytes of text in one page",
@@ -512,7 +512,7 @@ fn fixed_values(array: &dyn Array, width: usize) -> Result<Buffer, StoreError> {
     }
 }
 
-/// Values of a fixed width with zeros where there are NULLs; shared where there were zeros already.
+/// Values of a fixed width with zeros beneath NULLs; shared if there were zeros already.
 fn zeroed(values: Buffer, nulls: &NullBuffer, width: usize) -> Buffer {
     let is_null = !nulls.inner();
     let place = |slot: usize| slot * width..(slot + 1) * width;
@@ -531,7 +531,7 @@ fn zeroed(values: Buffer, nulls: &NullBuffer, width: usize) -> Buffer {
     Buffer::from_vec(clean)
 }
 
-/// Offsets and bytes of texts without the bytes beneath NULLs; None where there are none.
+/// Offsets and bytes of texts without the bytes beneath NULLs; None if there are no such bytes.
 fn emptied(offsets: &[i32], values: &[u8], nulls: &NullBuffer) -> Option<(Vec<i32>, Buffer)> {
     let ends = |slot: usize| offsets.get(slot).copied().zip(offsets.get(slot + 1).copied());
     let is_dirty = |slot: usize| ends(slot).is_some_and(|(from, to)| from < to);
@@ -550,20 +550,20 @@ fn emptied(offsets: &[i32], values: &[u8], nulls: &NullBuffer) -> Option<(Vec<i3
     Some((clean, Buffer::from_vec(bytes)))
 }
 
-/// The value that all are equal to, in the low bits.
+/// The value of all rows, in its low bits, if they are equal.
 fn constant_of(values: &Buffer, width: usize) -> Option<u64> {
     let mut values = values.as_slice().chunks_exact(width);
     let first = values.next()?;
     values.all(|value| value == first).then(|| low_bits(first)).flatten()
 }
 
-/// The first value, where each other one is one more than the one before.
+/// The first value, if each other one is one more than the one before.
 fn sequence_of(values: &Buffer, width: usize, value_type: ValueType) -> Option<u64> {
     if !value_type.counts() {
         return None;
     }
     let first = low_bits(values.as_slice().get(..width)?)?;
-    // Sequences do not wrap, so that the last value is known to fit.
+    // Sequences do not wrap, so the last value is known to fit.
     let row_count = (values.len() / width) as u64;
     let highest = match value_type {
         ValueType::UInt64 => u64::MAX,
@@ -590,7 +590,7 @@ fn low_bits(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(wide))
 }
 
-/// A count that a page has 32 bits for.
+/// A count as the 32 bits that a page has for it.
 pub(crate) fn number(value: usize, what: &'static str) -> Result<u32, StoreError> {
     u32::try_from(value).map_err(|_| StoreError::OutOfRange {
         what,

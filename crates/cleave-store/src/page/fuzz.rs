@@ -1,7 +1,7 @@
-//! Damage to pages, in bulk: bytes that are not what was written give an error or the same rows, and never a panic.
+//! Random damage to pages: changed bytes give an error or the same rows, and never a panic.
 //!
-//! Two kinds: plain damage, which checksums must find; and damage with checksums made to fit, as a writer at fault
-//! or a hostile peer would send it, which validation must find or which decodes to other rows.
+//! Two kinds: plain damage, which checksums must find; and damage with matching checksums, as from a faulty writer or a
+//! hostile peer, which validation must find or which decodes to other rows.
 
 use bytes::Bytes;
 use cleave_media::SplitMix64;
@@ -56,7 +56,7 @@ fn reference(page: &EncodedPage) -> PageRef {
     page.page_ref(BlockAddress(8))
 }
 
-/// All rows of the last page, from bytes that came from anywhere.
+/// All rows of the last page, from untrusted bytes.
 fn decode(
     schema: &TableSchema,
     page: &PageRef,
@@ -81,7 +81,7 @@ fn decode(
         }
     }
     let batch = decode_batch(&columns, &read, &projection, None, &values)?;
-    // The single row takes another way through the chunk: it must not panic either, and agree.
+    // A single row takes another path through the chunk: it must not panic either, and agree.
     for slot in 0..columns.header.row_count.min(64) {
         let slot = u16::try_from(slot).unwrap();
         let row = decode_rows(&columns, &read, &[slot], &projection, &values)?;
@@ -159,7 +159,7 @@ proptest! {
         let mut page = reference(&heap);
         let mut bytes = heap.bytes.to_vec();
         let mut header = parse_header(&bytes, &page, &SEGMENT).unwrap();
-        // Wounds inside of chunks, which a plain position hits rarely.
+        // Damage inside of chunks, which a plain position hits rarely.
         for (wound, place) in wounds.iter().zip(&places) {
             let chunks: Vec<_> = header.chunks.iter().filter(|chunk| chunk.length > 0).collect();
             if chunks.is_empty() {

@@ -1,4 +1,4 @@
-//! A page's table of contents: the first bytes of a page in, who it is and where its chunks lie out.
+//! A page's table of contents: the first bytes of a page in, its identity and the places of its chunks out.
 //!
 //! ```text
 //! identity, 48 bytes                                     entry of a chunk, 40 bytes
@@ -11,13 +11,13 @@
 //!                                                        12 offset u32
 //! ```
 //!
-//! `base` is the value of a constant, the first value of a sequence, or, where values overflowed, the first
-//! overflow page (low half) and their count (high half).
+//! `base` is the value of a constant or the first value of a sequence. If values overflowed, it is the first overflow
+//! page (low half) and the number of overflow pages (high half).
 //!
-//! Invariants: [`parse_header`] believes nothing before the checksum that the [`PageRef`] carries, and then
-//! validates every field, so that whoever holds a [`PageHeader`] may rely on all of it: entries ascend by column
-//! and by offset, chunks lie inside the page and do not overlap, lengths fit types and row count. The header
-//! length stays at byte 32 and the version at byte 8 in every later format.
+//! Invariants: [`parse_header`] first checks the checksum of the [`PageRef`], and then validates every field, so a
+//! [`PageHeader`] is valid as a whole: entries ascend by column and by offset, chunks lie inside the page and do not
+//! overlap, lengths fit types and row count. The header length stays at byte 32 and the version at byte 8 in every
+//! later format.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -36,7 +36,7 @@ use crate::schema::COLUMN_COUNT_MAX;
 pub const FORMAT_VERSION: u16 = 2;
 /// The first version with light encodings.
 const LIGHT_VERSION: u16 = 2;
-/// Longest header: of a table with as many columns as tables may have, and the two of versions.
+/// Longest header: of a table with the maximum number of columns, and the two version columns.
 const HEADER_BYTES_MAX: usize = PageHeader::length_for(COLUMN_COUNT_MAX + 2);
 
 /// First bytes of every page.
@@ -53,7 +53,7 @@ pub(crate) const CHUNK_ALIGNMENT_MIN: u32 = 64;
 pub struct PageHeader {
     /// Format version.
     pub format_version: u16,
-    /// What the page holds.
+    /// The kind of contents of the page.
     pub kind: PageKind,
     /// The table.
     pub table_id: u32,
@@ -73,7 +73,7 @@ pub struct PageHeader {
     pub chunks: Vec<ChunkEntry>,
 }
 
-/// What a page holds.
+/// The kind of contents of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PageKind {
     /// Versions of a table's rows.
@@ -84,7 +84,7 @@ pub enum PageKind {
     IndexRun,
 }
 
-/// Where a column's values lie in the page, and how to read them.
+/// Place of a column's values in the page, and how to read them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkEntry {
     /// The column.
@@ -118,7 +118,7 @@ pub enum Encoding {
     Sequence,
     /// Commit numbers only: the segment's. No bytes.
     FromSegment,
-    /// Integers, or what is stored as such (dates, times, decimals of up to 64 bits), as a stream of integers.
+    /// Integers, or values stored as such (dates, times, decimals of up to 64 bits), as a stream of integers.
     Integers,
     /// A code for each value, and the distinct values.
     Dictionary,
@@ -129,7 +129,7 @@ pub enum Encoding {
 }
 
 impl PageHeader {
-    /// The entry of a column; None where the page has no such column.
+    /// The entry of a column; None if the page has no such column.
     #[must_use]
     pub fn entry(&self, column: ColumnRef) -> Option<&ChunkEntry> {
         let at = self.chunks.binary_search_by(|entry| entry.column.cmp(&column)).ok()?;
@@ -185,7 +185,7 @@ impl PageHeader {
         bytes
     }
 
-    /// Checks the bytes that came for a column of this page: that they are there, or rightly absent, and intact.
+    /// Checks the bytes received for a column of this page: that they are present, or rightly absent, and intact.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] naming the column.
@@ -211,7 +211,7 @@ impl PageHeader {
 }
 
 impl ChunkEntry {
-    /// First overflow page and their count; (0, 0) where no value overflowed.
+    /// First overflow page and number of overflow pages; (0, 0) if no value overflowed.
     #[must_use]
     pub fn overflow_pages(&self) -> (u32, u32) {
         if self.overflow_count == 0 {
@@ -222,11 +222,11 @@ impl ChunkEntry {
     }
 }
 
-/// Reads and validates the header that `bytes` begin with: the page, or at least all of its header.
+/// Reads and validates the header at the start of `bytes`, which hold the page, or at least all of its header.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] where anything does not hold, [`StoreError::NewerFormat`] where everything does but
-/// for the version.
+/// [`StoreError::Corrupt`] for an invalid header, [`StoreError::NewerFormat`] for one that is valid but for its
+/// version.
 pub fn parse_header(
     bytes: &[u8],
     expected: &PageRef,
@@ -257,8 +257,8 @@ pub fn parse_header(
     Ok(header)
 }
 
-/// How long the header of the page is, of which at least the first 48 bytes are given. Believes nothing else; whoever
-/// reads as much reads no more than the longest header has, whatever the page says.
+/// Length of the header of the page whose first 48 bytes, at least, are given. Trusts no other field; the result is at
+/// most the longest header, whatever the page says.
 pub(crate) fn header_length(bytes: &[u8], expected: &PageRef) -> Result<usize, Corruption> {
     let mut fields = Fields(bytes);
     let magic = fields.take::<8>()?;
@@ -433,7 +433,7 @@ impl PageHeader {
 }
 
 impl ChunkEntry {
-    /// Checks what the entry says of itself; places are the header's business.
+    /// Checks the entry by itself; the header checks the places.
     fn validate(&self, header: &PageHeader) -> Result<(), Corruption> {
         if header.kind == PageKind::Overflow {
             return overflow::validate_entry(self);
@@ -578,7 +578,7 @@ fn column_from_tag(kind: u8, id: u32) -> Option<ColumnRef> {
         (0, id) => Some(ColumnRef::User(id)),
         (1, 0) => Some(ColumnRef::Vid),
         (2, 0) => Some(ColumnRef::Commit),
-        // 3 and 4 were predecessors and tombstones, which no build has written; they are given to nothing else.
+        // 3 and 4 were predecessors and tombstones, which no build has written; they are never reused.
         _ => None,
     }
 }
@@ -592,7 +592,7 @@ fn must(field: &'static str, found: u64, expected: u64) -> Result<(), Corruption
     }
 }
 
-/// A field with a value that no writer writes.
+/// An error for a field with a value that no writer writes.
 fn odd(field: &'static str, found: u64) -> Corruption {
     Corruption::Field { field, found, expected: None }
 }

@@ -1,8 +1,8 @@
-//! Pages that nobody vouches for: bytes in, what they say of themselves out. For tools, not for readers of rows.
+//! Inspects pages without a trusted reference: bytes in, their own claims out. For tools, not for readers of rows.
 //!
-//! 1. [`own_reference`] makes the references under which [`parse_header`] would take the page. They prove nothing:
+//! 1. [`own_reference`] makes the references under which [`parse_header`] would accept the page. They prove nothing:
 //!    the checksum is that of the bytes as they are.
-//! 2. [`inspect_page`] reads the header under them, and compares the checksum of each chunk with its entry's.
+//! 2. [`inspect_page`] reads the header under them, and compares the checksum of each chunk with that of its entry.
 //!
 //! Invariant: bytes of any kind give an answer or a [`Corruption`], never a panic.
 
@@ -25,25 +25,25 @@ const SCHEMA_VERSION_AT: usize = 24;
 const ROW_COUNT_AT: usize = 28;
 const BLOCK_COUNT_AT: usize = 36;
 
-/// A page as it lies there.
+/// An inspected page.
 #[derive(Debug, Clone)]
 pub struct PageInspection {
-    /// Its name, place and the checksum that its header has.
+    /// Its logical number, place, and the checksum of its header.
     pub page: PageRef,
-    /// What it says of its segment; the commit is not in the page.
+    /// The segment that it claims; the commit is not in the page.
     pub segment: SegmentRef,
-    /// Its table of contents; or what is wrong with that.
+    /// Its table of contents, or the fault of that.
     pub header: Result<PageHeader, Corruption>,
-    /// Its chunks, those without bytes too.
+    /// Its chunks, including those without bytes.
     pub chunks: Vec<ChunkInspection>,
 }
 
-/// A chunk as it lies there.
+/// An inspected chunk.
 #[derive(Debug, Clone)]
 pub struct ChunkInspection {
     /// What the header says of it.
     pub entry: ChunkEntry,
-    /// Its bytes, where the page has that many.
+    /// Its bytes, if the page is long enough.
     pub bytes: Option<Bytes>,
     /// What is wrong with them.
     pub fault: Option<Corruption>,
@@ -83,7 +83,7 @@ pub fn own_reference(
     Ok((page, segment))
 }
 
-/// Looks at the page that `bytes` begin with, at `start`: all of it, or as much as there is.
+/// Inspects the page at the start of `bytes`, at `start`: all of it, or as much as there is.
 ///
 /// # Errors
 /// [`Corruption`] where the bytes do not begin as a page does.
@@ -103,11 +103,11 @@ pub fn inspect_page(bytes: &Bytes, start: BlockAddress) -> Result<PageInspection
     Ok(PageInspection { page, segment, header, chunks })
 }
 
-/// The page with checksums that fit its bytes, header and chunks, and the references to it: what a writer at fault
-/// or a hostile peer would send. For tests and fuzzers.
+/// The page with checksums that fit its bytes, header and chunks, and the references to it: as from a faulty writer or
+/// a hostile peer. For tests and fuzzers.
 ///
 /// # Errors
-/// [`Corruption`] where the header does not hold even so.
+/// [`Corruption`] if the header is invalid even so.
 pub fn fit_checksums(
     bytes: &[u8],
     start: BlockAddress,
@@ -143,7 +143,7 @@ fn inspect_chunk(page: &Bytes, entry: &ChunkEntry) -> ChunkInspection {
     ChunkInspection { entry: *entry, bytes, fault }
 }
 
-/// Blocks that the page which `bytes` begin with says it has.
+/// Number of blocks that the page at the start of `bytes` claims.
 ///
 /// # Errors
 /// [`Corruption`] where the bytes do not begin as a page does.
@@ -151,7 +151,7 @@ pub fn own_block_count(bytes: &[u8]) -> Result<u32, Corruption> {
     own_reference(bytes.get(..BLOCK_SIZE).unwrap_or(bytes), BlockAddress(0))
         .map(|(page, _)| page.extent.block_count)
         .or_else(|fault| match fault {
-            // A header of several blocks: its own fields stand in the first.
+            // A header of several blocks: its own fields lie in the first.
             Corruption::Truncated { .. } => {
                 let field = bytes.get(BLOCK_COUNT_AT..).and_then(<[u8]>::first_chunk::<4>);
                 field.map(|field| u32::from_le_bytes(*field)).ok_or(fault)

@@ -3,18 +3,19 @@
 //! ```text
 //! head, 16 bytes    kind u8 │ width u8 │ 2 zero │ count u32 │ base i64
 //! 0 packed  head │ value − base, packed
-//! 1 delta   head │ stream of every 256th value, packed │ value − one before − base, packed; 0 for every 256th
-//! 2 runs    head │ stream of the runs' values, packed │ stream of the runs' ends, packed                width, base 0
+//! 1 delta   head │ stream of every 256th value, packed
+//!                │ value − one before − base, packed; 0 for every 256th
+//! 2 runs    head │ stream of the runs' values, packed │ stream of the runs' ends, packed     width, base 0
 //! ```
 //!
-//! 1. [`encode`] counts in one pass what each layout would take, and writes the smallest; the ones that are slower
-//!    to read must be smaller by a margin.
+//! 1. [`encode`] computes the size of each layout in one pass, and writes the smallest; a layout that is slower to read
+//!    must be smaller by a margin.
 //! 2. [`Integers::parse`] checks heads and lengths, and that run ends ascend to the count.
-//! 3. [`Integers::get`] reads one, [`Integers::each_block`] all of a range; [`Integers::compare`] and
-//!    [`Integers::contained_in`] answer comparisons and look-ups on packed numbers, without their base.
+//! 3. [`Integers::get`] reads one number, [`Integers::each_block`] all of a range; [`Integers::compare`] and
+//!    [`Integers::contained_in`] evaluate comparisons and look-ups on packed numbers, without adding their base.
 //!
-//! Invariants: sums wrap, so that any bytes decode to some numbers; after `parse` no read can fail. Packed and delta
-//! read one value in constant time, runs in the logarithm of their number.
+//! Invariants: sums wrap, so any bytes decode to some numbers; after `parse` no read can fail. Packed and delta read
+//! one value in constant time, runs in the logarithm of the number of runs.
 //!
 //! Source: Zukowski et al., "Super-Scalar RAM-CPU Cache Compression"; Kuschewski et al., "BtrBlocks".
 
@@ -57,16 +58,16 @@ struct Frame {
     packed: Packed,
 }
 
-/// What [`encode`] counts.
+/// Statistics of the values that [`encode`] gathers.
 struct Shape {
     min: i64,
     max: i64,
     run_count: usize,
-    /// Least and greatest step from one value to the next; None where one does not fit 64 bits.
+    /// Least and greatest difference of successive values; None if one does not fit 64 bits.
     steps: Option<(i64, i64)>,
 }
 
-/// Writes a stream of `values` behind what `target` has. Equal values make equal bytes.
+/// Appends a stream of `values` to `target`. Equal values make equal bytes.
 pub(crate) fn encode(values: &[i64], target: &mut Vec<u8>) {
     let Some(shape) = Shape::of(values) else {
         return head(0, 0, 0, 0, target);
@@ -113,7 +114,7 @@ fn encode_runs(values: &[i64], run_count: usize, target: &mut Vec<u8>) {
     encode_frame(&run_ends, target);
 }
 
-/// A packed stream, without looking for better.
+/// Appends a packed stream, without trying the other layouts.
 fn encode_frame(values: &[i64], target: &mut Vec<u8>) {
     let min = values.iter().copied().min().unwrap_or(0);
     let max = values.iter().copied().max().unwrap_or(0);
@@ -128,7 +129,7 @@ fn head(kind: u8, width: u32, count: usize, base: i64, target: &mut Vec<u8>) {
     target.extend_from_slice(&base.to_le_bytes());
 }
 
-/// See [`Frame::running_sums`]; `steps` are those of the block, less `base`. The first counts nothing.
+/// See [`Frame::running_sums`]; `steps` are those of the block, less `base`. The first is ignored.
 fn running_sums<N: Copy + Into<u64>>(
     steps: &[N; BLOCK],
     base: i64,
@@ -180,14 +181,14 @@ impl Shape {
         width_of(offset(self.max, self.min))
     }
 
-    /// The least step, and the bits that steps above it need.
+    /// The least difference, and the bits of the others above it.
     fn step_width(&self) -> Option<(i64, u32)> {
         self.steps.map(|(low, high)| (low, width_of(offset(high, low))))
     }
 }
 
 impl Integers {
-    /// Checks a stream of `count` numbers at the start of `bytes`; returns what follows it, too.
+    /// Checks a stream of `count` numbers at the start of `bytes`; also returns the rest of the bytes.
     pub(crate) fn parse(bytes: &Bytes, count: usize) -> Result<(Self, Bytes), Corruption> {
         let (kind, width, found, base) = parse_head(bytes)?;
         if found != count {
@@ -223,8 +224,7 @@ impl Integers {
         self.count
     }
 
-    /// Least and greatest number that there may be, where the head of packed numbers says it, or that of the runs'
-    /// values.
+    /// Bounds of the numbers, if the head of packed numbers or of the runs' values tells them.
     pub(crate) fn bounds(&self) -> Option<(i64, i64)> {
         let frame = match &self.layout {
             IntegerLayout::Packed(frame) => frame,
@@ -252,7 +252,7 @@ impl Integers {
         }
     }
 
-    /// Adds the numbers of `range` to `target`, as what `convert` makes of them.
+    /// Appends the numbers of `range`, converted by `convert`, to `target`.
     pub(crate) fn extend<T>(
         &self,
         range: Range<usize>,
@@ -267,7 +267,7 @@ impl Integers {
                 });
             }
         };
-        // The most frequent layout goes from 32 bits to the type of the values in one step.
+        // The most frequent layout converts from 32 bits to the type of the values in one step.
         let end = range.end.min(self.count);
         let mut numbers = [0_u32; BLOCK];
         for block in range.start / BLOCK..end.div_ceil(BLOCK) {
@@ -282,7 +282,7 @@ impl Integers {
         }
     }
 
-    /// Adds those numbers of `range` to `target` that are `selected`, a bit for each, as what `convert` makes of them.
+    /// Appends the numbers of `range` that are `selected`, a bit for each, converted by `convert`, to `target`.
     pub(crate) fn extend_selected<T: Copy + Default>(
         &self,
         range: Range<usize>,
@@ -299,7 +299,7 @@ impl Integers {
         });
     }
 
-    /// Hands out the numbers at `indices`, in any order, of which ascending ones are read fastest.
+    /// Passes the numbers at `indices` to `take`, in any order; ascending ones are read fastest.
     pub(crate) fn gather(&self, indices: &[usize], mut take: impl FnMut(i64)) {
         let IntegerLayout::Delta { anchors, steps } = &self.layout else {
             return indices.iter().for_each(|index| take(self.get(*index)));
@@ -310,7 +310,7 @@ impl Integers {
         }
     }
 
-    /// Hands out the numbers of `range`, in pieces of at most [`BLOCK`].
+    /// Passes the numbers of `range` to `take`, in pieces of at most [`BLOCK`].
     pub(crate) fn each_block(&self, range: Range<usize>, mut take: impl FnMut(&[i64])) {
         let range = range.start..range.end.min(self.count);
         let mut values = [0_i64; BLOCK];
@@ -352,7 +352,7 @@ impl Integers {
                 IntegerLayout::Runs { values: run_values, ends } => {
                     let mut at = from;
                     while at < to {
-                        // The last run ends with the numbers, so there is one for every place.
+                        // The last run ends with the last number, so every position has a run.
                         let run_end = ends.get(run).map_or(usize::MAX, |end| size_of(*end));
                         let end = run_end.saturating_sub(start).clamp(at + 1, to);
                         if let Some(part) = values.get_mut(at..end) {
@@ -368,7 +368,7 @@ impl Integers {
         }
     }
 
-    /// The numbers of `kept` that are in `set`: of packed ones without adding their base, of runs once a run.
+    /// The numbers of `kept` that are in `set`: packed ones without adding their base, runs once a run.
     pub(crate) fn contained_in(&self, set: &IntegerSet, kept: &Kept) -> BooleanBuffer {
         if self.bounds().is_some_and(|(low, high)| !set.may_meet(low, high)) {
             return kept.if_so(false);
@@ -466,9 +466,9 @@ impl Frame {
         self.base.wrapping_add(self.packed.get(index).cast_signed())
     }
 
-    /// Hands out the sums of `anchor` and all steps up to each of `indices`, which lie in `block`.
+    /// Passes on the sums of `anchor` and all steps up to each of `indices`, which lie in `block`.
     fn running_sums(&self, block: usize, anchor: i64, indices: &[usize], take: impl FnMut(i64)) {
-        // Narrow numbers are added without being widened first, which a single value is worth.
+        // Narrow numbers are added without widening them first, which pays even for a single value.
         if self.packed.is_narrow() {
             let mut numbers = [0_u32; BLOCK];
             self.packed.block_narrow(block, &mut numbers);
@@ -484,7 +484,7 @@ impl Frame {
     fn compare(&self, count: usize, other: i128, wanted: [bool; 3]) -> BooleanBuffer {
         let [less, _, greater] = wanted;
         let other = other.saturating_sub(i128::from(self.base));
-        // Where sums wrap, which no writer does, the offset's order is not the value's: any answer will do.
+        // If sums wrap, which no writer causes, the order of offsets is not that of values: any answer will do.
         let Ok(other) = u64::try_from(other) else {
             return constant(if other < 0 { greater } else { less }, count);
         };
@@ -498,7 +498,7 @@ impl Frame {
             [true, false, false] => (other, u64::MAX, false),
             [all, _, _] => (0, u64::MAX, all),
         };
-        // The width bounds the numbers: often that says it all.
+        // The width bounds the numbers, which often decides the comparison for all.
         let greatest = u64::MAX.checked_shr(64 - self.packed.width()).unwrap_or(0);
         if low == 0 && greatest <= high {
             return constant(inside, count);
@@ -542,7 +542,7 @@ fn constant(answer: bool, count: usize) -> BooleanBuffer {
     if answer { BooleanBuffer::new_set(count) } else { BooleanBuffer::new_unset(count) }
 }
 
-/// Bits of blocks, one after the other.
+/// Bits of successive blocks.
 struct Bits(Vec<u64>);
 
 impl Bits {
@@ -550,10 +550,10 @@ impl Bits {
         Self(Vec::with_capacity(count.div_ceil(BLOCK) * (BLOCK / 64)))
     }
 
-    /// The bits of a block, whose length is a multiple of 64 but for the last.
+    /// The bits of a block, whose length is a multiple of 64 except for the last.
     fn extend<T>(&mut self, values: &[T], holds: impl Fn(&T) -> bool) {
         for values in values.chunks(64) {
-            // Bytes first, which vector instructions make, then eight of them to a byte of bits at a time.
+            // First bytes, which vector instructions make, then eight of them to a byte of bits at a time.
             let mut flags = [0_u8; 64];
             for (flag, value) in flags.iter_mut().zip(values) {
                 *flag = u8::from(holds(value));
@@ -578,7 +578,7 @@ fn parse_head(bytes: &Bytes) -> Result<(u8, u32, usize, i64), Corruption> {
     Ok((kind, u32::from(width), count, i64::from_le_bytes(base)))
 }
 
-/// The ends of runs, seen to ascend up to `count`.
+/// The ends of runs, checked to ascend up to `count`.
 fn checked_ends(ends: &Frame, count: usize) -> Result<Vec<u32>, Corruption> {
     let mut checked = Vec::with_capacity(ends.packed.count());
     let mut last = 0;

@@ -1,4 +1,4 @@
-//! Long values: the ones that a page does not hold in line in, overflow pages out, and back.
+//! Long values: values that exceed the in-line limit of a page in, overflow pages out, and back.
 //!
 //! ```text
 //! chunk in the page:  … offsets ┼ (slot u32, length u32) of each long value, ascending ┼ bytes of the short ones
@@ -7,13 +7,13 @@
 //! ```
 //!
 //! 1. `split` takes values above the class's limit out of a column; in line they are empty.
-//! 2. `encode_pages` cuts them into pages of [`PAGE_BYTES_MAX`], whose numbers the chunk's entry names.
-//! 3. A reader asks [`overflow_pages`] which ones it needs, reads them with `PageSource::read_overflow`, and hands
+//! 2. `encode_pages` cuts them into pages of [`PAGE_BYTES_MAX`]; the chunk's entry has the logical numbers of these.
+//! 3. A reader asks [`overflow_pages`] which ones it needs, reads them with `PageSource::read_overflow`, and passes
 //!    them to the decoder as [`OverflowValues`].
 //!
-//! Invariants: an overflow page belongs to one column of one page, so reading a column reads no other's long
-//! values; each has a header and a checksum of its own; every one but the last of a column is full, so the place
-//! of a value follows from the lengths before it.
+//! Invariants: an overflow page belongs to one column of one page, so reading a column reads no other's long values.
+//! Each has a header and a checksum of its own. All pages of a column but the last are full, so the place of a value
+//! follows from the lengths before it.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -38,10 +38,10 @@ pub const PAGE_BYTES_MAX: usize = 64 * BLOCK_SIZE;
 pub(crate) const PAYLOAD_BYTES_MAX: usize = PAGE_BYTES_MAX - PAYLOAD_OFFSET;
 /// Bytes of one entry of the overflow table.
 pub(crate) const ENTRY_BYTES: usize = 8;
-/// The column that errors name where an overflow page does not say which.
+/// The column in errors about an overflow page that does not say its own.
 pub(crate) const CHUNK_COLUMN: ColumnRef = ColumnRef::User(0);
 
-/// Where the bytes start: behind a header of one chunk.
+/// Offset of the bytes: behind a header of one chunk.
 const PAYLOAD_OFFSET: usize = 128;
 
 /// Payloads of overflow pages that a reader fetched, by logical number.
@@ -50,19 +50,19 @@ pub struct OverflowValues {
     pages: BTreeMap<u32, Bytes>,
 }
 
-/// The long values of a column and what is left of it. Made by [`split`].
+/// The long values of a column, and the rest of it. Made by [`split`].
 #[derive(Debug)]
 pub(crate) struct LongValues {
     /// Slot and length of each long value.
     pub(crate) entries: Vec<(u32, u32)>,
-    /// Offsets and bytes with the long values empty.
+    /// Offsets and bytes, with empty values in place of the long ones.
     pub(crate) offsets: Vec<i32>,
     pub(crate) inline: Vec<u8>,
     /// The long values, one after the other.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Where a long value lies.
+/// The place of a long value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) slot: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Span {
 /// Empty for nearly every page.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] where a chunk's overflow table makes no sense.
+/// [`StoreError::Corrupt`] for an invalid overflow table.
 pub fn overflow_pages(
     page: &PageColumns,
     read: &PageRead,
@@ -104,10 +104,10 @@ pub fn overflow_pages(
     Ok(needed.into_iter().collect())
 }
 
-/// The bytes of values in an overflow page, verified: the whole page in, its payload out, not copied.
+/// The verified payload of an overflow page: the whole page in, the bytes of its values out, not copied.
 ///
 /// # Errors
-/// [`StoreError::Corrupt`] where it is not what was written, [`StoreError::NewerFormat`].
+/// [`StoreError::Corrupt`] for a damaged page, [`StoreError::NewerFormat`].
 pub fn overflow_payload(
     segment: &SegmentRef,
     page: &PageRef,
@@ -132,7 +132,7 @@ pub fn overflow_payload(
 }
 
 impl OverflowValues {
-    /// For pages of which no value overflowed.
+    /// For pages without long values.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -182,7 +182,7 @@ impl FromIterator<(u32, Bytes)> for OverflowValues {
 }
 
 impl Span {
-    /// The overflow pages of the column that hold a part of the value, counted from its first.
+    /// The overflow pages of the column that hold parts of the value, counted from its first.
     fn page_indices(&self) -> std::ops::Range<u32> {
         let first = self.start / PAYLOAD_BYTES_MAX;
         let end = (self.start + self.length).div_ceil(PAYLOAD_BYTES_MAX);
@@ -190,8 +190,7 @@ impl Span {
     }
 }
 
-/// Takes the values above `inline_bytes_max` out of a column, which has no bytes beneath NULLs; None where there are
-/// none.
+/// Takes the values above `inline_bytes_max` out of a column, which has no bytes beneath NULLs; None if there are none.
 pub(crate) fn split(
     offsets: &[i32],
     values: &[u8],
@@ -309,7 +308,7 @@ pub(crate) fn validate_entry(entry: &ChunkEntry) -> Result<(), Corruption> {
     }
 }
 
-/// Checks what a plain entry says of overflow; its table is checked when it is read.
+/// Checks the overflow fields of a plain entry; the table is checked when it is read.
 pub(crate) fn validate_count(entry: &ChunkEntry, row_count: u32) -> Result<(), Corruption> {
     let odd = |found: u64| Corruption::Field { field: "overflow count", found, expected: None };
     let long_types = entry.value_type.layout() == Layout::Bytes;

@@ -1,15 +1,15 @@
-//! The selected ones of many values: values and a bit for each in, those whose bit is set out, in order.
+//! Selects values: values and a bit for each in, those whose bit is set out, in order.
 //!
-//! Of a word of 64 bits, all are copied at once where all are set, and few one by one. Between these, every value is
-//! written, and the next one over it unless it was selected: no branch depends on a bit, for where a tenth of the rows
-//! is out, none can be foretold.
+//! If all bits of a word of 64 are set, its values are copied at once; if few are set, one by one. Otherwise every
+//! value is written, and the next one overwrites it unless it was selected. So no branch depends on a bit: the
+//! processor could not predict branches on mixed bits.
 
 use arrow::buffer::BooleanBuffer;
 
-/// Of a word with fewer bits set than these, each is looked up.
+/// If fewer bits of a word are set than these, each value is looked up.
 const FEW: u32 = 16;
 
-/// Appends to `target` what `convert` makes of those of `values` that are `selected`.
+/// Appends those of `values` that are `selected`, converted by `convert`, to `target`.
 pub(crate) fn push_selected<T: Copy, U: Copy + Default>(
     values: &[T],
     selected: &BooleanBuffer,
@@ -42,7 +42,7 @@ pub(crate) fn push_selected<T: Copy, U: Copy + Default>(
 
 #[cfg(test)]
 mod tests {
-    //! Against picking one by one.
+    //! Selection against picking one by one.
 
     use proptest::collection::vec;
     use proptest::prelude::*;

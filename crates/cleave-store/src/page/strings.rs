@@ -8,14 +8,14 @@
 //!
 //! A code below the symbol count stands for that symbol, 255 for the byte that follows it (FSST).
 //!
-//! 1. [`TextPlan::of`] trains symbols on a sample and says what the values would take with them.
+//! 1. [`TextPlan::of`] trains symbols on a sample and estimates the size of the values with them.
 //! 2. [`TextPlan::encode`] writes the block.
 //! 3. [`Strings::parse`] checks head, symbols and lengths; [`Strings::gather`] returns some values, [`Strings::decode`]
-//!    a range. They check offsets as they go, so that one value costs no pass over all.
+//!    a range. Both check only the offsets that they use, so reading one value does not pass over all.
 //!
-//! Invariants: every value is coded apart, so that one is read without its neighbours. Training and coding see
-//! trusted input only and are the `fsst-rs` crate's; decoding is ours, and any bytes decode to some bytes or an
-//! error. Whether bytes are text is the caller's to check.
+//! Invariants: every value is coded by itself, so it is read without its neighbours. Training and coding see trusted
+//! input only and are done by the `fsst-rs` crate; decoding is done here, and any bytes decode to some bytes or an
+//! error. The caller checks whether the bytes are valid text.
 //!
 //! Source: Boncz, Neumann and Leis, "FSST: Fast Random Access String Compression".
 
@@ -32,26 +32,26 @@ use crate::page::integers::{self, Integers};
 
 /// Bytes of the head.
 const HEAD: usize = 16;
-/// The code before a byte that stands for itself.
+/// The code before a literal byte.
 const ESCAPE: u8 = 255;
-/// Bytes that symbols are trained on, and that tell what they save.
+/// Size of the sample for training symbols and estimating their savings.
 const SAMPLE_BYTES: usize = 1 << 15;
 /// Below this many bytes symbols do not pay for their table.
 const FSST_BYTES_MIN: usize = 2048;
 /// Most bytes that a symbol stands for.
 const SYMBOL_BYTES: usize = 8;
-/// Codes of which it is known at a time where each begins: few enough to stay in the nearest cache.
+/// Codes whose start positions are known at a time: few enough to stay in the L1 cache.
 const WINDOW: usize = 4096;
 /// Room for eight symbols.
 const EIGHT_SYMBOLS: usize = 64;
-/// Values up to which symbols are looked up where they are stored.
+/// Up to so many values, symbols are looked up in their stored form.
 const FEW: usize = 64;
 
-/// How a block will be coded.
+/// The chosen coding of a block.
 pub(crate) struct TextPlan {
-    /// None: as it is.
+    /// None: no symbols.
     compressor: Option<Compressor>,
-    /// Bytes that the block will take, about.
+    /// Estimated bytes of the block.
     pub(crate) length_estimate: usize,
 }
 
@@ -65,25 +65,25 @@ pub(crate) struct Strings {
     data: Bytes,
 }
 
-/// Bytes and length of the symbols as they are stored, by code; codes of no symbol have none.
+/// Bytes and length of the symbols in their stored form, by code; codes without a symbol have none.
 #[derive(Debug, Clone)]
 struct Symbols {
     table: Bytes,
     count: usize,
 }
 
-/// Eight bytes, and how many of them count.
+/// Eight bytes, and how many of them are valid.
 type Symbol = ([u8; SYMBOL_BYTES], u8);
 
 impl TextPlan {
-    /// How to code `count` values that have `bytes` in all. `value` gives the bytes of one.
+    /// Chooses the coding of `count` values of `bytes` in all. `value` gives the bytes of one.
     pub(crate) fn of<'a>(count: usize, bytes: usize, value: impl Fn(usize) -> &'a [u8]) -> Self {
-        // About a byte a value for its length.
+        // About a byte for the length of each value.
         let raw = bytes + count + HEAD;
         if bytes < FSST_BYTES_MIN {
             return Self { compressor: None, length_estimate: raw };
         }
-        // Values from all over the block; every one where there are few.
+        // Values from all over the block; every one if there are few.
         let mean = (bytes / count.max(1)).max(1);
         let step = (count * mean / SAMPLE_BYTES).max(1);
         let sample: Vec<&[u8]> = (0..count)
@@ -108,7 +108,7 @@ impl TextPlan {
         }
     }
 
-    /// Writes the block behind what `target` has.
+    /// Appends the block to `target`.
     pub(crate) fn encode<'a>(
         &self,
         values: impl Iterator<Item = &'a [u8]>,
@@ -136,7 +136,7 @@ impl TextPlan {
         let count = u8::try_from(table.len()).unwrap_or(ESCAPE);
         target.extend_from_slice(&[u8::from(self.compressor.is_some()), count, 0, 0]);
         for number in [bytes, data.len(), 0] {
-            // A page's values in line are far below 4 GiB.
+            // A page's in-line values are far below 4 GiB.
             let number = u32::try_from(number).unwrap_or(u32::MAX);
             target.extend_from_slice(&number.to_le_bytes());
         }
@@ -150,7 +150,7 @@ impl TextPlan {
 }
 
 impl Strings {
-    /// Checks the block of `count` values that fills `bytes`.
+    /// Checks the block of `count` values that takes all of `bytes`.
     pub(crate) fn parse(bytes: &Bytes, count: usize) -> Result<Self, Corruption> {
         let truncated = |expected: usize| Corruption::Truncated {
             expected: expected as u64,
@@ -178,7 +178,7 @@ impl Strings {
                 data.len()
             )));
         }
-        // A code stands for eight bytes at most.
+        // A code stands for at most eight bytes.
         if decoded_length > data.len().saturating_mul(SYMBOL_BYTES) {
             return Err(nonsense(format!("{decoded_length} bytes from {} of code", data.len())));
         }
@@ -195,8 +195,8 @@ impl Strings {
         self.decoded_length
     }
 
-    /// The values at `indices`, in any order, of which ascending ones are read fastest: where each begins and ends in
-    /// their bytes, and the bytes.
+    /// The values at `indices`, in any order; ascending ones are read fastest. Returns the start and end of each in the
+    /// decoded bytes, and these bytes.
     pub(crate) fn gather(&self, indices: &[usize]) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let ends: Vec<usize> = indices.iter().flat_map(|index| [*index, index + 1]).collect();
         let mut places = Vec::with_capacity(ends.len());
@@ -206,7 +206,7 @@ impl Strings {
         let mut offsets = Vec::with_capacity(indices.len() + 1);
         let mut room = Room { bytes: Vec::new(), filled: 0, bytes_max: usize::MAX };
         offsets.push(0);
-        // Of a few values, most symbols are none.
+        // A few values do not use most symbols.
         let entries = self.symbols.as_ref().filter(|_| indices.len() > FEW).map(Symbols::entries);
         for [from, to] in places.as_chunks::<2>().0 {
             if *to > self.data.len() || from > to {
@@ -235,7 +235,7 @@ impl Strings {
         Ok((offsets, room.finish()))
     }
 
-    /// The values of `range`: where each begins and ends in their bytes, and the bytes.
+    /// The values of `range`: the start and end of each in the decoded bytes, and these bytes.
     pub(crate) fn decode(&self, range: Range<usize>) -> Result<(Vec<i32>, Vec<u8>), Corruption> {
         let whole = range.len() == self.count();
         let offset = |index| usize::try_from(self.offsets.get(index)).unwrap_or(usize::MAX);
@@ -245,7 +245,7 @@ impl Strings {
         }
         let (expected, bytes_max) = match &self.symbols {
             Some(_) if whole => (self.decoded_length, self.decoded_length),
-            // The share of all values that their codes are, and some more: with room for a window beyond, it seldom
+            // Proportional to the values' share of all codes, and some more: with room for a window beyond, it seldom
             // grows.
             Some(_) => {
                 let all = self.decoded_length.saturating_mul(place.len());
@@ -305,16 +305,16 @@ impl Strings {
     }
 }
 
-/// Bytes with a part that is filled.
+/// A buffer that is partly filled.
 struct Room {
     bytes: Vec<u8>,
     filled: usize,
-    /// It may become so large.
+    /// Its maximum size.
     bytes_max: usize,
 }
 
 impl Room {
-    /// Has room for `length` bytes, if it may have.
+    /// Makes room for `length` bytes, within the maximum.
     fn grow_to(&mut self, length: usize) {
         let length = length.min(self.bytes_max);
         if length > self.bytes.len() {
@@ -325,7 +325,7 @@ impl Room {
     }
 
     fn offset(&self) -> i32 {
-        // A page in which this is not exact is refused for its offsets.
+        // A page with an inexact total is refused for its offsets.
         i32::try_from(self.filled).unwrap_or(i32::MAX)
     }
 
@@ -351,7 +351,7 @@ impl Symbols {
         (lengths, bytes.as_chunks::<SYMBOL_BYTES>().0)
     }
 
-    /// What each code stands for; one of no symbol stands for nothing.
+    /// The bytes of each code; a code without a symbol has none.
     fn entries(&self) -> Box<[Symbol; 256]> {
         let mut entries = Box::new([([0; SYMBOL_BYTES], 0); 256]);
         let (lengths, symbols) = self.parts();
@@ -361,10 +361,9 @@ impl Symbols {
         entries
     }
 
-    /// Writes what `codes` of values one after the other stand for; returns where each value ends. Their ends are
-    /// counted from `start`.
+    /// Decodes the `codes` of successive values; returns the end of each value, counted from `start`.
     ///
-    /// All codes are decoded in one loop, since values are so short that one for each would mostly mispredict its end.
+    /// All codes are decoded in one loop: values are short, so a loop for each would mostly mispredict its end.
     fn write_all(
         &self,
         codes: &[u8],
@@ -376,7 +375,7 @@ impl Symbols {
         let entries = self.entries();
         let mut offsets = Vec::with_capacity(ends.len());
         let mut ends = ends.iter().map(|end| end.wrapping_sub(start)).peekable();
-        // Where the bytes of each code of a window begin; -1 within a code, where no value ends.
+        // Start position of the bytes of each code of a window; -1 within a code, where no value ends.
         let mut begins = [-1_i32; WINDOW];
         let (mut at, mut index, mut from) = (0, 0, 0);
         while from < codes.len() {
@@ -406,7 +405,7 @@ impl Symbols {
                 }
             }
             while let Some(end) = ends.next_if(|end| *end < until) {
-                // An end before the window is one that does not ascend.
+                // An end before the window means that the ends do not ascend.
                 let begin = begins.get(end.wrapping_sub(from)).copied();
                 offsets.push(begin.filter(|begin| *begin >= 0).ok_or_else(outside)?);
             }
@@ -423,15 +422,15 @@ impl Symbols {
     }
 }
 
-/// Writes what `codes` stand for to `room`, from `at` on, and returns where that ends; None for bytes that end
-/// within a code, or where less than eight bytes would be left free. A code of no symbol stands for nothing.
+/// Decodes `codes` into `room`, from `at` on, and returns the end of the output. None if the bytes end within a code,
+/// or if less than eight bytes would be left free. A code without a symbol decodes to nothing.
 fn write(
     mut codes: &[u8],
     room: &mut [u8],
     mut at: usize,
     entry: impl Fn(u8) -> Option<Symbol>,
 ) -> Option<usize> {
-    // A symbol is written as eight bytes, of which the next one overwrites what is not its own.
+    // A symbol is written as eight bytes; the next one overwrites those beyond its length.
     while let Some((eight, rest)) = codes.split_first_chunk::<SYMBOL_BYTES>()
         && let Some(target) = room.get_mut(at..)?.first_chunk_mut::<EIGHT_SYMBOLS>()
     {
@@ -467,10 +466,10 @@ fn write(
     Some(at)
 }
 
-/// The codes of all values, each coded by itself, one after the other, and where each ends.
+/// The codes of all values, each coded by itself, one after the other, and the end of each.
 fn coded(compressor: &Compressor, values: &[&[u8]]) -> (Vec<u8>, Vec<u64>) {
     let (mut codes, mut ends) = (Vec::new(), Vec::new());
-    // Several values at once, and memory for all of them, where one by one would take memory for each.
+    // Several values at once, in one allocation; one by one would allocate for each.
     compressor
         .compress_bulk_into::<{ Compressor::DEFAULT_BULK_LANES }>(values, &mut codes, &mut ends);
     (codes, ends)

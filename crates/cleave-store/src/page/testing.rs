@@ -1,4 +1,4 @@
-//! For tests: tables of every type, rows from a seed, and pages on media in memory.
+//! Test helpers: tables of every type, rows from a seed, and pages on media in memory.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     overflow_pages,
 };
 
-/// A type of every kind.
+/// One type of each kind.
 pub(crate) const TYPES: [ColumnType; 17] = [
     ColumnType::SmallInt,
     ColumnType::Int,
@@ -41,7 +41,7 @@ pub(crate) const TYPES: [ColumnType; 17] = [
 pub(crate) const SEGMENT: SegmentRef =
     SegmentRef { table_id: 7, segment: SegmentId(3), schema_version: 2, commit: 41 };
 
-/// A table with these columns; ids fall while positions rise, so that nobody mistakes one for the other.
+/// A table with these columns; ids descend while positions ascend, so that mixing them up shows.
 pub(crate) fn table(types: &[ColumnType]) -> TableSchema {
     let count = u32::try_from(types.len()).unwrap();
     let columns = (0..count).zip(types).map(|(position, column_type)| Column {
@@ -61,7 +61,7 @@ pub(crate) fn table(types: &[ColumnType]) -> TableSchema {
     }
 }
 
-/// Rows for a table, from a seed. Some columns turn out constant, counting, without NULLs or with only NULLs, and
+/// Random rows for a table, from a seed. Some columns turn out constant, consecutive, without NULLs or with only NULLs;
 /// texts have up to `text_length_max` characters of one to four bytes.
 pub(crate) fn rows(
     schema: &TableSchema,
@@ -90,8 +90,7 @@ pub(crate) fn rows(
     RecordBatch::try_new(schema.arrow(), columns.collect()).unwrap()
 }
 
-/// Rows for a table, from a seed, as tables have them: values that are few, in runs, ascending or narrow, and rare
-/// NULLs.
+/// Typical rows for a table, from a seed: few distinct values, runs, ascending or narrow values, and rare NULLs.
 pub(crate) fn orderly_rows(schema: &TableSchema, row_count: usize, seed: u64) -> RecordBatch {
     let mut random = SplitMix64::new(seed);
     let columns = schema.columns.iter().map(|column| {

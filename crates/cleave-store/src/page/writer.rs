@@ -1,14 +1,14 @@
-//! Rows in, pages out: a segment is written front to back by one [`SegmentWriter`].
+//! Writes a segment front to back: rows in, encoded pages out of one [`SegmentWriter`].
 //!
-//! 1. [`SegmentWriter::push`] finds how many of the next rows still fit the page (`PageFill`), keeps them as slices
-//!    of the caller's batches, and encodes the page once it is full.
+//! 1. [`SegmentWriter::push`] finds how many of the next rows still fit the page (`PageFill`), keeps them as slices of
+//!    the caller's batches, and encodes the page once it is full.
 //! 2. Encoding joins the slices column by column, moves long values to overflow pages, picks each column's
 //!    encoding, and copies the buffers to their places once.
-//! 3. [`SegmentWriter::finish`] encodes what is left. [`append_rows`] starts from the rows of an old last page.
+//! 3. [`SegmentWriter::finish`] encodes the remaining rows. [`append_rows`] starts from the rows of an old last page.
 //!
-//! Invariants: pages come out in order of their slots' rows, and the overflow pages of a page before it; logical
-//! numbers are handed out once; a page exceeds the class's bytes only with a single row. Memory is bounded by one
-//! page, the batch at hand, and 64 MiB of long values (or one longer row).
+//! Invariants: pages come out in the order of their rows, and the overflow pages of a page before it. A logical number
+//! is assigned once. Only a page of a single row exceeds the class's bytes. Memory is bounded by one page, the current
+//! batch, and 64 MiB of long values (or one longer row).
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
 use arrow::compute::concat;
@@ -29,7 +29,7 @@ use crate::zone_map::ZoneEntry;
 
 /// Most bytes of long values that the rows of one page may have, unless one row has more.
 const LONG_BYTES_MAX: u64 = 64 << 20;
-/// Longest value: what PostgreSQL takes, and far below what an Arrow offset can say.
+/// Longest value: PostgreSQL's limit, and far below the limit of an Arrow offset.
 const VALUE_BYTES_MAX: u32 = 1 << 30;
 
 /// Turns rows into the pages of one segment.
@@ -41,7 +41,7 @@ pub struct SegmentWriter {
     /// In declared order.
     schema: SchemaRef,
     columns: Vec<UserColumn>,
-    /// Number of the next heap page where it is not `next_page`: an old page is being rewritten.
+    /// Logical number of the next heap page if it is not `next_page`: an old page is being rewritten.
     rewritten_page: Option<u32>,
     next_page: u32,
     next_vid: u64,
@@ -49,12 +49,12 @@ pub struct SegmentWriter {
     fill: PageFill,
 }
 
-/// The last page of a hot segment, read with [`crate::page::all_columns`].
+/// The last page of a hot segment, read with all columns ([`crate::page::all_columns`]).
 #[derive(Debug, Clone, Copy)]
 pub struct Tail<'a> {
-    /// How it was read.
+    /// The read request.
     pub read: &'a PageRead,
-    /// What came.
+    /// Its result.
     pub columns: &'a PageColumns,
 }
 
@@ -64,7 +64,7 @@ struct UserColumn {
     value_type: ValueType,
 }
 
-/// Rows that wait for their page to be full.
+/// Rows of the page that is not full yet.
 #[derive(Debug)]
 struct PendingRows {
     batch: RecordBatch,
@@ -73,9 +73,9 @@ struct PendingRows {
 
 /// Adds rows to a hot segment: the old rows of its last page and `rows` in, pages out.
 ///
-/// Where the tail page has room, the first heap page that comes out has its logical number and begins with its rows
-/// in their slots; it replaces the old one, at a new place. All other pages are numbered from `next_page` on. A
-/// tail page with long values is left alone, as they would have to be written again: new rows open a new page.
+/// If the tail page has room, the first heap page of the result has its logical number and begins with its rows in
+/// their slots; it replaces the old page, at a new place. All other pages are numbered from `next_page` on. A tail page
+/// with long values is not rewritten, as they would have to be written again: new rows start a new page.
 ///
 /// # Errors
 /// [`StoreError::Mismatch`] for rows that do not fit the schema or a tail that was not read with all columns,
@@ -98,7 +98,7 @@ pub fn append_rows(
             let old = writer.decode_tail(tail)?;
             writer.rewritten_page = Some(header.page);
             // Rows that fitted once fit again, in one page, unless the class has shrunk, or their version columns were
-            // not charged when they were written (those of a bulk load): they then stay as they are.
+            // not charged when they were written (those of a bulk load): then the old page stays as it is.
             if !writer.push_versions(&old.batch, old.versions)?.is_empty() {
                 writer = SegmentWriter::new(segment, schema, class, next_page, 0)?;
             } else {
@@ -108,7 +108,7 @@ pub fn append_rows(
     }
     let mut pages = writer.push_versions(rows, versions)?;
     pages.extend(writer.finish()?);
-    // A tail that had no room for even one more row came out as it was.
+    // A tail without room for even one more row came out unchanged.
     let unchanged = kept.zip(pages.first()).is_some_and(|(count, page)| page.row_count == count);
     if unchanged {
         pages.remove(0);
@@ -204,7 +204,7 @@ impl SegmentWriter {
         self.next_vid
     }
 
-    /// Takes rows that one run loads; returns the pages that became full.
+    /// Adds rows of one load run; returns the pages that became full.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for columns that are not the schema's, [`StoreError::OutOfRange`] for a value of
@@ -214,7 +214,7 @@ impl SegmentWriter {
         self.push_versions(rows, Versions::loaded(first))
     }
 
-    /// Takes rows with their version columns; returns the pages that became full.
+    /// Adds rows with their version columns; returns the pages that became full.
     ///
     /// # Errors
     /// As [`SegmentWriter::push`], and [`StoreError::Mismatch`] for version columns that do not fit the rows.
@@ -247,7 +247,7 @@ impl SegmentWriter {
         Ok(pages)
     }
 
-    /// Encodes the rows that still wait.
+    /// Encodes the rows that are still pending.
     ///
     /// # Errors
     /// As [`SegmentWriter::push`].
@@ -271,14 +271,13 @@ impl SegmentWriter {
         })
     }
 
-    /// The end of the rows from `from` on that fit the page that is being filled: `from` where none does and the
-    /// page has others already.
+    /// The end of the rows from `from` on that fit the current page: `from` if none does and the page is not empty.
     fn fitting(&self, sizes: &RowSizes<'_>, from: usize, row_count: usize) -> usize {
         let fits = |to: usize| self.fill.fits(sizes, from, to, &self.class);
         if fits(row_count) {
             return row_count;
         }
-        // The largest end that fits lies in low..high.
+        // The largest fitting end lies in low..high.
         let (mut low, mut high) = (from, row_count);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
@@ -306,7 +305,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Encodes the page of the pending rows, its overflow pages first; nothing where no row waits.
+    /// Encodes the page of the pending rows, its overflow pages first; nothing if there are none.
     fn encode_pending(&mut self) -> Result<Vec<EncodedPage>, StoreError> {
         let pending = std::mem::take(&mut self.pending);
         self.fill = PageFill::empty(self.columns.len());
@@ -324,7 +323,7 @@ impl SegmentWriter {
         };
         for (index, column) in self.columns.clone().into_iter().enumerate() {
             let array = join_column(&batches, index)?;
-            // An index run knows its first and last key, and gives them whole.
+            // An index run knows its first and last key, and sets them uncut.
             if self.kind != PageKind::IndexRun {
                 zones.push(ZoneEntry::of(column.id, &array));
             }
@@ -344,7 +343,7 @@ impl SegmentWriter {
             Some(page) => page,
             None => self.take_page_number(1)?,
         };
-        // Pages of an index run have VIDs in the order of their keys, which nobody takes for a sequence.
+        // Pages of an index run have VIDs in the order of their keys, which are not taken for a sequence.
         let versions =
             if self.kind == PageKind::IndexRun { versions } else { versions.in_sequence() };
         let vid_first = versions.vid_first().unwrap_or(0);
@@ -436,7 +435,7 @@ impl SegmentWriter {
         )?;
         let numbers =
             |index: usize| versions.column(index).as_primitive::<UInt64Type>().values().to_vec();
-        // A sequence takes no bytes, and is charged none only while it is known to be one. One VID is a sequence.
+        // A sequence takes no bytes, and is charged none only while it is known to be one. A single VID is a sequence.
         let vids = tail.columns.header.entry(ColumnRef::Vid);
         let sequence = vids.filter(|entry| match entry.encoding {
             Encoding::Sequence => true,
@@ -452,12 +451,12 @@ impl SegmentWriter {
     }
 }
 
-/// What the page that is being filled holds already.
+/// Contents of the current page so far.
 #[derive(Debug)]
 struct PageFill {
     rows: u64,
     long_bytes: u64,
-    /// VID that the next row must have for the VIDs to stay a sequence; None where they are none already.
+    /// VID that keeps the VIDs a sequence; None if they are none already.
     next_vid: Option<u64>,
     /// Whether commit numbers may take bytes.
     commits: bool,
@@ -499,8 +498,8 @@ impl PageFill {
         self.commits |= sizes.commits;
     }
 
-    /// Whether the page with these further rows stays within its class: an upper bound, since columns may turn
-    /// out to need no bytes.
+    /// Whether the page with these further rows stays within its class. An upper bound: columns may turn out to need no
+    /// bytes.
     fn fits(&self, sizes: &RowSizes<'_>, from: usize, to: usize, class: &PageClass) -> bool {
         let rows = self.rows + (to - from) as u64;
         let alignment = u64::from(class.chunk_alignment);
@@ -538,10 +537,10 @@ impl PageFill {
     }
 }
 
-/// What the rows of a batch take in a page.
+/// Sizes of the rows of a batch in a page.
 struct RowSizes<'a> {
     columns: Vec<ColumnSize<'a>>,
-    /// VID of row 0, where VIDs are a sequence.
+    /// VID of row 0, if VIDs are a sequence.
     vid_first: Option<u64>,
     /// Whether commit numbers may take bytes.
     commits: bool,
@@ -553,12 +552,12 @@ struct ColumnSize<'a> {
     bytes: ByteSizes<'a>,
 }
 
-/// Bytes of values of no fixed width, summed up to each row.
+/// Bytes of variable-width values, summed up to each row.
 enum ByteSizes<'a> {
     None,
     /// All are short: Arrow's offsets.
     Offsets(&'a [i32]),
-    /// Bytes in line, bytes that overflow, and how many values do.
+    /// Bytes in line, bytes that overflow, and the number of overflowing values.
     Sums(Vec<(u64, u64, u64)>),
 }
 
@@ -593,7 +592,7 @@ impl<'a> RowSizes<'a> {
         })
     }
 
-    /// VID of a row, where VIDs are a sequence.
+    /// VID of a row, if VIDs are a sequence.
     fn vid(&self, row: usize) -> Option<u64> {
         self.vid_first.map(|first| first.wrapping_add(row as u64))
     }
@@ -628,7 +627,7 @@ impl<'a> ByteSizes<'a> {
         Ok(Self::Sums(sums))
     }
 
-    /// Bytes in line, bytes that overflow, and how many values do, of rows `from..to`.
+    /// Bytes in line, bytes that overflow, and the number of overflowing values, of rows `from..to`.
     fn between(&self, from: usize, to: usize) -> (u64, u64, u64) {
         match self {
             Self::None => (0, 0, 0),
@@ -645,7 +644,7 @@ impl<'a> ByteSizes<'a> {
     }
 }
 
-/// The batches of pending rows with their version columns as one; None where there are no rows.
+/// Joins the batches of pending rows and their version columns; None if there are no rows.
 fn join_versions(
     pending: Vec<PendingRows>,
 ) -> Result<Option<(Vec<RecordBatch>, Versions)>, StoreError> {

@@ -1,17 +1,17 @@
-//! Pages of local media: page reads in, verified chunks out, with as few media reads as the layout allows.
+//! Reads pages of local media: page reads in, verified chunks out, with as few media reads as the layout allows.
 //!
-//! 1. A page of up to eight blocks (hot tables, most overflow pages) is read whole, at once.
+//! 1. A page of up to eight blocks (hot tables, most overflow pages) is read whole, in one read.
 //! 2. Of a larger page the first block is read, then the whole header where it is longer than that.
-//! 3. Then the blocks of the chunks asked for; chunks that are neighbours come in one read.
+//! 3. Then the blocks of the requested chunks are read; neighbouring chunks in one read.
 //!
-//! Each step is one [`Media::read_many`] for all pages asked for at once, so that media has as many reads to work on
-//! as there are pages, and waits for none of them by itself.
+//! Each step is one [`Media::read_many`] for all requested pages, so the media works on as many reads as there are
+//! pages and no read waits for another of its step.
 //!
-//! What a fragment decodes at once stays in the memory that it was read to. What goes to a host may be kept there,
-//! chunk by chunk, so each chunk of [`MediaPages::read_raw`] has memory of about its own size.
+//! Chunks that a fragment decodes at once stay in the memory that they were read into. Chunks that go to a host may be
+//! cached there one by one, so each chunk of [`MediaPages::read_raw`] has memory of about its own size.
 //!
-//! Invariant: nothing outside the header, the chunks asked for and their last blocks is read of a large page. Memory is
-//! taken for no more than a page may have, whatever a reference or a page's first bytes say before they are verified.
+//! Invariant: of a large page only the header, the requested chunks and their last blocks are read. Memory is allocated
+//! for no more than a page may have, whatever a reference or a page's first bytes claim before they are verified.
 //! Source: `docs/design/rules.md`, rule 18.
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::page::overflow::overflow_payload;
 /// Pages of at most so many blocks are read whole.
 const WHOLE_BLOCKS_MAX: u32 = 8;
 
-/// The page source over local media: the device's, and a test's.
+/// The page source over local media, used by the device and by tests.
 #[derive(Debug, Clone)]
 pub struct MediaPages(Arc<dyn Media>);
 
@@ -79,8 +79,8 @@ impl MediaPages {
             .collect()
     }
 
-    /// Columns of pages as bytes for a peer, which verifies them itself; verified here as well, so that damage
-    /// is reported where it is. A chunk does not keep its neighbours in memory.
+    /// Columns of pages as bytes for a peer, which verifies them itself; verified here as well, so that damage is
+    /// reported by the side that has the media. A chunk does not keep its neighbours in memory.
     ///
     /// # Errors
     /// As [`MediaPages::read_pages`].
@@ -140,8 +140,8 @@ impl MediaPages {
             .collect()
     }
 
-    /// What was read of each page: its first bytes, its header, and its chunks as `take` makes them of the blocks
-    /// that they were read with and their place in them.
+    /// The parts read of each page: its first bytes, its header, and its chunks. `take` makes a chunk of the blocks
+    /// that it was read with and its place in them.
     fn read_parts(
         &self,
         reads: &[PageRead],
@@ -224,7 +224,7 @@ impl MediaPages {
     }
 }
 
-/// Refuses a reference to a page larger than there are: whoever made it up, no memory is taken for it.
+/// Refuses a reference to a page larger than a page may be, before memory is allocated for it.
 fn check_size(segment: &SegmentRef, page: &PageRef, is_overflow: bool) -> Result<(), StoreError> {
     let found = page.extent.block_count;
     if found <= block_count_max(is_overflow) {
@@ -235,7 +235,7 @@ fn check_size(segment: &SegmentRef, page: &PageRef, is_overflow: bool) -> Result
     Err(corrupt(page, segment, None, reason))
 }
 
-/// The first bytes of a page, its header, and the chunks asked for.
+/// The first bytes of a page, its header, and the requested chunks.
 type PageParts = (Bytes, PageHeader, Vec<Option<Bytes>>);
 
 /// The one answer to one read.
@@ -327,8 +327,8 @@ fn chunks_of(
     read.columns.iter().map(chunk).collect()
 }
 
-/// The chunk at `place` of `block`, in memory of about its own size: a share of `block` where that holds little else,
-/// as for a column that was read alone, and else a copy.
+/// The chunk at `place` of `block`, in memory of about its own size: a slice of `block` if that holds little else, as
+/// for a column that was read alone, and otherwise a copy.
 fn apart(block: &Bytes, place: Range<usize>) -> Bytes {
     let others = block.len().saturating_sub(place.len());
     if others <= place.len() / 8 {

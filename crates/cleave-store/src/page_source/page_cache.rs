@@ -1,7 +1,7 @@
-//! Where pages are kept for all who read the same media: reads and a source in, verified chunks out.
+//! The page cache that all readers of the same media share: reads and a source in, verified chunks out.
 //!
-//! The host's buffer pool is the only cache. A device in the host's process reads the same media as the host does, so
-//! it is handed the host's pool as a [`PageCache`] and knows nothing else of it: what either has read, both find.
+//! The host's buffer pool is the only cache. A device in the host's process reads the same media as the host, so it
+//! gets the host's pool as a [`PageCache`] and knows nothing else of it: pages that either side has read, both find.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use futures::future::BoxFuture;
 use super::{PageColumns, PageRead, PageRef, PageSource, SegmentRef};
 use crate::error::StoreError;
 
-/// Keeps verified parts of the pages of one device.
+/// Caches verified parts of the pages of one device.
 pub trait PageCache: Send + Sync + Debug {
-    /// As [`PageSource::read`]: what is held, and the rest from `source`, which is then held. Two readers that miss
+    /// As [`PageSource::read`]: cached parts, and the rest from `source`, which is then cached. Two readers that miss
     /// the same chunk at once have it fetched once.
     ///
-    /// Chunks that `source` gives must not keep their neighbours in memory.
+    /// Chunks of `source` must not keep their neighbours in memory.
     fn read(
         &self,
         reads: Vec<PageRead>,
         source: Arc<dyn PageSource>,
     ) -> BoxFuture<'_, Result<Vec<PageColumns>, StoreError>>;
 
-    /// As [`PageSource::read_overflow`]: what is held, and the rest from `source`, which is then held. Readers that
+    /// As [`PageSource::read_overflow`]: cached pages, and the rest from `source`, which is then cached. Readers that
     /// miss the same page at once may each have it fetched.
     fn read_overflow(
         &self,

@@ -1,12 +1,12 @@
-//! Pages that no media has: the last rows of a snapshot, encoded in memory, beside the pages of a source.
+//! Shipped pages: the newest rows of a snapshot, encoded as pages in memory, beside the pages of a source.
 //!
-//! Who makes a snapshot encodes rows that are in no page yet as pages of segments of their own
-//! ([`SegmentId::is_shipped`]), at addresses from [`SHIPPED_START`] on. Whoever reads the snapshot gets them with it,
-//! and keeps them for as long as it reads: [`ShippedPages::over`] gives them beside all others.
+//! The creator of a snapshot encodes rows that are in no page yet as pages of segments of their own
+//! ([`SegmentId::is_shipped`]), at addresses from [`SHIPPED_START`] on. A reader of the snapshot gets them with it, and
+//! keeps them for as long as it reads: [`ShippedPages::over`] serves them beside all others.
 //!
-//! Invariant: they are read by the same code as pages of media, and verified as these are: a reference to one carries
-//! the checksum of its header, and that has those of its chunks. Source: the Update NDP paper, 2.3.3 (*shipped &
-//! cache*); rule 14.
+//! Invariant: the code that reads and verifies pages of media also reads and verifies these: a reference to one carries
+//! the checksum of its header, and the header those of its chunks.
+//! Source: the Update NDP paper, 2.3.3 (*shipped & cache*); rule 14.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -22,10 +22,10 @@ use crate::decode::OpenedPage;
 use crate::error::StoreError;
 use crate::ids::SegmentId;
 
-/// The first address of pages that are shipped: no media is as large.
+/// The first address of shipped pages: no media is as large.
 pub const SHIPPED_START: BlockAddress = BlockAddress(1 << 48);
 
-/// The blocks of pages that are shipped, page by page.
+/// The blocks of shipped pages, page by page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ShippedPages {
     by_start: BTreeMap<u64, Bytes>,
@@ -36,8 +36,8 @@ impl ShippedPages {
     /// `pages`, each with its first block.
     ///
     /// # Errors
-    /// [`StoreError::Mismatch`] for addresses before [`SHIPPED_START`], twice, or of pages that overlap, and for what
-    /// is not whole blocks.
+    /// [`StoreError::Mismatch`] for addresses before [`SHIPPED_START`], given twice, or of pages that overlap, and for
+    /// bytes that are not whole blocks.
     pub fn new(
         pages: impl IntoIterator<Item = (BlockAddress, Bytes)>,
     ) -> Result<Arc<Self>, StoreError> {
@@ -83,7 +83,7 @@ impl ShippedPages {
         self.by_start.get(&page.extent.start.0)
     }
 
-    /// A source of these pages, and of all others that `source` has.
+    /// A source of these pages and all pages of `source`.
     #[must_use]
     pub fn over(self: &Arc<Self>, source: Arc<dyn PageSource>) -> Arc<dyn PageSource> {
         match self.is_empty() {
@@ -104,7 +104,7 @@ impl SegmentId {
     }
 }
 
-/// The pages as media: what reads pages of media reads them.
+/// The shipped pages as media, so that the code for pages of media reads them.
 #[derive(Debug)]
 struct ShippedMedia(Arc<ShippedPages>);
 
@@ -157,7 +157,7 @@ struct WithShipped {
 }
 
 impl WithShipped {
-    /// The answers of both for `reads`, in their order.
+    /// The answers of both sources for `reads`, in their order.
     fn of_both<'a, T: Send + 'a>(
         &'a self,
         reads: Vec<PageRead>,

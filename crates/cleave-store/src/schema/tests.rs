@@ -1,4 +1,4 @@
-//! Schemas: what is refused, and that what is stored comes back.
+//! Schemas: invalid ones are refused, and stored ones come back.
 
 use proptest::prelude::{Just, Strategy, any, proptest};
 use proptest::{collection, option, prop_assert_eq, prop_oneof};

@@ -1,4 +1,4 @@
-//! Directories: pages go in by the rules, and what is stored comes back or is refused.
+//! Directories: pages are appended by the rules, and a stored directory comes back or is refused.
 
 use arrow::array::types::Int32Type;
 use arrow::array::{Array, AsArray};
@@ -228,7 +228,7 @@ fn stored_nonsense_is_refused() {
         })
     };
     assert!(!overflow_of_first(7, 64) && overflow_of_first(9, 64));
-    // Nobody is to make room for pages larger than there are.
+    // No memory is allocated for pages larger than a page may be.
     assert!(overflow_of_first(7, 65));
     let heap = |block_count: u32| {
         refused(&move |message| message.pages[1].page.as_mut().unwrap().block_count = block_count)

@@ -1,4 +1,4 @@
-//! Which tablet a row is in: for ever the same, evenly spread, and one for equal values.
+//! The tablet of a row: stable, evenly spread, and the same for equal values.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
-//! Which rows of one page are dead, for a snapshot: a bit for each slot in, rows that are left out.
+//! The dead rows of one page for a snapshot, as a bit for each slot, and the selection that leaves them out.
 //!
-//! Clones share the bits, and a page of which no row is dead has none. Bits come from a
-//! [`VersionMap`](super::VersionMap) 64 at a time, and go into the selection of a scan as they are, so a scan does not
-//! touch dead rows one by one.
+//! Clones share the bits, and a page without dead rows has none. Bits come from a [`VersionMap`](super::VersionMap) 64
+//! at a time, and go into the selection of a scan as they are, so a scan does not touch dead rows one by one.
 //!
-//! Invariant: where there are bits, one at least is set, so equal rows are equal values.
+//! Invariant: if there are bits, at least one is set, so equal sets are equal values.
 
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::{BooleanBuffer, Buffer};
@@ -14,20 +13,21 @@ use arrow::buffer::{BooleanBuffer, Buffer};
 pub struct DeadRows(Option<BooleanBuffer>);
 
 impl DeadRows {
-    /// Of a page of which no row is dead.
+    /// The dead rows of a page that has none.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Of a page of `row_count` rows: those whose bits are set, slot 0 being the least bit of the first word.
+    /// The dead rows of a page of `row_count` rows: those whose bits are set; slot 0 is the least bit of the first
+    /// word.
     #[must_use]
     pub fn of_words(mut words: Vec<u64>, row_count: usize) -> Self {
         words.resize(row_count.div_ceil(64), 0);
         Self::of_bits(BooleanBuffer::new(Buffer::from_vec(words), 0, row_count))
     }
 
-    /// Those of `slots`, of a page of `row_count` rows. A slot that the page does not have names no row.
+    /// The dead rows of a page of `row_count` rows, at `slots`. Slots beyond the page are ignored.
     pub fn of_slots(slots: impl IntoIterator<Item = usize>, row_count: usize) -> Self {
         let mut bits = BooleanBufferBuilder::new(row_count);
         bits.append_n(row_count, false);
@@ -38,7 +38,7 @@ impl DeadRows {
         Self::of_bits(bits.finish())
     }
 
-    /// Those whose bits are set, one for each slot.
+    /// The dead rows of a page, one bit for each slot.
     #[must_use]
     pub fn of_bits(bits: BooleanBuffer) -> Self {
         Self((bits.count_set_bits() > 0).then_some(bits))
@@ -50,13 +50,13 @@ impl DeadRows {
         self.0.is_none()
     }
 
-    /// How many have.
+    /// Number of dead rows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.as_ref().map_or(0, BooleanBuffer::count_set_bits)
     }
 
-    /// The slots of those that have, ascending.
+    /// The slots of the dead rows, ascending.
     pub fn slots(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().flat_map(|bits| bits.set_indices())
     }
@@ -73,14 +73,14 @@ impl DeadRows {
         self.0.as_ref().map_or(0, |bits| bits.len().div_ceil(8))
     }
 
-    /// The rows of the page, which has `row_count`, that are left; None: all.
+    /// The rows of the page, which has `row_count`, that are not dead; None: all.
     #[must_use]
     pub fn left(&self, row_count: usize) -> Option<BooleanBuffer> {
         let bits = self.0.as_ref()?;
         if bits.len() == row_count {
             return Some(!bits);
         }
-        // Told of a page with more rows, or fewer, than it has: what it does not have is no row.
+        // The bits may be of a page with more or fewer rows: bits beyond this page name no row.
         let mut left = BooleanBufferBuilder::new(row_count);
         left.append_n(row_count, true);
         bits.set_indices().take_while(|slot| *slot < row_count).for_each(|slot| {
@@ -92,7 +92,7 @@ impl DeadRows {
 
 #[cfg(test)]
 mod tests {
-    //! Rows that are told in either way are the same.
+    //! Dead rows given as bits and as slots are equal.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! The version map of one tablet: a VID in, the segment in which its row lies out, or that the row is dead.
+//! The version map of one tablet: a VID in, the segment of its row out, or that the row is dead.
 //!
 //! ```text
 //!   VID ─▶ deleted? ── no ──▶ runs ──▶ segment; its directory finds page and slot (placement.rs)
@@ -6,19 +6,18 @@
 //!
 //! 1. A bulk load or an append adds a [`VersionRun`]: a range of VIDs whose rows lie in one segment, in VID order.
 //!    Millions of rows cost one run.
-//! 2. A row that was deleted, or that an update has replaced, is marked as deleted ([`VersionMap::end`]): one bit, kept
-//!    by chunks of [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::dead_rows`] tells a scan which rows
-//!    of a page it skips.
-//! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk has
-//!    an encoding of its own.
+//! 2. A row that was deleted, or that an update has replaced, is dead ([`VersionMap::end`]): one bit, in chunks of
+//!    [`CHUNK_VIDS`] VIDs. Look-ups do not find it, and [`VersionMap::dead_rows`] tells a scan which rows of a page to
+//!    skip.
+//! 3. A checkpoint writes [`VersionMap::dirty_chunks`] and, if [`VersionMap::runs_dirty`], the runs; every chunk is
+//!    encoded by itself.
 //!
 //! Clones share chunks and runs and copy one when it changes, so a snapshot of the map is cheap.
 //!
-//! 4. Where dead rows are [pruned](VersionMap::move_runs), long stretches of their VIDs leave the runs, and their bits
-//!    go.
+//! 4. [Pruning](VersionMap::move_runs) dead rows removes long stretches of their VIDs from the runs, and their bits.
 //!
-//! Invariant: runs are disjoint and ascending; a VID between or before them, or below `vid_end_min`, is that of a
-//! pruned row and is dead, and one that is dead never comes back; bits are those of VIDs in runs.
+//! Invariant: runs are disjoint and ascending. A VID between or before them, or below `vid_end_min`, is that of a
+//! pruned row and is dead. A dead row never comes back. All bits are of VIDs in runs.
 //!
 //! Source: rule 15; the Update NDP paper (VIDmap); `docs/design/versions-and-commit.md` and
 //! `docs/design/pages-and-encodings.md`.
@@ -51,7 +50,7 @@ pub struct VersionMap {
     runs: Arc<Vec<VersionRun>>,
     dead: BTreeMap<u64, Arc<DeadChunk>>,
     dead_count: u64,
-    /// VIDs below it that lie in no run are those of rows that were pruned.
+    /// VIDs below it that lie in no run are those of pruned rows.
     vid_end_min: u64,
     runs_dirty: bool,
     dirty_chunks: BTreeSet<u64>,
@@ -71,7 +70,7 @@ pub struct VersionRun {
 /// Words of the bits of one chunk.
 const ENDED_WORDS: usize = (CHUNK_VIDS / 64) as usize;
 
-/// Which VIDs of a chunk are dead: a bit each.
+/// Which VIDs of a chunk are dead: one bit each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeadChunk(Box<[u64]>);
 
@@ -87,7 +86,7 @@ impl DeadChunk {
         word & (1 << (offset % 64)) != 0
     }
 
-    /// Sets a bit; whether it was not set.
+    /// Sets a bit; returns whether it was clear.
     fn set(&mut self, offset: u16) -> bool {
         let Some(word) = self.0.get_mut(usize::from(offset / 64)) else { return false };
         let before = *word;
@@ -105,17 +104,17 @@ impl DeadChunk {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// The bits of a word; those behind the last are not set.
+    /// The bits of a word; bits beyond the last word are clear.
     fn word(&self, place: u64) -> u64 {
         usize::try_from(place).ok().and_then(|place| self.0.get(place)).copied().unwrap_or_default()
     }
 
-    /// Whether no bit of the words is set in which `range` lies.
+    /// Whether no bit is set in any word that `range` touches.
     fn is_clear(&self, range: &Range<u64>) -> bool {
         (range.start / 64..range.end.div_ceil(64)).all(|place| self.word(place) == 0)
     }
 
-    /// Puts the bits of `range` into `words`, from bit `at` on, where none is set.
+    /// Copies the bits of `range` into `words`, from bit `at` on, where all bits are clear.
     fn copy_bits(&self, range: &Range<u64>, words: &mut [u64], at: u64) {
         let mut from = range.start;
         let mut at = at;
@@ -124,7 +123,7 @@ impl DeadChunk {
             else {
                 return;
             };
-            // Up to the end of the target's word, out of one word here or two.
+            // Up to the end of the target's word, from one source word or two.
             let count = (64 - at % 64).min(range.end - from);
             let low = self.word(from / 64) >> (from % 64);
             let high = match from % 64 {
@@ -169,13 +168,13 @@ impl VersionMap {
         Self::default()
     }
 
-    /// The segment in which the row of `vid` lies; None: there is no such row, or none any more.
+    /// The segment of the row of `vid`; None if there is no such row, or it is dead.
     #[must_use]
     pub fn lookup(&self, vid: u64) -> Option<SegmentId> {
         if self.is_dead(vid) { None } else { self.place_of(vid) }
     }
 
-    /// As [`VersionMap::lookup`], also of a dead row.
+    /// As [`VersionMap::lookup`], also for a dead row.
     #[must_use]
     pub fn place_of(&self, vid: u64) -> Option<SegmentId> {
         self.run_of(vid).map(|run| run.segment)
@@ -203,7 +202,7 @@ impl VersionMap {
 
     /// VIDs of the range `vid_first..vid_first + vid_count` whose rows are dead, ascending.
     pub fn dead_in(&self, vid_first: u64, vid_count: u64) -> impl Iterator<Item = u64> + '_ {
-        // Of an empty range, the chunks from 1 to 0.
+        // For an empty range, the chunks from 1 to 0.
         let vid_last = vid_count.checked_sub(1).map(|more| vid_first.saturating_add(more));
         let last = vid_last.map(split_vid);
         let (chunk_first, from) = split_vid(vid_first);
@@ -215,7 +214,7 @@ impl VersionMap {
         })
     }
 
-    /// Which rows of a page are dead whose VIDs are those of `stretches`, one behind the other.
+    /// The dead rows of a page with the VIDs of `stretches`, one behind the other.
     pub fn dead_rows(&self, stretches: impl IntoIterator<Item = Range<u64>>) -> DeadRows {
         let mut words: Vec<u64> = Vec::new();
         let mut row_count = 0_u64;
@@ -260,7 +259,7 @@ impl VersionMap {
         self.dead_count
     }
 
-    /// Notes that the row of `vid` is dead; whether it had not before.
+    /// Notes that the row of `vid` is dead; returns whether it was live before.
     pub fn end(&mut self, vid: u64) -> bool {
         let (chunk, offset) = split_vid(vid);
         let ends = Arc::make_mut(self.dead.entry(chunk).or_default()).set(offset);
@@ -293,9 +292,8 @@ impl VersionMap {
         Ok(())
     }
 
-    /// Adds a run of VIDs that were reserved, into a hole or behind all others: whoever numbers rows in ranges may be
-    /// done later than who got a range behind them. The hole must be a range that nobody used; VIDs of pruned rows
-    /// never come back.
+    /// Adds a run of reserved VIDs, into a hole or behind all others: a writer that reserved a range may finish after
+    /// the writer of a later range. The hole must be a range that nobody used; VIDs of pruned rows never come back.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for an empty run, one that overlaps another, or one past the end of all VIDs.
@@ -312,7 +310,7 @@ impl VersionMap {
         if run.vid_count == 0 || !is_free {
             return Err(mismatch(format!("{run:?} is no hole")));
         }
-        // Joined with a neighbour of its segment, as runs that are appended are.
+        // Joined with a neighbour of the same segment, as appended runs are.
         let mut runs: Vec<VersionRun> = Vec::with_capacity(self.runs.len().saturating_add(1));
         let (before, after) = self.runs.split_at_checked(behind).unwrap_or((&self.runs, &[]));
         for next in before.iter().chain([&run]).chain(after) {
@@ -333,7 +331,7 @@ impl VersionMap {
         self.dirty_chunks.iter().copied()
     }
 
-    /// Numbers of all chunks that have ends, ascending.
+    /// Numbers of all chunks with dead rows, ascending.
     pub fn chunks(&self) -> impl Iterator<Item = u64> + '_ {
         self.dead.keys().copied()
     }
@@ -344,7 +342,7 @@ impl VersionMap {
         self.runs_dirty
     }
 
-    /// Notes that runs and chunks are stored as they are now.
+    /// Notes that the present runs and chunks are stored.
     pub fn mark_clean(&mut self) {
         self.runs_dirty = false;
         self.dirty_chunks.clear();
@@ -364,7 +362,7 @@ impl VersionMap {
         RUNS.seal(&proto::VersionRuns { runs, vid_end_min }.encode_to_vec())
     }
 
-    /// The stored form of the chunk `number`; without ends if there is none.
+    /// The stored form of the chunk `number`; one without dead rows if there is none.
     #[must_use]
     pub fn encode_chunk(&self, number: u64) -> Vec<u8> {
         let mut message = proto::VersionChunk { number, ..Default::default() };
@@ -418,14 +416,14 @@ impl VersionMap {
     }
 }
 
-/// Two maps are equal if they say the same of every VID; what is stored already does not count.
+/// Two maps are equal if they say the same of every VID; the dirty flags do not count.
 impl PartialEq for VersionMap {
     fn eq(&self, other: &Self) -> bool {
         self.runs == other.runs && self.dead == other.dead && self.vid_end() == other.vid_end()
     }
 }
 
-/// The chunk of a VID, and its place therein.
+/// The chunk of a VID, and its offset in it.
 fn split_vid(vid: u64) -> (u64, u16) {
     (vid / CHUNK_VIDS, u16::try_from(vid % CHUNK_VIDS).unwrap_or(u16::MAX))
 }
@@ -456,7 +454,7 @@ fn decode_runs(bytes: &[u8]) -> Result<(Vec<VersionRun>, u64), FrameError> {
     Ok((runs, message.vid_end_min))
 }
 
-/// Ends as stretches of VIDs that follow each other.
+/// Encodes dead rows as stretches of successive VIDs.
 fn encode_dead(dead: &DeadChunk, message: &mut proto::VersionChunk) {
     let mut end = 0u32;
     for offset in dead.between(0, u16::MAX).map(u32::from) {

@@ -1,4 +1,4 @@
-//! Zone maps: no value ever lies outside its bounds, and what is unknown is NULL.
+//! Zone maps: no value ever lies outside its bounds, and an unknown bound is NULL.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ fn zone_of(array: &dyn Array) -> ZoneArrays {
     zone_arrays([(rows, [read].as_slice())], 3, array.data_type(), None)
 }
 
-/// Bounds hold for every value, as the comparisons that run in queries see it.
+/// Checks the bounds against every value, with the comparisons that queries use.
 fn assert_bounds_hold(array: &dyn Array) {
     let zone = zone_of(array);
     assert_eq!(zone.null_counts.value(0), array.null_count() as u64);

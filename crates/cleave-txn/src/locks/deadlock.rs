@@ -1,19 +1,19 @@
-//! Deadlock cycles: a request that just came to wait in, the cycle that it closed out, if there is one that must end.
+//! Deadlock detection: finds the deadlock cycles that a new wait closed, and breaks them or ends the request.
 //!
-//! A transaction, with all owners of its group, waits for another that holds a conflicting mode (a *hard* edge), or
+//! A transaction, with all owners of its group, waits for another one that holds a conflicting mode (a *hard* edge), or
 //! that stands before it in a queue and wants one (a *soft* edge: only the order of the queue makes it wait).
 //!
-//! 1. [`may_be_in_ring`] follows the edges one partition at a time, and takes too many rather than too few. Nearly
-//!    always it finds that nobody waits for this transaction.
-//! 2. [`resolve`] follows them exactly, with the whole table standing still. A cycle with a soft edge is opened there
-//!    by letting the one that waits go first, if that closes no other cycle. A cycle of hard edges is a [`Deadlock`],
-//!    and the request that closed it ends.
+//! 1. [`may_be_in_ring`] follows the edges one partition at a time, and may report cycles that do not exist, but misses
+//!    none. Almost always it finds that no other transaction waits for this one.
+//! 2. [`resolve`] follows them exactly, with the whole table locked. A cycle with a soft edge is broken there by
+//!    letting the waiter go first, if that closes no other cycle. A cycle of hard edges is a [`Deadlock`], and the
+//!    request that closed it ends.
 //!
-//! Edges lead through jobs of devices, too ([`super::jobs`]): of what is held before them in the tables that devices
-//! share.
+//! Edges also lead through jobs of devices ([`super::jobs`]), which wait in the tables shared with devices.
 //!
-//! Invariant: an edge, once there, stays until a grant, a release or a withdrawal takes it; so whoever comes last to a
-//! cycle sees all of it, and every cycle is found. Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
+//! Invariant: an edge stays until a grant, a release or a withdrawal removes it. So the last request of a cycle sees
+//! all of it, and every cycle is found.
+//! Source: PostgreSQL's `deadlock.c`, which looks after a time instead.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,26 +25,26 @@ use super::wait::Request;
 use super::{LockError, LockGroup, LockKey, LockMode, jobs};
 use crate::transaction::TransactionId;
 
-/// How often queues are put into another order for one request.
+/// Most reorderings of queues for one request.
 const REORDER_COUNT_MAX: usize = 16;
 
 /// Transactions that wait for each other, in a cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deadlock {
-    /// The edges, beginning with the request that is ended; each one's blocker is the next one's waiter.
+    /// The edges, beginning with the request that is ended; each edge's blocker is the next edge's waiter.
     pub edges: Vec<DeadlockEdge>,
 }
 
 /// One transaction of a cycle waits for the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlockEdge {
-    /// Who waits.
+    /// The waiting transaction.
     pub waiter: TransactionId,
-    /// What it wants.
+    /// The key that it wants.
     pub key: LockKey,
-    /// How.
+    /// The mode that it wants.
     pub mode: LockMode,
-    /// Who is in its way.
+    /// The transaction that blocks it.
     pub blocker: TransactionId,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     let origin = request.owner.group;
     let mut seen = BTreeSet::new();
     let mut ahead = Vec::new();
-    // Whoever waits for a job waits for what that waits for.
+    // A transaction that waits for a job also waits for that job's blockers.
     let has_jobs = !table.jobs.is_empty();
     let leads_to_job = |entry: &Entry| has_jobs && entry.shared.is_awaited();
     if let Some(entry) = table.partition(&request.key).entries.get(&request.key) {
@@ -109,7 +109,7 @@ pub(crate) fn may_be_in_ring(table: &Table, request: &Arc<Request>) -> bool {
     false
 }
 
-/// Opens the cycles that `request` closed, or says which one cannot be.
+/// Breaks the cycles that `request` closed, or returns one that cannot be broken.
 pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), Deadlock> {
     for _ in 0..REORDER_COUNT_MAX {
         if request.is_granted() {
@@ -126,16 +126,16 @@ pub(crate) fn resolve(all: &mut All<'_>, request: &Arc<Request>) -> Result<(), D
     }
 }
 
-/// Opens the cycles that a job of `group` closed, by which transactions of the host must leave, or says which one
-/// cannot be opened so.
+/// Breaks the cycles that a job of `group` closed by ending waits of host transactions, or returns one that cannot be
+/// broken so.
 pub(crate) fn resolve_for_job(all: &mut All<'_>, group: LockGroup) -> Result<(), Deadlock> {
-    // Each time one wait less, or in another order.
+    // Each round removes one wait, or reorders a queue.
     for _ in 0..REORDER_COUNT_MAX {
         let Some(cycle) = find_cycle_of(all, group) else { return Ok(()) };
         if cycle.iter().any(|edge| let_go_first(all, edge)) {
             continue;
         }
-        // A job has done more than a statement that waits for a row.
+        // A job has done more work than a statement that waits for a row.
         let waiting = cycle.iter().find_map(|edge| match &edge.waiter {
             Waiter::Request(request) if request.owner.group != group => Some(Arc::clone(request)),
             Waiter::Request(_) | Waiter::Job(..) => None,
@@ -147,7 +147,7 @@ pub(crate) fn resolve_for_job(all: &mut All<'_>, group: LockGroup) -> Result<(),
     find_cycle_of(all, group).map_or(Ok(()), |cycle| Err(deadlock(&cycle)))
 }
 
-/// Puts the waiter of a soft edge before its blocker, unless that closes a cycle; whether it did.
+/// Puts the waiter of a soft edge before its blocker, unless that closes a cycle; returns whether it did.
 fn let_go_first(all: &mut All<'_>, edge: &Edge) -> bool {
     let (Waiter::Request(request), true) = (&edge.waiter, edge.is_soft) else { return false };
     let key = request.key;
@@ -180,7 +180,7 @@ fn deadlock(cycle: &[Edge]) -> Deadlock {
     Deadlock { edges: edges.collect() }
 }
 
-/// One wait for one transaction.
+/// An edge: one wait for one transaction.
 #[derive(Clone)]
 struct Edge {
     waiter: Waiter,
@@ -189,28 +189,28 @@ struct Edge {
     is_soft: bool,
 }
 
-/// Who waits.
+/// The waiter.
 #[derive(Clone)]
 enum Waiter {
     Request(Arc<Request>),
-    /// A job of this transaction, in the line of an entry.
+    /// A job of this transaction, in the queue of an entry.
     Job(TransactionId, LockKey),
 }
 
-/// The way from `request` back to its owner.
+/// A cycle from `request` back to its owner.
 fn find_ring(all: &All<'_>, request: &Arc<Request>) -> Option<Vec<Edge>> {
     follow(all, request.owner.group, edges(all, request).collect())
 }
 
-/// A way from what a group waits for back to it.
+/// A cycle from the requests of a group back to it.
 fn find_cycle_of(all: &All<'_>, group: LockGroup) -> Option<Vec<Edge>> {
     follow(all, group, edges_of(all, group))
 }
 
-/// The way from the first of these edges back to `origin`.
+/// A path from the first of these edges back to `origin`.
 fn follow(all: &All<'_>, origin: LockGroup, first: Vec<Edge>) -> Option<Vec<Edge>> {
     let mut seen = BTreeSet::new();
-    // Edges still to follow, each with the length of the way that leads to it.
+    // Edges still to follow, each with the length of the path that leads to it.
     let mut ahead: Vec<(usize, Edge)> = first.into_iter().map(|edge| (0, edge)).collect();
     let mut way: Vec<Edge> = Vec::new();
     while let Some((length, edge)) = ahead.pop() {
@@ -227,7 +227,7 @@ fn follow(all: &All<'_>, origin: LockGroup, first: Vec<Edge>) -> Option<Vec<Edge
     None
 }
 
-/// Whom a group waits for, by all its requests and jobs.
+/// The edges of a group, of all its requests and jobs.
 fn edges_of(all: &All<'_>, group: LockGroup) -> Vec<Edge> {
     let requests = all.waits_of(group).iter().flat_map(|wait| edges(all, wait));
     let of_jobs = all.job_waits().iter().filter(|wait| wait.group == group).flat_map(|wait| {
@@ -241,7 +241,7 @@ fn edges_of(all: &All<'_>, group: LockGroup) -> Vec<Edge> {
     requests.chain(of_jobs).collect()
 }
 
-/// Whom a request waits for; those whom it waits for only because of the queue's order come last.
+/// The edges of a request; soft ones come last.
 fn edges<'a>(all: &'a All<'_>, request: &'a Arc<Request>) -> impl Iterator<Item = Edge> + 'a {
     let conflicting = Modes::conflicting(request.mode);
     let edge = move |(blocker, group): (TransactionId, LockGroup), is_soft: bool| {

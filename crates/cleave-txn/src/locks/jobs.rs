@@ -1,20 +1,20 @@
-//! Jobs of devices in deadlock cycles: of which transaction each is, and what it waits for.
+//! Jobs of devices in deadlock cycles: the transaction of each job, and the transactions that it waits for.
 //!
 //! ```text
 //!   transaction A ──(tail: entry awaited)──▶ job 3, of transaction B ──(entry: a slot of the host before it)──▶ A
 //! ```
 //!
-//! What a job waits for is in the tables that devices share: whoever stands before it in an entry. Jobs there are known
-//! by their numbers, the host by its slots, and whose these are the tail knows: the keys whose tickets are of that
-//! entry and share.
+//! A job waits in a table shared with its device, for the jobs and host slots before it in an entry. Jobs there are
+//! known by their numbers. The tail (the host's table) knows the transactions of the host's slots: those of the keys
+//! whose tickets are of that entry and share.
 //!
-//! Whoever comes last to a cycle has it found. A transaction of the host that comes to wait behind a job sees what that
-//! waits for; a job that comes to wait, wherever it runs, tells the host after the table says so, which looks then
-//! ([`Locks::job_waits`]).
+//! The last to join a cycle detects it. A host transaction that starts to wait behind a job sees what the job waits
+//! for. A job that starts to wait, wherever it runs, tells the host once the shared table shows it, and the host then
+//! looks ([`Locks::job_waits`]).
 //!
-//! Invariant: what a job waits for is read while the host's part stands still, and jobs do not: one that gives back
-//! what it holds while it waits may be taken for a cycle that there was a moment ago. A job holds all to its end, so
-//! that does not happen to it.
+//! Invariant: a job's waits are read while the host's part is locked, but not the jobs' part: a job that released locks
+//! while it waits might be taken for part of a cycle that is already gone. A job holds all its locks to its end, so
+//! this does not happen.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,12 +28,12 @@ use super::table::{All, Entry};
 use super::{KeyKind, LockGroup, LockKey, LockOwner, Locks};
 use crate::transaction::TransactionId;
 
-/// An owner, as cycles have it.
+/// An owner, as cycles identify it.
 type Owner = (TransactionId, LockGroup);
-/// Whose jobs are, by their devices.
+/// Owners of jobs, by device and job.
 pub(crate) type JobOwners = BTreeMap<(u32, JobId), Owner>;
 
-/// Of which transactions jobs are.
+/// The transactions of jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     owners: Mutex<JobOwners>,
@@ -50,15 +50,14 @@ pub(crate) struct JobWaits {
 }
 
 impl Locks {
-    /// The job with this number, of the device with that, is part of `owner`'s transaction from now on, until
-    /// [`Locks::end_job`].
+    /// Makes the job with this number, of this device, part of `owner`'s transaction, until [`Locks::end_job`].
     pub fn begin_job(&self, device: u32, job: JobId, owner: &LockOwner) {
         let jobs = &self.table.jobs;
         jobs.lock().insert((device, job), (owner.id, owner.group));
         jobs.count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It is over: it is in no entry any more.
+    /// Ends the job: it is in no entry any more.
     pub fn end_job(&self, device: u32, job: JobId) {
         let jobs = &self.table.jobs;
         if jobs.lock().remove(&(device, job)).is_some() {
@@ -66,8 +65,8 @@ impl Locks {
         }
     }
 
-    /// A job has come to wait: ends waits of the host by which cycles are opened that it closed. The cycle, if there is
-    /// one that only the job can open.
+    /// Called when a job starts to wait: ends waits of the host to break the cycles that the job closed. Returns a
+    /// cycle that only the job can break, if there is one.
     #[must_use = "a job in a cycle is ended"]
     pub fn job_waits(&self, device: u32, job: JobId) -> Option<Arc<Deadlock>> {
         let (_, group) = self.table.jobs.lock().get(&(device, job)).copied()?;
@@ -77,7 +76,7 @@ impl Locks {
 }
 
 impl Jobs {
-    /// Whether there are none; nearly always.
+    /// Whether there are no jobs, as is mostly the case.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::SeqCst) == 0
     }
@@ -91,16 +90,16 @@ impl Jobs {
     }
 }
 
-/// The jobs that who waits for `key` waits for: those before it in the entry.
+/// The jobs that a waiter for `key` waits for: those before it in the entry.
 pub(crate) fn before(all: &All<'_>, key: &LockKey, entry: &Entry) -> Vec<Owner> {
     let Shared::Awaited(ticket, _) = &entry.shared else { return Vec::new() };
-    // A table that is spoilt is found by who waits there.
+    // A spoilt table is reported by the waiters there.
     let jobs = all.shared(key.device).and_then(|table| table.jobs_before(ticket).ok());
     let known = |job| all.jobs.get(&(key.device, job)).copied();
     jobs.into_iter().flatten().filter_map(known).collect()
 }
 
-/// What each job waits for.
+/// The waits of each job.
 pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
     let mut found = Vec::new();
     let mut devices: Vec<u32> = all.jobs.keys().map(|(device, _)| *device).collect();
@@ -141,8 +140,8 @@ pub(crate) fn waits(all: &All<'_>) -> Vec<JobWaits> {
     found
 }
 
-/// Whose each slot of the host is, by entry and place among the host's: those who hold rows there, and for a row that
-/// nobody has yet the first that waits.
+/// The owners of the host's slots, by entry and index among the host's: the holders of rows there, and for a row
+/// without a holder the first waiter.
 fn hosts(all: &All<'_>, device: u32) -> BTreeMap<(u32, usize), Vec<Owner>> {
     let mut found: BTreeMap<(u32, usize), Vec<Owner>> = BTreeMap::new();
     let Some(table) = all.shared(device) else { return found };

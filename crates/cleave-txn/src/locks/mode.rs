@@ -1,4 +1,4 @@
-//! Modes of locks, and which of them exclude each other: PostgreSQL's.
+//! Lock modes and their conflicts: PostgreSQL's.
 //!
 //! ```text
 //!  rows, keys               KS S  NU U      tables                      AS RS RX SU S  SX X  AX
@@ -14,21 +14,21 @@
 
 use std::fmt;
 
-/// How a lock is held. The first four are for rows, keys and transactions, the others for tables.
+/// A lock mode. The first four are for rows, keys and transactions, the others for tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum LockMode {
-    /// `FOR KEY SHARE`: the key stays; what a foreign key takes.
+    /// `FOR KEY SHARE`: the key stays; taken by a foreign key check.
     ForKeyShare,
     /// `FOR SHARE`: the row stays as it is.
     ForShare,
-    /// `FOR NO KEY UPDATE`: what an `UPDATE` takes that changes no key.
+    /// `FOR NO KEY UPDATE`: taken by an `UPDATE` that changes no key.
     ForNoKeyUpdate,
-    /// `FOR UPDATE`: what `DELETE` and an `UPDATE` of a key take.
+    /// `FOR UPDATE`: taken by `DELETE` and an `UPDATE` of a key.
     ForUpdate,
     /// `ACCESS SHARE`: reading.
     AccessShare,
-    /// `ROW SHARE`: `SELECT … FOR UPDATE` and its like.
+    /// `ROW SHARE`: `SELECT … FOR UPDATE` and similar.
     RowShare,
     /// `ROW EXCLUSIVE`: writing rows.
     RowExclusive,
@@ -40,7 +40,7 @@ pub enum LockMode {
     ShareRowExclusive,
     /// `EXCLUSIVE`: only readers beside it.
     Exclusive,
-    /// `ACCESS EXCLUSIVE`: nobody beside it; `DROP TABLE`, `TRUNCATE`, most of `ALTER TABLE`.
+    /// `ACCESS EXCLUSIVE`: no other lock beside it; `DROP TABLE`, `TRUNCATE`, most of `ALTER TABLE`.
     AccessExclusive,
 }
 
@@ -61,13 +61,13 @@ impl LockMode {
         Self::AccessExclusive,
     ];
 
-    /// Whether two transactions cannot hold these on one thing.
+    /// Whether two transactions cannot hold these modes on one key.
     #[must_use]
     pub fn conflicts_with(self, other: Self) -> bool {
         Modes::conflicting(self).has(other)
     }
 
-    /// Whether it is one for tables.
+    /// Whether it is a table mode.
     #[must_use]
     pub fn is_for_tables(self) -> bool {
         self >= Self::AccessShare
@@ -104,7 +104,7 @@ impl Modes {
         Self(1 << mode as u8)
     }
 
-    /// Those that exclude `mode`.
+    /// The modes that conflict with `mode`.
     pub(crate) const fn conflicting(mode: LockMode) -> Self {
         const CONFLICTS: [u16; 12] = [
             0b1000,
@@ -154,7 +154,7 @@ impl Modes {
         LockMode::ALL.into_iter().filter(move |mode| self.has(*mode))
     }
 
-    /// Whether holding these excludes all that `mode` would exclude.
+    /// Whether these modes conflict with all that `mode` conflicts with.
     pub(crate) fn cover(self, mode: LockMode) -> bool {
         let excluded = self.iter().fold(0, |excluded, held| excluded | Self::conflicting(held).0);
         !self.is_empty() && Self::conflicting(mode).0 & !excluded == 0

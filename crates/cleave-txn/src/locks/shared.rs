@@ -1,20 +1,21 @@
-//! Rows that jobs of a device change, too: the host's own table is the tail of the one that the device shares.
+//! Locks rows that jobs of a device may lock, too: connects the host's lock table, as the tail, to the table shared
+//! with the device.
 //!
 //! ```text
-//!   first at its row:  join ─▶ the entry is the host's ─▶ holders and queue, as of any other key ─▶ nobody holds: leave
+//!   first at its row:  join ─▶ the entry is the host's ─▶ holders and queue, as for other keys ─▶ no holder: leave
 //!                        └▶ a job has it: queue, without a holder, until the entry is the host's
 //! ```
 //!
-//! A key has one [`Ticket`] while anybody of the host holds it: whoever comes first joins for it, whoever lets go last
-//! leaves. Where others wait then, the first of them joins anew, and so comes after a job that has queued meanwhile:
-//! neither side starves the other. Modes and queues, who may share and who goes first, stay the tail's matter; the
-//! entry says only that the host has the row.
+//! A key has one [`Ticket`] while any owner of the host holds it: the first one joins for it, the last release leaves.
+//! If others wait then, the first of them joins anew, and so comes after a job that has queued meanwhile: neither side
+//! starves the other. The host's table decides modes and queue order; the entry only says that the host has the row.
 //!
-//! Who waits for a job is told by the shared table that something happened there, and looks ([`super::wait`]): a waker
-//! takes no partition, since it may be called by someone who holds one.
+//! The shared table tells a waiter for a job of changes, and the waiter checks ([`super::wait`]): a waker locks no
+//! partition, since its caller may hold one.
 //!
-//! Invariant: who holds a row of a device whose table is shared has a ticket of its entry that is granted. Tickets
-//! change with the partition of their key in hand. Source: rule 19; `docs/design/locks.md`.
+//! Invariant: a holder of a row of a device whose table is shared has a granted ticket of its entry. Tickets change
+//! with the partition of their key locked.
+//! Source: rule 19; `docs/design/locks.md`.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -26,18 +27,18 @@ use super::{KeyKind, LockError, LockKey, LockOwner};
 /// Devices beyond this number share no table: their rows are the host's alone.
 const DEVICE_COUNT_MAX: usize = 1 << 16;
 
-/// Tables that are shared with devices, by the devices' numbers.
+/// Tables shared with devices, by device number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedTables(Vec<Option<Arc<HostLocks>>>);
 
-/// What a key has of the table that its device shares.
+/// The state of a key in the table shared with its device.
 #[derive(Debug)]
 pub(crate) enum Shared {
     /// No device shares it.
     Alone,
     /// The entry is the host's.
     Held(Ticket),
-    /// A job has it, or waits before the host; who waits is told by these numbers.
+    /// A job has it, or waits before the host; these are the numbers of the host's waiters there.
     Awaited(Ticket, Vec<u64>),
 }
 
@@ -61,7 +62,7 @@ impl SharedTables {
         self.0.get(usize::try_from(device).ok()?)?.as_deref()
     }
 
-    /// The table that `key` is in, if it is one of a row that a device shares.
+    /// The shared table of `key`, if it is a row that a device shares.
     #[inline]
     pub(crate) fn of(&self, key: &LockKey) -> Option<&HostLocks> {
         if key.kind != KeyKind::Row {
@@ -80,8 +81,8 @@ fn failed(key: LockKey) -> impl FnOnce(cleave_shmem::LockError) -> LockError {
 }
 
 impl Shared {
-    /// Asks for the entry of `key`, for `owner`, who is the first at it; None: it is not free, and the owner does not
-    /// want to wait.
+    /// Requests the entry of `key` for `owner`, the first one at the key; None if it is not free, and the owner does
+    /// not want to wait.
     #[inline]
     pub(crate) fn join(
         table: Option<&HostLocks>,
@@ -103,7 +104,7 @@ impl Shared {
         }))
     }
 
-    /// What it has, if it has anything.
+    /// Its ticket, if any.
     pub(crate) fn ticket(&self) -> Option<&Ticket> {
         match self {
             Self::Alone => None,
@@ -111,19 +112,19 @@ impl Shared {
         }
     }
 
-    /// Whether nobody of the host can hold the key yet.
+    /// Whether the host cannot hold the key yet.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(self, Self::Awaited(..))
     }
 
-    /// Has `waker` woken when something happens to the entry. Whoever does so looks afterwards.
+    /// Wakes `waker` when the entry changes. The caller checks afterwards.
     pub(crate) fn watch(&mut self, table: Option<&HostLocks>, waker: &Waker) {
         if let (Self::Awaited(ticket, numbers), Some(table)) = (self, table) {
             numbers.push(table.watch(ticket, waker));
         }
     }
 
-    /// Whether the entry has become the host's just now.
+    /// Whether the entry has just become the host's.
     pub(crate) fn look(
         &mut self,
         table: Option<&HostLocks>,
@@ -140,7 +141,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Gives the entry back.
+    /// Returns the entry.
     #[inline]
     pub(crate) fn leave(self, table: Option<&HostLocks>) {
         let Some(table) = table else { return };
@@ -152,13 +153,13 @@ impl Shared {
                 ticket
             }
         };
-        // One that is spoilt is given back all the same; whoever asks for it next is told.
+        // A spoilt entry is returned all the same; the next request for it gets the error.
         let _spoilt = table.leave(ticket);
     }
 }
 
 impl LockOwner {
-    /// Whether it holds a row in the entry of `ticket`, which is in the table of `key`.
+    /// Whether this owner holds a row in the entry of `ticket`, which is in the table of `key`.
     fn has_row_at(&self, table: &HostLocks, key: &LockKey, ticket: &Ticket) -> bool {
         let held = self.held();
         let mut rows = held.granted.iter().map(|(held, _)| held);

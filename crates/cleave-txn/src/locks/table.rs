@@ -1,6 +1,6 @@
-//! Partitions, holders and queues: the state of the lock table and its steps.
+//! Partitions, holders and queues: the state of the lock table and the operations on it.
 //!
-//! Order of mutexes: a partition (several only by [`Table::all`], ascending), then what waits, then an owner's list,
+//! Order of mutexes: a partition (several only by [`Table::all`], ascending), then the waits, then an owner's list,
 //! then a request.
 
 use std::cell::OnceCell;
@@ -23,15 +23,15 @@ use crate::transaction::TransactionId;
 
 const PARTITION_COUNT: usize = 64;
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Grant {
     Granted,
-    /// And the caller did not want to wait.
+    /// Not granted, and the caller did not want to wait.
     NotFree,
     Queued(Arc<Request>),
 }
 
-/// What the owners of a group wait for; several things, if they have several threads.
+/// The waiting requests of the owners of each group; several, if they have several threads.
 pub(crate) type Waits = HashMap<LockGroup, Vec<Arc<Request>>>;
 
 /// See the module's description.
@@ -47,15 +47,15 @@ pub(crate) struct Table {
 #[derive(Debug)]
 pub(crate) struct Partition {
     pub(crate) entries: HashMap<LockKey, Entry, KeyHash>,
-    /// The same in all partitions: whoever has one looks here.
+    /// The same in all partitions; read by the owner of a partition's mutex.
     shared: SharedTables,
 }
 
-/// One key: who holds it, and who waits. There is always a holder, but where a job of the device has the row: then all
+/// One key: its holders and its waiters. There is always a holder, unless a job of the device has the row: then all
 /// wait.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Nearly always the only one.
+    /// Nearly always a single holder.
     first: Holder,
     rest: Option<Box<Rest>>,
     pub(crate) shared: Shared,
@@ -75,7 +75,7 @@ struct Rest {
 }
 
 impl Table {
-    /// One with at most about `entry_count_max` keys, which the hash divides evenly among the partitions.
+    /// A table for about `entry_count_max` keys at most, which the hash divides evenly among the partitions.
     pub(crate) fn new(entry_count_max: usize) -> Self {
         let hash = KeyHash::new();
         let partition = || {
@@ -91,7 +91,7 @@ impl Table {
         LockError::TooManyInAll { lock_count_max: self.entry_count_max }
     }
 
-    /// Grants, refuses or queues.
+    /// Grants, refuses or queues a request.
     pub(crate) fn request(
         &self,
         owner: &Arc<LockOwner>,
@@ -140,7 +140,7 @@ impl Table {
         }
         let request = Request::new(owner, key, mode);
         let mut waits = self.waits();
-        // With the waits in hand: an owner that ends with one looks into them after it has said so.
+        // With the waits locked: an ending owner first sets its end, then looks into them.
         let admitted = owner.held().admit(owner.id, lock_count_max).map(|held| held.waiting += 1);
         if let Err(error) = admitted {
             if entry.is_free()
@@ -154,13 +154,13 @@ impl Table {
         waits.entry(owner.group).or_default().push(Arc::clone(&request));
         if entry.shared.is_awaited() {
             entry.shared.watch(table, &Waker::from(Arc::clone(&request)));
-            // It may have come before the watch.
+            // The change may have come before the watch.
             entry.look(table, key, &mut waits);
         }
         Ok(Grant::Queued(request))
     }
 
-    /// Ends the cycle that a request closed by waiting, if it did.
+    /// Breaks the cycle that a request closed by waiting, if it did.
     pub(crate) fn resolve(&self, request: &Arc<Request>) -> Result<(), LockError> {
         if !deadlock::may_be_in_ring(self, request) {
             return Ok(());
@@ -176,7 +176,7 @@ impl Table {
         }
     }
 
-    /// Takes modes from a holder, and grants what waited for that.
+    /// Removes modes from a holder, and grants requests that waited for them.
     pub(crate) fn release(&self, owner: TransactionId, released: &[(LockKey, LockMode)]) {
         for (key, mode) in released {
             let mut partition = self.partition(key);
@@ -212,7 +212,7 @@ impl Table {
         }
     }
 
-    /// Grants what can be of `key`, if a job had it and has it no more.
+    /// Grants requests for `key`, if a job has released it.
     pub(crate) fn look(&self, key: LockKey) {
         let mut partition = self.partition(&key);
         let Partition { entries, shared } = &mut *partition;
@@ -272,20 +272,20 @@ impl Table {
         found
     }
 
-    /// Ends the cycles that these requests closed: they wait for a job now that came while others of the host had the
-    /// row.
+    /// Resolves the cycles that these requests closed: they now wait for a job that came while others of the host had
+    /// the row.
     fn resolve_anew(&self, waits: Vec<Arc<Request>>) {
         if self.jobs.is_empty() {
             return;
         }
         for request in waits {
-            // Whoever waits is told.
+            // The waiters get the outcome.
             let _ended = self.resolve(&request);
         }
     }
 
-    /// Grants what can be, and drops the entry of a key that nobody holds. Those who wait for a job now, and did not
-    /// before.
+    /// Grants what is possible, and drops the entry of a key without a holder. Returns the requests that now wait for a
+    /// job, and did not before.
     fn settle(
         &self,
         mut occupied: std::collections::hash_map::OccupiedEntry<'_, LockKey, Entry>,
@@ -319,7 +319,7 @@ impl Table {
         lock(&self.waits)
     }
 
-    /// Everything, standing still.
+    /// Locks all partitions.
     pub(crate) fn all(&self) -> All<'_> {
         let partitions = self.partitions.iter().map(lock).collect();
         let (waits, hash) = (self.waits(), self.hash);
@@ -327,13 +327,13 @@ impl Table {
     }
 }
 
-/// The whole table, standing still.
+/// The whole table, locked.
 pub(crate) struct All<'a> {
     partitions: Vec<MutexGuard<'a, Partition>>,
     waits: MutexGuard<'a, Waits>,
-    /// Of which transactions jobs are.
+    /// The transactions of jobs.
     pub(crate) jobs: JobOwners,
-    /// What they wait for, once somebody has asked.
+    /// The waits of jobs, read on demand.
     job_waits: OnceCell<Vec<JobWaits>>,
     hash: KeyHash,
 }
@@ -349,7 +349,7 @@ impl All<'_> {
         self.partitions.iter().flat_map(|partition| partition.entries.iter())
     }
 
-    /// What jobs wait for.
+    /// The waits of jobs.
     pub(crate) fn job_waits(&self) -> &[JobWaits] {
         self.job_waits.get_or_init(|| jobs::waits(self))
     }
@@ -358,7 +358,7 @@ impl All<'_> {
         self.partitions.get(self.hash.partition(key))?.entries.get(key)
     }
 
-    /// What a group waits for.
+    /// The waiting requests of a group.
     pub(crate) fn waits_of(&self, group: LockGroup) -> &[Arc<Request>] {
         self.waits.get(&group).map_or(&[], Vec::as_slice)
     }
@@ -375,7 +375,7 @@ impl All<'_> {
         }
     }
 
-    /// Grants what can be of `key`.
+    /// Grants what is possible of `key`.
     pub(crate) fn grant(&mut self, key: &LockKey) {
         self.job_waits.take();
         let granted = self.entry_mut(key).map(Entry::grant).unwrap_or_default();
@@ -385,7 +385,7 @@ impl All<'_> {
         }
     }
 
-    /// Takes a request out of its queue, with an outcome.
+    /// Removes a request from its queue, with an outcome.
     pub(crate) fn end(&mut self, request: &Arc<Request>, outcome: Result<(), LockError>) {
         if let Some(entry) = self.entry_mut(&request.key)
             && entry.leave(request)
@@ -398,7 +398,7 @@ impl All<'_> {
         }
     }
 
-    /// Drops the entry of a key for which a job was awaited, by nobody any more.
+    /// Drops the entry of a key that was awaited from a job and has no waiters any more.
     fn drop_free(&mut self, key: &LockKey) {
         let Some(partition) = self.partitions.get_mut(self.hash.partition(key)) else { return };
         let Partition { entries, shared } = &mut **partition;
@@ -433,13 +433,13 @@ impl Entry {
         own.next().map_or(Modes::NONE, |holder| holder.modes)
     }
 
-    /// What all owners of a group hold.
+    /// The modes held by all owners of a group.
     fn modes_of_group(&self, group: LockGroup) -> Modes {
         let own = self.holders().filter(|holder| holder.group == group);
         own.fold(Modes::NONE, |modes, holder| modes.union(holder.modes))
     }
 
-    /// Where in the queue a request of `group` belongs: before all who wait for what that holds, else at the end.
+    /// The position of a request of `group` in the queue: before all that wait for locks of the group, else at the end.
     fn place(&self, group: LockGroup) -> usize {
         let own = self.modes_of_group(group);
         let waits_for_own = |request: &Arc<Request>| {
@@ -448,7 +448,7 @@ impl Entry {
         self.queue().iter().position(waits_for_own).unwrap_or(self.queue().len())
     }
 
-    /// Whether a holder, or one of the first `ahead` of the queue, holds a request back.
+    /// Whether a holder, or one of the first `ahead` of the queue, blocks a request.
     fn is_held_back(&self, group: LockGroup, mode: LockMode, ahead: usize) -> bool {
         if self.shared.is_awaited() {
             return true;
@@ -495,7 +495,7 @@ impl Entry {
         }
     }
 
-    /// Takes a request out of the queue; whether it was there.
+    /// Removes a request from the queue; returns whether it was there.
     fn leave(&mut self, request: &Arc<Request>) -> bool {
         let Some(rest) = &mut self.rest else { return false };
         let place = rest.queue.iter().position(|other| Arc::ptr_eq(other, request));
@@ -505,13 +505,13 @@ impl Entry {
         })
     }
 
-    /// Lets all hold that nothing holds back any more, in order; those are returned.
+    /// Grants all requests that are not blocked any more, in order, and returns them.
     fn grant(&mut self) -> Vec<Arc<Request>> {
         let mut granted = Vec::new();
         let mut place = 0;
         while let Some(request) = self.queue().get(place).map(Arc::clone) {
             let is_held_back = self.is_held_back(request.owner.group, request.mode, place);
-            // What was let in when it came to wait is not turned away for the number of its locks.
+            // A request that was admitted when it started to wait is not refused for the number of its locks.
             let note = || request.owner.note(request.key, request.mode, usize::MAX);
             if is_held_back || note().is_err() {
                 place += 1;
@@ -527,7 +527,7 @@ impl Entry {
         granted
     }
 
-    /// Asks for the row anew, for the first that waits: behind jobs that came while others of the host had it.
+    /// Requests the row anew, for the first waiter: behind jobs that queued while others of the host had it.
     fn join_anew(&mut self, table: Option<&HostLocks>, key: LockKey, waits: &mut Waits) {
         let Some(first) = self.queue().first().map(Arc::clone) else { return };
         std::mem::replace(&mut self.shared, Shared::Alone).leave(table);
@@ -540,12 +540,12 @@ impl Entry {
             for request in requests {
                 self.shared.watch(table, &Waker::from(request));
             }
-            // It may have come before the watch.
+            // The change may have come before the watch.
             self.look(table, key, waits);
         }
     }
 
-    /// Lets those hold that waited for a job, if the row is the host's now.
+    /// Grants requests that waited for a job, if the row is the host's now.
     fn look(&mut self, table: Option<&HostLocks>, key: LockKey, waits: &mut Waits) {
         match self.shared.look(table, key) {
             Ok(false) => {}
@@ -559,7 +559,7 @@ impl Entry {
         }
     }
 
-    /// Ends all waits: the table that the device shares is spoilt.
+    /// Ends all waits: the table shared with the device is spoilt.
     fn fail(&mut self, error: &LockError, waits: &mut Waits) {
         let requests = self.rest.as_mut().map(|rest| std::mem::take(&mut rest.queue));
         for request in requests.unwrap_or_default() {
@@ -580,7 +580,7 @@ impl Holder {
 }
 
 impl LockOwner {
-    /// Remembers what is granted, unless it has ended or holds too many.
+    /// Adds a granted lock, unless the owner has ended or holds too many.
     fn note(&self, key: LockKey, mode: LockMode, lock_count_max: usize) -> Result<(), LockError> {
         self.held().admit(self.id, lock_count_max)?.granted.push((key, mode));
         Ok(())
@@ -588,7 +588,7 @@ impl LockOwner {
 }
 
 impl Held {
-    /// This, if one more lock may be granted or awaited.
+    /// The owner's state, if one more lock may be granted or awaited.
     fn admit(&mut self, id: TransactionId, lock_count_max: usize) -> Result<&mut Self, LockError> {
         if self.has_ended {
             return Err(LockError::Ended(id));
@@ -616,7 +616,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hashes keys, which are numbers already, with two multiplications; seeded, so that nobody can choose rows that meet.
+/// Hashes keys, which are numbers already, with two multiplications; seeded, so that rows with equal hashes cannot be
+/// chosen.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyHash {
     seed: u64,
@@ -628,7 +629,7 @@ impl KeyHash {
         Self { seed }
     }
 
-    /// Bits that a map of this partition's size does not look at.
+    /// Bits that a map of this partition's size does not use.
     fn partition(&self, key: &LockKey) -> usize {
         usize::try_from(self.hash_one(key) >> 40).unwrap_or_default() % PARTITION_COUNT
     }

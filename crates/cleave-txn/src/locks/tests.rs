@@ -1,4 +1,4 @@
-//! Conflicts, queues and cycles, one by one; then random histories against what must always hold.
+//! Conflicts, queues and cycles, one by one; then random histories against the invariants.
 
 mod random;
 mod shared;
@@ -26,7 +26,7 @@ fn waiting(requested: Result<Requested, LockError>) -> LockWait {
     }
 }
 
-/// What a wait has come to, without waiting.
+/// The outcome of a wait so far, without waiting.
 fn now(wait: &mut LockWait) -> Option<Result<(), LockError>> {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::Pin::new(wait).poll(&mut context) {
@@ -77,7 +77,7 @@ fn waits_are_served_in_order_and_nobody_overtakes() {
     let [a, b, c, d] = [1, 2, 3, 4].map(owner);
     assert!(granted(locks.request(&a, ROW(1), SHARE)));
     let mut update = waiting(locks.request(&b, ROW(1), UPDATE));
-    // It would go beside the holder, but another came first.
+    // It is compatible with the holder, but another one came first.
     let mut share = waiting(locks.request(&c, ROW(1), SHARE));
     assert!(!locks.try_lock(&d, ROW(1), SHARE).unwrap());
     assert!(locks.try_lock(&d, ROW(2), SHARE).unwrap());
@@ -238,7 +238,7 @@ fn all_owners_together_hold_so_many_locks_and_no_more() {
     };
     let held = ada.lock_count() + bob.lock_count();
     assert!((3200..=6500).contains(&held), "{held}");
-    // What is locked already takes no more.
+    // An additional mode of a held lock takes no more.
     assert!(locks.try_lock(&ada, ROW(0), UPDATE).unwrap());
     locks.release_all(&bob);
     let free = (0..200).filter(|vid| locks.try_lock(&ada, ROW(30_000 + vid), UPDATE).is_ok());

@@ -1,8 +1,8 @@
 //! A wait for a lock: to block on, to `await`, or to give up.
 //!
-//! Invariant: a request ends once, with a grant or an error; who ends it holds the partition of its key, so that it
-//! leaves the queue at the same moment. A wait that is dropped leaves the queue; a lock that was granted meanwhile
-//! stays with its owner.
+//! Invariant: a request ends once, with a grant or an error. The thread that ends it has the partition of its key
+//! locked, and removes it from the queue in the same step. Dropping a wait removes it from the queue; a lock that was
+//! granted meanwhile stays with its owner.
 
 use std::fmt;
 use std::future::Future;
@@ -28,7 +28,7 @@ pub(crate) struct Request {
 struct State {
     outcome: Option<Result<(), LockError>>,
     waker: Option<Waker>,
-    /// Something happened in a table that a device shares: who waits looks what it was.
+    /// A table shared with a device has changed: the waiter checks it.
     is_nudged: bool,
 }
 
@@ -51,7 +51,7 @@ impl Request {
         }
     }
 
-    /// Has whoever waits look.
+    /// Makes the waiter check.
     fn nudge(&self) {
         let mut state = self.state();
         state.is_nudged = true;
@@ -70,8 +70,7 @@ impl Request {
     }
 }
 
-/// What a shared table calls: it may be called with a partition in hand, so it only passes on that there is something
-/// to see.
+/// The waker for a shared table. It may be called with a partition locked, so it only passes on that there is a change.
 impl Wake for Request {
     fn wake(self: Arc<Self>) {
         self.nudge();
@@ -82,7 +81,7 @@ impl Wake for Request {
     }
 }
 
-/// A request that waits; withdrawn when dropped.
+/// A waiting request; withdrawn when dropped.
 #[must_use = "a wait that is dropped is withdrawn"]
 pub struct LockWait {
     locks: Arc<Locks>,
@@ -94,7 +93,7 @@ impl LockWait {
         Self { locks, request }
     }
 
-    /// What is awaited.
+    /// The awaited key.
     #[must_use]
     pub fn key(&self) -> LockKey {
         self.request.key
@@ -129,7 +128,7 @@ impl LockWait {
         }
     }
 
-    /// What a wait that lasted too long ends with: the grant, if it came in the last moment.
+    /// Ends a wait that lasted too long; returns the grant, if it came at the last moment.
     ///
     /// # Errors
     /// As [`LockWait::block`].

@@ -1,42 +1,42 @@
-//! The transactions that count, and the read-write dependencies among them.
+//! The tracked transactions, and the read-write dependencies among them.
 //!
-//! A dependency `reader → writer` is kept at the writer while that runs ([`Node::ins`]), and at the reader, once the
-//! writer has committed, as the number of the first such commit ([`Node::out_first`]): of all transactions that wrote
-//! what a pivot has read, the one that committed first is the most dangerous, and only its number is asked for. So
-//! nobody has to be kept for an arrow's sake.
+//! A dependency `reader → writer` is kept at the writer while that runs ([`Node::ins`]). Once the writer has committed,
+//! the reader keeps the number of the first such commit ([`Node::out_first`]): of all transactions that wrote what a
+//! pivot has read, the one that committed first is the most dangerous, and only its number matters. So no transaction
+//! is kept only for a dependency.
 //!
-//! One clock counts begins, prepares and ends. What a commit wrote is in a snapshot for certain if the commit had ended
-//! before its reader began, and may be in it if it was prepared before the snapshot was there ([`Node::sees_all`],
-//! [`Node::sees_most`]); where nothing is committed in between, as under the turn to write, both say the same.
+//! One clock counts begins, prepares and ends. A commit is in a snapshot for certain if it had ended before the reader
+//! began, and may be in it if it was prepared before the snapshot was taken ([`Node::sees_all`], [`Node::sees_most`]).
+//! If nothing commits in between, as under the writer lock, both are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::SerializationFailure;
 use super::sets::{KeySpan, ReadSet, WriteSet, Written};
 
-/// Transactions that have ended and are kept one by one.
+/// Ended transactions that are kept one by one.
 pub(super) const ENDED_MAX: usize = 1024;
-/// Keys and ranges of those.
+/// Keys and ranges of these.
 pub(super) const ENDED_PARTS_MAX: usize = 1 << 20;
 
 /// A transaction, from 1.
 pub(super) type NodeId = u64;
 
-/// Whether the snapshot of a transaction that only reads has a place in the order of all others, whatever it reads.
+/// Whether the snapshot of a read-only transaction has a place in the serial order, whatever it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Safety {
     /// It has.
     Safe,
     /// It may have none.
     Unsafe,
-    /// Somebody who ran beside it has not ended.
+    /// A concurrent transaction has not ended.
     Unknown,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     nodes: BTreeMap<NodeId, Node>,
-    /// Those that have ended, in the order in which they did, with the number of their parts.
+    /// Ended transactions in the order of their ends, with the number of their parts.
     ended: BTreeMap<u64, (NodeId, usize)>,
     ended_parts: usize,
     last_id: NodeId,
@@ -45,25 +45,25 @@ pub(super) struct Graph {
 
 #[derive(Debug, Default)]
 struct Node {
-    /// When it began.
+    /// Clock at its begin.
     begun: u64,
-    /// When it ended; None: it runs, or commits.
+    /// Clock at its end; None: it runs, or commits.
     ended: Option<u64>,
     /// Commits up to here are in its snapshot.
     sees_all: u64,
-    /// No later one is; of several transactions that became one, the latest.
+    /// No later commit is; of merged transactions, the latest.
     sees_most: u64,
-    /// It has said that it writes nothing.
+    /// Declared read-only.
     read_only: bool,
     /// It cannot commit.
     is_doomed: bool,
-    /// Prepared, with a number not before and not behind these.
+    /// Prepared: its commit number lies between these.
     commits: Option<(u64, u64)>,
     reads: ReadSet,
     writes: WriteSet,
-    /// Who has read what it wrote without seeing it; empty once it is prepared.
+    /// Transactions that have read what it wrote without seeing it; empty once it is prepared.
     ins: BTreeSet<NodeId>,
-    /// The first commit of those that wrote what it has read without seeing it.
+    /// The first commit among those that wrote what it has read without seeing it.
     out_first: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl Node {
         self.commits.is_none() && !self.is_doomed
     }
 
-    /// Whether what it wrote is not in the snapshot of `reader`, which runs.
+    /// Whether its writes are not in the snapshot of `reader`, which runs.
     fn is_unseen_by(&self, reader: &Self) -> bool {
         !self.is_doomed && self.commits.is_none_or(|(_, last)| last > reader.sees_all)
     }
@@ -82,7 +82,7 @@ impl Node {
         !self.is_doomed && self.ended.is_none_or(|ended| ended > other.begun)
     }
 
-    /// Whether `self → pivot → someone who committed with the number out` may be part of a cycle.
+    /// Whether `self → pivot → the transaction that committed with the number out` may be part of a cycle.
     fn is_dangerous(&self, pivot: &Self, out: u64) -> bool {
         if self.is_doomed || pivot.commits.is_some_and(|(_, last)| out > last) {
             return false;
@@ -123,8 +123,8 @@ impl Graph {
         }
     }
 
-    /// Whether nobody who wrote beside `id`, which only reads, had read before someone who had committed by then: that
-    /// would be the pivot, if `id` read what it wrote.
+    /// Whether no transaction that wrote concurrently with `id`, which is read-only, had a dependency on one that had
+    /// committed by then: it would be the pivot, if `id` read what it wrote.
     pub(super) fn safety(&self, id: NodeId) -> Safety {
         let Some(reader) = self.nodes.get(&id) else { return Safety::Safe };
         let beside = self.nodes.iter().filter(|(other, node)| {
@@ -138,7 +138,7 @@ impl Graph {
         for (_, node) in beside {
             match node.commits {
                 None => safety = Safety::Unknown,
-                // It may still not commit, or turn out to have done so before.
+                // It may still fail, or turn out to have committed before.
                 Some(_) if node.ended.is_none() => safety = Safety::Unknown,
                 Some(_) if node.writes.is_empty() => {}
                 Some(_) if node.out_first.is_some_and(|out| out <= reader.sees_most) => {
@@ -188,7 +188,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Notes `reader → writer`, of which `acting` is one, and ends who must end.
+    /// Records `reader → writer`, of which `acting` is one, and ends a transaction if necessary.
     fn depend(
         &mut self,
         reader: NodeId,
@@ -207,12 +207,12 @@ impl Graph {
         let (Some(read), Some(wrote)) = (self.nodes.get(&reader), self.nodes.get(&writer)) else {
             return Ok(());
         };
-        // reader → writer → someone: the writer ends, if it can.
+        // reader → writer → another: the writer ends, if it can.
         if wrote.out_first.is_some_and(|out| read.is_dangerous(wrote, out)) {
             let victim = if commits.is_none() { writer } else { reader };
             self.doom(victim);
         }
-        // Someone → reader → writer.
+        // Another → reader → writer.
         if commits.is_some() && self.is_pivot(reader) {
             self.doom(reader);
         }
@@ -240,7 +240,7 @@ impl Graph {
         let has_written = !node.writes.is_empty();
         for reader in ins {
             let Some(node) = self.nodes.get_mut(&reader) else { continue };
-            // Who committed before is no danger: this one would have to be first.
+            // Earlier commits are no danger: this one would have to be first.
             if !has_written || !node.runs() {
                 continue;
             }
@@ -276,7 +276,7 @@ impl Graph {
         }
     }
 
-    /// It ends without a word: what was prepared may be there.
+    /// Dropped without an outcome: a prepared transaction may be visible.
     pub(super) fn dropped(&mut self, id: NodeId) {
         match self.nodes.get(&id) {
             None => {}
@@ -288,14 +288,14 @@ impl Graph {
         }
     }
 
-    /// Nothing of it is there, nor will be.
+    /// Nothing of it is or will be visible.
     pub(super) fn gave_up(&mut self, id: NodeId) {
         if self.nodes.get(&id).is_some_and(|node| node.ended.is_none()) {
             self.remove(id);
         }
     }
 
-    /// It ends; if it was not prepared, nothing that it wrote is there.
+    /// Ends it; if it was not prepared, none of its writes are visible.
     pub(super) fn finish(&mut self, id: NodeId) -> Result<(), SerializationFailure> {
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(()) };
         if node.commits.is_none() {
@@ -328,7 +328,7 @@ impl Graph {
         }
     }
 
-    /// Forgets who had ended before all that run began.
+    /// Forgets transactions that had ended before all running ones began.
     fn forget(&mut self) {
         let running = self.nodes.values().filter(|node| node.ended.is_none());
         let first = running.map(|node| node.begun).min().unwrap_or(u64::MAX);
@@ -339,7 +339,7 @@ impl Graph {
         }
     }
 
-    /// Makes one of the two that have ended first.
+    /// Merges the two transactions that ended first.
     fn join_oldest(&mut self) {
         let (Some((_, (old, old_parts))), Some((ended, (id, parts)))) =
             (self.ended.pop_first(), self.ended.pop_first())

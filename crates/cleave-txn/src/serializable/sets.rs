@@ -1,42 +1,42 @@
-//! What a transaction has read and written: objects, spans of keys and keys in; whether the two meet out.
+//! The read and write sets of a transaction: objects, spans of keys and keys in; whether two sets meet out.
 //!
-//! An object may have several key spaces (its indexes); each of its rows has one key in each. A span of keys that is
-//! read meets what is written if a key of that space lies in it, or if nothing is known of that space.
+//! An object may have several key spaces (its indexes); each of its rows has one key in each. A span that was read
+//! meets a write if a key of the write in that space lies in it, or if the write tells no keys of that space.
 //!
-//! Invariant: sets only grow, by becoming coarser where they have too many parts.
+//! Invariant: sets only grow; with too many parts they become coarser.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keys or spans of one object that are told apart; beyond, all of it counts.
+/// Most keys or spans of one object that are kept; beyond, the whole object counts.
 const PARTS_MAX: usize = 1000;
 
-/// Keys of one key space of an object, which may have rows or not.
+/// Keys of one key space of an object, with or without rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeySpan {
     /// The key space.
     pub space: u32,
-    /// The keys are not below this.
+    /// Inclusive lower bound.
     pub from: Vec<u8>,
-    /// They are below this; None: to the last.
+    /// Exclusive upper bound; None: to the last key.
     pub below: Option<Vec<u8>>,
 }
 
-/// Rows of an object that end or begin.
+/// Rows of an object that are created or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Written {
-    /// Any.
+    /// Any rows.
     All,
-    /// Those with one of these keys in each of these key spaces.
+    /// Rows with one of these keys in each of these key spaces.
     Keys(BTreeMap<u32, BTreeSet<Vec<u8>>>),
 }
 
-/// What was read, by object; None: all of it.
+/// The read set by object; None: all of it.
 #[derive(Debug, Default)]
 pub(super) struct ReadSet {
     objects: BTreeMap<u64, Option<BTreeSet<KeySpan>>>,
 }
 
-/// What was written, by object.
+/// The write set by object.
 #[derive(Debug, Default)]
 pub(super) struct WriteSet {
     objects: BTreeMap<u64, Written>,
@@ -64,7 +64,7 @@ impl Written {
         }
     }
 
-    /// Both; of key spaces that only one of them tells, nothing is known.
+    /// The union; a key space that only one of them has is dropped, and so counts as unknown.
     fn join(&mut self, other: &Self) {
         let (Self::Keys(own), Self::Keys(others)) = (&mut *self, other) else {
             *self = Self::All;
@@ -92,7 +92,7 @@ impl ReadSet {
         }
     }
 
-    /// Whether something of `written` may be in it.
+    /// Whether the read set may contain something of `written`.
     pub(super) fn meets(&self, object: u64, written: &Written) -> bool {
         match self.objects.get(&object) {
             None => false,
@@ -106,7 +106,7 @@ impl ReadSet {
         self.objects.len() + parts.sum::<usize>()
     }
 
-    /// Adds all objects of `other`, and forgets which parts of them.
+    /// Adds all objects of `other`, without their parts.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.objects.extend(other.objects.keys().map(|object| (*object, None)));
         self.objects.values_mut().for_each(|spans| *spans = None);
@@ -129,7 +129,7 @@ impl WriteSet {
         }
     }
 
-    /// Whether something of these `spans` of `object` is in it; None: all of it.
+    /// Whether the write set has something of these `spans` of `object`; None: of all of it.
     pub(super) fn meets(&self, object: u64, spans: Option<&[KeySpan]>) -> bool {
         match (self.objects.get(&object), spans) {
             (None, _) => false,
@@ -142,7 +142,7 @@ impl WriteSet {
         self.objects.len() + self.objects.values().map(Written::part_count).sum::<usize>()
     }
 
-    /// Adds all objects of `other`, and forgets which rows of them.
+    /// Adds all objects of `other`, without their rows.
     pub(super) fn absorb(&mut self, other: &Self) {
         self.objects.extend(other.objects.keys().map(|object| (*object, Written::All)));
         self.objects.values_mut().for_each(|written| *written = Written::All);

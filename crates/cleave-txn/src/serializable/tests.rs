@@ -1,5 +1,5 @@
-//! The known structures one by one; and random histories over a small database of snapshots, of which an independent
-//! check finds no cycle among those that have committed.
+//! The known anomalies one by one; and random histories over a small database of snapshots, where an independent check
+//! finds no cycle among the committed transactions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,7 +57,8 @@ fn a_state_is_safe_once_those_beside_it_have_ended() {
         reader
     };
     assert_eq!(reader().safety(), Safety::Safe);
-    // The batch, its receipts, and the report: who closes the batch has committed before the report begins.
+    // The batch, its receipts, and the report: the transaction that closes the batch has committed before the report
+    // begins.
     let (receipt, closer) = (begin(&all), begin(&all));
     read(&receipt, 1).unwrap();
     closer.writes(OBJECT, &key(1)).unwrap();
@@ -69,7 +70,7 @@ fn a_state_is_safe_once_those_beside_it_have_ended() {
     assert_eq!(report.safety(), Safety::Unsafe);
     assert_eq!(reader().safety(), Safety::Safe);
     drop(report);
-    // Nobody had committed before: whoever is beside it is no danger, nor is who gives up.
+    // No commits before: concurrent transactions are no danger, nor is one that gives up.
     let (one, two) = (begin(&all), begin(&all));
     let report = reader();
     one.writes(OBJECT, &key(3)).unwrap();
@@ -89,7 +90,7 @@ fn keys_that_do_not_meet_are_no_dependency() {
     two.writes(OBJECT, &key(2)).unwrap();
     commit(one).unwrap();
     commit(two).unwrap();
-    // Of a key space that a writer tells nothing of, all meets; and who has read all meets any key.
+    // A write without keys of a key space meets all spans of it; and a read of everything meets any key.
     for is_all in [false, true] {
         let (one, two) = (begin(&all), begin(&all));
         for tracked in [&one, &two] {
@@ -176,7 +177,7 @@ fn memory_is_bounded_and_what_is_joined_is_not_forgotten() {
     assert!(all.remembered().0 <= ENDED_MAX + 1);
     let writer = begin(&all);
     read(&writer, 3).unwrap();
-    // The oldest of them, which are one by now, wrote what it reads.
+    // The oldest of them, which are merged by now, wrote what it reads.
     read(&long, 2).unwrap();
     writer.writes(OBJECT, &key(1)).unwrap();
     assert!(long.writes(OBJECT, &key(3)).is_err());
@@ -191,20 +192,20 @@ const KEYS: u8 = 5;
 struct Running {
     tracked: Option<Tracked>,
     seen: u64,
-    /// The version that it has read of each key.
+    /// The version read of each key.
     reads: BTreeMap<u8, u64>,
     writes: BTreeSet<u8>,
 }
 
-/// What a committed transaction did.
+/// The reads and writes of a committed transaction.
 struct Done {
     commit: Option<u64>,
     reads: BTreeMap<u8, u64>,
     writes: BTreeSet<u8>,
 }
 
-/// A random history under snapshots and first updater wins; with `tracks`, under [`Dependencies`] as well. The number
-/// of those that were ended by it, and what was committed.
+/// A random history under snapshots and first updater wins; with `tracks`, under [`Dependencies`] as well. Returns the
+/// number of transactions that these ended, and the committed ones.
 fn history(seed: u64, tracks: bool) -> (usize, Vec<Done>) {
     let mut numbers = SplitMix64::new(seed);
     let all = Dependencies::new();
@@ -283,7 +284,7 @@ fn history(seed: u64, tracks: bool) -> (usize, Vec<Done>) {
     (failures, done)
 }
 
-/// Whether no order of the transactions explains what they have read: a cycle in their serialisation graph.
+/// Whether no serial order explains the reads: a cycle in the serialisation graph.
 fn has_cycle(done: &[Done]) -> bool {
     let writer_of = |at: u8, commit: u64| {
         done.iter().position(|one| one.commit == Some(commit) && one.writes.contains(&at))
@@ -311,7 +312,7 @@ fn has_cycle(done: &[Done]) -> bool {
         }
         after[place].remove(&place);
     }
-    // Who has nobody before goes, until all have gone, or none can.
+    // Remove transactions without predecessors, until all are removed, or none can be.
     let mut left: BTreeSet<usize> = (0..done.len()).collect();
     while !left.is_empty() {
         let is_last = |one: &&usize| after[**one].iter().all(|other| !left.contains(other));

@@ -1,46 +1,47 @@
-//! Who leads a sync, who waits for which, and who is woken: the decisions of [`super::writer`], without its mutex.
+//! Decides which thread leads a sync, which sync a thread waits for, and which threads to wake: the logic of
+//! [`super::writer`], without its mutex.
 //!
-//! Syncs are numbered by turns. Who waits for what the sync under way covers waits for its turn, everybody else for the
-//! next one. When a turn ends, all of it are woken, and one of the next, to lead it. Those who `await` are woken by
-//! what they wait for, and [`Progress::is_asked`] tells the log's own thread to lead for them.
+//! Syncs are numbered; the number is the *turn*. A thread whose record the sync under way covers waits for that turn,
+//! every other one for the next. When a turn ends, all its threads are woken, and one of the next, to lead it. Tasks
+//! that `await` have wakers of their own, and [`Progress::is_asked`] tells the log's own thread to lead for them.
 //!
-//! Invariant: while anybody waits, somebody leads, or was woken to lead. The tests go through all interleavings of a
+//! Invariant: while any thread waits, one leads, or was woken to lead. The tests go through all interleavings of a
 //! small case.
 
 use super::record::Lsn;
 
-/// How far the log is durable, and what is under way.
+/// How far the log is durable, and the sync under way.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
     durable: Lsn,
-    /// What the leader makes durable now.
+    /// End of the records that the leader makes durable now.
     under_way: Option<Lsn>,
     /// Syncs begun.
     turn: u64,
     failure: Option<String>,
-    /// How far those who `await` want it durable.
+    /// End of the records that tasks `await`.
     wanted: Lsn,
 }
 
-/// What whoever waits is to do.
+/// The next action of a waiter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Go on: it is durable.
     Durable,
     /// Give up: it will never be.
     Failed(String),
-    /// Lead.
+    /// Lead the sync.
     Lead,
-    /// Sleep until this turn wakes it, and ask again.
+    /// Sleep until this turn ends, and ask again.
     Wait { turn: u64 },
 }
 
-/// Who is to be woken when a turn ends.
+/// The threads to wake when a turn ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wake {
-    /// All who sleep for this turn.
+    /// Wake all that sleep for this turn.
     pub(crate) ended: u64,
-    /// One who sleeps for the turn after it, or all.
+    /// Wake one that sleeps for this next turn, or all.
     pub(crate) next: u64,
     pub(crate) all_of_next: bool,
     /// The log's own thread.
@@ -63,7 +64,7 @@ impl Progress {
         self.failure.as_deref()
     }
 
-    /// What to do for whoever waits until everything before `end` is durable.
+    /// The next action of a thread that waits until everything before `end` is durable.
     pub(crate) fn next(&self, end: Lsn) -> Next {
         if self.durable >= end {
             return Next::Durable;
@@ -77,7 +78,7 @@ impl Progress {
         }
     }
 
-    /// Somebody begins to lead; the sync will cover all before `end`.
+    /// A thread begins to lead; its sync will cover all before `end`.
     pub(crate) fn begin(&mut self, end: Lsn) {
         debug_assert!(self.under_way.is_none(), "one leads at a time");
         self.under_way = Some(end);
@@ -99,7 +100,7 @@ impl Progress {
         }
     }
 
-    /// Somebody comes to `await` that everything before `end` is durable; whether the log's own thread must be told.
+    /// A task starts to `await` that everything before `end` is durable; returns whether to tell the log's own thread.
     pub(crate) fn want(&mut self, end: Lsn) -> bool {
         let is_news = self.wanted < end;
         self.wanted = self.wanted.max(end);

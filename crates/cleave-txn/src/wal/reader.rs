@@ -1,14 +1,14 @@
-//! What a log says: a folder in, its records out, up to where a crash tore it.
+//! Reads a log: a folder in, its records out, up to where a crash tore it.
 //!
-//! 1. [`LogReader::open`] finds the segment that holds the place from which records are wanted, and reads from that
-//!    segment's start, so that the place is known to be one where a record begins.
-//! 2. [`LogReader::next_record`] joins the parts of a transaction with its commit, drops those of transactions that
-//!    have none, and goes from segment to segment.
-//! 3. Where nothing verifies any more, it looks for what could vouch for the bytes there: a later mark, or the header
+//! 1. [`LogReader::open`] finds the segment that holds the requested place, and reads from that segment's start, which
+//!    proves that a record begins at the place.
+//! 2. [`LogReader::next_record`] joins the parts of a transaction with its commit, drops those of transactions without
+//!    one, and goes from segment to segment.
+//! 3. At the first bytes that do not verify, it looks for evidence that they were durable: a later mark, or the header
 //!    of a later segment. If there is any, the log is damaged; if not, this is its end.
-//! 4. [`super::Wal::resume`] takes the reader and goes on at its end.
+//! 4. [`super::Wal::resume`] takes the reader and continues at its end.
 //!
-//! Invariant: memory is bounded by one segment and the transactions that are open in the log. Reading changes nothing.
+//! Invariant: memory is bounded by one segment and the open transactions in the log. Reading changes nothing.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -22,17 +22,17 @@ use super::record::{
 use super::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentHeader, list_segments, read_file};
 use crate::transaction::TransactionId;
 
-/// The most that one transaction may log: recovery has it in memory.
+/// Most bytes that one transaction may log: recovery has them in memory.
 pub const TRANSACTION_BYTES_MAX: u64 = 1 << 30;
 
 /// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Where it lies; of a transaction with parts, where its commit lies.
+    /// Its place; for a transaction with parts, the place of its commit.
     pub at: Lsn,
     /// The place behind it.
     pub end: Lsn,
-    /// What it says.
+    /// Its contents.
     pub record: Record<Vec<u8>>,
 }
 
@@ -51,11 +51,11 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Reads the log in `directory` from `from` on, which is where a record begins or the log ends;
-    /// [`super::Wal::resume_from`] gave it.
+    /// Reads the log in `directory` from `from` on, where a record begins or the log ends; [`super::Wal::resume_from`]
+    /// returned it.
     ///
     /// # Errors
-    /// [`LogError::Missing`] where no file holds that place; what reading the file says.
+    /// [`LogError::Missing`] if no file holds that place; errors of reading the file.
     pub fn open(directory: &Path, from: Lsn) -> Result<Self, LogError> {
         let missing = || LogError::Missing { directory: directory.to_owned(), at: from };
         let starts = list_segments(directory)?;
@@ -79,7 +79,7 @@ impl LogReader {
     /// The next record; None at the end of the log.
     ///
     /// # Errors
-    /// [`LogError::Damaged`], or what reading a file says.
+    /// [`LogError::Damaged`], or errors of reading a file.
     pub fn next_record(&mut self) -> Result<Option<LogRecord>, LogError> {
         while !self.is_at_end {
             let at = self.position;
@@ -106,7 +106,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Where the log's end was found, or where the next record is looked for.
+    /// The end of the log, once found; before that, the position of the next record.
     #[must_use]
     pub fn position(&self) -> Lsn {
         self.position
@@ -118,14 +118,14 @@ impl LogReader {
         self.segment.header.identity
     }
 
-    /// The wall time at which the segment that is being read was begun, in microseconds since 1970.
+    /// The wall time at which the current segment was begun, in microseconds since 1970.
     #[must_use]
     pub fn segment_made_at(&self) -> i64 {
         self.segment.header.made_at
     }
 
-    /// Where in the present segment those bytes begin of which nothing shows that a sync succeeded: at the last mark,
-    /// with which the last group of records begins, or at the segment's own header.
+    /// Offset in the current segment of the first bytes without evidence of a successful sync: the last mark, with
+    /// which the last group of records begins, or the segment's own header.
     pub(crate) fn unproven_offset(&self) -> usize {
         let first = SEGMENT_HEADER_BYTES;
         let mark = self.mark.and_then(|mark| {
@@ -138,7 +138,7 @@ impl LogReader {
         &self.directory
     }
 
-    /// Goes on in the segment that continues from here, or finds that this is the end.
+    /// Continues in the next segment, or finds that this is the end.
     fn next_segment(&mut self) -> Result<(), LogError> {
         let next = Segment::read(&self.directory, self.segment.header.end())?;
         if let Some(next) = next
@@ -164,7 +164,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// What shows that the bytes at `position`, which do not verify, were durable once.
+    /// Evidence that the bytes at `position`, which do not verify, were durable once.
     fn what_vouches_for(&self, position: Lsn) -> Result<Option<String>, LogError> {
         if let Some(mark) = later_mark(&self.segment.bytes, self.segment.header.start, self) {
             return Ok(Some(format!("a record at {mark} was written when they were durable")));
@@ -201,7 +201,7 @@ fn tail(segment: &Segment, at: Lsn) -> &[u8] {
     segment.bytes.get(offset..).unwrap_or_default()
 }
 
-/// Takes a record to the parts of its transaction; the payload, if the record is complete with it.
+/// Adds a record to the parts of its transaction; returns the payload, if it completes the transaction.
 fn collect(parts: &mut BTreeMap<TransactionId, Vec<u8>>, decoded: &Decoded<'_>) -> Option<Vec<u8>> {
     match decoded.kind {
         Kind::Mark => None,
@@ -226,14 +226,14 @@ fn collect(parts: &mut BTreeMap<TransactionId, Vec<u8>>, decoded: &Decoded<'_>) 
     }
 }
 
-/// A mark in the bytes of the segment at `start`, behind the reader's position, that says that the log was durable
-/// beyond that position.
+/// A mark behind the reader's position in the segment at `start` that says that the log was durable beyond that
+/// position.
 fn later_mark(bytes: &[u8], start: Lsn, reader: &LogReader) -> Option<Lsn> {
     let behind = reader.position.0.saturating_sub(start.0).max(SEGMENT_HEADER_BYTES as u64);
     let first = usize::try_from(behind).ok()?;
     (first..bytes.len()).step_by(ALIGNMENT).find_map(|offset| {
         let bytes = bytes.get(offset..offset.checked_add(MARK_BYTES)?)?;
-        // Cheap to see, and hardly any other place looks like it.
+        // A cheap check that hardly any other bytes pass.
         if bytes.get(4..8)? != [8, 0, 0, Kind::Mark as u8] {
             return None;
         }

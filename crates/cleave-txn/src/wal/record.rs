@@ -1,4 +1,4 @@
-//! One record of the log: kind, transaction and payload in, bytes out, and back.
+//! Encodes one record of the log: kind, transaction and payload in, bytes out, and back.
 //!
 //! ```text
 //!  0        4        7      8             16
@@ -7,12 +7,13 @@
 //!  │ u32    │ u24    │ u8   │ u64         │ length bytes  │ to 8    │
 //! ```
 //!
-//! The checksum is that of: the log's identity, the record's [`Lsn`] (u64), bytes 4..16, and the CRC-32C of the payload
-//! (u32). The place is not stored: bytes that were written for another place, by another log or before a file was used
-//! again do not verify.
+//! The checksum covers the log's identity, the record's [`Lsn`] (u64), bytes 4..16, and the CRC-32C of the payload
+//! (u32). The place is not stored: bytes that were written for another place, by another log or before a file was
+//! reused do not verify.
 //!
-//! Invariant: [`decode`] gives a record only if every byte of it is as it was written for that place, and looks at no
-//! byte behind it. Source: rules 25 and 26.
+//! Invariant: [`decode`] gives a record only if every byte of it is as it was written for that place, and reads no byte
+//! behind it.
+//! Source: rules 25 and 26.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -30,24 +31,24 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// What a record says; `P` is its payload, `&[u8]` on the way in and `Vec<u8>` on the way out.
+/// The contents of a record; `P` is its payload, `&[u8]` on the way in and `Vec<u8>` on the way out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<P> {
-    /// The transaction is committed with what its parts and this payload say, in this order, as one.
+    /// The transaction is committed with its parts and this payload, in this order, as one.
     Commit {
         /// The transaction.
         transaction: TransactionId,
-        /// What it did.
+        /// Its changes.
         payload: P,
     },
     /// A checkpoint is complete.
     Checkpoint {
-        /// What it covers.
+        /// The state that it covers.
         payload: P,
     },
-    /// Anything that is no transaction's, or holds whether its transaction commits or not.
+    /// A record of no transaction, or one that holds whether its transaction commits or not.
     Note {
-        /// What it says.
+        /// The payload.
         payload: P,
     },
 }
@@ -61,7 +62,7 @@ impl<P> Record<P> {
         }
     }
 
-    /// [`TransactionId::NONE`] where it is no transaction's.
+    /// [`TransactionId::NONE`] if it belongs to no transaction.
     pub(crate) fn transaction(&self) -> TransactionId {
         match self {
             Self::Commit { transaction, .. } => *transaction,
@@ -78,15 +79,16 @@ impl<P> Record<P> {
     }
 }
 
-/// What kind of record; the number is stored.
+/// The kind of record; the number is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// First of what one sync makes durable: the payload is the [`Lsn`] up to which the log was durable before.
+    /// First record of those that one sync makes durable: the payload is the [`Lsn`] up to which the log was durable
+    /// before.
     Mark = 1,
-    /// The log was opened: transactions that have no commit record before it never will.
+    /// The log was opened: transactions without a commit record before it never commit.
     Opened = 2,
-    /// Some of what a transaction does, or of a payload that is too large for one record.
+    /// A part of a transaction's changes, or of a payload that is too large for one record.
     Part = 3,
     /// See [`Record::Commit`].
     Commit = 4,
@@ -99,7 +101,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind that is stored so.
+    /// The kind with this number.
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -117,14 +119,14 @@ impl Kind {
 
 /// Bytes of a record before its payload.
 pub const RECORD_HEADER_BYTES: usize = 16;
-/// The most payload of one record; more is divided.
+/// The most payload of one record; more is split.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 /// Records begin at multiples of it.
 pub const ALIGNMENT: usize = 8;
 /// Bytes of a mark.
 pub(crate) const MARK_BYTES: usize = RECORD_HEADER_BYTES + 8;
 
-/// What starts the checksums of a log's records: its identity.
+/// Seed of the checksums of a log's records, made of its identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(u32);
 
@@ -149,24 +151,24 @@ impl Seed {
 /// A record that verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decoded<'a> {
-    /// What kind.
+    /// Its kind.
     pub kind: Kind,
-    /// Whose.
+    /// Its transaction.
     pub transaction: TransactionId,
-    /// What it says.
+    /// Its payload.
     pub payload: &'a [u8],
-    /// Bytes that it takes, with what fills it up.
+    /// Bytes that it takes, padding included.
     pub byte_count: usize,
 }
 
-/// Bytes that a record with so much payload takes.
+/// Bytes that a record with such a payload takes.
 #[must_use]
 pub fn record_bytes(payload_bytes: usize) -> usize {
     RECORD_HEADER_BYTES.saturating_add(payload_bytes).next_multiple_of(ALIGNMENT)
 }
 
-/// Puts a record for the place `at` behind what `out` holds; `payload_checksum` is the CRC-32C of `payload`, which is
-/// at most [`PAYLOAD_BYTES_MAX`].
+/// Appends a record for the place `at` to `out`; `payload_checksum` is the CRC-32C of `payload`, which is at most
+/// [`PAYLOAD_BYTES_MAX`].
 pub fn encode(
     out: &mut Vec<u8>,
     seed: Seed,
@@ -199,7 +201,7 @@ pub fn mark(seed: Seed, at: Lsn, durable: Lsn) -> Vec<u8> {
     bytes
 }
 
-/// The record that `bytes` begin with, if it was written for the place `at` of this log.
+/// The record at the start of `bytes`, if it was written for the place `at` of this log.
 #[must_use]
 pub fn decode(bytes: &[u8], seed: Seed, at: Lsn) -> Option<Decoded<'_>> {
     let (checksum, rest) = bytes.split_first_chunk::<4>()?;

@@ -1,12 +1,12 @@
-//! What a checkpoint no longer needs: segments in, archived copies and files to use again out.
+//! Retires segments that a checkpoint no longer needs: archives them, and keeps their files for reuse.
 //!
 //! 1. [`Wal::truncate_before`] takes the segments that lie wholly before a place that no recovery needs any more.
 //! 2. With [`super::LogOptions::archive`], each is copied there first: `<name>.new`, synced, renamed, the folder
-//!    synced. A copy that fails keeps the segment, and the next call tries again.
+//!    synced. If the copy fails, the segment stays, and the next call tries again.
 //! 3. It becomes a spare, whose blocks exist, up to [`super::LogOptions::spare_segment_count`]; more are removed.
 //!
-//! Invariant: the segment that records are appended to, and the parts of open transactions, are never touched. What a
-//! spare holds from before does not verify in its new place ([`super::record`]).
+//! Invariant: the segment that records are appended to, and the parts of open transactions, are never touched. The old
+//! contents of a spare do not verify in its new place ([`super::record`]).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use super::writer::Wal;
 
 const SPARE: &str = "spare";
 
-/// Files to use again.
+/// Spare files.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
     paths: Vec<PathBuf>,
@@ -28,7 +28,7 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    /// Those that are in `directory`.
+    /// The spare files in `directory`.
     pub(crate) fn find(directory: &Path) -> Result<Self, LogError> {
         let mut found = Self::default();
         let io = || LogError::io("list", directory);
@@ -44,7 +44,7 @@ impl Spares {
         Ok(found)
     }
 
-    /// A file at `path`, and how many of its bytes exist: a spare one if there is any.
+    /// A file at `path`, and how many of its bytes are allocated: a spare one if there is any.
     pub(crate) fn take_as(
         &mut self,
         path: &Path,
@@ -66,7 +66,7 @@ impl Spares {
         Ok((writer, 0))
     }
 
-    /// Gives the blocks of one back; whether there was any.
+    /// Removes a spare and frees its blocks; returns whether there was any.
     pub(crate) fn remove_one(&mut self) -> bool {
         self.paths.pop().is_some_and(|spare| files::remove(&spare).is_ok())
     }
@@ -85,11 +85,11 @@ impl Spares {
 }
 
 impl Wal {
-    /// Gives up what lies before `place`, which a durable manifest names as the place to recover from
-    /// ([`Wal::resume_from`]); whole segments only. Returns the bytes given up.
+    /// Retires the whole segments before `place`, from which, according to a durable manifest, recovery starts
+    /// ([`Wal::resume_from`]). Returns the number of bytes.
     ///
     /// # Errors
-    /// [`LogError::Io`]: segments that could not be archived or removed are there still.
+    /// [`LogError::Io`]: segments that could not be archived or removed are still there.
     pub fn truncate_before(&self, place: Lsn) -> Result<u64, LogError> {
         let place = place.min(self.resume_from()).min(self.durable_end());
         let directory = &self.shared.directory;
@@ -112,9 +112,8 @@ impl Wal {
         Ok(given_up)
     }
 
-    /// Copies every segment with durable records into the archive, the one that records are appended to as well, as far
-    /// as it is durable; a later copy of that one takes its place. Nothing happens without
-    /// [`super::LogOptions::archive`].
+    /// Copies every segment with durable records into the archive, including the one that records are appended to, as
+    /// far as it is durable; a later copy of that one replaces it. No effect without [`super::LogOptions::archive`].
     ///
     /// # Errors
     /// [`LogError::Io`]; [`LogError::Failed`].
@@ -126,12 +125,12 @@ impl Wal {
         Ok(())
     }
 
-    /// Changes where segments are copied to ([`super::LogOptions::archive`]).
+    /// Changes the archive folder ([`super::LogOptions::archive`]).
     pub fn set_archive(&self, archive: Option<PathBuf>) {
         self.shared.state().archive = archive;
     }
 
-    /// Everything before it was copied into the archive since the log was opened.
+    /// The archive has everything before it, as copied since the log was opened.
     #[must_use]
     pub fn archived_end(&self) -> Lsn {
         self.shared.state().archived_end
@@ -146,8 +145,8 @@ impl Wal {
         state.archived_end = state.archived_end.max(end);
     }
 
-    /// Copies into `folder` all that is appended by now and lies behind `from`, in whole segments, while others append:
-    /// what is read there is a log, up to the end of this one at some moment after the call.
+    /// Copies into `folder` all records appended so far and behind `from`, in whole segments, while others append. The
+    /// result is a log, up to the end of this one at some moment after the call.
     ///
     /// # Errors
     /// As [`Wal::archive`].
@@ -156,8 +155,8 @@ impl Wal {
         self.copy_durable_to(folder, from)
     }
 
-    /// The same of what is durable by now: what others write meanwhile may never be, and this log may go on otherwise
-    /// after a crash.
+    /// The same of the records that are durable so far: later ones may never become durable, and after a crash this log
+    /// may continue with other ones.
     pub(crate) fn copy_durable_to(&self, folder: &Path, from: Lsn) -> Result<(), LogError> {
         let (directory, end) = (&self.shared.directory, self.durable_end());
         let starts = list_segments(directory)?;
@@ -167,15 +166,16 @@ impl Wal {
     }
 }
 
-/// Copies one segment up to `end`, unless the archive has all of it. What the archive lies in must be there: where it
-/// is not mounted, nothing is made in its place.
+/// Copies one segment up to `end`, unless the archive has all of it. The archive's parent folder must exist: if it is
+/// not mounted, nothing is made in its place.
 fn archive_segment(directory: &Path, start: Lsn, end: Lsn, archive: &Path) -> Result<(), LogError> {
     let Some(mut segment) = Segment::read(directory, start)? else { return Ok(()) };
     segment.bytes.truncate(usize::try_from(end.0.saturating_sub(start.0)).unwrap_or(usize::MAX));
     let copy = segment_path(archive, start);
     let sync_names = || files::sync_directory(archive).map_err(LogError::io("sync", archive));
     if std::fs::read(&copy).is_ok_and(|bytes| bytes == segment.bytes) {
-        // It was synced before it got its name. Whether that is durable is not known: the sync for it may have failed.
+        // The copy was synced before it got its name. Whether the name is durable is not known: the sync for it may
+        // have failed.
         return sync_names();
     }
     let new = copy.with_extension("new");

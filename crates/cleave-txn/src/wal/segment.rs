@@ -1,4 +1,4 @@
-//! The files of a log: places in, files and their first bytes out.
+//! The files of a log: places in, files and their headers out.
 //!
 //! ```text
 //!  0          8         12         16         32      40               48        56     60
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A segment is named by the place of its first byte, in hexadecimal; the next one begins `capacity` bytes further.
-//! *Continues from* is where the records of the segment before end.
+//! *Continues from* is the end of the records of the segment before.
 //!
-//! Invariant: a header is written only when everything up to *continues from* is durable, so one that verifies vouches
-//! for the segment before. A file without a header that names its own start is empty as far as the log goes: it
-//! was made, or taken for use again, and nothing had come of it.
+//! Invariant: a header is written only when everything up to *continues from* is durable, so a valid one proves the
+//! segment before. A file without a header of its own start counts as empty: it was made, or taken for reuse, and never
+//! used.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -30,27 +30,27 @@ const HEADER_BYTES: u32 = 64;
 const VERSION: u32 = 1;
 const MAGIC: &[u8; 8] = b"CLEAVLOG";
 const EXTENSION: &str = "log";
-/// The smallest segment that is begun, and the largest. Where a log is made of a copy, the first one is the rest of
-/// one.
+/// The smallest and the largest segment of a new log. In a log that was made from a copy, the first segment is the rest
+/// of one.
 pub(crate) const CAPACITY_MIN: u32 = 4 << 10;
 pub(crate) const CAPACITY_MAX: u32 = 1 << 30;
 
-/// What a segment begins with.
+/// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Bytes that the segment may have, this header among them.
+    /// Bytes that the segment may have, including this header.
     pub capacity: u32,
     /// The log's identity.
     pub identity: [u8; 16],
     /// The place of the segment's first byte.
     pub start: Lsn,
-    /// Where the records of the segment before end.
+    /// The end of the records of the segment before.
     pub continues_from: Lsn,
-    /// Wall time at which it was begun, in microseconds since 1970; for people who look for a point in time.
+    /// Wall time at which it was begun, in microseconds since 1970; for choosing a point in time.
     pub made_at: i64,
 }
 
-/// Why a file is no segment with content.
+/// Why a file is no segment with contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HeaderFault {
     /// It has no header, or one of another place: nothing was written to it.
@@ -60,7 +60,7 @@ pub enum HeaderFault {
 }
 
 impl SegmentHeader {
-    /// The bytes.
+    /// The encoded header.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(SEGMENT_HEADER_BYTES);
@@ -76,7 +76,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// The header that the file of the segment at `start` begins with.
+    /// The header of the file of the segment at `start`.
     ///
     /// # Errors
     /// See [`HeaderFault`].
@@ -130,7 +130,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Reads the segment at `start`; None where there is no such file, or nothing was written to it.
+    /// Reads the segment at `start`; None if there is no such file, or nothing was written to it.
     pub(crate) fn read(directory: &Path, start: Lsn) -> Result<Option<Self>, LogError> {
         let Some((path, bytes)) = read_file(directory, start)? else { return Ok(None) };
         match SegmentHeader::decode(&bytes, start) {
@@ -147,7 +147,7 @@ impl Segment {
     }
 }
 
-/// The bytes of the file of the segment at `start`, whatever they are.
+/// The bytes of the file of the segment at `start`, not validated.
 pub(crate) fn read_file(
     directory: &Path,
     start: Lsn,
@@ -174,7 +174,7 @@ pub fn segment_path(directory: &Path, start: Lsn) -> PathBuf {
 /// The starts of the segments whose files are in `directory`, ascending; other files are skipped.
 ///
 /// # Errors
-/// [`LogError::Io`] where it cannot be read.
+/// [`LogError::Io`] if it cannot be read.
 pub fn list_segments(directory: &Path) -> Result<Vec<Lsn>, LogError> {
     let io = || LogError::io("list", directory);
     let mut starts = Vec::new();

@@ -1,4 +1,4 @@
-//! What was appended is read back: after a clean end, after any cut, after any flipped bit, after power is lost.
+//! Appended records are read back: after a clean end, after any cut, after any flipped bit, after a loss of power.
 
 pub(crate) mod crash;
 mod damage;
@@ -18,7 +18,7 @@ fn commit(number: u64, payload: &[u8]) -> Record<&[u8]> {
     Record::Commit { transaction: TransactionId(number), payload }
 }
 
-/// A payload that tells its number, of a length that varies.
+/// A payload that contains its number, of varying length.
 fn payload(number: u64) -> Vec<u8> {
     let length = usize::try_from(number * 37 % 700).unwrap();
     number.to_le_bytes().into_iter().cycle().take(8 + length).collect()

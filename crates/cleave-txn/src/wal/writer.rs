@@ -1,21 +1,21 @@
-//! Appending to the log, and one sync for all that wait.
+//! Appends to the log, and makes one sync for all that wait (group commit).
 //!
-//! 1. [`Wal::append`] takes a copy of the record into memory and gives it its place. Room for it is already made on the
-//!    media, or it is refused ([`LogError::Full`]): what has a place can be written.
-//! 2. [`Wal::wait_durable`]: the first who waits *leads*: it writes and syncs all that was appended by then. Who comes
-//!    meanwhile waits for the next sync, which one of them leads. Nobody waits longer than for the sync under way and
-//!    the one after it, and nothing waits for time to pass. [`Wal::durable`] is the same to `await`: a thread of the
-//!    log's own leads for those who must not block.
+//! 1. [`Wal::append`] copies the record into memory and gives it its place. Space for it is allocated on the media
+//!    first, or it is refused ([`LogError::Full`]): a record with a place can be written.
+//! 2. [`Wal::wait_durable`]: the first waiter *leads*: it writes and syncs all records appended by then. Later ones
+//!    wait for the next sync, which one of them leads. A thread waits at most for the sync under way and the one after
+//!    it, and never for a timer. [`Wal::durable`] is the same to `await`: a thread of the log leads for tasks, which
+//!    must not block.
 //! 3. A segment that is full is synced before the header of the next is written: see [`super::segment`].
 //!
 //! ```text
-//!  append ─▶ pending chunks ──leader takes all──▶ mark + records ──write, sync──▶ durable ─▶ wake all of this turn,
-//!               ▲ (memory)                                                                  and one of the next
+//!  append ─▶ pending chunks ──leader takes all──▶ mark + records ──write, sync──▶ durable ─▶ wake all of this
+//!               ▲ (memory)                                                        turn, and one of the next
 //!               └── appended while the sync is under way: the next turn
 //! ```
 //!
-//! Invariant: one leader at a time. `durable` never passes a byte that was not synced; after a write or sync that
-//! failed it stands still, and all fails. Places are given in the order of calls.
+//! Invariant: one leader at a time. `durable` never passes a byte that was not synced; after a failed write or sync it
+//! stands still, and all operations fail. Places are given in the order of calls.
 //! Source: rules 25 and 27.
 
 use std::collections::BTreeMap;
@@ -44,23 +44,22 @@ use super::segment::{
 };
 use crate::transaction::TransactionId;
 
-/// Bytes in memory that are not written yet, above which whoever appends writes first.
+/// Unwritten bytes in memory above which an append writes first.
 const PENDING_BYTES_MAX: u64 = 8 << 20;
 /// How far ahead a segment is filled with zeros: at first, and at most at once.
 const RESERVE_BYTES_FIRST: u64 = 64 << 10;
 const RESERVE_BYTES_STEP: u64 = 1 << 20;
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
-    /// Bytes of a segment, for segments made from now on.
+    /// Bytes of a segment, for new segments.
     pub segment_bytes: u32,
-    /// Segments kept to be used again, instead of new ones: writing where blocks exist spares the file system's
-    /// journal.
+    /// Segments kept for reuse instead of new ones: writing to allocated blocks saves the file system's journal.
     pub spare_segment_count: usize,
-    /// Bytes put aside for [`Wal::append_urgent`]; 0: none.
+    /// Bytes reserved for [`Wal::append_urgent`]; 0: none.
     pub reserve_bytes: u32,
-    /// Where segments are copied to before they are removed or used again, for recovery to a point in time.
+    /// Folder to which segments are copied before they are removed or reused, for point-in-time recovery.
     pub archive: Option<PathBuf>,
 }
 
@@ -75,16 +74,16 @@ impl Default for LogOptions {
     }
 }
 
-/// Where a record lies.
+/// The place of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Appended {
-    /// Its first byte; of a record that was divided, of its last piece.
+    /// Its first byte; for a split record, that of its last piece.
     pub at: Lsn,
-    /// The place behind it, to wait for.
+    /// Its end, to wait for.
     pub end: Lsn,
 }
 
-/// What a log has done since it was opened.
+/// Counters of a log since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogFigures {
     /// Records appended, pieces and marks not counted.
@@ -98,7 +97,7 @@ pub struct LogFigures {
 /// The log, open for appending. See the module's description.
 pub struct Wal {
     pub(crate) shared: Arc<Shared>,
-    /// Leads for those who `await`; started by the first.
+    /// Leads for tasks that `await`; started by the first.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -108,7 +107,7 @@ pub(crate) struct Shared {
     identity: [u8; 16],
     seed: Seed,
     state: Mutex<State>,
-    /// Those who wait for the sync of an even turn, and of an odd one.
+    /// Threads that wait for the sync of an even turn, and of an odd one.
     turns: [Condvar; 2],
     /// The log's own thread.
     asked: Condvar,
@@ -120,15 +119,15 @@ pub(crate) struct State {
     pending_bytes: u64,
     tail: Tail,
     progress: Progress,
-    /// Transactions with parts and no end yet: where the first lies, and their bytes.
+    /// Transactions with parts and no end yet: the place of the first part, and their bytes.
     open: BTreeMap<TransactionId, (Lsn, u64)>,
-    /// Whether the log says that it was opened; the first record says it before, so that incarnation needs no space.
+    /// Whether the log has its record of being opened; the first append writes it, so that opening needs no space.
     has_opened: bool,
-    /// Those who `await`, by a number of their own.
+    /// Wakers of tasks that `await`, by number.
     wakers: BTreeMap<u64, (Lsn, Waker)>,
     waker_number: u64,
-    /// Who blocks for the sync of an even turn, and of an odd one: nobody is woken, which asks the system, who is not
-    /// there.
+    /// Threads that block for the sync of an even turn, and of an odd one: a wake-up is a system call, which is saved
+    /// if there are none.
     blocked: [usize; 2],
     is_closing: bool,
     pub(crate) figures: LogFigures,
@@ -136,19 +135,19 @@ pub(crate) struct State {
     pub(crate) reserve: Reserve,
     /// See [`LogOptions::archive`].
     pub(crate) archive: Option<PathBuf>,
-    /// Everything before it is in the archive.
+    /// The archive has everything before it.
     pub(crate) archived_end: Lsn,
 }
 
-/// Where the next record goes.
+/// The place of the next record.
 #[derive(Clone)]
 struct Tail {
     file: Arc<SegmentFile>,
     header: SegmentHeader,
     position: Lsn,
-    /// Bytes of the file that exist, so that writing there needs no space.
+    /// Allocated bytes of the file: writing there needs no space.
     reserved: u64,
-    /// Whether the segment's header is still to be written.
+    /// Whether the segment's header is not written yet.
     is_new: bool,
 }
 
@@ -164,16 +163,16 @@ struct Chunk {
     at: Lsn,
     /// Room for the mark, then records.
     bytes: Vec<u8>,
-    /// The header to write before, once all before is durable.
+    /// The header to write first, once all before is durable.
     begins: Option<SegmentHeader>,
 }
 
 impl Wal {
-    /// Makes a new log in `directory`, which is made if it is not there; whatever log lies there is removed. The first
+    /// Makes a new log in `directory`, which is made if it is missing; an existing log there is removed. The first
     /// record will lie behind `start`.
     ///
     /// # Errors
-    /// What making the files says.
+    /// Errors of making the files.
     pub fn create(directory: &Path, start: Lsn, options: LogOptions) -> Result<Self, LogError> {
         files::create_directories(directory).map_err(LogError::io("create", directory))?;
         for old in list_segments(directory)? {
@@ -210,16 +209,16 @@ impl Wal {
         Self::begin(directory, tail, options, true)
     }
 
-    /// Goes on with the log that `reader` has read, behind its last record; what the reader has not given yet is passed
-    /// over.
+    /// Continues the log that `reader` has read, behind its last record; records that the reader has not returned yet
+    /// are skipped.
     ///
-    /// The last group of records is written again, and zeros behind it to the end of the file. Where a sync of the
-    /// process before had failed, the system has these bytes in its cache, takes them for stored, and would store
-    /// nothing of them with a sync alone: after a loss of power the log would have a hole, with records behind it that
-    /// prove that there was something. Earlier groups are proven by the mark of the last one.
+    /// The last group of records is rewritten, with zeros behind it to the end of the file. If a sync of the process
+    /// before had failed, the system has these bytes in its cache, takes them for stored, and a sync alone would not
+    /// store them: after a loss of power the log would have a hole, with records behind it that prove that there was
+    /// something. Earlier groups are proven by the mark of the last one.
     ///
     /// # Errors
-    /// Those of [`LogReader::next_record`], and what preparing the file says.
+    /// Errors of [`LogReader::next_record`], and of preparing the file.
     pub fn resume(mut reader: LogReader, options: LogOptions) -> Result<Self, LogError> {
         while reader.next_record()?.is_some() {}
         let (directory, header) = (reader.directory().to_owned(), reader.segment.header);
@@ -232,7 +231,7 @@ impl Wal {
         let (unproven, position) = (reader.unproven_offset(), reader.position);
         let end = usize::try_from(position.0 - header.start.0).unwrap_or(usize::MAX);
         let bytes = &mut reader.segment.bytes;
-        // What a crash left behind the end would verify where a record ends just before it.
+        // Leftovers of a crash behind the end would verify if a record ended just before them.
         if let Some(behind) = bytes.get_mut(end..) {
             behind.fill(0);
         }
@@ -240,7 +239,7 @@ impl Wal {
             .write_at(unproven as u64, bytes.get(unproven..).unwrap_or_default())
             .and_then(|()| writer.sync())
             .map_err(LogError::io("write", &path))?;
-        // The name of a segment that was begun last may not be durable either.
+        // The name of the newest segment may not be durable either.
         files::sync_directory(&directory).map_err(LogError::io("sync", &directory))?;
         let tail = Tail {
             file: Arc::new(SegmentFile { path, writer }),
@@ -297,8 +296,8 @@ impl Wal {
         self.put(record.kind(), record.transaction(), record.payload(), false)
     }
 
-    /// [`Wal::append`] for what makes room, or records that it was made: on a full disk it takes the space that was put
-    /// aside ([`LogOptions::reserve_bytes`]).
+    /// [`Wal::append`] for records that free space, or say that it was freed: on a full disk it uses the reserved space
+    /// ([`LogOptions::reserve_bytes`]).
     ///
     /// # Errors
     /// As [`Wal::append`].
@@ -306,8 +305,8 @@ impl Wal {
         self.put(record.kind(), record.transaction(), record.payload(), true)
     }
 
-    /// Appends some of what a transaction does before it commits, so that a large one need not be kept in memory:
-    /// the reader gives its parts and the commit's payload as one, or nothing.
+    /// Appends a part of a transaction's changes before it commits, so that a large one need not be kept in memory: the
+    /// reader returns its parts and the commit's payload as one, or nothing.
     ///
     /// # Errors
     /// As [`Wal::append`].
@@ -319,7 +318,7 @@ impl Wal {
         self.put(Kind::Part, transaction, payload, false)
     }
 
-    /// Makes the parts of a transaction void. Not needed for one that has none, nor for one that a crash ends.
+    /// Makes the parts of a transaction void. Not needed for one without parts, nor for one that a crash ends.
     ///
     /// # Errors
     /// As [`Wal::append`]; the parts are void all the same once the log is opened anew.
@@ -331,7 +330,7 @@ impl Wal {
         Ok(())
     }
 
-    /// Waits until everything before `end` is durable; leads the sync itself where nobody does.
+    /// Waits until everything before `end` is durable; leads the sync itself if no other thread does.
     ///
     /// # Errors
     /// [`LogError::Failed`]: whether it is durable is not known until the log is read again.
@@ -339,7 +338,7 @@ impl Wal {
         self.shared.wait_durable(end)
     }
 
-    /// [`Wal::wait_durable`] for those who must not block; dropping it is harmless. In a simulation it syncs when
+    /// [`Wal::wait_durable`] for tasks, which must not block; dropping it is harmless. In a simulation it syncs when
     /// polled.
     #[must_use]
     pub fn durable(&self, end: Lsn) -> Durable {
@@ -355,7 +354,7 @@ impl Wal {
         self.wait_durable(self.end())
     }
 
-    /// The place behind everything appended.
+    /// The end of everything appended.
     #[must_use]
     pub fn end(&self) -> Lsn {
         self.shared.state().tail.position
@@ -367,9 +366,9 @@ impl Wal {
         self.shared.state().progress.durable()
     }
 
-    /// Where recovery must begin to read, for a checkpoint of everything that is committed *before* this call: the end,
-    /// or the first part of a transaction that is not committed yet. Wait until it is durable before a manifest names
-    /// it.
+    /// The place where recovery must start to read, for a checkpoint of everything that is committed *before* this
+    /// call: the end, or the first part of a transaction that is not committed yet. Wait until it is durable before a
+    /// manifest names it.
     #[must_use]
     pub fn resume_from(&self) -> Lsn {
         let state = self.shared.state();
@@ -389,7 +388,7 @@ impl Wal {
         self.shared.identity
     }
 
-    /// What the log has done.
+    /// The log's counters.
     #[must_use]
     pub fn figures(&self) -> LogFigures {
         self.shared.state().figures
@@ -442,7 +441,7 @@ impl Drop for Wal {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.is_closing = true;
-        // Who still waits leads for itself.
+        // Remaining waiters lead for themselves.
         let waiting = std::mem::take(&mut state.wakers);
         drop(state);
         self.shared.asked.notify_all();
@@ -489,7 +488,7 @@ impl Shared {
         if turn.is_multiple_of(2) { even } else { odd }
     }
 
-    /// Writes and syncs all that is pending.
+    /// Writes and syncs all pending records.
     fn lead<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let end = state.tail.position;
         state.progress.begin(end);
@@ -527,7 +526,7 @@ impl Shared {
         state
     }
 
-    /// Writes chunks in order; before the first of a segment all that came before is durable.
+    /// Writes chunks in order; all earlier bytes are durable before the first chunk of a segment.
     fn write(&self, chunks: Vec<Chunk>, mut durable: Lsn) -> Result<LogFigures, LogError> {
         let mut done = LogFigures::default();
         for mut chunk in chunks {
@@ -555,7 +554,7 @@ impl Shared {
         Ok(done)
     }
 
-    /// What the log's own thread does.
+    /// The main function of the log's own thread.
     fn lead_for_others(&self) {
         let mut state = self.state();
         while !state.is_closing {
@@ -618,7 +617,7 @@ impl State {
         Ok(appended)
     }
 
-    /// Where the first piece lies, and the last.
+    /// The places of the first piece, and of the last.
     fn put_pieces(
         &mut self,
         shared: &Shared,
@@ -673,13 +672,13 @@ impl State {
         Ok(Appended { at, end: tail.position })
     }
 
-    /// Bytes of the mark that the next record needs before it: none where records of its segment are pending.
+    /// Bytes of the mark that the next record needs before it: none if records of its segment are pending.
     fn mark_bytes(&self) -> u64 {
         let last = self.pending.last().map(|chunk| chunk.start);
         if last == Some(self.tail.header.start) { 0 } else { MARK_BYTES as u64 }
     }
 
-    /// Goes on in a new segment.
+    /// Starts a new segment.
     fn begin_segment(&mut self, shared: &Shared) -> Result<(), LogError> {
         let header = SegmentHeader {
             capacity: capacity(&shared.options),
@@ -702,7 +701,7 @@ impl State {
 }
 
 impl Tail {
-    /// Makes room for so many more bytes on the media.
+    /// Allocates so many more bytes on the media.
     fn reserve(&mut self, byte_count: u64) -> Result<(), LogError> {
         let needed = self.position.0 - self.header.start.0 + byte_count;
         if needed <= self.reserved {
@@ -711,7 +710,7 @@ impl Tail {
         let step = self.reserved.clamp(RESERVE_BYTES_FIRST, RESERVE_BYTES_STEP);
         let ahead = (self.reserved + step).max(needed).min(u64::from(self.header.capacity));
         if self.fill(ahead).is_err() {
-            // Perhaps there is room for this one.
+            // There may be room for this one.
             self.fill(needed).map_err(|source| match source.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
                     LogError::Full { path: self.file.path.clone(), byte_count, source }
@@ -734,7 +733,7 @@ impl Tail {
 pub struct Durable {
     shared: Arc<Shared>,
     end: Lsn,
-    /// Under which its waker is remembered.
+    /// The number of its waker.
     number: Option<u64>,
     /// Whether it syncs itself when polled.
     is_led: bool,

@@ -1,4 +1,4 @@
-//! The blocks of a segment as the manifest names them: what its pages occupy, in as few extents as there can be.
+//! The blocks of a segment as the manifest lists them: those of its pages, in as few extents as possible.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use cleave_store::SegmentDirectory;
 
 use crate::catalog::proto;
 
-/// What the pages of `segment` occupy, ascending, neighbours joined.
+/// The blocks of the pages of `segment`, ascending, neighbours joined.
 pub(super) fn joined(segment: &SegmentDirectory) -> Arc<[Extent]> {
     let mut extents: Vec<Extent> = segment.extents().collect();
     extents.sort_unstable();
@@ -23,7 +23,7 @@ pub(super) fn joined(segment: &SegmentDirectory) -> Arc<[Extent]> {
     joined.into()
 }
 
-/// As a manifest has them.
+/// The message for a manifest.
 pub(in crate::catalog) fn encode(extents: &[Extent]) -> proto::Blocks {
     let mut end = 0;
     let pairs = extents.iter().flat_map(|extent| {
@@ -34,7 +34,7 @@ pub(in crate::catalog) fn encode(extents: &[Extent]) -> proto::Blocks {
     proto::Blocks { gaps_and_lengths: pairs.collect() }
 }
 
-/// What [`encode`] made a message of; None: nothing did.
+/// Reads what [`encode`] wrote; None if it is invalid.
 pub(in crate::catalog) fn decode(blocks: &proto::Blocks) -> Option<Arc<[Extent]>> {
     let mut end: u64 = 0;
     let mut extents = Vec::with_capacity(blocks.gaps_and_lengths.len() / 2);

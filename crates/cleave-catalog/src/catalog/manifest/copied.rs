@@ -1,4 +1,4 @@
-//! Manifests as log replicas have them: bytes of a state, and messages that are written as they are.
+//! Manifests for log replicas: the bytes of a catalog version, and messages that are written unchanged.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,24 +10,24 @@ use super::{Decoder, MANIFEST, MANIFEST_FORMAT, MANIFEST_NEW, encode, encode_dev
 use crate::catalog::{CatalogState, DeviceEntry, proto};
 use crate::error::Result;
 
-/// The bytes of a manifest file that says `state`.
+/// The bytes of the manifest file of `state`.
 pub fn sealed(state: &CatalogState) -> Vec<u8> {
     MANIFEST_FORMAT.seal(&encode(state))
 }
 
-/// The device that `message` says; None: it says none.
+/// The device of `message`; None if it is invalid.
 pub fn device_entry(message: &proto::Device) -> Option<DeviceEntry> {
     let path = Path::new(MANIFEST);
     let decoder = Decoder { directory: path, path, files: BTreeMap::new(), faults: Vec::new() };
     decoder.device(message.clone()).ok()
 }
 
-/// What a manifest says of `entry`.
+/// The manifest's message for `entry`.
 pub fn device_message(entry: &DeviceEntry) -> proto::Device {
     encode_device(entry)
 }
 
-/// Makes `message` the manifest of `directory`, whose database is not open.
+/// Writes `message` as the manifest of `directory`, whose database is not open.
 ///
 /// # Errors
 /// [`Error::Io`](crate::error::Error::Io).

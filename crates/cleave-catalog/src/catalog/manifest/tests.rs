@@ -1,4 +1,4 @@
-//! The manifest file: what is written is read; what was not written is refused by name.
+//! The manifest file: a written one is read; anything else is refused by name.
 
 use std::fs;
 use std::path::Path;
@@ -263,7 +263,7 @@ fn a_manifest_with_any_byte_changed_is_refused() {
     }
 }
 
-/// What is said of the only damaged table.
+/// The fault of the only damaged table.
 fn fault(directory: &Path) -> String {
     let state = read(directory).unwrap();
     assert!(state.table("title").is_none());
@@ -339,7 +339,7 @@ fn strays_of_a_crash_are_removed_and_nothing_else() {
     }
     remove_strays(directory.path(), &state).unwrap();
     assert!(!stray("manifest.new").exists());
-    // Segment 2 is open: its directory is in the manifest, and a file of its name is none of the manifest's.
+    // Segment 2 is open: its directory is in the manifest, and a file of its name is a stray.
     assert!(!stray("segments/2").exists());
     assert!(!stray("segments/99").exists());
     assert!(stray("segments/notes.txt").exists());

@@ -1,9 +1,9 @@
-//! What a manifest says of roles and rights.
+//! The messages of roles and rights in a manifest.
 
 /// Roles, memberships, owners and grants.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Rights {
-    /// The number that the next role gets.
+    /// The number of the next role.
     #[prost(uint32, tag = "1")]
     pub next_role: u32,
     /// Roles.
@@ -12,17 +12,17 @@ pub struct Rights {
     /// Memberships.
     #[prost(message, repeated, tag = "3")]
     pub members: Vec<Member>,
-    /// Owners of what is not the first role's.
+    /// Owners, except those of the first role's objects.
     #[prost(message, repeated, tag = "4")]
     pub owners: Vec<Owner>,
     /// Grants.
     #[prost(message, repeated, tag = "5")]
     pub grants: Vec<Grants>,
-    /// Grants on things that are made later.
+    /// Default privileges for objects that are created later.
     #[prost(message, repeated, tag = "6")]
     pub later: Vec<Later>,
-    /// The secret of log-ins: 32 bytes once anybody has had a password, empty before; absent: a build wrote it that did
-    /// not say.
+    /// The secret of log-ins: 32 bytes once a password existed, empty before; absent: written by an earlier build
+    /// without this field.
     #[prost(bytes = "vec", optional, tag = "7")]
     pub login_secret: Option<Vec<u8>>,
 }
@@ -39,13 +39,13 @@ pub struct Role {
     /// SUPERUSER 1, INHERIT 2, CREATEROLE 4, CREATEDB 8, LOGIN 16.
     #[prost(uint32, tag = "3")]
     pub flags: u32,
-    /// Most connections; -1: as many as there are.
+    /// Most connections; -1: no limit.
     #[prost(sint32, tag = "4")]
     pub connection_limit: i32,
-    /// What a server needs to check its password.
+    /// The data with which a server checks its password.
     #[prost(string, optional, tag = "5")]
     pub verifier: Option<String>,
-    /// Until when the password counts, in microseconds since 1970.
+    /// Expiry of the password, in microseconds since 1970.
     #[prost(sint64, optional, tag = "6")]
     pub valid_until_us: Option<i64>,
 }
@@ -56,13 +56,13 @@ pub struct Member {
     /// The role.
     #[prost(uint32, tag = "1")]
     pub role: u32,
-    /// Who is in it.
+    /// The member.
     #[prost(uint32, tag = "2")]
     pub member: u32,
-    /// Who said so.
+    /// The role that granted it.
     #[prost(uint32, tag = "3")]
     pub grantor: u32,
-    /// The member may pass it on.
+    /// The member may grant it to others.
     #[prost(bool, tag = "4")]
     pub admin: bool,
 }
@@ -78,7 +78,7 @@ pub struct Owner {
     pub role: u32,
 }
 
-/// Grants on one thing.
+/// Grants on one object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Grants {
     /// A table, view or sequence: 0; the schema: 1; the database: 2.
@@ -87,24 +87,24 @@ pub struct Grants {
     /// Its number.
     #[prost(uint32, tag = "2")]
     pub object: u32,
-    /// Who may do what.
+    /// The grants.
     #[prost(message, repeated, tag = "3")]
     pub grants: Vec<Grant>,
 }
 
-/// Grants on things that are made later.
+/// Default privileges for objects that are created later.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Later {
-    /// Who makes them.
+    /// The role that creates the objects.
     #[prost(uint32, tag = "1")]
     pub role: u32,
     /// Tables and views: 0; sequences: 1.
     #[prost(uint32, tag = "2")]
     pub kind: u32,
-    /// It was said of the schema.
+    /// They apply to the schema.
     #[prost(bool, tag = "3")]
     pub in_schema: bool,
-    /// Who may do what.
+    /// The grants.
     #[prost(message, repeated, tag = "4")]
     pub grants: Vec<Grant>,
 }
@@ -112,19 +112,19 @@ pub struct Later {
 /// One grant.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Grant {
-    /// Who may; 0: everyone.
+    /// The grantee; 0: everyone.
     #[prost(uint32, tag = "1")]
     pub grantee: u32,
-    /// Who said so.
+    /// The role that granted it.
     #[prost(uint32, tag = "2")]
     pub grantor: u32,
     /// Number of the column; 0: all of it.
     #[prost(uint32, tag = "3")]
     pub column: u32,
-    /// What, as bits of `Privileges`.
+    /// The privileges, as bits of `Privileges`.
     #[prost(uint32, tag = "4")]
     pub privileges: u32,
-    /// What of it the grantee may pass on.
+    /// Those of them that the grantee may grant to others.
     #[prost(uint32, tag = "5")]
     pub options: u32,
 }

@@ -1,4 +1,4 @@
-//! Rights to the message that a manifest has of them, and back.
+//! Converts rights to their manifest message, and back.
 
 use super::{FIRST_MADE, GrantItem, Later, Membership, Object, Privileges, Rights, Role, proto};
 use crate::login_secret::LoginSecret;
@@ -11,7 +11,7 @@ const CREATE_DB: u32 = 8;
 const LOGIN: u32 = 16;
 
 impl Rights {
-    /// As a manifest has them; None: nobody has made any.
+    /// The message for a manifest; None: only defaults.
     pub fn encode(&self) -> Option<proto::Rights> {
         if *self == Self::default() {
             return None;
@@ -37,10 +37,10 @@ impl Rights {
         })
     }
 
-    /// What a manifest has.
+    /// Reads the message of a manifest.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is invalid in it.
     pub fn decode(message: Option<proto::Rights>) -> Result<Self, String> {
         let Some(message) = message else { return Ok(Self::default()) };
         let mut rights = Self { next_role: message.next_role.max(FIRST_MADE), ..Self::default() };
@@ -82,8 +82,7 @@ impl Rights {
                 let secret = LoginSecret::read(&bytes).ok_or("the secret of log-ins")?;
                 rights.login_secret = Some(secret);
             }
-            // An earlier build forgot passwords that were taken away: where there ever was a role, one may have had
-            // one.
+            // An earlier build forgot removed passwords: if there ever was a role, one may have had one.
             None if rights.next_role > FIRST_MADE => {
                 rights.ask_for_passwords().map_err(|error| error.to_string())?;
             }

@@ -1,4 +1,4 @@
-//! Rights: roles have what they inherit, and a manifest brings back what was written.
+//! Rights: roles inherit, and a manifest returns what was written.
 
 use super::*;
 
@@ -46,7 +46,7 @@ fn rights_come_by_membership_ownership_and_public() {
     grant(&mut rights, table, all, Privilege::Select, 0);
     assert!(rights.may(ada, table, Privilege::Select));
     assert!(!rights.may(ada, table, Privilege::Insert));
-    // It is a member, and has nothing of it before SET ROLE.
+    // It is a member, and has none of its rights before SET ROLE.
     assert!(!rights.may(stranger, table, Privilege::Select));
     assert!(rights.is_member(stranger, all));
     rights.put_owner(1, staff);
@@ -75,7 +75,7 @@ fn rights_come_back_from_their_message() {
     grant(&mut rights, Object::Schema, bob, Privilege::Create, 0);
     let message = rights.encode();
     assert_eq!(Rights::decode(message.clone()).unwrap(), rights);
-    // An earlier build did not say whether anybody has had a password: where there were roles, somebody may have.
+    // An earlier build did not store whether passwords had existed: if there were roles, one may have had one.
     let mut earlier = message.clone().unwrap();
     assert_eq!(earlier.login_secret, Some(Vec::new()));
     earlier.login_secret = None;

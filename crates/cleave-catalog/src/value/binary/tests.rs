@@ -1,4 +1,4 @@
-//! What is written in binary reads back as the text that it was.
+//! Binary values read back as the text that they were made from.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ fn infinite_times_are_the_ends_of_their_integers() {
         assert_eq!(back(Arc::new(moments)), text);
         assert_eq!(back(zoned), text);
     }
-    // What is not infinite there becomes no infinite one here.
+    // A finite value there does not become infinite here.
     let days = i32::MAX - DAYS_TO_2000;
     assert_eq!(binary_text(Element::Date, &four(days)), None);
     let micros = i64::MAX - MICROS_TO_2000;

@@ -1,4 +1,4 @@
-//! Lengths and NULLs of columns; single values are tested with their parsers.
+//! Lengths and NULLs of columns; the parsers have tests for single values.
 
 use arrow::array::{Array, AsArray};
 use cleave_store::ColumnType;

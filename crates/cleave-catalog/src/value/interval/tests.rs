@@ -103,7 +103,11 @@ fn written_as_postgres_does() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_back(months: i32, days: i32, micros in -9_223_372_036_854_775_i64..9_223_372_036_854_775) {
+    fn what_is_written_is_read_back(
+        months: i32,
+        days: i32,
+        micros in -9_223_372_036_854_775_i64..9_223_372_036_854_775
+    ) {
         let value = interval(months, days, micros);
         prop_assert_eq!(parse(&text(value)).unwrap(), value);
     }

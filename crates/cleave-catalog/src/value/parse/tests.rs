@@ -1,4 +1,4 @@
-//! What PostgreSQL reads is read, with its value; what it refuses is refused, with its SQLSTATE's fault.
+//! Text that PostgreSQL accepts gives the same value here; text that it refuses is refused with the same SQLSTATE.
 
 use super::{
     boolean, bytea, date, digits_of, double, integer, numeric, real, time, timestamp, timestamp_tz,

@@ -1,4 +1,4 @@
-//! Every type's text, as PostgreSQL prints it; and that what is printed is read back.
+//! The text of every type, as PostgreSQL prints it, and its round trip.
 
 use std::sync::Arc;
 
@@ -143,10 +143,10 @@ fn what_queries_return_beyond_the_types_of_tables() {
     ]);
     assert_eq!(text(&record), r#"("a""b",1)"#);
     assert_eq!(value_text(&record, 3).unwrap().unwrap(), "(,4)");
-    // The time between two moments is an interval of days and hours.
+    // A duration is an interval of days and hours.
     assert_eq!(text(&DurationSecondArray::from(vec![60])), "00:01:00");
     assert_eq!(text(&DurationSecondArray::from(vec![-178_200])), "-2 days -01:30:00");
-    // A type that only Arrow knows how to print.
+    // A type that only Arrow can print.
     let numbers = Arc::new(Int32Array::from(vec![1, 2]));
     let runs = RunArray::try_new(&Int32Array::from(vec![1, 2]), &*numbers).unwrap();
     assert_eq!(text(&runs), "1");
@@ -185,7 +185,11 @@ proptest! {
     }
 
     #[test]
-    fn times_come_back(days in -1_721_425_i32..2_145_000_000, micros in -62_000_000_000_000_000_i64..i64::MAX, bytes: Vec<u8>) {
+    fn times_come_back(
+        days in -1_721_425_i32..2_145_000_000,
+        micros in -62_000_000_000_000_000_i64..i64::MAX,
+        bytes: Vec<u8>
+    ) {
         let date = value_text(&Date32Array::from(vec![days]), 0).unwrap().unwrap();
         prop_assert_eq!(through(ColumnType::Date, &date), date);
         let plain = value_text(&TimestampMicrosecondArray::from(vec![micros]), 0).unwrap().unwrap();

@@ -30,7 +30,7 @@ fn seven_jobs_and_always_the_host() {
         assert_eq!(queue.with_host(), None, "its slot is shared");
         assert_eq!(queue.head(), Some(Holder::Job(job(1))));
     }
-    // Host and jobs in turn, as the paper counts: four of each.
+    // Host and jobs alternate, as in the paper: four of each.
     let mut queue = empty(SlotFormat::EIGHT);
     for number in 1..=4 {
         queue = queue.with_job(job(number)).unwrap().with_host().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of decoding: projections and selections against Arrow's own kernels, older pages, and wishes that do not fit.
+//! Decoding against Arrow's own kernels: projections, selections, older pages, and mismatched requests.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ proptest! {
         let batch = rows(&schema, row_count, 12, seed);
         let stored = stored(&schema, &batch, Versions::loaded(900));
         let projection = Projection::of_table(&schema, &picks);
-        // Read in another order than projected, with a column that nobody wants.
+        // Read in another order than projected, with a column that the projection lacks.
         let mut columns = projection.columns.clone();
         columns.reverse();
         columns.push(ColumnRef::Vid);

@@ -1,4 +1,4 @@
-//! Tests of opened columns: ranges and selections agree with whole decoding, and wrong wishes are refused.
+//! Opened columns: ranges and selections agree with decoding the whole column, and mismatched requests are refused.
 
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::BooleanBuffer;

@@ -1,15 +1,15 @@
-//! The search key of one row of whole numbers and texts: what the engine's converter makes of many rows at once, made
-//! of one.
+//! Encodes the search key of one row of integers and texts, with the same bytes as Arrow's row converter, which is made
+//! for many rows at once.
 //!
 //! ```text
-//!   number:  1 │ its bytes, most significant first, the sign's bit turned
-//!   text:    1                         where it is empty
-//!            2 │ 8 bytes │ FF │ … │ rest, filled up with zeros │ how many
-//!            blocks are of 8 bytes up to the 32nd, then of 32; descending, all but a number's 1 is turned bit by bit
+//!   number:  1 │ its bytes, most significant first, the sign bit inverted
+//!   text:    1                         for the empty text
+//!            2 │ 8 bytes │ FF │ … │ rest, padded with zeros │ length of the rest
+//!            blocks are of 8 bytes up to the 32nd, then of 32; in descending
+//!            order all bits are inverted, except the 1 before a number
 //! ```
 //!
-//! Invariant: the bytes are the converter's, which stored keys are made by; a property test holds both against each
-//! other.
+//! Invariant: the bytes are the converter's, which made the stored keys; a property test compares both.
 //!
 //! Source: Arrow's row format, `arrow::row`.
 
@@ -26,7 +26,8 @@ const GOES_ON: u8 = 0xff;
 const SMALL_BLOCK: usize = 8;
 const BLOCK: usize = 32;
 
-/// The key of `values`, arrays of one each, which `columns` describe; None: only the converter makes it, or refuses it.
+/// The key of `values`, arrays of length one, which `columns` describe; None if only the converter can make or refuse
+/// it.
 pub(super) fn single(columns: &[KeyColumn], values: &[ArrayRef]) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(columns.len().saturating_mul(10));
     if columns.len() != values.len() {
@@ -55,7 +56,7 @@ pub(super) fn single(columns: &[KeyColumn], values: &[ArrayRef]) -> Option<Vec<u
     (key.len() <= INDEX_KEY_BYTES_MAX).then_some(key)
 }
 
-/// Appends a number of `width` bytes; how many of the bytes before are the same in either direction.
+/// Appends a number of `width` bytes; returns how many leading bytes are the same in either direction.
 fn number(value: i64, width: usize, key: &mut Vec<u8>) -> usize {
     let bytes = most_significant_first(value.cast_unsigned());
     let own = bytes.get(bytes.len().saturating_sub(width)..).unwrap_or_default();
@@ -77,7 +78,7 @@ fn text(value: &[u8], key: &mut Vec<u8>) -> usize {
     0
 }
 
-/// Appends `value` in blocks; `goes_on`: others follow.
+/// Appends `value` in blocks; `goes_on`: more blocks follow.
 fn blocks(value: &[u8], size: usize, goes_on: bool, key: &mut Vec<u8>) {
     let mut pieces = value.chunks(size).peekable();
     while let Some(piece) = pieces.next() {

@@ -35,7 +35,7 @@ fn all_types() -> Vec<DataType> {
     ]
 }
 
-/// Keys of a unique index, NULLs first, as options compare.
+/// Keys of a unique index, NULLs first, the order of Rust options.
 fn unique(types: Vec<DataType>) -> IndexKey {
     let column = |data_type| KeyColumn { data_type, descending: false, nulls_first: true };
     IndexKey::new(types.into_iter().map(column).collect(), true).unwrap()
@@ -106,14 +106,14 @@ proptest! {
         for (i, one) in rows.iter().enumerate() {
             let has_null = is_unique && (one.0.is_none() || one.1.is_none());
             prop_assert_eq!(key.has_null(entries.value(i)), has_null);
-            // One alone is made another way.
+            // A single row takes another code path.
             let alone: Vec<_> = arrays.iter().map(|array| array.slice(i, 1)).collect();
             let alone = key.entries(&alone, [7 + i as u64]).unwrap();
             prop_assert_eq!(alone.value(0), entries.value(i));
             for (j, other) in rows.iter().enumerate() {
                 let order = compared(&columns[0], &one.0, &other.0)
                     .then_with(|| compared(&columns[1], &one.1, &other.1));
-                // Equal rows are told apart by their VIDs, but in a unique index, where NULLs alone are distinct.
+                // Equal rows are told apart by their VIDs, except in a unique index, where only NULLs are distinct.
                 let distinct = !is_unique || one.0.is_none() || one.1.is_none();
                 let order = if distinct { order.then(i.cmp(&j)) } else { order };
                 prop_assert_eq!(entries.value(i).cmp(entries.value(j)), order);

@@ -102,7 +102,7 @@ fn of_equal_keys_the_newest_row_is_left() {
     let entries = |list: &[(&[u8], u64)]| -> Entries {
         list.iter().map(|(key, vid)| (key.to_vec(), *vid)).collect()
     };
-    // Longer than a block, so that equal keys stand at its end too.
+    // Longer than a block, so that equal keys lie at its end too.
     let key = |number: u32| format!("{number:08}").into_bytes();
     let count = u32::try_from(BLOCK_ENTRY_COUNT_MAX).unwrap() + 1;
     let long: Entries = (0..count).map(|number| (key(number), u64::from(number))).collect();

@@ -1,4 +1,4 @@
-//! Runs: what is written is found, what is damaged is noticed.
+//! Runs: written keys are found, damage is detected.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -249,7 +249,7 @@ fn a_page_that_contradicts_its_fences_is_noticed() {
     assert!(matches!(error, StoreError::Frame { .. }), "{error}");
 }
 
-/// Futures go to threads of an executor, which the compiler checks here.
+/// The compiler checks here that the futures are `Send`.
 #[test]
 fn futures_are_send() {
     fn check(_: &impl Send) {}

@@ -1,20 +1,20 @@
-//! The first entries of a range, or the last: for whoever wants few, in their order.
+//! Reads the first or the last few entries of a key range, in order.
 //!
-//! Invariant: who walks reads no more pages than it must to have what it wants, and [`WALK_PAGE_COUNT_MAX`] at most.
+//! Invariant: a walk reads no more pages than its result needs, and [`WALK_PAGE_COUNT_MAX`] at most.
 
 use super::{KeyBlock, KeyRange, READ_PAGE_COUNT, Run};
 use crate::error::StoreError;
 use crate::page_source::PageSource;
 
-/// Most pages that a walk reads: a range of which next to nothing is wanted is better scanned.
+/// Most pages that a walk reads: a range with almost no wanted entries is better scanned.
 pub const WALK_PAGE_COUNT_MAX: usize = 64;
 
-/// What is wanted of the entries of a range.
+/// A request for the first or last entries of a range.
 #[derive(Debug)]
 pub struct Walk<'a> {
     /// The range.
     pub range: &'a KeyRange,
-    /// From its end on.
+    /// From the end of the range backwards.
     pub backward: bool,
     /// Most entries that are wanted.
     pub limit: usize,
@@ -24,8 +24,7 @@ pub struct Walk<'a> {
 pub type IndexEntry = (Vec<u8>, u64);
 
 impl Walk<'_> {
-    /// Adds those of `count` entries that are wanted to `found`, until these are enough; `entry` gives the one at a
-    /// place.
+    /// Adds the wanted ones of `count` entries to `found`, up to the limit; `entry` gives the one at an index.
     pub(in crate::index) fn take<'e>(
         &self,
         count: usize,
@@ -47,7 +46,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// As [`Walk::take`], of a page that is decoded.
+    /// As [`Walk::take`], for a decoded page.
     fn block(
         &self,
         block: &KeyBlock,
@@ -70,7 +69,7 @@ impl Walk<'_> {
 }
 
 impl Run {
-    /// The entries that `walk` asks for and whose rows `is_wanted`, in its order; None: too many pages lie before them.
+    /// The entries of `walk` whose rows `is_wanted` accepts, in its order; None if too many pages lie before them.
     ///
     /// # Errors
     /// As [`Run::get`].

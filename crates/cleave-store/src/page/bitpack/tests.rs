@@ -1,4 +1,4 @@
-//! Tests of bit packing: every width comes back by block and one by one, and short bytes are refused.
+//! Bit packing: every width comes back by block and one by one, and short bytes are refused.
 
 use bytes::Bytes;
 use cleave_media::SplitMix64;

@@ -1,12 +1,12 @@
-//! Unpacking of a block of numbers of at most 32 bits, compiled for each width by itself: the words and shifts of a row
-//! are constants, so nothing is left to do in a row but vector instructions.
+//! Unpacks a block of numbers of at most 32 bits, compiled for each width by itself: the words and shifts of a row are
+//! constants, so a row is vector instructions only.
 
 use super::{BLOCK, ROW_BYTES};
 
-/// Lanes of a row, and numbers that it gives.
+/// Lanes of a row, and numbers in it.
 const LANES: usize = 8;
 
-/// Unpacks the block that `rows` are, `width` of them, each of 8 words; zeros for other counts and widths.
+/// Unpacks the block of `rows`, `width` rows of 8 words each; zeros for other counts and widths.
 pub(super) fn unpack(rows: &[[u8; ROW_BYTES]], width: u32, target: &mut [u32; BLOCK]) {
     macro_rules! by_width {
         ($($known:literal)*) => {
@@ -26,7 +26,7 @@ pub(super) fn unpack(rows: &[[u8; ROW_BYTES]], width: u32, target: &mut [u32; BL
 
 fn unpack_width<const WIDTH: usize>(rows: &[[u8; ROW_BYTES]; WIDTH], target: &mut [u32; BLOCK]) {
     let (targets, _) = target.as_chunks_mut::<LANES>();
-    // Written out, since compilers keep a loop of this length, and with it shifts that are not constant.
+    // Unrolled by hand, since compilers keep a loop of this length, and with it shifts that are not constant.
     macro_rules! put {
         ($($row:literal)*) => {
             $(if let Some(target) = targets.get_mut($row) {
@@ -48,8 +48,8 @@ fn unpack_row<const WIDTH: usize, const ROW: usize>(
     let mut numbers = [0; LANES];
     if shift + WIDTH > 32 {
         let high = words(rows, at + 1);
-        // The bits of the second word are masked before they are moved: a compiler that sees two words shifted into one
-        // takes the instruction for that, which no vector has.
+        // The bits of the second word are masked before they are shifted: a compiler that sees two words shifted into
+        // one uses the instruction for that, which has no vector form.
         let high_mask = mask >> (32 - shift);
         for ((number, low), high) in numbers.iter_mut().zip(low).zip(high) {
             *number = low >> shift | (high & high_mask) << (32 - shift);

@@ -1,5 +1,4 @@
-//! Chunks in Arrow's own layout: what packed integers answer without being decoded, these answer as they lie; and
-//! single values of them.
+//! Predicates and single values of chunks in Arrow's own layout, as counterparts of the operations on packed integers.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -16,7 +15,7 @@ use arrow::datatypes::DataType;
 
 use crate::integer_set::{IntegerSet, Kept};
 
-/// For each integer of an array whether comparing it with `other` gives one of `wanted`; None: it has none.
+/// For each integer of an array whether comparing it with `other` gives one of `wanted`; None if it has no integers.
 pub(super) fn compare_array(
     array: &ArrayRef,
     other: i128,
@@ -56,7 +55,7 @@ pub(super) fn compare_array(
     }
 }
 
-/// Appends the integers of an array that has such; false: it has not, or one leaves 64 bits.
+/// Appends the integers of an array; false if it has none, or one exceeds 64 bits.
 pub(super) fn extend_from_array(array: &ArrayRef, target: &mut Vec<i64>) -> bool {
     fn widened<T: ArrowPrimitiveType>(array: &ArrayRef, target: &mut Vec<i64>) -> bool
     where
@@ -85,7 +84,7 @@ pub(super) fn extend_from_array(array: &ArrayRef, target: &mut Vec<i64>) -> bool
     }
 }
 
-/// The rows of `kept` whose values in `array` are in `set`; None: it is not of this type.
+/// The rows of `kept` whose values in `array` are in `set`; None if the array is not of this type.
 pub(super) fn among<T>(set: &IntegerSet, array: &ArrayRef, kept: &Kept) -> Option<BooleanBuffer>
 where
     T: ArrowPrimitiveType,
@@ -99,8 +98,7 @@ where
     }))
 }
 
-/// The value at `slot`, which the array has, copied into an array of one; None: there is no shorter way than the
-/// engine's.
+/// The value at the existing `slot`, copied into an array of one; None if the general way is as short.
 pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
     fn number<T: ArrowPrimitiveType>(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
         let value = *array.as_primitive_opt::<T>()?.values().get(slot)?;
@@ -111,8 +109,7 @@ pub(super) fn single(array: &ArrayRef, slot: usize) -> Option<ArrayRef> {
         let value: &[u8] = array.as_bytes_opt::<T>()?.value(slot).as_ref();
         let end = i32::try_from(value.len()).ok()?;
         let offsets = OffsetBuffer::new(vec![0, end].into());
-        // A vector's memory, and not that of a buffer, which is aligned for vectors of the processor's: that costs more
-        // than the copy.
+        // A `Vec`, not an Arrow buffer, which is aligned for vector registers: that costs more than copying the value.
         let one = GenericByteArray::<T>::try_new(offsets, Buffer::from_vec(value.to_vec()), None);
         Some(Arc::new(one.ok()?))
     }

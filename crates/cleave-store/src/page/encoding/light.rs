@@ -1,8 +1,9 @@
-//! Light-weight encodings: a column in, the bytes of a chunk that is shorter than a plain one out.
+//! Light-weight encodings: a column in, the bytes of a chunk that is shorter than the plain one out.
 //!
 //! ```text
 //! chunk       validity kind u8 │ 3 zero │ validity length u32 │ validity │ body
-//! validity    0 none: no NULLs   1 bits   2 slots of NULLs   3 slots of values: a count u32 and a stream of integers
+//! validity    0 none: no NULLs   1 bits   2 slots of NULLs   3 slots of values
+//!             2 and 3: a count u32 and a stream of integers
 //!
 //! Integers    stream of integers
 //! Scaled      digits u8 │ 7 zero │ stream of integers         value = integer / 10^digits
@@ -10,12 +11,13 @@
 //! Dictionary  entry count u32 │ 4 zero │ codes, a stream of integers │ entries: plain values, or a block of texts
 //! ```
 //!
-//! 1. Integers are exact: [`integers::encode`] knows what each of its layouts takes.
-//! 2. A dictionary is tried where a sample has values twice; the values are counted only up to where it cannot pay.
-//! 3. Text takes a dictionary or not by the estimates of [`TextPlan`].
+//! 1. Integers are exact: [`integers::encode`] computes the size of each of its layouts.
+//! 2. A dictionary is tried if a sample has repeated values; distinct values are counted only up to the break-even
+//!    point.
+//! 3. For text, the estimates of [`TextPlan`] decide whether to use a dictionary.
 //!
-//! Invariants: a choice depends on the values only, so equal rows make equal pages; slots of NULLs hold the value
-//! before them, which costs nothing in any layout; what comes out is shorter than the plain chunk.
+//! Invariants: the choice depends on the values only, so equal rows make equal pages. Slots of NULLs hold the value
+//! before them, which costs nothing in any layout. The result is shorter than the plain chunk.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Decimal128Type, Float64Type};
@@ -26,17 +28,17 @@ use crate::page::header::Encoding;
 use crate::page::integers;
 use crate::page::strings::TextPlan;
 
-/// Values that tell whether there may be a dictionary.
+/// Size of the sample that decides whether to try a dictionary.
 const SAMPLE_COUNT: usize = 4096;
 /// Most decimal digits of a scaled number: powers of ten that are exact.
 pub(crate) const DIGITS_MAX: u8 = 15;
-/// They are stored values' business, so no library's function computes them.
+/// Part of the stored format, so no library's function computes them.
 const POWERS_OF_TEN: [f64; DIGITS_MAX as usize + 1] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 /// Scaled numbers stay below this, where every integer is a double.
 const SCALED_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Encodes a column of which the plain chunk takes `plain_length` bytes; None where nothing is shorter.
+/// Encodes a column whose plain chunk takes `plain_length` bytes; None if no encoding is shorter.
 pub(crate) fn encode(
     value_type: ValueType,
     array: &dyn Array,
@@ -49,7 +51,7 @@ pub(crate) fn encode(
         Layout::Bytes => encode_texts(value_type, array, &mut bytes),
         Layout::Fixed(width) => encode_numbers(value_type, width, array, &mut bytes)?,
     };
-    // A chunk that saves next to nothing is better read in place.
+    // A chunk that saves almost nothing is better read in place.
     (bytes.len() < plain_length / 20 * 19).then_some((encoding, bytes))
 }
 
@@ -111,7 +113,7 @@ fn encode_numbers(
     }
     let found = target.len() - start;
     let best = if encoding.is_some() { found } else { values.len() };
-    // Numbers that are short already gain too little to look for equal ones.
+    // Numbers that are short already gain too little from a dictionary.
     if best > array.len() * 2
         && let Some(dictionary) = Dictionary::of(array, best / (2 * width), |slot| {
             values.get(slot * width..(slot + 1) * width).unwrap_or_default()
@@ -165,7 +167,7 @@ fn encode_texts(value_type: ValueType, array: &dyn Array, target: &mut Vec<u8>) 
         let mut body = dictionary.head();
         let length_estimate = body.len() + plan.length_estimate;
         let pays = dictionary.firsts.len() < count / 16 || {
-            // Without a dictionary: about as many bytes as the entries' coding says, and lengths.
+            // Without a dictionary: about as many bytes as the coding of the entries suggests, and lengths.
             let coded = bytes.saturating_mul(plan.length_estimate) / entry_bytes.max(1);
             length_estimate < coded.min(bytes) + count / 2
         };
@@ -180,7 +182,7 @@ fn encode_texts(value_type: ValueType, array: &dyn Array, target: &mut Vec<u8>) 
     Encoding::Strings
 }
 
-/// The integers that are stored for values of up to 64 bits; None where some decimal is longer.
+/// The integers that are stored for values of up to 64 bits; None if a decimal is longer.
 fn as_integers(
     value_type: ValueType,
     values: &[u8],
@@ -213,7 +215,7 @@ fn as_integers(
     Some(wide)
 }
 
-/// Puts the value before it into each slot of a NULL, and the first value into those before that.
+/// Fills each slot of a NULL with the value before it, and leading NULLs with the first value.
 fn fill_nulls(array: &dyn Array, values: &mut [i64]) {
     let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) else {
         return;
@@ -229,7 +231,7 @@ fn fill_nulls(array: &dyn Array, values: &mut [i64]) {
     }
 }
 
-/// Doubles as integers over a power of ten, where that gives back every bit of each.
+/// Doubles as integers over a power of ten, if that reproduces every bit of each.
 fn scaled(values: &[f64], array: &dyn Array) -> Option<(u8, Vec<i64>)> {
     let exact = |value: f64, digits: u8| -> Option<i64> {
         let rounded = (value * power_of_ten(digits)).round();
@@ -276,13 +278,13 @@ pub(crate) fn unscaled(integer: i64, digits: u8) -> f64 {
 
 /// The distinct values of a column, in the order of their first slots.
 struct Dictionary {
-    /// The slot where each entry stands first.
+    /// The first slot of each entry.
     firsts: Vec<usize>,
     codes: Vec<i64>,
 }
 
 impl Dictionary {
-    /// None where there are more than `entry_count_max` distinct values, or a sample says there will be.
+    /// None if there are more than `entry_count_max` distinct values, or a sample predicts so.
     fn of<'a>(
         array: &dyn Array,
         entry_count_max: usize,
@@ -326,9 +328,9 @@ impl Dictionary {
     }
 }
 
-/// Hands out a code for each distinct value.
+/// Assigns a code to each distinct value.
 struct Interner {
-    /// One more than a code, or 0; by hash, with linear probing.
+    /// A code plus one, or 0 for free; by hash, with linear probing.
     table: Vec<u32>,
     firsts: Vec<usize>,
 }
@@ -361,7 +363,7 @@ impl Interner {
     }
 }
 
-/// A quick hash; what it is for compares values too.
+/// A quick hash; its user compares the values too.
 fn hash(bytes: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut hash = bytes.len() as u64;

@@ -1,14 +1,13 @@
-//! A chunk whose heads are read: rows asked for, arrays out.
+//! A chunk whose head is read: picked rows in, arrays out, and predicates evaluated on the encoded values.
 //!
-//! 1. [`OpenChunk::new`] finds the layout, the NULLs, and for plain chunks the whole array, which costs nothing.
-//! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, and of it all or the selected ones. Where few are
-//!    selected only they are decoded; otherwise the range is, block by block where it is of numbers, of which the
-//!    selected ones are kept.
+//! 1. [`OpenChunk::new`] finds the layout, the NULLs, and for plain chunks the whole array at no cost.
+//! 2. [`OpenChunk::decode`] takes a [`Pick`] of rows: a range, all of it or the selected rows. If few are selected only
+//!    they are decoded. Otherwise the whole range is decoded, numbers block by block, and the selected rows are kept.
 //! 3. [`OpenChunk::distinct`] and [`OpenChunk::compare`] answer for all rows without decoding them,
-//!    [`OpenChunk::contained_in`] and [`OpenChunk::coded_in`] for the rows that are left.
+//!    [`OpenChunk::contained_in`] and [`OpenChunk::coded_in`] for the remaining rows.
 //!
-//! Invariants: it owns a share of the chunk's memory, so it may be kept; the entries of a dictionary are decoded and
-//! checked once; whatever order rows are asked for in, a slot has one value.
+//! Invariants: an open chunk shares the chunk's memory, so it may be kept. The entries of a dictionary are decoded and
+//! checked once. A slot has one value, whatever the order of reads.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -43,10 +42,10 @@ use crate::page_source::{ColumnRef, PageRef, SegmentRef};
 const HEAD: usize = 8;
 /// An offset of a text in an array.
 const OFFSET_BYTES: usize = 4;
-/// One selected row in so many, or fewer, is decoded alone.
+/// One selected row in so many, or fewer, is decoded by itself.
 const SPARSE: usize = 12;
 
-/// Of so many rows of an array, or fewer, a comparison is done here: the engine's needs a batch of them.
+/// Up to so many rows of an array are compared here: the engine's comparison needs a batch of them.
 const ARRAY_ROWS_MAX: usize = 4096;
 
 /// A chunk ready to decode.
@@ -109,7 +108,7 @@ struct Selected {
 
 #[derive(Debug)]
 enum How {
-    /// Slots, ascending.
+    /// Selected slots, ascending.
     Each(Vec<usize>),
     Most(Most),
 }
@@ -119,9 +118,9 @@ enum How {
 struct Most {
     /// A bit for each row of the range.
     bits: BooleanBuffer,
-    /// Whether several columns use them.
+    /// Whether several columns use the selection.
     is_shared: bool,
-    /// The same for the engine's arrays, made when it is needed.
+    /// The selection for the engine's arrays, made on demand.
     filter: OnceLock<FilterPredicate>,
 }
 
@@ -129,14 +128,15 @@ impl Most {
     fn filter(&self) -> &FilterPredicate {
         self.filter.get_or_init(|| {
             let builder = FilterBuilder::new(&BooleanArray::new(self.bits.clone(), None));
-            // Preparing the selection pays only where several columns use it.
+            // Preparing the selection pays only if several columns use it.
             if self.is_shared { builder.optimize() } else { builder }.build()
         })
     }
 }
 
 impl Pick {
-    /// The rows of `range` that `selection`, over all rows of the page, has set (None: all), of `column_count` columns.
+    /// The rows of `range` that are set in `selection`, over all rows of the page (None: all), for `column_count`
+    /// columns.
     ///
     /// # Errors
     /// [`StoreError::Mismatch`] for a range that the selection does not cover.
@@ -168,13 +168,13 @@ impl Pick {
         Ok(Self { range, selected })
     }
 
-    /// Rows that come out.
+    /// Number of picked rows.
     #[must_use]
     pub fn count(&self) -> usize {
         self.selected.as_ref().map_or(self.range.len(), |selected| selected.count)
     }
 
-    /// The slots among which the rows are.
+    /// The range of slots that contains the rows.
     pub(crate) fn range(&self) -> &Range<usize> {
         &self.range
     }
@@ -227,7 +227,8 @@ impl OpenChunk {
         }
     }
 
-    /// The distinct values of all rows and for each row the place of its value among them, if the chunk is stored so.
+    /// The distinct values of all rows and for each row the index of its value among them; None unless the chunk has a
+    /// dictionary.
     pub(crate) fn distinct(&self) -> Result<Option<(ArrayRef, UInt32Array)>, StoreError> {
         let OpenValues::Dictionary { codes, entries, decoded } = &self.values else {
             return Ok(None);
@@ -237,15 +238,15 @@ impl OpenChunk {
         Ok(Some((Arc::clone(self.entries(entries, decoded)?), codes)))
     }
 
-    /// The places of the rows of `range` among the distinct values, appended to `target`; those of NULLs mean nothing.
-    /// False: the chunk is not stored so.
+    /// Appends the dictionary codes of the rows of `range` to `target`; those of NULLs are arbitrary. False if the
+    /// chunk has no dictionary.
     pub(crate) fn codes(&self, range: Range<usize>, target: &mut Vec<u32>) -> bool {
         let OpenValues::Dictionary { codes, .. } = &self.values else { return false };
         codes.extend(range, target, to_code);
         true
     }
 
-    /// The distinct values that codes are places of, if the chunk is stored so.
+    /// The distinct values that the codes index; None unless the chunk has a dictionary.
     pub(crate) fn distinct_values(&self) -> Result<Option<ArrayRef>, StoreError> {
         match &self.values {
             OpenValues::Dictionary { entries, decoded, .. } => {
@@ -255,8 +256,8 @@ impl OpenChunk {
         }
     }
 
-    /// The rows of `range` as integers, appended to `target`: numerics and times as they lie. Those of NULLs mean
-    /// nothing. False: the chunk is not stored so.
+    /// Appends the rows of `range` as integers to `target`: numerics and times in their stored unit, NULLs as any
+    /// value. False if the chunk is not stored as integers.
     pub(crate) fn integers(&self, range: Range<usize>, target: &mut Vec<i64>) -> bool {
         match &self.values {
             OpenValues::Integers(integers) if self.value_type.is_integral() => {
@@ -273,7 +274,7 @@ impl OpenChunk {
         true
     }
 
-    /// The number whose bits a rule gives: those beyond its type's width are zeros, also below zero.
+    /// The number with the bits of a constant or sequence: bits beyond its type's width are zeros, also below zero.
     fn signed(&self, bits: u64) -> i64 {
         match self.value_type.layout() {
             Layout::Fixed(2) => i64::from(to_i16(bits.cast_signed())),
@@ -282,7 +283,7 @@ impl OpenChunk {
         }
     }
 
-    /// Bounds of what [`OpenChunk::integers`] gives, as far as the chunk's head tells.
+    /// Bounds of the values of [`OpenChunk::integers`], as far as the head tells them.
     pub(crate) fn integer_bounds(&self) -> Option<(i64, i64)> {
         match &self.values {
             OpenValues::Integers(integers) if self.value_type.is_integral() => integers.bounds(),
@@ -301,8 +302,8 @@ impl OpenChunk {
         }
     }
 
-    /// For each row whether comparing its value, as an integer, with `other` gives one of `wanted`, if the chunk is
-    /// stored as integers, or is an array of few; NULLs give false.
+    /// For each row whether comparing its value, as an integer, with `other` gives one of `wanted`; NULLs give false.
+    /// None unless the chunk is stored as integers, or is a short array.
     pub(crate) fn compare(
         &self,
         other: i128,
@@ -324,8 +325,8 @@ impl OpenChunk {
         })
     }
 
-    /// The rows of `kept` whose values are in `set`, if they are integers or days and the chunk is not of distinct
-    /// values; NULLs are in no set.
+    /// The rows of `kept` whose values are in `set`; NULLs are in no set. None unless the values are integers or days,
+    /// and the chunk has no dictionary.
     pub(crate) fn contained_in(&self, set: &IntegerSet, kept: &Kept) -> Option<BooleanBuffer> {
         use ValueType::{Date32, Int16, Int32, Int64};
         if !matches!(self.value_type, Int16 | Int32 | Int64 | Date32) {
@@ -355,8 +356,8 @@ impl OpenChunk {
         })
     }
 
-    /// The rows of `kept` whose places among the distinct values are in `codes`, if the chunk is stored so; those that
-    /// are NULL are if `null` says it.
+    /// The rows of `kept` whose dictionary codes are in `codes`, and the NULL rows if `null` says so; None unless the
+    /// chunk has a dictionary.
     pub(crate) fn coded_in(
         &self,
         codes: &IntegerSet,
@@ -450,7 +451,7 @@ impl OpenChunk {
         }
     }
 
-    /// The values of few slots, all of them the chunk's, copied out of it.
+    /// The values of a few slots of the chunk, copied.
     pub(crate) fn few(&self, slots: &[usize]) -> Result<ArrayRef, StoreError> {
         match (&self.values, slots) {
             (OpenValues::Array(array), [slot]) => match single(array, *slot) {
@@ -461,7 +462,7 @@ impl OpenChunk {
         }
     }
 
-    /// Bytes that it comes to keep beside its own when it is read: the entries of a dictionary, decoded.
+    /// Bytes of memory that reading adds to its own: the decoded entries of a dictionary.
     pub(crate) fn later_bytes(&self) -> usize {
         match &self.values {
             OpenValues::Dictionary { entries: Entries::Fixed { bytes, .. }, .. } => bytes.len(),
@@ -472,7 +473,7 @@ impl OpenChunk {
         }
     }
 
-    /// All values, where they are stored as they are.
+    /// All values, if they are stored plain.
     pub(crate) fn stored_array(&self) -> Option<&ArrayRef> {
         match &self.values {
             OpenValues::Array(array) => Some(array),
@@ -480,7 +481,7 @@ impl OpenChunk {
         }
     }
 
-    /// The values of these slots, all of them the chunk's.
+    /// The values of these slots of the chunk.
     pub(super) fn slots(&self, slots: &[usize]) -> Result<ArrayRef, StoreError> {
         let count = slots.len();
         let nulls = self
@@ -552,7 +553,7 @@ impl OpenChunk {
         Ok(decoded.get_or_init(|| array))
     }
 
-    /// The entries of `codes`, one by one; those of NULLs mean nothing.
+    /// The entries of `codes`, one by one; those of NULLs are arbitrary.
     fn some_entries(
         &self,
         entries: &Entries,
@@ -592,7 +593,7 @@ impl OpenChunk {
             .map_err(|error| self.corrupt(Corruption::Values(error.to_string())))
     }
 
-    /// Values that follow a rule.
+    /// Values of a constant or a sequence.
     fn computed(
         &self,
         base: u64,
@@ -645,8 +646,8 @@ impl OpenChunk {
     }
 }
 
-/// An array of numbers of `data_type`, whose making costs a single row as much as its look-up where it goes by way of
-/// the general description; None: they are of another type, are not aligned, or are not `length`.
+/// An array of numbers of `data_type`. Arrow's general constructor would cost a single row as much as its look-up. None
+/// if they are of another type, are not aligned, or are not `length`.
 fn numbers(
     data_type: &DataType,
     values: &Buffer,
@@ -673,8 +674,7 @@ fn numbers(
     }
 }
 
-/// The same of texts and bytes; None also where the offsets, or the texts, are not what they are to be: the general way
-/// says how.
+/// The same for texts and bytes; None also if offsets or texts are invalid: the general constructor then reports how.
 fn texts(
     data_type: &DataType,
     (offsets, values): (&Buffer, &Buffer),
@@ -830,7 +830,7 @@ fn range_codes(codes: &Integers, range: Range<usize>) -> Vec<u32> {
     all
 }
 
-/// A code; one that is none becomes one that no dictionary has.
+/// A code; an invalid one becomes one that no dictionary has.
 fn to_code(value: i64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

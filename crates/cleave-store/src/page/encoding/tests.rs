@@ -1,4 +1,4 @@
-//! Tests of encodings: which one is chosen, at the limits of types, and that plain chunks are read in place.
+//! Encodings: the choice among them, the limits of types, and reading plain chunks in place.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn rules_are_found_and_only_where_they_hold() {
 #[test]
 fn what_lies_beneath_nulls_is_not_stored() {
     let nulls = || NullBuffer::from_iter((0..600).map(|row| row % 3 != 1));
-    // Equal rows, with other numbers and texts beneath their NULLs each time.
+    // Equal rows, with different numbers and texts beneath their NULLs.
     let arrays = |beneath: i64| -> Vec<ArrayRef> {
         let value = |row: i64| if row % 3 == 1 { beneath * row } else { row * 7 % 50 };
         let (mut offsets, mut bytes) = (vec![0], Vec::new());
@@ -89,7 +89,7 @@ fn what_lies_beneath_nulls_is_not_stored() {
                 (chunk.encoding, chunk.length, chunk.parts)
             };
             assert_eq!(bytes(first), bytes(&second), "{}", first.data_type());
-            // Also where the array is a part of another one.
+            // Also for an array that is a slice of another one.
             assert_eq!(bytes(&first.slice(5, 300)), bytes(&second.slice(5, 300)));
         }
     }

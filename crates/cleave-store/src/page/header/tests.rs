@@ -1,4 +1,4 @@
-//! Tests of the header: the stored form, byte by byte, and a lie in each field with a checksum that fits.
+//! The header: its stored form, byte by byte, and an invalid value in each field with a matching checksum.
 
 use cleave_media::{BlockAddress, Extent};
 
@@ -114,7 +114,7 @@ fn light_encodings_came_with_version_2() {
     assert_eq!(parse(&new.encode()).unwrap(), new);
 }
 
-/// What no reader would walk along any more must not be skipped.
+/// Chunks of removed kinds are refused, not skipped.
 #[test]
 fn version_columns_of_chains_are_refused() {
     for kind in [3, 4] {
@@ -136,7 +136,7 @@ fn a_cut_header_is_an_error_at_every_length() {
     }
 }
 
-/// A lie, and the column that the error must name.
+/// An invalid value, and the column that the error must name.
 type Lie = (&'static str, Option<ColumnRef>, fn(&mut PageHeader));
 
 #[test]

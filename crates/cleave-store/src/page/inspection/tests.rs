@@ -1,4 +1,4 @@
-//! What a tool sees of pages that are whole, damaged, or none at all.
+//! Inspection of pages that are whole, damaged, or no pages.
 
 use super::*;
 use crate::page::testing::{SEGMENT, TYPES, rows, table};

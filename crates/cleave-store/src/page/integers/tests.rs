@@ -1,4 +1,4 @@
-//! Tests of integer streams: every layout is chosen where it is shortest, comes back, and compares.
+//! Integer streams: every layout is chosen when it is shortest, comes back, and compares.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Tests of long values: cut, put together again, fetched only where needed, and never trusted.
+//! Long values: cut, joined again, fetched only on need, and never trusted.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests of text blocks: values come back whole, in part and one by one, symbols save bytes, and lies are refused.
+//! Text blocks: values come back whole, in part and one by one, symbols save bytes, and invalid blocks are refused.
 
 use bytes::Bytes;
 use cleave_media::SplitMix64;

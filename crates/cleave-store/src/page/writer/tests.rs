@@ -1,4 +1,4 @@
-//! Tests of writing pages: rows survive, pages stay within their class, tails grow in place.
+//! Writing pages: rows survive, pages stay within their class, tails grow in place.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Tests of reading pages from media: how much is read, and that every way to lose a write is found and named.
+//! Reading pages from media: how much is read, and that every kind of lost write is found and named.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,10 +27,10 @@ fn write(schema: &TableSchema, class: PageClass, batch: &RecordBatch) -> Vec<Enc
     pages
 }
 
-/// Makes neighbouring numbers so different that they take all of their bits.
+/// Makes neighbouring numbers differ in all of their bits.
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Four columns of 8 bytes without a rule, 20,000 rows: 40 blocks of header-free bytes a column, ids 4 to 1.
+/// Four columns of 8 bytes without a pattern, 20,000 rows: 40 blocks of header-free bytes a column, ids 4 to 1.
 fn bulk() -> (TableSchema, RecordBatch, Stored) {
     let schema = table(&[ColumnType::BigInt; 4]);
     let columns = (0..4_u64).map(|column| {
@@ -70,13 +70,13 @@ fn only_header_and_asked_columns_are_read() {
     assert_eq!(batch.num_rows(), 20_000);
 }
 
-/// Media that counts reads, and those that were made at once.
+/// Media that counts reads, and those of one call.
 #[derive(Debug)]
 struct Counting {
     media: Arc<dyn Media>,
     reads: AtomicU64,
     turns: AtomicU64,
-    /// Where more blocks are read at once, a test fails.
+    /// A test fails if more blocks are read at once.
     blocks_max: u32,
 }
 
@@ -210,7 +210,7 @@ fn lies_about_sizes_take_no_memory() {
         let extent = Extent { block_count, ..page.extent };
         PageRef { extent, ..*page }
     };
-    // A reference to as much as the media may have.
+    // A reference to as many blocks as the media may have.
     let overflow = stored.overflow[0];
     for block_count in [65, 1 << 28, u32::MAX] {
         let lie = sized(&overflow, block_count);
@@ -221,7 +221,7 @@ fn lies_about_sizes_take_no_memory() {
         }
     }
     pages.read_overflow_page(&SEGMENT, &overflow).unwrap();
-    // A first block that says so of its header.
+    // A first block that claims such a header length.
     let heap = stored.heap[0];
     let mut block = stored.media.read(Extent { block_count: 1, ..heap.extent }).unwrap();
     for chunk_count in [1605_u32, 100_000] {
@@ -346,7 +346,7 @@ fn lost_stale_torn_and_misdirected_writes_are_found() {
     media.write(BlockAddress(100), &new.bytes).unwrap();
     pages.read_page(&wish).unwrap();
 
-    // A reference to another table, segment, page or version than the bytes are of.
+    // A reference to another table, segment, page or schema version than that of the bytes.
     for segment in [
         SegmentRef { table_id: 1, ..SEGMENT },
         SegmentRef { segment: SegmentId(9), ..SEGMENT },

@@ -1,4 +1,4 @@
-//! Pages in memory beside those of media, in the order asked for; what is damaged, missing or no page is refused.
+//! Pages in memory beside those of media, in the requested order; damaged, missing and invalid pages are refused.
 
 use std::sync::Arc;
 

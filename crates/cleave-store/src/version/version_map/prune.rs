@@ -1,8 +1,9 @@
-//! Pruning: VIDs of dead rows leave the map when the pages that their rows lay on are written anew.
+//! Pruning: removes the VIDs of dead rows from the map when the pages of these rows are rewritten.
 //!
-//! Where few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has
-//! them; a long stretch of them is left out of the runs, which takes no bits. Either way [`VersionMap::is_dead`] says
-//! what it said before. Source: `docs/design/delta-and-snapshots.md`.
+//! If few VIDs are missing between two rows they keep their bits, and the segment's directory says that no page has
+//! them. A long stretch is left out of the runs, which takes no bits. Either way the result of [`VersionMap::is_dead`]
+//! stays the same.
+//! Source: `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use super::{VersionMap, VersionRun, split_vid};
 use crate::ids::SegmentId;
 
-/// Dead rows in a row from which on a map leaves them out of its runs: their bits take more than another run does.
+/// Shortest stretch of dead rows that is left out of the runs: the bits of a longer one take more than another run.
 const HOLE_VIDS_MIN: u64 = 1024;
 
 impl VersionMap {
@@ -34,7 +35,7 @@ impl VersionMap {
         starts.zip(ends).filter(|(start, end)| start < end)
     }
 
-    /// All VIDs whose rows are dead, pruned or not: the first of each stretch, and one past its last.
+    /// All VIDs whose rows are dead, pruned or not, as stretches: the first VID, and one past the last.
     #[must_use]
     pub fn gone(&self) -> Vec<(u64, u64)> {
         let mut holes = self.holes().peekable();
@@ -61,12 +62,12 @@ impl VersionMap {
         }
     }
 
-    /// Notes that the rows of the runs of `old` that are live for `known`, an earlier state of this map, lie in
-    /// `new`, and the others nowhere. Dead rows since keep their bits.
+    /// Moves the rows of the runs of `old` that are live in `known`, an earlier version of this map, to `new`, and
+    /// drops the others. Rows that died since keep their bits.
     pub fn move_runs(&mut self, old: &BTreeSet<SegmentId>, known: &Self, new: SegmentId) {
         let mut moved: Vec<VersionRun> = Vec::new();
         let mut runs: Vec<VersionRun> = Vec::new();
-        // Whether the last run is one of those made here, and only VIDs with bits lie behind it.
+        // Whether the last run was made here, and only VIDs with bits lie behind it.
         let mut is_open = false;
         for run in self.runs.iter() {
             if !old.contains(&run.segment) {
@@ -74,7 +75,7 @@ impl VersionMap {
                 runs.push(*run);
                 continue;
             }
-            // VIDs between that lie in no run have no bits, and must stay without.
+            // VIDs between them that lie in no run have no bits, and must stay so.
             is_open &= moved.last().is_some_and(|last| last.vid_end() == run.vid_first);
             moved.push(*run);
             for vid in known.live_in(*run) {
@@ -90,7 +91,7 @@ impl VersionMap {
         self.vid_end_min = self.vid_end();
         self.runs = Arc::new(runs);
         self.runs_dirty = true;
-        // What lies in no run any more needs no bit.
+        // A VID that lies in no run any more needs no bit.
         for run in moved {
             let mut from = run.vid_first;
             while from < run.vid_end() {

@@ -64,7 +64,7 @@ proptest! {
         prop_assert!(VersionMap::decode(&bytes).is_err());
     }
 
-    /// Past the checksum: payloads that nobody wrote are refused or read, without a panic.
+    /// Past the checksum: foreign payloads are refused or read, without a panic.
     #[test]
     fn foreign_payloads_never_panic(payload in any::<Vec<u8>>()) {
         let chunk = CHUNK.seal(&payload);
@@ -96,7 +96,7 @@ fn runs_that_overlap_or_are_no_range_are_refused() {
     assert_eq!(map.runs(), [run(5, 5, 1)]);
 }
 
-/// Two that reserved ranges end in any order, and one that never ends leaves a hole.
+/// Two writers that reserved ranges finish in any order, and one that never finishes leaves a hole.
 #[test]
 fn reserved_ranges_come_in_any_order() {
     let mut map = VersionMap::new();

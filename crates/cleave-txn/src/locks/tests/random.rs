@@ -1,5 +1,5 @@
-//! Random histories. After each step: nobody holds what excludes another's, nobody waits without a reason, and no cycle
-//! of waits is left.
+//! Random histories. After each step: no conflicting locks are held, no request waits without a reason, and no deadlock
+//! cycle is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +22,12 @@ fn mode(key: LockKey, random: u64) -> LockMode {
     LockMode::ALL[first + usize::try_from(random % count).unwrap()]
 }
 
-/// The owner at a place: the last one is of the first one's group.
+/// The owner at an index: the last one is of the first one's group.
 fn owner_at(groups: &[LockGroup], place: usize, id: u64) -> Arc<LockOwner> {
     LockOwner::in_group(TransactionId(id), groups[place % groups.len()])
 }
 
-/// What each owner waits for, by the book: a conflict with a holder, or with one that came before.
+/// The blockers of each owner by definition: a conflict with a holder, or with an earlier request.
 fn check(locks: &Locks) -> Result<(), TestCaseError> {
     let mut by_key: BTreeMap<LockKey, Vec<LockStatus>> = BTreeMap::new();
     for status in locks.list() {
@@ -52,7 +52,7 @@ fn check(locks: &Locks) -> Result<(), TestCaseError> {
             waits_for.entry(wait.group).or_default().extend(blockers);
         }
     }
-    // Take away whoever waits for nobody; what is left then is a cycle.
+    // Remove owners that wait for none; the rest are cycles.
     while let Some(free) = waits_for
         .iter()
         .find(|(_, blockers)| !blockers.iter().any(|blocker| waits_for.contains_key(blocker)))
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Ends only if every grant wakes who waits for it.
+/// Ends only if every grant wakes its waiter.
 #[test]
 fn threads_exclude_each_other_and_all_come_to_an_end() {
     let locks = Locks::new();

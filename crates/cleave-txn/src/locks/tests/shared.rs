@@ -1,5 +1,5 @@
-//! Rows that a device's jobs lock, too. The jobs are doubles of fragments: they lock rows in the table that the device
-//! shares, in this process or in another one.
+//! Rows that a device's jobs lock, too. The jobs are test doubles of fragments: they lock rows in the table shared with
+//! the device, in this process or in another one.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,7 +13,7 @@ mod cycles;
 mod modes;
 mod process;
 
-/// So few entries that rows meet in them.
+/// So few entries that rows share them.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::EIGHT };
 const DEVICE: u32 = 3;
 const OBJECT: u64 = 7;
@@ -178,14 +178,14 @@ fn a_device_that_dies_gives_up_its_rows_by_a_fence() {
     assert!(matches!(now(&mut wait), Some(Ok(()))));
 }
 
-/// Transactions and jobs over a few rows, all waits of which are served: each finds itself alone at its rows, and all
-/// is free in the end.
+/// Transactions and jobs over a few rows, where all waits are served: each is alone at its rows, and all is free in the
+/// end.
 #[test]
 fn transactions_and_jobs_exclude_each_other() {
     const ROWS: u64 = 6;
     let (locks, host, device) = shared();
     let next_id = AtomicU64::new(1);
-    // Who is at a row: 1 a transaction, 1 << 16 a job.
+    // Present holders of a row: 1 for a transaction, 1 << 16 for a job.
     let inside: Vec<AtomicU32> = (0..ROWS).map(|_| AtomicU32::new(0)).collect();
     let is_over = AtomicBool::new(false);
     let at = |vid: u64| &inside[usize::try_from(vid).unwrap()];
@@ -197,7 +197,7 @@ fn transactions_and_jobs_exclude_each_other() {
                     let mut random = SplitMix64::new(seed);
                     for _ in 0..400 {
                         let owner = owner(next_id.fetch_add(1, Ordering::Relaxed));
-                        // One row each: cycles through a job end by its time alone.
+                        // One row each: cycles through a job end only by its time limit.
                         let vid = random.below(ROWS);
                         let locked = match locks.request(&owner, row(vid), UPDATE).unwrap() {
                             Requested::Granted => Ok(()),

@@ -1,16 +1,16 @@
-//! Every interleaving of a few writers, some that block and some that await, and of the log's own thread: all come to
-//! an end, and none before what it waits for is durable.
+//! Every interleaving of a few writers, some that block and some that await, and of the log's own thread: all finish,
+//! and none before its record is durable.
 
 use std::collections::HashSet;
 
 use super::*;
 
-/// Where a writer is. Each step is one that the mutex makes indivisible.
+/// The state of a writer. Each step is one that the mutex makes indivisible.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum At {
     /// Before it appends, with so many more to append.
     Append { left: u8 },
-    /// About to look whether its record is durable.
+    /// About to check whether its record is durable.
     Look { left: u8, end: Lsn },
     /// On a condition variable.
     Asleep { left: u8, end: Lsn, odd: bool },
@@ -22,7 +22,7 @@ enum At {
     Done { failed: bool },
 }
 
-/// Where the log's own thread is.
+/// The state of the log's own thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Thread {
     Looks,
@@ -33,7 +33,7 @@ enum Thread {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     progress: Progress,
-    /// The place behind all that is appended.
+    /// The end of the appended records.
     end: Lsn,
     /// Syncs until one fails.
     fuse: u8,
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// The worlds that one step of anybody leads to.
+    /// The states after one step of any thread.
     fn steps(&self) -> Vec<Self> {
         let mut after = Vec::new();
         for index in 0..self.writers.len() {
@@ -113,7 +113,7 @@ impl World {
         after
     }
 
-    /// The worlds after a sync: one for each who may be the one that is woken.
+    /// The states after a sync: one for each thread that may be woken.
     fn finished(mut self) -> Vec<Self> {
         let fails = self.fuse == 1;
         self.fuse = self.fuse.saturating_sub(1);

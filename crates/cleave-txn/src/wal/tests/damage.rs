@@ -1,4 +1,4 @@
-//! Cuts and flipped bits: a prefix, or an error; never anything else, and never in silence what was vouched for.
+//! Cuts and flipped bits: the result is a prefix, or an error; confirmed records are never lost silently.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::wal::segment::{SEGMENT_HEADER_BYTES, segment_path};
 struct Written {
     folder: tempfile::TempDir,
     start: Lsn,
-    /// Records before the end of each group, and where it ends.
+    /// Number of records up to the end of each group, and the place of that end.
     groups: Vec<(u64, Lsn)>,
 }
 
@@ -42,14 +42,14 @@ impl Written {
         self.groups.last().unwrap().0
     }
 
-    /// The records are the first so many.
+    /// Checks that the records are the first so many.
     fn prefix(&self, records: &[LogRecord]) -> u64 {
         let found = numbers(records);
         assert_eq!(found, (1..=found.len() as u64).collect::<Vec<_>>());
         found.len() as u64
     }
 
-    /// Records of groups that a later one vouches for, where damage in the group that ends behind `place` is.
+    /// Records of groups that a later group proves, for damage in the group that ends behind `place`.
     fn vouched_before(&self, place: Lsn) -> u64 {
         let groups = self.groups.iter().take_while(|(_, end)| *end <= place);
         groups.last().map_or(0, |(count, _)| *count)
@@ -59,9 +59,12 @@ impl Written {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A crash may leave any first part of what was written since the last sync.
+    /// A crash may leave any prefix of the bytes written since the last sync.
     #[test]
-    fn any_first_part_of_a_log_gives_a_prefix(sizes in prop::collection::vec(1_u64..6, 1..8), cut in any::<prop::sample::Index>()) {
+    fn any_first_part_of_a_log_gives_a_prefix(
+        sizes in prop::collection::vec(1_u64..6, 1..8),
+        cut in any::<prop::sample::Index>()
+    ) {
         let written = write(&sizes);
         let files = written.files();
         let whole: u64 = files.iter().map(|(_, path)| fs::metadata(path).unwrap().len()).sum();
@@ -84,7 +87,7 @@ proptest! {
         }
     }
 
-    /// A bit that is flipped is an error, unless it lies where a crash could have torn: in the last group.
+    /// A flipped bit is an error, unless it lies in the last group, which a crash could have torn.
     #[test]
     fn a_flipped_bit_is_found(sizes in prop::collection::vec(1_u64..6, 1..8), bit in any::<prop::sample::Index>()) {
         let written = write(&sizes);
@@ -107,7 +110,7 @@ proptest! {
             }
             Err(LogError::Damaged { path: named, .. }) => {
                 prop_assert!(place < last_group);
-                // The file before, where it is the header that is damaged.
+                // The file before, if the header is damaged.
                 let is_header = bit / 8 < SEGMENT_HEADER_BYTES;
                 prop_assert!(named == *path || is_header);
             }
@@ -116,7 +119,7 @@ proptest! {
         }
     }
 
-    /// Bytes that nobody wrote are no records.
+    /// Random bytes are no records.
     #[test]
     fn noise_is_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200), at in any::<u64>()) {
         let seed = record::Seed::new(&[1; 16]);

@@ -1,4 +1,4 @@
-//! Many who wait at once.
+//! Many concurrent waiters.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,7 @@ fn one_sync_serves_all_who_came_during_the_one_before() {
         let _world = Forgetful::enter(&files);
         Wal::create(folder.path(), Lsn(0), LogOptions::default()).unwrap()
     };
-    // The first sync says that it has begun, and waits until it may go on.
+    // The first sync says that it has begun, and waits until it may continue.
     let (begun, has_begun) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel();
     let may_go_on = Mutex::new(may_go_on);
@@ -90,7 +90,7 @@ fn threads_that_block_and_threads_that_await_lose_nothing() {
                     match (thread + index) % 3 {
                         0 => block_on(log.durable(end)).unwrap(),
                         1 => {
-                            // Given up on at once, or after it was asked for.
+                            // Dropped at once, or after it was polled.
                             let mut dropped = pin!(log.durable(end));
                             let waker = Waker::noop();
                             drop(dropped.as_mut().poll(&mut Context::from_waker(waker)));
@@ -142,7 +142,7 @@ fn who_still_waits_when_the_log_is_dropped_is_served() {
 fn a_log_is_copied_while_others_append() {
     let folder = tempfile::tempdir().unwrap();
     let (directory, copies) = (folder.path().join("log"), folder.path().join("copies"));
-    // What an archive lies in is there, or nothing is made.
+    // The archive's parent folder exists, or nothing is made.
     std::fs::create_dir(&copies).unwrap();
     let log = Wal::create(&directory, Lsn(0), small()).unwrap();
     let start = log.resume_from();

@@ -1,4 +1,4 @@
-//! Tests of light encodings: which one is chosen, that extremes of every type come back, and that lies are refused.
+//! Light encodings: the choice among them, round trips of the extremes of every type, and refusal of invalid chunks.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Random histories of rows that begin, end and are pruned, against a map of the rows that are there.
+//! Random histories of inserted, deleted and pruned rows, against a map of the rows that exist.
 
 use cleave_media::SplitMix64;
 
@@ -15,7 +15,7 @@ fn what_has_dead_stays_so_however_it_is_pruned() {
         let (mut end, mut next) = (0, 1);
         for _ in 0..24 {
             let known = map.clone();
-            // The last are those that end while segments are written anew.
+            // The last ones die while segments are rewritten.
             let (from, count) = (below(end), below(2500));
             let ends: Vec<u64> = match below(3) {
                 0 => live.range(from..from + count).map(|(vid, _)| *vid).collect(),

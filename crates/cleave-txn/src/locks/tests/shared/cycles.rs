@@ -1,4 +1,4 @@
-//! Deadlock cycles through jobs, whoever closes them.
+//! Deadlock cycles through jobs, closed by either side.
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn a_transaction_that_closes_a_ring_is_told_at_once() {
     assert!(job_has_now(&job, 1));
 }
 
-/// Whether it has it, having waited.
+/// Whether the job gets the lock after waiting.
 fn job_has_now(job: &JobLocks, vid: u64) -> bool {
     match job_lock(job, vid) {
         JobLock::Held => true,
@@ -121,7 +121,7 @@ fn a_job_that_waits_for_its_own_transaction_is_told() {
     let [a, b] = [1, 2].map(owner);
     assert!(granted(locks.request(&a, row(one), UPDATE)));
     let job = job_of(&locks, &host, &device, &a);
-    // It has a row of the entry: the other one is had in the same way.
+    // It has a row of the entry: it gets the other one in the same way.
     assert!(locks.try_lock(&a, row(other), UPDATE).unwrap());
     locks.release_all(&a);
     assert!(granted(locks.request(&b, row(one), UPDATE)));

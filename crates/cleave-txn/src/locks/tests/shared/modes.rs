@@ -1,5 +1,5 @@
-//! Transactions in all modes of rows, and jobs, each at several rows and in any order: cycles form all the time, and
-//! are found.
+//! Transactions in all row modes, and jobs, each at several rows and in any order: cycles form all the time, and are
+//! found.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ const ROW_MODES: [LockMode; 4] =
 /// Transactions by their modes, and whether a job is there.
 type AtRow = (Vec<(u64, LockMode)>, bool);
 
-/// Who is at each row: transactions by their modes, and whether a job.
+/// The holders of each row: transactions by their modes, and whether a job.
 #[derive(Default)]
 struct Inside(Mutex<Vec<AtRow>>);
 
@@ -42,7 +42,7 @@ impl Inside {
     }
 }
 
-/// As long as nobody looks for cycles in time but those who close them, this ends only if each is found at once.
+/// No timer looks for cycles, only the requests that close them: this ends only if each cycle is found at once.
 #[test]
 fn deadlocks_of_transactions_and_jobs_never_last() {
     let (locks, host, device) = shared();

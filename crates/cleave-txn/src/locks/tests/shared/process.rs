@@ -1,4 +1,4 @@
-//! The device is another process: this test binary, started once more. It holds rows until it is killed.
+//! The device is another process: this test binary, started again. It holds rows until it is killed.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -9,11 +9,11 @@ use cleave_shmem::{JobId, LOCK_OFFER_BYTES, receive_descriptors, send_descriptor
 
 use super::*;
 
-/// Names the socket to the process that is the device.
+/// Environment variable with the socket, for the device's process.
 const SOCKET: &str = "CLEAVE_TXN_LOCK_TEST_SOCKET";
 const VIDS: [u64; 3] = [1, 2, 5];
 
-/// What the device's process does; nothing in the process of the tests.
+/// The device's process; a no-op in the process of the tests.
 #[test]
 fn the_other_process() {
     let Ok(path) = std::env::var(SOCKET) else { return };
@@ -70,7 +70,7 @@ fn rows_of_a_process_that_died_are_the_hosts_after_a_fence() {
     assert!(waits.iter_mut().all(|wait| now(wait).is_none()));
     child.kill().unwrap();
     child.wait().unwrap();
-    // That it is dead is no reason: what it did may still be on its way.
+    // Its death alone releases nothing: its changes may still be on their way.
     host.look();
     assert!(waits.iter_mut().all(|wait| now(wait).is_none()));
     host.fence();
