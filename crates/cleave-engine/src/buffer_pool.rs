@@ -1,19 +1,17 @@
 //! The host's buffer pool: verified parts of pages, kept within one budget of bytes.
 //!
-//! A part is a page's header, one column chunk, or a whole page (overflow pages, what plain
-//! block reads brought, and pages of which few rows are read, their columns opened once). Its key
-//! holds the block address *and the checksum of the page's header*, so that space which was retired
-//! and written anew can never be read as what it held before.
+//! A part is a page's header, one column chunk, or a whole page (overflow pages, pages from plain block reads, and
+//! pages of which few rows are read, their columns opened once). Its key holds the block address *and the checksum of
+//! the page's header*, so that space which was retired and rewritten is never read as its former content.
 //!
-//! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those
-//! asked for again move to the main one, so that a scan of a large table passes through a tenth of
-//! the budget. A part evicted from the small queue leaves its key in a ghost queue; one that
-//! returns while its key is there enters the main queue at once.
+//! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those asked for again move
+//! to the main one, so that a scan of a large table passes through a tenth of the budget. A part evicted from the small
+//! queue leaves its key in a ghost queue; a part that returns while its key is there enters the main queue at once.
 //!
-//! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
-//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is
-//! counted from the beginning; of a page that is held whole, from when they are opened ([`BufferPool::recount`]). What
-//! callers hold beyond eviction (a batch that borrows a chunk) is theirs to account for.
+//! Invariant: between calls, the weights of all parts in the pool sum to at most the budget. A part larger than the
+//! budget is never kept. What opened columns allocate later (the entries of a dictionary) is counted from the
+//! beginning; for a page that is kept whole, from when they are opened ([`BufferPool::recount`]). What callers hold
+//! beyond eviction (a batch that borrows a chunk) is theirs to account for.
 
 mod flights;
 

@@ -1,25 +1,26 @@
 //! The delta: rows of small commits that are in no page yet. Changes in, in the order of their commits; out, single
-//! rows as of any commit, and all of it at once, to be made pages.
+//! rows as of any commit, and all of it at once, to be written as pages.
 //!
 //! ```text
-//!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: state + delta as of a commit ([`Live`])
-//!                                 └─▶ flushed: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
+//!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: catalog + delta as of a commit ([`Live`])
+//!                                 └─▶ flushed: one commit of pages for all ─▶ catalog ─▶ plans, fragments, checkpoints
 //! ```
 //!
-//! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys
-//!    of their index entries; [`Delta::put`] enters both, under the writer lock.
+//! 1. [`Delta::prepare`] gives the rows of a change the VIDs that they will have in pages, and makes the keys of their
+//!    index entries; [`Delta::put`] enters both, under the writer lock.
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
-//!    row is there from the commit that began it up to the one that deleted it.
-//! 3. [`Delta::contents`] is what [flushing](crate::write::insert::flush) makes of it: pages, ends in version maps and
-//!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
-//!    the manifest has it flushed first
+//!    row is visible from the commit that inserted it up to the one that deleted it.
+//! 3. [`Delta::contents`] is the input of [flushing](crate::write::insert::flush), which turns it into pages, dead rows
+//!    in version maps and keys in memtables, as one catalog version. Plans of statements that change rows, larger
+//!    writes and commits that replace the manifest flush it first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
-//! 4. Flushing for a reader runs beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. Where it is small, who only reads gets it [shipped](shipped) with the state, as pages in memory, and nothing
-//!    is written.
+//! 4. Flushing for a reader runs beside commits: [`Delta::behind`] is what they have put here meanwhile.
+//! 5. A small delta is [shipped](shipped) to statements that only read, as pages in memory beside those of the catalog
+//!    version; nothing is written.
 //!
-//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
-//! grows; a state and its delta are replaced together. Source: rules 14 and 25, `docs/design/delta-and-snapshots.md`.
+//! Invariants: all that is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
+//! only grows; a catalog version and its delta are replaced together. Source: rules 14 and 25,
+//! `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,16 +1,17 @@
 //! One attached device: how it is reached, whether it is the right one, and the space on it.
 //!
-//! 1. [`Device::link`] connects when first needed, asks the device who and whose it is, and claims it for
-//!    this incarnation, which ends whatever an earlier one left running there (rule 29). A device of another
-//!    database, or of another copy of this one ([`incarnations`]), is refused. Who only looks claims nothing.
-//! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands that pages need, in
-//!    commands no larger than the device takes.
+//! 1. [`Device::link`] connects on first use, asks the device for its identity and its owner, and claims it for this
+//!    incarnation, which stops whatever an earlier one left running there (rule 29). A device of another database, or
+//!    of another copied folder of this one ([`incarnations`]), is refused. A database that was opened only to look at
+//!    it claims nothing.
+//! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands for pages, split so that none is larger
+//!    than the device takes.
 //! 3. [`Claim`] is space that one statement took and has not committed yet.
 //!
-//! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of
-//! what the manifest names, so nothing can leak. Space that a commit retires waits until no state that
-//! names it is held any more (rule 30); space whose write may still be on its way to a lost device
-//! is not used again before the next incarnation, whose claim fences that write off.
+//! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of what
+//! the manifest names, so nothing can leak. Space that a commit retires waits until no catalog version that names it is
+//! in use (rule 30); space whose write may still be on its way to a lost device is not used again before the next
+//! incarnation, whose claim fences that write off.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

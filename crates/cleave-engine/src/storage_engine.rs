@@ -1,23 +1,23 @@
-//! The storage engine: one database directory, open, with its present state, devices, buffer pool, locks and log. It
+//! The storage engine: one open database directory with its catalog version, devices, buffer pool, locks and log. It
 //! knows no SQL.
 //!
 //! ```text
 //!  DIR/lock              held by the one process that has the database open
-//!  DIR/manifest              the state of the last commit           (catalog::manifest)
+//!  DIR/manifest          the catalog version of the last commit  (catalog::manifest)
 //!  DIR/segments/<id>     directories of sealed segments
-//!  DIR/log/              commits that no manifest has yet            (log)
-//!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
+//!  DIR/log/              commits that no manifest has yet        (log)
+//!  DIR/statistics/<id>   the results of ANALYZE for a table      (statistics)
 //!  DIR/device-0.media    the embedded device's media
 //! ```
 //!
-//! [`Engine::open`] locks the directory, reads the manifest, raises the epoch (rule 29), removes what a
-//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device
-//! that answers soon; the others when first needed, so that one that is offline hinders nobody who does not need it.
-//! [`Engine::look`] only locks and reads: it changes no file and claims no device.
+//! [`Engine::open`] locks the directory, reads the manifest, raises the epoch (rule 29), removes what a crash left
+//! behind, works out each device's free space, redoes the commits of the log, and claims every device that answers
+//! soon; the others on first use, so that an offline device hinders only statements that need it. [`Engine::look`] only
+//! locks and reads: it changes no file and claims no device.
 //!
-//! Invariants: one process at a time; one writing statement at a time; the published state only ever
-//! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
-//! nothing is left to do when the last handle is dropped: every commit was complete, in the manifest or in the log.
+//! Invariants: one process at a time; one writing statement at a time; the published catalog version only ever moves to
+//! the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and nothing is left to do when
+//! the last handle is dropped: every commit was complete, in the manifest or in the log.
 
 pub mod catalog_edit;
 pub mod commit;

@@ -1,4 +1,4 @@
-//! Older states of the database, kept for `as_of`: a time in, the state that held then out.
+//! Older catalog versions, kept for `as_of`: a time in, the version that held then out.
 //!
 //! A [`CatalogState`] is immutable and holds the pages that it names, so an older one can be read as long as somebody
 //! holds it. These are held here, as many as `version_retention` asks for, on a grid: [`Versions`] keeps those that
@@ -6,9 +6,9 @@
 //! bounded, whatever is committed. Small commits, which are in the [delta](crate::delta) at first, are flushed before
 //! the first that comes behind a tick.
 //!
-//! Invariants: what is given for a time is the state that held at its tick, or an error; the oldest are given up first,
-//! when their time is over, when what they hold is as much as half of what is in use, and when a device is full.
-//! Nothing is kept over a restart. Source: rule 30; `docs/design/delta-and-snapshots.md`.
+//! Invariants: a time gives the version that held at its tick, or an error; the oldest are given up first, when their
+//! time is over, when what they hold is as much as half of what is in use, and when a device is full. Nothing is kept
+//! over a restart. Source: rule 30; `docs/design/delta-and-snapshots.md`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,7 +1,8 @@
-//! What of a delta is behind a commit: the rest of it, once all up to that commit is pages of the next state.
+//! The part of a delta behind a given commit: what is left of it once all up to that commit is in pages of the next
+//! catalog version.
 //!
-//! Rows keep their VIDs and commits their order; both are counted from the new state on. A row that is in pages by then
-//! and was deleted behind the commit is one that ends in pages.
+//! Rows keep their VIDs and commits their order; both are counted from the new catalog version on. A row that is in
+//! pages by then and was deleted behind the commit becomes a dead row of those pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};

@@ -1,6 +1,6 @@
-//! All of a delta at once: what commits one by one have put there, by table, as few batches.
+//! All of a delta at once: the rows that many commits have put there, as few batches by table.
 //!
-//! Rows that were gathered once stay so: who asks for all of it again, with some more, gathers only these.
+//! Batches that were gathered once are kept: the next call gathers only the rows that came since.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What look-ups in a delta are told of commits.
+//! Tests of look-ups in a delta: which commits they see.
 
 use arrow::array::Int32Array;
 use cleave_store::{Column, ColumnType};

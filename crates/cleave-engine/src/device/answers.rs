@@ -1,15 +1,15 @@
-//! How long a device is waited for: which commands it has not answered, since when, and when those who wait give up.
+//! Timeouts of a device's answers: which commands it has not answered, since when, and when the callers give up.
 //!
 //! 1. [`Device::sync`] and the other commands that carry no pages wait for the device's *timeout* (`--device-timeout`),
-//!    and fail with [`StorageError::Unanswered`] then. What was sent stays sent: a task goes on waiting for its answer.
+//!    and then fail with [`StorageError::Unanswered`]. The command was sent, so a task goes on waiting for its answer.
 //! 2. Until that comes the device *owes an answer*. Another sync waits for it first, for what is left of the timeout,
-//!    so that no device gets one sync on another; when the timeout is over, all that follow are refused at once.
-//! 3. Who has the writer lock and needs the device for others' sake waits for [`WRITER_WAIT`] alone, and holds its
-//!    tables ([`cleave_catalog::catalog::held`]); while it owes an answer nobody waits for it but those who ask for
-//!    these tables.
+//!    so that a device never has several syncs queued; when the timeout is over, all that follow are refused at once.
+//! 3. A holder of the writer lock that needs the device only for the sake of others waits for [`WRITER_WAIT`] alone,
+//!    and blocks the device's tables ([`cleave_catalog::catalog::blocked`]); while the device owes an answer only
+//!    statements on these tables wait for it.
 //!
-//! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`WRITER_WAIT`].
-//! Source: `docs/design/wire-protocol.md`.
+//! Invariant: a device that does not answer delays statements on other tables once, and by [`WRITER_WAIT`]. Source:
+//! `docs/design/wire-protocol.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

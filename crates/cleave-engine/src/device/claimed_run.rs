@@ -1,8 +1,9 @@
-//! Runs that may write into the space of a claim while their rows are taken: an execute in, rows as they are made out.
+//! Fragment runs that may write into the space of a claim while their rows are taken: an execute in, rows as they are
+//! made out.
 //!
 //! The space is the run's for as long as the device may write there: [`ClaimedRun`] holds the [`Claim`] until the
-//! device has said how the run has ended, which it says when the run stands still. Whoever drops it before stops the
-//! run, in a task that holds the claim until that is answered. Where the device cannot be heard any more, the space is
+//! device has reported how the run ended, which it does when the run stands still. Dropping it earlier stops the run,
+//! in a task that holds the claim until that is answered. Where the device does not answer any more, the space is
 //! doubtful until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
 
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! The profile of a device as this host sees it: measured when it is first needed, and kept.
 //!
 //! ```text
-//!  DIR/device-<id>.profile   a frame (cleave_store::Format) with the mark "CLVPROFL" around a message:
+//!  DIR/device-<id>.profile   a frame (cleave_store::Format) with the magic "CLVPROFL" around a message:
 //!                            key · host's figures · device's figures · link's figures
 //! ```
 //!
-//! 1. [`Engine::profile`] gives what is known; else what stands in the file, if its key says that it is of this
-//!    device, build, address and start of this machine; else it measures.
+//! 1. [`Engine::profile`] returns the profile in memory; else that of the file, if its key matches this device, build,
+//!    address and start of this machine; else it measures.
 //! 2. The device measures itself ([`Request::Profile`]), in pages that the catalog names and in space that a [`Claim`]
-//!    holds for the while; the host measures its own cores with the same kernels; the link is measured from here.
+//!    holds meanwhile; the host measures its own cores with the same kernels; the link is measured from here.
 //!
 //! Profiles are no part of a commit: a file that is lost or damaged is measured again. In a simulation nothing is
 //! measured, asked or written.

@@ -1,9 +1,10 @@
-//! The lock table that the database shares with a device: its jobs lock rows there before they change them, and so does
-//! whoever locks a row of the device here (see [`Locks::share`]).
+//! The lock table that the database shares with a device: jobs of the device lock rows there before they change them,
+//! and so do sessions that lock a row of the device here (see [`Locks::share`]).
 //!
 //! ```text
 //!  embedded   both sides in this process
-//!  local      in a memory file, which is handed to the device's process with the first job that locks ([`HostLocks::offer`])
+//!  local      in a memory file, which is handed to the device's process with the first job that locks
+//!             ([`HostLocks::offer`])
 //!  remote     both sides in this process: the host takes the device's for what comes by batches (rule 20)
 //! ```
 //!

@@ -1,8 +1,8 @@
 //! Fragments that write into the space of a claim: an execute in, the rows that the device answers with out.
 //!
 //! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
-//! is used for nothing else before the device has said that the run stands still. Whoever gives up waiting stops the
-//! run. Where the device cannot be heard any more, the space is doubtful until the database is next opened.
+//! has no other use before the device has reported that the run stands still. A caller that gives up waiting stops the
+//! run. Where the device does not answer any more, the space is doubtful until the database is next opened.
 
 use std::sync::Arc;
 

@@ -1,14 +1,14 @@
 //! Pages of one device through the buffer pool: reads and a source in, verified columns out.
 //!
 //! 1. [`PooledPages::held`] takes what the pool has of each page.
-//! 2. What is missing is either on its way for somebody else, and waited for, or fetched here; the pool's
+//! 2. A missing part is either being fetched by another reader, and waited for, or fetched here; the pool's
 //!    [`Flights`](crate::buffer_pool::Flights) say which.
-//! 3. What was fetched is put into the pool, and only then is it on its way no more.
-//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and holds them opened in the place of their
+//! 3. A fetched part enters the pool before its flight ends.
+//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and keeps them opened in the place of their
 //!    parts.
 //!
-//! A fetch is a task of its own: whoever waits for it does not depend on whoever began it being polled. Whoever is
-//! told that a fetch of somebody else failed fetches again, and has an error of its own.
+//! A fetch is a task of its own: a waiting reader does not depend on the reader that began it being polled. A reader
+//! whose wait for another's fetch fails fetches again, and gets an error of its own.
 //!
 //! Invariant: the flights are not locked while a task begins. A runtime that is ending drops it there and then, and
 //! with it the [`Landing`], which locks them.

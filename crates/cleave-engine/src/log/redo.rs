@@ -1,17 +1,18 @@
-//! Records of small commits in, the same commits in the delta out: many at once, since one alone costs ten times as
-//! much.
+//! Redo: log records of small commits in, the same commits in the delta out. Many at once, since one by one costs ten
+//! times as much.
 //!
 //! ```text
-//!  record ─▶ Gathered: by tablet, columns that grow and VIDs that end ─▶ delta, as one commit with the number of the last ─▶ pages
+//!  record ─▶ Gathered: by tablet, columns of inserted rows and VIDs of deleted ones
+//!         ─▶ delta, as one commit with the number of the last ─▶ pages
 //! ```
 //!
 //! 1. [`Gathered`] checks each record against what is committed and what it has gathered.
 //! 2. [`Redo`] puts it into the delta when it is large, and the delta into pages when that is.
-//! 3. [`recover`] does so with all that a log has.
+//! 3. [`recover`] does so with the whole log.
 //!
-//! Nobody sees what is between two commits while they are made again: a row that one of them began and another deleted
-//! is there for none. Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that
-//! does not fit is an error that names its place. Source: rules 25 and 27.
+//! Nobody reads between two commits while they are redone: a row that one of them inserted and another deleted is never
+//! visible. Invariants: commits are redone in the order of the log, with its VIDs and numbers; one that does not fit is
+//! an error that names its place. Source: rules 25 and 27.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,14 +1,14 @@
-//! What ANALYZE found, of every table: kept in memory for the planner, and in a file for each table.
+//! The results of ANALYZE for every table: kept in memory for the planner, and in a file for each table.
 //!
-//! 1. ANALYZE, which the layer of queries runs, makes [`TableStatistics`] of a sketch
+//! 1. ANALYZE, which the query layer runs, makes [`TableStatistics`] of a sketch
 //!    ([`table_sketch`](cleave_fragment::functions::table_sketch())).
 //! 2. [`StatisticsStore`] puts them into `statistics/<table id>`, by writing a new file and renaming it, and hands them
-//!    to whoever plans. [`stored`] is what stands in the file.
+//!    to the planner. [`stored`] is the format of the file.
 //!
 //! Statistics are estimates and no part of a commit: the manifest does not name them, a file that is missing or damaged
-//! loses them and nothing else, and a transaction never waits for one. `check` tells of a damaged file.
+//! loses them and nothing else, and a transaction never waits for one. `check` reports a damaged file.
 //!
-//! Invariant: the file of a table that is gone goes with it, at the latest when the database opens again.
+//! Invariant: the file of a dropped table is deleted with it, at the latest when the database opens again.
 
 mod stored;
 

@@ -1,8 +1,8 @@
 //! The file of a table's statistics: a frame around a message.
 //!
-//! Values are stored by kind, as bounds in a segment's directory are; what kind a column has follows from its type.
+//! Values are stored by kind, as bounds in a segment's directory are; the kind of a column follows from its type.
 //! Invariant: what decodes has finite fractions and values of the columns' types; a column that the table no longer
-//! has, or not with this type, is left out. The rows of a sample are whole.
+//! has, or not with this type, is left out. Sampled rows are whole.
 
 #![deny(clippy::indexing_slicing)]
 

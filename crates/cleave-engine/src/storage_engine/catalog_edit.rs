@@ -1,17 +1,17 @@
-//! A change from one state of the catalog to the next: all or nothing.
+//! A change from one catalog version to the next: all or nothing.
 //!
-//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the present state, of which all that
-//!    small commits have put into the [delta](crate::delta) is pages by then.
+//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the newest catalog version, after
+//!    flushing the [delta](crate::delta) into its pages.
 //! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and writes pages there,
 //!    which nothing names yet.
-//! 3. [`Engine::commit`] makes it the state that new statements see: with a new manifest, or without one where the log
-//!    has all that it changes ([`Changes`](super::commit::Changes)).
+//! 3. [`Engine::commit`] makes it the version that new statements see: with a new manifest, or without one where the
+//!    log has all that it changes ([`Changes`](super::commit::Changes)).
 //!
 //! Two others are never committed themselves: a [private](CatalogEdit::private) one becomes what one transaction sees,
 //! and a [kept](CatalogEdit::kept) one the tables that a transaction has defined, which its commit puts in place whole.
 //!
-//! Invariant: dropped before step 3, an edit leaves the database as it was: its space is free again as soon as the last
-//! write to it has ended. Source: `docs/design/versions-and-commit.md`.
+//! Invariant: dropped before step 3, an edit leaves the database as it was: its space is free again as soon as its last
+//! write is over. Source: `docs/design/versions-and-commit.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,43 +1,43 @@
-//! The commit path: changes in, a state that new statements see out. Nothing becomes visible in another way.
+//! The commit path: changes in, a catalog version that new statements see out. Nothing becomes visible in another way.
 //!
 //! ```text
 //!                  1 lock          2 validate         3 log              4 apply           5 publish
 //!  Rows, few ────▶ writer lock ──▶ rows are there, ─▶ record appended ─▶ delta ──────────▶ number of the last commit
 //!                                  keys are not
 //!  Rows, many ─┐
-//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ manifest replaced ──▶ state
+//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ manifest replaced ──▶ catalog version
 //!  Settings ───┤   ::begin         are written        durable
 //!  Checkpoint ─┘
-//!  Redone ───────▶ (recovery)  ────▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
-//!  Logged ───────▶ CatalogEdit ──▶ (was validated) ─▶ (is there) ──────▶ pages ──────────▶ state
-//!  flush ────────▶ writer lock ──▶ (was validated) ─▶ (is there) ──────▶ delta to pages ─▶ state, with the same rows
+//!  Redone ───────▶ (recovery)  ──▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
+//!  Logged ───────▶ CatalogEdit ──▶ (was validated) ─▶ (is there) ──────▶ pages ──────────▶ catalog version
+//!  flush ────────▶ writer lock ──▶ (was validated) ─▶ (is there) ──────▶ delta to pages ─▶ version with the same rows
 //! ```
 //!
-//! 1. *Lock.* [`Engine::writer_lock`]: one writer at a time. A change that needs a catalog of its own takes it in
-//!    [`CatalogEdit::begin`], and holds it while pages are written.
-//! 2. *Validate.* [`validate`]: rows that end are there, unique keys that begin are not, and the pages that the rows
-//!    will be have room. Sessions have asked the same before, under locks of rows and keys; so only what no lock keeps
-//!    away is asked again. An edit finds the same while [`apply`] writes its pages.
+//! 1. *Lock.* [`Engine::writer_lock`]: one writer at a time. A change that needs a catalog version of its own takes it
+//!    in [`CatalogEdit::begin`], and holds it while pages are written.
+//! 2. *Validate.* [`validate`]: deleted rows are alive, new unique keys are absent, and the pages of the new rows have
+//!    room. The session has checked the same under locks of rows and keys, so only what these locks do not protect is
+//!    checked again. An edit is checked while [`apply`] writes its pages.
 //! 3. *Log.* [`small`]: one record, appended; from here on the commit counts once the log is durable. [`manifest`]:
-//!    pages and the log so far are made durable; the edit itself follows into the log behind its manifest, for those
-//!    who read an archive or a copy.
+//!    pages and the log so far are made durable; the edit itself follows into the log behind its manifest, for readers
+//!    of an archive or a replica.
 //! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`manifest`]: the manifest is replaced,
 //!    and that is the commit.
-//! 5. *Publish.* [`publish`]: new statements see it. Space that the state before named and this one does not is
+//! 5. *Publish.* [`publish`]: new statements see it. Space that the previous version named and this one does not is
 //!    retired.
 //!
-//! Who commits then waits until the log is durable up to [`Published::log_end`], here and in its copies
-//! ([`Engine::harden`]), and only then tells anyone. So does a reader that has seen the commit (rule 27).
+//! The committing session then waits until the log is durable up to [`Published::log_end`], here and in its replicas
+//! ([`Engine::harden`]), and only then acknowledges. So does a reader that has seen the commit (rule 27).
 //!
-//! [`Engine::commit`] is the one door, with one variant of [`Changes`] for each of those who enter: a session's
-//! transaction with [`Changes::Rows`], with the tables that it has defined where it has any; a load, an index build and
-//! vacuum with [`Changes::Edit`] or, where the rows that readers see stay, [`Changes::Checkpoint`]; devices, copies of
-//! the log and ALTER SYSTEM with [`Changes::Settings`]; recovery with [`Changes::Redone`]; a restore from an archive
-//! with [`Changes::Logged`]. [`flush`] makes nothing visible that was not: it enters at step 4.
+//! [`Engine::commit`] is the only entry, with one variant of [`Changes`] for each caller: a session's transaction with
+//! [`Changes::Rows`], with the tables that it has defined where it has any; a load, an index build and vacuum with
+//! [`Changes::Edit`] or, where the visible rows stay the same, [`Changes::Checkpoint`]; devices, log replicas and ALTER
+//! SYSTEM with [`Changes::Settings`]; recovery with [`Changes::Redone`]; a restore from an archive with
+//! [`Changes::Logged`]. [`flush`] makes nothing new visible: it enters at step 4.
 //!
 //! Invariants: what is visible is in the log or in the manifest; steps 3 to 5 of a small commit wait for nothing, so
-//! that none is cut in two by a statement that is given up; steps 4 and 5 of one with a manifest run to their end on a
-//! thread of their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27,
+//! that cancelling a statement never cuts one in two; steps 4 and 5 of one with a manifest run to their end on a thread
+//! of their own. A catalog version and its delta are replaced together, and only here. Source: rules 25 and 27,
 //! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`.
 
 pub(super) mod flush;

@@ -1,13 +1,12 @@
-//! Who keeps the log elsewhere, or what it lacks: its archive, and its copies on devices.
-//!
-//! The engine tells it of each commit that replaces the manifest, in this order, and of nothing else that it does:
+//! The interface of log archive and log replicas: the engine tells a [`LogKeeper`] of each commit that replaces the
+//! manifest, in this order, and of nothing else that it does:
 //!
 //! ```text
-//!  copy_rows or copy_changes ─▶ prepare_manifest ─▶ (manifest replaced) ─▶ manifest_replaced ─▶ (published) ─▶ log_commit
-//!                                      ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
+//!  copy_rows or copy_changes ─▶ prepare_manifest ─▶ (manifest replaced) ─▶ manifest_replaced
+//!    ─▶ (published) ─▶ log_commit ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
 //! ```
 //!
-//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before anybody is told of the commit.
+//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before the commit is acknowledged.
 //!
 //! Invariant: nothing is acknowledged before `reach` has returned. Source: `docs/design/replica.md`.
 

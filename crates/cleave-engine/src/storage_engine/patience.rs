@@ -1,8 +1,9 @@
-//! How long a statement waits for devices that it may not need: as long as for any where it names a table that lies
-//! there, else no longer than who has the writer lock.
+//! How long a statement waits for devices: the full timeout for a device with a table that it names, else no longer
+//! than a holder of the writer lock.
 //!
-//! Before a plan is made all that was committed is flushed, also of tables that the statement does not read
-//! ([`Engine::snapshot`]). Where a device is slow, they are [blocked](cleave_catalog::catalog::blocked) instead.
+//! Before planning, all that was committed is flushed, also rows of tables that the statement does not read
+//! ([`Engine::snapshot`]). Where a device is slow, those tables are [blocked](cleave_catalog::catalog::blocked)
+//! instead.
 
 use std::future::Future;
 use std::sync::Arc;

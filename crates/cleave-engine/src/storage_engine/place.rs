@@ -1,4 +1,4 @@
-//! Where a database lies: a folder in, whether it may be one, and a lock on it out.
+//! The database's folder: checks whether it may hold a database, and locks it.
 
 use std::fs::File;
 use std::io::ErrorKind;

@@ -1,23 +1,23 @@
-//! The snapshot path: what is committed in, a state out that one reader holds. Nobody gets a state in another way.
+//! The snapshot path: what is committed in, a snapshot that one reader holds out. There is no other way to a snapshot.
 //!
 //! ```text
-//!  committed: state + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes
-//!                            ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE
-//!                            ├─ Shipped ─────────▶ … are in memory, if few         plans that only read
-//!                            ├─ AsOf ────────────▶ an older state that is kept     statements under as_of
-//!                            └─ any + own changes ▶ … on pages of one transaction  a block that has changed rows
+//!  committed: catalog + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes
+//!                              ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE
+//!                              ├─ Shipped ─────────▶ … are in memory, if few         plans that only read
+//!                              ├─ AsOf ────────────▶ an older version that is kept   statements under as_of
+//!                              └─ any + own changes ▶ … on pages of one transaction  a block that has changed rows
 //! ```
 //!
-//! - *Newest* is [`Engine::live`], which waits for nothing and copies nothing; [`Engine::catalog`] is its state alone,
-//!   for who asks for definitions and not for rows.
-//! - *Flushed*, *Shipped* and *AsOf* are the kinds of [`Engine::snapshot`]: a state in whose pages all rows are, so
-//!   that plans and fragments need not know of a delta. A block of REPEATABLE READ or SERIALIZABLE keeps the one of its
-//!   first statement.
+//! - *Newest* is [`Engine::live`], which waits for nothing and copies nothing; [`Engine::catalog`] is its catalog
+//!   version alone, for callers that need definitions and no rows.
+//! - *Flushed*, *Shipped* and *AsOf* are the kinds of [`Engine::snapshot`]: a catalog version in whose pages all rows
+//!   are, so that plans and fragments need not know of a delta. A block of REPEATABLE READ or SERIALIZABLE keeps the
+//!   one of its first statement.
 //! - *Own changes* are put over any of them by [`Engine::with_own_changes`], for the transaction that made them.
 //!
-//! A state is a snapshot for as long as somebody holds it: its pages are not used again before ([`Engine::reclaim`]).
+//! The pages of a snapshot are not used again while somebody holds it ([`Engine::reclaim`]).
 //!
-//! Invariants: a state that is shipped, older or has own changes is read, and no commit is built on it. Source:
+//! Invariants: a snapshot that is shipped, older or has own changes is only read, and no commit is built on it. Source:
 //! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`, rule 21.
 
 use std::sync::{Arc, PoisonError};

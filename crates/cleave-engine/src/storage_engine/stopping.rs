@@ -1,6 +1,6 @@
-//! When a database stops: after a failure behind which nobody knows what is on its disk, nothing is written any more,
-//! and what is committed and in no page yet cannot be read. Who runs it is told ([`Engine::stopped`]), and opens it
-//! anew.
+//! Stopping a database: after a failure that leaves unknown what is on its disk, nothing is written any more, and
+//! committed rows that are in no page yet cannot be read. The embedding process is told ([`Engine::stopped`]) and opens
+//! it anew.
 //!
 //! Source: `docs/design/log-and-recovery.md`.
 

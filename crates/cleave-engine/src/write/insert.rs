@@ -1,19 +1,18 @@
-//! What writes rows: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
+//! Inserts: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
 //!
 //! 1. Rows of an INSERT are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
-//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it ends are
-//!    marked in their version maps: their keys are free then.
+//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it deletes are
+//!    marked dead in their version maps: their keys are free then.
 //! 2. Rows are [routed](Router) to tablets. Their keys are looked up, among themselves and in the index of their
 //!    tablet, or of every tablet where equal keys may lie in another one.
-//! 3. In each of them, side by side, the tail page of the hot segment is written anew with the rows that it has
-//!    room for, at another place; the others go to new pages. Pages never change, so readers of the old tail are
-//!    undisturbed.
-//! 4. Keys enter the memtable with the commit; a memtable that has grown too large goes to a run in the
-//!    same commit, a hot segment that has grown too large is sealed.
+//! 3. In each of them, side by side, the tail page of the hot segment is rewritten at another place with the rows that
+//!    it has room for; the others go to new pages. Pages never change, so readers of the old tail are undisturbed.
+//! 4. Keys enter the memtable with the commit; in the same commit a memtable that has grown too large goes to a run,
+//!    and a hot segment that has grown too large is sealed.
 //!
-//! Invariant: the manifest holds the directory of at most one hot segment a tablet, of a bounded size. A commit writes
-//! the manifest anew, which has a place for each sealed segment and run of the database, and each version map: its cost
-//! grows with them, and not with the pages or rows of a table.
+//! Invariant: the manifest holds the directory of at most one hot segment a tablet, of a bounded size. A commit that
+//! rewrites the manifest, which has an entry for each sealed segment, run and version map of the database, costs with
+//! their number, and not with the pages or rows of a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,19 +3,18 @@
 //!
 //! ```text
 //!  batches ─▶ RowChecks ─▶ Router ─┬─▶ TabletLoad ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
-//!                                │               ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
-//!                                │               └─▶ … one for each index
-//!                                └─▶ … one for each tablet
+//!                                  │               ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
+//!                                  │               └─▶ … one for each index
+//!                                  └─▶ … one for each tablet
 //! ```
 //!
-//! Encoding has a thread of its own, and each index a task of its own, beside the task that reads and checks rows, and
-//! the writes that are under way; so the devices of a table's tablets are written side by side. Memory is bounded by a
-//! page, a few batches and the writes under way for each tablet, and the keys that are sorted at once, whatever the
-//! length of the stream. A tablet that gets no rows is not touched.
+//! Encoding has a thread of its own, and each index a task of its own, beside the task that reads and checks rows and
+//! the writes in flight; so the devices of a table's tablets are written side by side. Memory is bounded by a page, a
+//! few batches and the writes in flight for each tablet, and the keys that are sorted at once, whatever the length of
+//! the stream. A tablet that gets no rows is not touched.
 //!
-//! Invariant: nothing is visible before the commit, and a load that fails has ended all its tasks and writes, and so
-//! given back its space on all devices, before its error is told.
-//! The writer lock is held from the first batch to the commit.
+//! Invariant: nothing is visible before the commit, and a failed load ends all its tasks and writes, and so gives back
+//! its space on all devices, before it returns the error. The writer lock is held from the first batch to the commit.
 
 mod tablet_load;
 

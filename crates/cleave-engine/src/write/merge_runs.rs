@@ -1,4 +1,5 @@
-//! Merges sorted runs of an index into one: as a fragment where their pages lie, else here, by the same operators.
+//! Merges sorted runs of an index into one: as a fragment on the device of their pages, else on the host, by the same
+//! operators.
 //!
 //! ```text
 //!   runs ─▶ WriteRunExec ─┬─▶ device: reads and writes its own media ──┬─▶ PlacedRun ─▶ checked ─▶ directory
@@ -6,13 +7,13 @@
 //! ```
 //!
 //! 1. [`RunMerger::merge`] takes space for the new run, somewhat more than the old ones have, and
-//!    [sends](super::writing_fragment) the fragment with it; where that may not be, or the device refuses it, the same
-//!    plan runs here.
-//! 2. What comes back is checked: as many entries as went in, keys in order, every page inside of what was reserved.
-//!    What is left of the space is given back.
+//!    [sends](super::writing_fragment) the fragment with it; where no fragment may be sent, or the device refuses it,
+//!    the same plan runs on the host.
+//! 2. The result is checked: as many entries as went in, keys in order, every page inside the reserved space. The rest
+//!    of the space is given back.
 //!
-//! Invariant: nothing names the new run before the statement commits, which syncs the device first; whatever ends the
-//! statement before leaves the old runs, and the space free. Source: `docs/design/indexes.md`.
+//! Invariant: nothing names the new run before the statement commits, which syncs the device first; a statement that
+//! ends earlier leaves the old runs, and the space free. Source: `docs/design/indexes.md`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Which tablet new rows go to: batches in, parts of them with the place of their tablet out.
+//! Routes new rows to tablets: batches in, parts of them with the place of their tablet out.
 //!
-//! By hash, each row goes where its values say. In load order, whole stretches of rows go where the fewest are, so that
-//! tablets grow alike, and rows that came together lie together: a stretch of a load is a bulk page.
+//! By hash, each row goes to the tablet of its values. In load order, whole stretches of rows go to the tablet with the
+//! fewest, so that tablets grow alike, and rows that came together lie together: a stretch of a load is a bulk page.
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;

@@ -1,4 +1,4 @@
-//! Vacuum: segments with dead rows in, segments without them out, where they lie.
+//! Vacuum: segments with dead rows in, segments without them out, on the same device.
 //!
 //! ```text
 //!   heap     ─▶ groups of segments ─▶ WriteRowsExec ─┬─▶ device ─┬─▶ PageEntry ─▶ checked ─▶ directory, gaps ─▶ commit
@@ -7,16 +7,15 @@
 //!
 //! 1. [`vacuum`] seals the hot segment where it has rows to prune, and chooses [`groups`]: neighbours of which enough
 //!    rows are dead.
-//! 2. Without the writer lock, the rows of each group that are live are written to a segment of their own, as a
-//!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index,
-//!    no lock and no log record has to know.
-//! 3. Indexes of which enough entries are those of dead rows have their runs merged into one without these,
-//!    in the same way.
-//! 4. One commit puts the new segments into the places of the old ones. What was deleted since is marked in the version
-//!    map, as before; the old pages are free when the last state that names them is gone.
+//! 2. Without the writer lock, the live rows of each group are written to a segment of their own, as a
+//!    [fragment](super::writing_fragment) on the device of the table, or on the host. They keep their VIDs, so no
+//!    index, lock or log record changes.
+//! 3. Indexes with enough entries of dead rows have their runs merged into one without these, in the same way.
+//! 4. One commit puts the new segments into the places of the old ones. Rows deleted since are marked dead in the
+//!    version map, as before; the old pages are free when the last catalog version that names them is gone.
 //!
 //! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with
-//! those. A group that cannot be read or written is left as it is, the others are done. Whoever calls holds the table's
+//! those. A group that cannot be read or written is left as it is, the others are done. The caller holds the table's
 //! lock against definitions, indexes and other vacuums. Source: `docs/design/indexes.md`;
 //! `docs/design/delta-and-snapshots.md`.
 

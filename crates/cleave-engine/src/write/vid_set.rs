@@ -1,8 +1,8 @@
-//! A set of VIDs that may have millions: a sorted list while it is small, then chunks of 64 Ki VIDs, each a list or
-//! bits.
+//! A set of VIDs that may have millions: a sorted list while it is small, then chunks of 64 Ki VIDs, each a list or a
+//! bitmap.
 //!
-//! A row that ends so takes one bit to two bytes, whatever the row is. Clones share chunks, and copy one when it
-//! changes, so that a savepoint costs a reference for each of them.
+//! A dead row takes one bit to two bytes, whatever the row is. Clones share chunks, and copy one when it changes, so
+//! that a savepoint costs a reference for each of them.
 //!
 //! Source: Chambi, Lemire and others, "Better bitmap performance with Roaring bitmaps" (2016).
 

@@ -1,12 +1,12 @@
-//! Fragments that write pages, as they are run: where their pages lie, else here, by the same operators.
+//! Runs fragments that write pages: on the device of their pages, else on the host, by the same operators.
 //!
 //! 1. [`WritingFragment::on_device`] takes space, somewhat more than will be needed, and sends the fragment with it. A
 //!    device that has filled it says so, and gets twice as much, a few times.
-//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan here:
-//!    its pages come through the link, and go back through a [`SegmentSink`].
+//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan on the
+//!    host: its pages come through the link, and go back through a [`SegmentSink`].
 //!
-//! What comes back is whoever asked's to check. Invariant: nothing names the new pages before a statement commits,
-//! which syncs the device first. Source: `docs/design/indexes.md`.
+//! The caller checks the result. Invariant: nothing names the new pages before a statement commits, which syncs the
+//! device first. Source: `docs/design/indexes.md`.
 
 use std::fmt;
 use std::sync::Arc;

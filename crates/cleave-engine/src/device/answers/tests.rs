@@ -1,4 +1,4 @@
-//! A device owes an answer from when it was given up until it comes.
+//! A device owes an answer from when its caller gave up until it comes.
 
 use std::sync::Arc;
 use std::time::Duration;

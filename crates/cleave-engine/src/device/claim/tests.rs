@@ -1,4 +1,4 @@
-//! Claims: what they notice of a device that restarts, and which of their space stays in doubt.
+//! Tests of claims: a device that restarts is noticed, and only the right part of their space stays in doubt.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Fetches that come to nothing.
+//! Tests of fetches that fail.
 
 use std::sync::mpsc;
 use std::time::Duration;

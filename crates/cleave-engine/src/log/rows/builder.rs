@@ -1,10 +1,10 @@
-//! Bytes of records in, the rows that they are out, of many records as one batch: an array for each row would take ten
-//! times as long.
+//! Decodes rows of log records: bytes of many records in, their rows as one batch out. An array for each row would take
+//! ten times as long.
 //!
 //! 1. [`RowsBuilder::push`] appends the rows of one record to builders of the table's columns.
 //! 2. [`RowsBuilder::finish`] gives all of them, in the order of the records.
 //!
-//! Invariant: it makes room for no more than the bytes that it is given can fill.
+//! Invariant: it allocates no more than the bytes that it is given can fill.
 
 use arrow::array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,

@@ -1,14 +1,15 @@
-//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no manifest
-//! names yet. The same rows are visible before and after.
+//! Flushing the delta: its rows become pages, and a catalog version that names them, which no manifest names yet. The
+//! same rows are visible before and after.
 //!
 //! 1. [`flush`] does so under the writer lock: for a commit that finds the delta full, and for each edit as it begins.
-//! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock,
-//!    under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
-//! 3. A table that lies on another device, which does not take its rows, is
-//!    [blocked](cleave_catalog::catalog::blocked): its rows stay in the delta and in the log, and keep no other table
-//!    from being flushed. [`Engine::retry_blocked`] tries again.
+//! 2. [`flush_beside`] does so for readers, beside commits: pages are written and synced without the lock, under which
+//!    only the catalog version and what is [behind it](crate::delta::Delta::behind) are put in place.
+//! 3. A table on another device, which does not take its rows, is [blocked](cleave_catalog::catalog::blocked): its rows
+//!    stay in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_blocked`] tries
+//!    again.
 //!
-//! Invariant: whatever fails, the delta and the state are as they were. Source: `docs/design/delta-and-snapshots.md`.
+//! Invariant: whatever fails, the delta and the catalog version are as they were. Source:
+//! `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};

@@ -1,7 +1,7 @@
-//! After a commit: waiting until the log that has it is durable, here and in its copies. Nobody is told of a commit,
-//! nor of rows that it has changed, before that (rule 27).
+//! After a commit: waits until the log that has it is durable, here and in its replicas. No commit is acknowledged, and
+//! no row that it has changed is returned, before that (rule 27).
 //!
-//! Invariant: what was found durable once is not asked for again.
+//! Invariant: a position that was found durable once is not asked for again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

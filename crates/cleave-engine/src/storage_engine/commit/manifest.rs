@@ -1,11 +1,11 @@
-//! Commits with a manifest: the pages that an edit has written in, a manifest that names them out. Each is a checkpoint
-//! of all that was logged before.
+//! Commits with a manifest: an edit with its written pages in, a manifest that names them out. Each is a checkpoint of
+//! all that was logged before.
 //!
 //! 1. [`commit`] makes durable what the manifest will name: pages on all devices, and the log up to the place from
 //!    which it will be read.
-//! 2. [`swap_manifest`] writes the directories of sealed segments and replaces the manifest, publishes the state, and
-//!    gives up what the log and the state before no longer need. From the first file on it cannot be cancelled: it runs
-//!    to its end on a thread of its own, whether or not anyone still waits.
+//! 2. [`swap_manifest`] writes the directories of sealed segments, replaces the manifest, publishes the catalog
+//!    version, and gives up the log and space that it no longer needs. From the first file on it cannot be cancelled:
+//!    it runs to its end on a thread of its own, whether or not the session still waits.
 //!
 //! Invariant: a manifest names nothing that is not durable; where it is not known which manifest is on disk, the
 //! database stops. Source: rule 25, `docs/design/versions-and-commit.md`.

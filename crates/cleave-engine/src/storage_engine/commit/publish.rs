@@ -1,6 +1,6 @@
-//! The last step of a commit: what is committed becomes what new statements see.
+//! The last step of a commit: makes it visible to new statements.
 //!
-//! Invariant: under the writer lock, and called by the modules beside this one alone.
+//! Invariant: runs under the writer lock, and is called only by the modules beside this one.
 
 use std::sync::{Arc, PoisonError};
 

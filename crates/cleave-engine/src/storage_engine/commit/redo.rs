@@ -1,5 +1,5 @@
-//! Commits that are made again from the log: those that [`crate::log::redo`] has gathered enter the delta at once, and
-//! are seen. They were validated when they were made, and the log has them.
+//! Commits that are redone from the log: those that [`crate::log::redo`] has gathered enter the delta at once and are
+//! published. They were validated when they were made, and the log has them.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! Small commits: rows in, a record of the log and rows of the delta out. Those that are not small go by a
+//! Small commits: rows in, a record of the log and rows of the delta out. Larger ones replace the
 //! [manifest](super::manifest).
 //!
-//! Invariant: between the record and the publication nothing is waited for and nothing fails, so that a record in the
-//! log is a commit that is seen, in the order of the log.
+//! Invariant: between the record and the publication nothing waits and nothing fails, so that each record in the log is
+//! a visible commit, in the order of the log.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Whether a change can be made of what is committed: found out row by row and key by key, without making pages of it.
+//! Validates a change against what is committed, row by row and key by key, without making pages of it.
 //!
-//! Who asks has locked the rows and the keys, so what holds now holds until its transaction ends, unless something else
-//! than a small commit comes between, which locks no keys ([`Engine::rewritten_count`]): then it is asked again.
+//! The caller has locked the rows and the keys, so what holds now holds until its transaction ends, unless a commit
+//! that is not small comes between: it locks no keys ([`Engine::rewritten_count`]), and the change is validated again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

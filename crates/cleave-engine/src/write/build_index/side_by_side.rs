@@ -1,4 +1,4 @@
-//! The runs of an index of several tablets, made side by side: rows of each from some VID on in, one run for each out.
+//! Builds the runs of an index of several tablets side by side: rows of each from some VID on in, one run for each out.
 //!
 //! ```text
 //!                    ┌─▶ worker: pages ─▶ keys ─▶ KeyRunWriter ─┐
@@ -6,13 +6,13 @@
 //!                    └─▶ at most WORKERS_MAX, over all parts ───┘                    one at a time on a device
 //! ```
 //!
-//! 1. A worker reads chunks of one [`Part`]. The next one goes to the part with the fewest workers that has chunks left
-//!    for it ([`next_part`]), so devices are at work at once, and the last parts get the workers that are left.
+//! 1. A worker reads chunks of one [`Part`]. The next worker goes to the part with the fewest workers that has chunks
+//!    left for it ([`next_part`]), so devices work at once, and the last parts get the workers that are free.
 //! 2. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a
 //!    merge takes a fragment's memory there.
 //!
 //! Invariants: memory is that of [`WORKERS_MAX`] workers, who share what a statement may sort, however many tablets
-//! there are. When an error is told, no task is left that holds space.
+//! there are. When an error is returned, no task is left that holds space.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The rows of a load that go to one tablet: batches in, pages and keys on the tablet's device out.
+//! The part of a load that goes to one tablet: batches in, pages and keys on the tablet's device out.
 //!
 //! Encoding, writing and each index have a task of their own, so tablets are written side by side.
 //!

@@ -1,4 +1,4 @@
-//! Who gets the next worker.
+//! Tests of which part gets the next worker.
 
 use super::*;
 
