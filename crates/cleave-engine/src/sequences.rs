@@ -113,7 +113,7 @@ impl Sequences {
         database.harden_now(end)
     }
 
-    /// Says what a record of the log says, of a sequence of `state`; one that was dropped since is nobody's.
+    /// Applies a record of the log to a sequence of `state`; one that was dropped since is ignored.
     pub(crate) fn recovered(&self, state: &CatalogState, logged: &log::CommittedSequence) {
         let sequence = state.sequences.values().find(|sequence| sequence.id == logged.id);
         let Some(sequence) = sequence else { return };
@@ -190,7 +190,7 @@ impl Live {
         Some(self.last)
     }
 
-    /// Has the log say that this much is gone; the end of the record.
+    /// Logs that this much is reserved; returns the end of the record.
     fn append(&self, database: &Engine) -> Result<u64> {
         database.check_running()?;
         let Some(log) = database.log() else {

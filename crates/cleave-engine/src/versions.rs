@@ -24,14 +24,14 @@ use crate::storage_engine::Engine;
 
 /// Ticks in the time that is kept.
 const TICKS: i64 = 1000;
-/// Blocks up to which kept states may hold what nobody else needs, however little is in use: 64 MiB.
+/// Blocks that kept versions alone may hold, however little is in use: 64 MiB.
 const HELD_BLOCKS_MIN: u64 = 16 << 10;
 
 /// See the module's description.
 #[derive(Debug, Default)]
 pub struct Versions {
     kept: Mutex<VecDeque<Version>>,
-    /// When the last commit was made that others see.
+    /// When the last visible commit was made.
     committed_us: AtomicI64,
 }
 
@@ -48,7 +48,7 @@ impl Versions {
         self.committed_us.fetch_max(SystemClock.wall(), Ordering::AcqRel);
     }
 
-    /// Whether what held at a tick, of which `state` is the newest with pages, is to be kept before more is committed.
+    /// Whether what held at a tick, whose newest version with pages is `state`, is to be kept before more is committed.
     pub(crate) fn has_passed_tick(&self, state: &CatalogState) -> bool {
         let retention_us = retention_us(state);
         let committed_us = self.committed_us.load(Ordering::Acquire);
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Gives up all that is kept but the newest state: a device is full.
+    /// Gives up all that is kept but the newest version: a device is full.
     pub fn give_up_versions(&self) {
         while self.versions.give_up_oldest() {}
         self.reclaim();

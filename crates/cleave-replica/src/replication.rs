@@ -44,7 +44,7 @@ impl Replication {
 /// As [`log_replica::failover::fail_over`]: the database is opened with its archive and its replicas.
 ///
 /// # Errors
-/// As there.
+/// As above.
 pub async fn fail_over(
     directory: &Path,
     from: &FailoverSource,
@@ -57,7 +57,7 @@ pub async fn fail_over(
 /// As [`backup::restore_until`]: the database is opened with its archive and its replicas.
 ///
 /// # Errors
-/// As there.
+/// As above.
 pub async fn restore_until(
     from: &Path,
     directory: &Path,

@@ -13,8 +13,8 @@ use super::contents::bytes_of;
 use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_pages};
 
 impl Delta {
-    /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Takes
-    /// the room over: there is none here any more. Under the writer lock.
+    /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Moves
+    /// the room to the result. Under the writer lock.
     pub fn behind(&self, number: u64, device_of: impl Fn(u32, usize) -> Option<DeviceId>) -> Self {
         let mut contents = self.write();
         let flushed = usize::try_from(number).unwrap_or(usize::MAX);
@@ -35,7 +35,7 @@ impl Delta {
             rest.tablets.insert(*at, tablet);
         }
         for (device, room) in &mut contents.room {
-            // Where nothing is left to hold it for, it is free.
+            // Room that no row needs is freed.
             let Room { held_bytes, claims, .. } = std::mem::take(room);
             if let Some(rest) = rest.room.get_mut(device) {
                 (rest.held_bytes, rest.claims) = (held_bytes, claims);

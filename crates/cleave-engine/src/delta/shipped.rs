@@ -31,7 +31,7 @@ use cleave_store::{
 use super::{Delta, Live};
 use crate::write::insert::with_ends;
 
-/// The state that was shipped last, for as long as somebody reads it.
+/// The catalog version that was shipped last, for as long as somebody reads it.
 #[derive(Debug, Default)]
 pub(crate) struct LastShipped(Mutex<Option<Last>>);
 
@@ -43,7 +43,7 @@ struct Last {
 }
 
 impl LastShipped {
-    /// All that `live` has as one state: the one that others have, or made now.
+    /// All of `live` as one catalog version: the one that others read, or a new one.
     ///
     /// # Errors
     /// None that a statement is to blame for.

@@ -26,10 +26,10 @@ use tokio::sync::watch;
 
 use super::Device;
 
-/// How long a device is waited for where nothing else is said.
+/// The default timeout of a device.
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How long whoever keeps others from writing waits for a device that it needs for tables of others.
+/// How long a holder of the writer lock waits for a device that only other statements' tables need.
 pub const WRITER_WAIT: Duration = Duration::from_secs(2);
 
 /// What a device owes. See the module's description.
@@ -37,7 +37,7 @@ pub const WRITER_WAIT: Duration = Duration::from_secs(2);
 pub(super) struct Answers {
     timeout_ms: AtomicU64,
     number: AtomicU64,
-    /// Commands that were given up and have no answer yet.
+    /// Commands whose callers gave up and that have no answer yet.
     owed: watch::Sender<BTreeMap<u64, Unanswered>>,
 }
 
@@ -89,7 +89,7 @@ impl Answers {
         !self.owed.borrow().is_empty()
     }
 
-    /// How much longer whoever comes now would wait that waits for `patience`: the device has had some of it.
+    /// What is left of `patience` for a caller that comes now: the device has had some of it.
     fn left(&self, patience: Duration) -> Duration {
         let first = self.owed.borrow().values().map(|command| command.since).min();
         let waited = first.map_or(Duration::ZERO, |since| SystemClock.now().saturating_sub(since));
@@ -164,7 +164,7 @@ impl Device {
     /// The same, for at most `patience`.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) async fn sync_within(&self, patience: Duration) -> Result<()> {
         let begun = SystemClock.now();
         if !self.has_answered(self.answers.left(patience)).await {
@@ -219,7 +219,7 @@ impl Device {
         });
     }
 
-    /// The error of who has waited so long for it.
+    /// The error of a caller that has waited so long for it.
     pub(crate) fn unanswered(&self, action: &'static str, waited: Duration) -> Error {
         StorageError::Unanswered {
             device: self.entry.name.clone(),
@@ -230,7 +230,7 @@ impl Device {
         .into()
     }
 
-    /// `error`, where it is of one who waited, with how long that was in all.
+    /// `error`; of a caller that waited, with how long that was in all.
     fn with_patience(&self, error: Error, patience: Duration) -> Error {
         match error.is_unanswered() {
             true => self.unanswered("sync", patience),

@@ -99,7 +99,7 @@ impl Drop for ClaimedRun {
         let Some((claim, under_way)) = self.space.take() else { return };
         let (run, stream) = (self.run, self.stream.take());
         let Ok(runtime) = Handle::try_current() else {
-            // Nobody can ask the device any more.
+            // The device cannot be asked any more.
             claim.finish_write(true);
             return;
         };

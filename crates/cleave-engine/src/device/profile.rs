@@ -52,7 +52,7 @@ const HANDSHAKE_BLOCKS: [u32; 3] = [1, 16, 256];
 const ANSWERS_AT_ONCE: usize = 4;
 const RATE_S: f64 = 0.06;
 
-/// What is known of a side; held while it is measured.
+/// The profile of a side; locked while it is measured.
 pub type Known<T> = Mutex<Option<T>>;
 
 #[derive(Clone, PartialEq, Message)]
@@ -126,7 +126,7 @@ impl Engine {
             Reply::Profile(side) => *side,
             other => return Err(device.strange(&other, "profile")),
         };
-        // What a device did not know how to measure when it was asked first, by a host without space.
+        // What a device could not measure when a host without space asked first.
         side.remarks.sort();
         side.remarks.dedup();
         if device.mode() == AttachMode::Embedded {
@@ -164,7 +164,7 @@ fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
     profile
 }
 
-/// What a stored profile is of: what it was measured with, and where.
+/// The key of a stored profile: what it was measured with, and where.
 fn key_of(device: &Device, identity: &Identity) -> String {
     let cores = get_available_parallelism();
     // Another one after each start of the machine, and on every machine; empty where there is none.

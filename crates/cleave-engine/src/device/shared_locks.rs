@@ -35,7 +35,7 @@ pub struct SharedLocks {
     is_remote: bool,
 }
 
-/// Says what a row's newest version is, where that is not the one of a job's snapshot.
+/// Finds the newest version of a row, where that is not the one of a job's snapshot.
 pub type Newest = Arc<dyn Fn(Row) -> Option<RecId> + Send + Sync>;
 
 /// A run that locks rows, and its place in the host's table, as part of a transaction. Dropped, it ends: after its
@@ -124,7 +124,7 @@ impl JobTransaction for OfTransaction {
 
     fn lock_own(&self, row: Row) -> bool {
         let key = LockKey::row_on(self.number, row.object, row.vid);
-        // One that has ended, or has too many, asks for the entry.
+        // A finished job, or one with too many locks, asks for the entry.
         self.locks.try_lock(&self.owner, key, LockMode::ForUpdate).unwrap_or(false)
     }
 
@@ -145,7 +145,7 @@ impl Device {
         self.locks.get()?.as_ref()
     }
 
-    /// Makes a table, and has whoever locks rows of the device by `locks` do so there, too.
+    /// Makes a table, in which `locks` also enters locks of the device's rows.
     pub(crate) fn share_locks(&self, locks: &Arc<Locks>) {
         let number = self.entry.id.0;
         let shared = self.locks.get_or_init(|| SharedLocks::new(&self.entry.kind, number, locks));

@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 
 use super::Claim;
 
-/// Bytes of what a fragment says besides its pages: the filter over the keys of a run.
+/// Bytes of a fragment's answer besides its pages: the filter over the keys of a run.
 const BYTES_BESIDE: u64 = 64 << 20;
 
-/// How a fragment that wrote has ended.
+/// The outcome of a fragment that writes.
 pub enum Written {
     /// With all its rows.
     Rows(Vec<RecordBatch>),
@@ -71,10 +71,10 @@ impl Claim {
             let (outcome, may_write) = claim.run_to_its_end(request, schema, given_up).await;
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
-            // First: who hears that it has ended finds the space free.
+            // First: a caller that sees the fragment finished finds the space free.
             drop(claim);
             drop(under_way);
-            // Nobody listens where the statement was given up.
+            // The receiver is gone where the statement was cancelled.
             drop(done.send(outcome));
         };
         #[expect(
@@ -155,7 +155,7 @@ impl Claim {
         }
     }
 
-    /// Stops `run`; whether the device has said that it stands still.
+    /// Stops `run`; returns whether the device has confirmed that it stands still.
     pub(super) async fn stopped(&self, run: CommandHeader) -> bool {
         // Once more over a new connection, where the present one is lost.
         for _ in 0..2 {

@@ -138,7 +138,7 @@ impl PooledPages {
         Ok((finished.collect::<Result<_, _>>()?, held_bytes))
     }
 
-    /// Finds who fetches what is missing, and begins one fetch of what nobody does.
+    /// Joins the fetches in flight of what is missing, and begins one fetch of the rest.
     fn board(
         &self,
         reads: &[PageRead],
@@ -152,7 +152,7 @@ impl PooledPages {
             if page.is_complete() {
                 continue;
             }
-            // What landed since the pool was asked is there now, for nothing lands while the flights are locked.
+            // Parts that landed since the look-up are in the pool now: nothing lands while the flights are locked.
             if page.header().is_some() {
                 for column in page.missing_columns(&read.columns) {
                     let key = self.key(&read.page, Part::from(column));
@@ -288,8 +288,7 @@ impl PooledPages {
         }
     }
 
-    /// Puts a page into the pool that the host has just written: whoever reads it next, to add rows to it or to scan
-    /// it, finds it.
+    /// Puts a page into the pool that the host has just written, for the next statement that appends to it or scans it.
     pub(crate) fn keep_written(&self, segment: SegmentRef, page: PageRef, bytes: &[u8]) {
         let read = PageRead { segment, page, columns: Vec::new() };
         if let Ok(whole) = WholePage::new(&read, Bytes::copy_from_slice(bytes)) {
@@ -342,7 +341,7 @@ fn begin_fetch(
             landing.pages.keep(read, columns);
         }
         drop(landing);
-        // Nobody listens where all who waited gave up.
+        // The receivers are gone where all waiting readers gave up.
         drop(give.send(answers.map(Arc::new)));
     };
     #[expect(
@@ -352,7 +351,7 @@ fn begin_fetch(
     drop(tokio::spawn(fetch));
 }
 
-/// Ends flights: after what they brought is in the pool, or when they came to nothing.
+/// Ends flights: after their parts are in the pool, or when they failed.
 struct Landing {
     pages: PooledPages,
     keys: Vec<PartKey>,

@@ -33,24 +33,24 @@ use crate::storage_engine::commit::{Changes, Redone};
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 
-/// Rows that begin or end up to which commits are gathered.
+/// Rows inserted or deleted up to which commits are gathered.
 const GATHERED_MAX: usize = 64 << 10;
-/// Bytes of records up to which they are.
+/// Bytes of records up to which commits are gathered.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
 
-/// What commits behind one another change.
+/// The changes of consecutive commits.
 pub struct Gathered {
     /// What is committed before them.
     live: Live,
     tablets: BTreeMap<(u32, usize), GatheredTablet>,
-    /// Rows that begin or end.
+    /// Rows inserted or deleted.
     change_count: usize,
 }
 
 struct GatheredTablet {
     table: Arc<TableState>,
     tablet: Arc<TabletState>,
-    /// The VID of the first row that begins.
+    /// The VID of the first inserted row.
     vid_first: u64,
     rows: RowsBuilder,
     dead: VidSet,
@@ -122,7 +122,7 @@ impl GatheredTablet {
         })
     }
 
-    /// Adds what a record says of it; how many rows begin or end.
+    /// Adds what a record says of it; returns how many rows are inserted or deleted.
     fn push(
         &mut self,
         live: &Live,
@@ -194,7 +194,7 @@ impl<'a> Redo<'a> {
         Committed::decode(payload).map_err(|error| self.damaged(at, &error.to_string()).into())
     }
 
-    /// Makes the small commit again whose record lies at `at`, now or with those behind it.
+    /// Redoes the small commit whose record lies at `at`, now or with those behind it.
     ///
     /// # Errors
     /// [`StorageError::Damaged`] for a record that does not fit; those of the device.
@@ -220,7 +220,7 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// Makes all commits again that are still gathered.
+    /// Redoes all commits that are still gathered.
     ///
     /// # Errors
     /// As [`Redo::push`].
@@ -236,7 +236,7 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// That the record at `at` does not fit what is there.
+    /// The error of a record at `at` that does not fit what is there.
     pub fn damaged(&self, at: Lsn, reason: &str) -> StorageError {
         StorageError::Damaged {
             path: self.directory.clone(),
@@ -245,7 +245,7 @@ impl<'a> Redo<'a> {
     }
 }
 
-/// Makes the commits that `reader` gives; the log, which goes on behind them, and how many they were.
+/// Redoes the commits that `reader` gives; returns the log, which goes on behind them, and their number.
 ///
 /// # Errors
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the manifest; those of the device.

@@ -69,7 +69,7 @@ impl StatisticsStore {
         &self.joined
     }
 
-    /// Keeps `statistics`, but for a table that `is_there` says is gone. `change` gets what was known before.
+    /// Keeps `statistics`, unless `is_there` says that the table is gone. `change` gets the old ones.
     ///
     /// # Errors
     /// [`Error::Io`]; what was known before stays.
@@ -144,7 +144,7 @@ pub(crate) fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()
             Some(number) => (number, true),
             None => (name, false),
         };
-        // A name that is no number is none of ours, and stays.
+        // A file whose name is no number is foreign, and stays.
         let Ok(table_id) = number.parse::<u32>() else { continue };
         if is_new || !state.has_table_id(table_id) {
             strays.push(entry.path());

@@ -32,7 +32,7 @@ use super::commit::{Step, flush};
 use crate::delta::Delta;
 use crate::device::{Claim, Device};
 
-/// A change from one state of the catalog to the next, until it is committed.
+/// A change from one catalog version to the next, until it is committed.
 pub struct CatalogEdit {
     pub(super) database: Arc<Engine>,
     pub(super) base: Arc<CatalogState>,
@@ -48,7 +48,7 @@ pub struct CatalogEdit {
     pub logged: Logged,
     /// It gives space back, so that it may use what was put aside for a full disk.
     pub makes_room: bool,
-    /// All that it changes is in the log, so that copies of that may lack its manifest.
+    /// All that it changes is in the log, so that log replicas may lack its manifest.
     pub(super) is_checkpoint: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     pub(super) kept: Vec<(Arc<Claim>, Vec<Extent>)>,
@@ -126,7 +126,7 @@ impl CatalogEdit {
     ) -> Result<Self> {
         database.check_running()?;
         let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
-        // Its rows are there for whoever has the tables, and their commit is yet to get a number.
+        // Its rows are visible to the transaction with the tables, and their commit is yet to get a number.
         kept.next.commit = kept.base.commit.max(1);
         // What temporary tables hide is found there.
         kept.next.keep = Some(Arc::new(Keep::new(Arc::clone(&kept.base), Vec::new())));
@@ -164,8 +164,8 @@ impl CatalogEdit {
         matches!(self.kind, Kind::Published { .. } | Kind::Unlocked)
     }
 
-    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on
-    /// pages that nothing else names, and which are free again once it is gone.
+    /// The catalog version with the changes, for the transaction that made them: its own changes lie on pages that
+    /// nothing else names, and which are free again once it is dropped.
     pub(super) fn into_private(mut self) -> Arc<CatalogState> {
         let claims = self.claims.into_values();
         let space = claims.map(|claim| claim as Arc<dyn HeldSpace>).collect();

@@ -64,20 +64,20 @@ use crate::write::insert::TableChange;
 #[cfg(doc)]
 use crate::write::insert::apply;
 
-/// What is to be committed, by who commits it.
+/// What is to be committed, by kind of caller.
 pub enum Changes<'a> {
     /// Rows that a transaction changes, and tables that it has defined: by the log where that goes, else with a
     /// manifest.
     Rows(RowChanges<'a>),
     /// Rows or tables, whose pages are written: with a manifest.
     Edit(Box<CatalogEdit>),
-    /// What the database is told to do, its devices among it, and neither rows nor tables: with a manifest.
+    /// Settings of the database, devices among them, and neither rows nor tables: with a manifest.
     Settings(Box<CatalogEdit>),
     /// Nothing that the log lacks: a manifest that has all that was logged.
     Checkpoint(Box<CatalogEdit>),
-    /// What a log has that is made again, on pages: without a manifest.
+    /// A commit of a log that is redone, on pages: without a manifest.
     Logged(Box<CatalogEdit>),
-    /// Small commits of the log that are made again.
+    /// Small commits of the log that are redone.
     Redone(Redone<'a>),
 }
 
@@ -85,8 +85,8 @@ pub enum Changes<'a> {
 pub struct RowChanges<'a> {
     /// By table, of those that it has not defined.
     pub changes: &'a [&'a TableChange],
-    /// [How often](Engine::rewritten_count) something else than small commits had changed rows when the first of these
-    /// were checked.
+    /// [How often](Engine::rewritten_count) commits that were not small had changed rows when the first of these were
+    /// checked.
     pub checked: u64,
     /// Of level SERIALIZABLE.
     pub tracked: Option<&'a Tracked>,
@@ -143,7 +143,7 @@ impl Engine {
     /// Commits `changes`, all or none. See the module's description.
     ///
     /// # Errors
-    /// Whatever kept them from it: nothing of them is left then, except after
+    /// Whatever made the commit fail: nothing of it is left then, except after
     /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next incarnation
     /// shows whether they are there. [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed
     /// meanwhile.
@@ -175,7 +175,7 @@ impl Engine {
     }
 }
 
-/// A step of the protocol, at which a simulated world may let the commit fail or take the host's power.
+/// A step of the protocol, at which a simulation may let the commit fail or cut the host's power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// The writer lock is held, and nothing is done yet.
@@ -186,14 +186,14 @@ pub(super) enum Step {
     Log,
     /// The log has it, and it is to enter the delta; or all is durable, and the manifest is to be replaced.
     Apply,
-    /// It is committed, and nobody sees it yet.
+    /// It is committed, and not visible yet.
     Publish,
-    /// New statements see it, and nobody was told.
+    /// New statements see it, and it is not acknowledged.
     Told,
 }
 
 impl Step {
-    /// Its name in a simulated world.
+    /// Its name in a simulation.
     fn name(self) -> &'static str {
         match self {
             Self::Lock => "commit: lock",
@@ -208,13 +208,13 @@ impl Step {
     /// Begins it, where it may fail.
     ///
     /// # Errors
-    /// One that a simulated world lets happen.
+    /// A fault that a simulation injects.
     pub(super) fn enter(self) -> Result<()> {
         simulation::step(self.name())
             .map_err(|error| Error::io("enter", self.name().as_ref(), error))
     }
 
-    /// Begins it, where nothing can fail any more: a simulated world may take the host's power.
+    /// Begins it, where nothing can fail any more: a simulation may cut the host's power.
     pub(super) fn pass(self) {
         drop(simulation::step(self.name()));
     }

@@ -17,11 +17,11 @@ use super::snapshot::SnapshotKind;
 use crate::device::WRITER_WAIT;
 
 tokio::task_local! {
-    /// That of the statement that runs.
+    /// The patience of the running statement.
     static PATIENCE: Duration;
 }
 
-/// Runs `work` with this patience; None: as long as devices are waited for.
+/// Runs `work` with this patience; None: the device timeout.
 pub async fn with_patience<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> T {
     match patience {
         Some(patience) => PATIENCE.scope(patience, work).await,
@@ -35,7 +35,7 @@ impl Engine {
         self.device_timeout
     }
 
-    /// How long whoever has the writer lock waits for a device that others need.
+    /// How long a holder of the writer lock waits for a device that others need.
     pub(crate) fn writer_wait(&self) -> Duration {
         WRITER_WAIT.min(self.device_timeout)
     }
@@ -59,7 +59,7 @@ impl Engine {
     }
 
     /// Waits, without the writer lock, until the devices of table `name` have taken its last commits and shown that
-    /// they sync: who has the writer lock while it waits for one of them keeps all others from writing.
+    /// they sync: waiting with the writer lock would keep all others from writing.
     ///
     /// # Errors
     /// Those of [`Device::sync`](crate::device::Device::sync).
@@ -73,7 +73,7 @@ impl Engine {
         for device in table.devices() {
             let device = self.attached(device)?;
             match device.id() {
-                // It is not the others' to wait for, and its sync would be of all that they have written.
+                // Others need not wait for it, and its sync would be of all that they have written.
                 DeviceId::EMBEDDED => device.check_answers("sync")?,
                 _ => device.sync().await?,
             }

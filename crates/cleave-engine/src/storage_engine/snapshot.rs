@@ -33,13 +33,13 @@ use super::catalog_edit::CatalogEdit;
 use crate::delta::Live;
 use crate::write::insert::{TableChange, apply};
 
-/// Which state a reader wants. See the module's description.
+/// Which snapshot a reader wants. See the module's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotKind<'a> {
     /// The newest, with all that is committed by now in pages of devices.
     Flushed,
-    /// The same for who only reads it, and builds nothing on it: rows that take at most so many bytes in memory become
-    /// no pages of devices, but are [shipped](crate::delta::shipped) with the state.
+    /// The same for a statement that only reads: rows that take at most so many bytes in memory are not written to
+    /// devices, but [shipped](crate::delta::shipped) with the catalog version.
     Shipped {
         /// 0: never.
         bytes_max: u64,
@@ -49,7 +49,7 @@ pub enum SnapshotKind<'a> {
 }
 
 impl Engine {
-    /// A state in whose pages all rows are.
+    /// A catalog version in whose pages all rows are.
     ///
     /// # Errors
     /// Those of the device, where there was something to write;
@@ -106,8 +106,8 @@ impl Engine {
             if live.delta.is_flushed() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
-            // A large write that has the writer lock has flushed first, and is not waited for; nor is anyone who
-            // flushes for others.
+            // A large write that has the writer lock has flushed first, and is not waited for; nor is a flush for
+            // others.
             let flushing = Box::pin(self.flush_now());
             match select(std::pin::pin!(told), flushing).await {
                 Either::Left(_) => {}
@@ -120,7 +120,7 @@ impl Engine {
     async fn newest_shipped(self: &Arc<Self>, bytes_max: u64) -> Result<Arc<CatalogState>> {
         let live = self.live();
         let is_small = bytes_max > 0 && live.delta.is_within(bytes_max);
-        // Of a device that is offline the table is to be blocked, and who commits to be told.
+        // The table of an offline device is to be blocked, and the committing session to be told.
         if live.delta.is_flushed() || !is_small || !self.is_whole(&live.state) {
             return self.newest_flushed().await;
         }

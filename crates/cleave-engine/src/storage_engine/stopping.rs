@@ -28,7 +28,7 @@ impl Engine {
         !self.stopped.load(Ordering::Acquire)
     }
 
-    /// Refuses further writing: which state is on disk is not known.
+    /// Refuses further writing: which version is on disk is not known.
     pub fn stop(&self, why: &dyn Display) {
         self.stopped_because.get_or_init(|| why.to_string());
         self.stopped.store(true, Ordering::Release);

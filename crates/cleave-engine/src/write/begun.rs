@@ -122,7 +122,7 @@ impl Begun {
         }
     }
 
-    /// Takes the rows at `places` away.
+    /// Removes the rows at `places`.
     ///
     /// # Errors
     /// None that a statement is to blame for.

@@ -41,8 +41,8 @@ use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
 use side_by_side::{Part, build_runs};
 
-/// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build
-/// begins and when it ends, and may find that the index is there: None.
+/// Builds the index that `define` returns for the table `name`. `define` is called twice, with the table as it is when
+/// the build begins and when it ends, and returns None where the index exists already.
 ///
 /// # Errors
 /// Those of `define`; an unknown table; a duplicate key where rows are not unique; those of the device.
@@ -99,7 +99,7 @@ pub async fn build_index(
     if !same {
         return Err(made_anew(name));
     }
-    // Its columns are the same, its id and a name that was chosen may be others by now.
+    // Its columns are the same; its id and a generated name may differ by now.
     let Some(definition) = define(&last, &now)?.map(Arc::new) else { return Ok(()) };
     let shape = IndexShape::new(Arc::clone(&definition), &now.schema)?;
     for (device, claim) in &claims {

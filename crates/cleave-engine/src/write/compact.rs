@@ -24,8 +24,7 @@ const RUNS_MAX: usize = 8;
 /// Fewest runs that are worth a merge.
 const MERGE_RUNS_MIN: usize = 4;
 
-/// The runs of `index`, of which `runs` are all by now, after the merge that their number asks for, in space of
-/// `claim`.
+/// The runs of `index`, all of which are `runs`, after a merge if they are too many, in space of `claim`.
 ///
 /// # Errors
 /// Those of reading and writing.

@@ -71,7 +71,7 @@ impl RunMerger {
     }
 
     /// The same, whose merges on the host wait until few others are under way: for statements that merge several runs
-    /// at once, and hold nobody up while they wait.
+    /// at once, and hold nothing that others wait for.
     pub(crate) fn patient(self) -> Self {
         Self { is_patient: true, ..self }
     }
@@ -93,7 +93,7 @@ impl RunMerger {
     /// last. Where no entry is left, a run without pages.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) async fn merge_without(
         &self,
         claim: &Arc<Claim>,
@@ -177,7 +177,7 @@ fn entry_counts(new: NewRun<'_>, input: &IndexInput) -> RangeInclusive<u64> {
     if new.newest { all.min(1)..=all } else { all..=all }
 }
 
-/// Compares what a device says it wrote with what it was asked for: the end of its last page.
+/// Compares what a device reports as written with the request; returns the end of its last page.
 fn check_placed(
     placed: &PlacedRun,
     entries: &RangeInclusive<u64>,

@@ -20,7 +20,7 @@ pub(crate) struct Router {
     given: Vec<u64>,
     /// `None`: load order.
     key: Option<TabletKey>,
-    /// In load order: the tablet whose turn it is, and how many rows it is to get.
+    /// In load order: the current tablet, and how many rows it is still to get.
     turn: Option<(usize, usize)>,
 }
 
@@ -28,7 +28,7 @@ impl Router {
     /// A router to the tablets of `table`.
     ///
     /// # Errors
-    /// A tablet key that is none of the table's.
+    /// A tablet key that the table does not have.
     pub(crate) fn new(table: &TableState) -> Result<Self> {
         let key = match table.tablets.len() {
             0 | 1 => None,
@@ -56,7 +56,7 @@ impl Router {
     /// As [`Router::route`], of all rows of a small statement: in load order they go to one tablet.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) fn route_all(&mut self, rows: RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let parts = match &self.key {
             None => vec![(self.emptiest(), rows)],

@@ -17,8 +17,8 @@ use cleave_store::{KeyMerge, KeyRange, MergeSource, Run, SegmentDirectory, Segme
 use crate::host_pages::RoutedPages;
 use crate::storage_engine::Engine;
 
-/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the
-/// index of this `shape`, if it has that already.
+/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or a tablet of `table` in the index
+/// of this `shape`, if the table has it already.
 ///
 /// # Errors
 /// [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey), and those of reading.

@@ -47,12 +47,12 @@ use crate::storage_engine::commit::Changes;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
-/// Of the rows on the pages of a segment, the share that must be dead before it is written anew: one in so many.
+/// Of the rows on the pages of a segment, the share that must be dead before it is rewritten: one in so many.
 const DEAD_SHARE: u64 = 50;
 /// Of the entries in the runs of an index, the part that must be those of dead rows before they are merged: one in so
 /// many.
 const ENTRIES_SHARE: u64 = 5;
-/// Pages of a segment below which it is written anew with a neighbour that is.
+/// Pages of a segment below which it is rewritten with a neighbour that is.
 const SMALL_PAGES: usize = 64;
 /// Bytes of the pages of a group: what is written is committed at once, and takes as much space beside what is there.
 const GROUP_BYTES_MAX: usize = 1 << 30;
@@ -66,7 +66,7 @@ pub struct Vacuumed {
     pub rows_removed: u64,
     /// Dead rows that still lie on pages, in segments that were not worth it.
     pub rows_dead: u64,
-    /// Rows that have not.
+    /// Live rows.
     pub rows_left: u64,
     /// Blocks of heap and indexes before.
     pub blocks_before: u64,
@@ -205,7 +205,7 @@ pub async fn vacuum(
     }
 }
 
-/// Puts what was `made` into the places of what it was made of, as far as that is there still.
+/// Replaces the sources of `made` by the new segments and runs, as far as they are there still.
 async fn commit(
     database: &Arc<Engine>,
     name: &str,
@@ -250,7 +250,7 @@ async fn commit(
 }
 
 /// Replaces the segments of `group` by `new`; how many rows that leaves out. Where one of them is gone, nothing is
-/// done: the table was emptied or made anew.
+/// done: the table was emptied or replaced.
 fn replace(
     tablet: &mut TabletState,
     group: &Group,
@@ -304,7 +304,7 @@ fn is_due(index: &TabletIndex, tablet: &TabletState, full: bool) -> bool {
     dead > 0 && (full || dead.saturating_mul(ENTRIES_SHARE) >= entries)
 }
 
-/// Places of the segments of `tablet` that are written anew, in groups of neighbours.
+/// Places of the segments of `tablet` to rewrite, in groups of neighbours.
 fn groups_of(tablet: &TabletState, full: bool) -> Vec<Vec<usize>> {
     let mut live: BTreeMap<SegmentId, u64> = BTreeMap::new();
     for run in tablet.version_map.runs() {
@@ -345,7 +345,7 @@ fn groups(segments: &[Segment]) -> Vec<Vec<usize>> {
     let mut bytes = 0;
     let mut close = |open: &mut Vec<usize>| {
         let of = |place: &usize| segments.get(*place);
-        // What is small is taken along, and does not begin or end anything.
+        // Small segments are included, and do not begin or end a group.
         if open.iter().any(|place| of(place).is_some_and(|segment| segment.is_worth_it)) {
             groups.push(std::mem::take(open));
         }

@@ -84,7 +84,7 @@ impl VidSet {
         }
     }
 
-    /// Adds `vid`; whether it was none of them.
+    /// Adds `vid`; returns whether it is new.
     pub fn insert(&mut self, vid: u64) -> bool {
         match &mut self.0 {
             Kind::Few(vids) => {
@@ -198,7 +198,7 @@ impl VidSet {
         few.chain(many).skip_while(move |known| *known < vid)
     }
 
-    /// Takes those from `vid` on away, and gives them.
+    /// Removes those from `vid` on, and returns them.
     pub fn split_off(&mut self, vid: u64) -> Self {
         let behind: Self = self.from(vid).collect();
         if !behind.is_empty() {

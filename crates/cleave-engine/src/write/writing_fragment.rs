@@ -92,8 +92,7 @@ impl Sides {
 }
 
 impl WritingFragment {
-    /// What the device has answered, and the space of `claim` that it had; None: it will not, and the space is given
-    /// back.
+    /// The answer of the device, and the space of `claim` that it had; None: it refuses, and the space is given back.
     ///
     /// # Errors
     /// Those of the link and of the device's media.
@@ -130,7 +129,7 @@ impl WritingFragment {
                     claim.give_back(reserved);
                     return Ok(None);
                 }
-                // The space stays with the claim, which knows whether anybody may still write there.
+                // The space stays with the claim, which knows whether a write may still be under way.
                 _ => return Err(sides.device.fault(self.what, error)),
             }
             claim.give_back(reserved);

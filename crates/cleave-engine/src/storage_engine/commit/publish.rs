@@ -28,7 +28,7 @@ impl Engine {
             std::mem::replace(&mut *now, live)
         };
         self.flushed.notify_waiters();
-        // Nobody waits for a whole delta that goes.
+        // Drops a whole delta where nobody waits for it.
         drop(before);
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn edit(
     }
 }
 
-/// Makes the space that `edit` has taken the state's, and its keys those of memtables.
+/// Moves the space that `edit` has taken to the catalog version, and its keys to memtables.
 pub(super) fn hand_over(edit: &mut CatalogEdit) {
     edit.claims.values().for_each(|claim| claim.commit());
     edit.kept.iter().for_each(|(claim, named)| claim.commit_named(named));

@@ -10,7 +10,7 @@ use crate::device::DISK_FULL;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::insert::TableChange;
 
-/// Commits behind one another, as one.
+/// Consecutive commits, as one.
 pub struct Redone<'a> {
     /// What they change in all, by table.
     pub changes: &'a [&'a TableChange],

@@ -63,7 +63,7 @@ pub(super) async fn build_runs(
     match build.run().await {
         Ok(()) => Ok(build.parts.into_iter().map(|part| part.run).collect()),
         Err(error) => {
-            // The others hold space, which shall be free when the error is told.
+            // The others hold space, which must be free when the error is returned.
             build.tasks.shutdown().await;
             for part in &build.parts {
                 part.part.claim.writes_ended().await;
@@ -79,7 +79,7 @@ struct Build<'a> {
     settings: &'a Arc<Settings>,
     shape: &'a Arc<IndexShape>,
     parts: Vec<PartBuild>,
-    /// Places of parts all of whose workers have ended.
+    /// Places of parts without running workers.
     to_merge: VecDeque<usize>,
     /// Devices on which a part is being merged.
     merging: BTreeSet<DeviceId>,
@@ -94,7 +94,7 @@ struct PartBuild {
     /// The next chunk that nobody has taken.
     next: Arc<AtomicUsize>,
     worker_count: usize,
-    /// Of the workers that have ended.
+    /// Of the finished workers.
     runs: Vec<Arc<SegmentDirectory>>,
     /// The run of all rows.
     run: Option<Arc<SegmentDirectory>>,
@@ -224,8 +224,8 @@ impl PartBuild {
     }
 }
 
-/// The place of the part that gets the next worker: of those with a chunk left for each of their workers and for one
-/// more, the first one with the fewest. Of each part is given how many chunks are left, and how many workers it has.
+/// The place of the part that gets the next worker: of the parts with a chunk left for each of their workers and for
+/// one more, the first one with the fewest. Each part is given by the chunks left and its workers.
 fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
     let open = parts.iter().enumerate().filter(|(_, (chunks, workers))| chunks > workers);
     open.min_by_key(|(_, (_, workers))| *workers).map(|(place, _)| place)
@@ -235,7 +235,7 @@ fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
 struct Chunk {
     segment: Arc<SegmentDirectory>,
     pages: std::ops::Range<usize>,
-    /// Which rows have ended.
+    /// Which rows are dead.
     map: Arc<VersionMap>,
 }
 

@@ -44,13 +44,13 @@ pub(super) struct TabletLoad {
     pub(super) merger: RunMerger,
     segment: SegmentRef,
     class: PageClass,
-    /// One task each. First, so that a load that is given up ends them before they can take the end of `rows` for that
-    /// of the load.
+    /// One task each. First, so that a cancelled load ends them before they can take the end of `rows` for that of the
+    /// load.
     encoder: JoinSet<Result<()>>,
     sink: JoinSet<Result<SegmentSink>>,
     /// One for each index, in the tablet's order.
     indexes: Vec<IndexLoad>,
-    /// `None` once all rows have been given away.
+    /// `None` once there are no more rows.
     rows: Option<mpsc::Sender<RecordBatch>>,
     pub(super) row_count: u64,
 }
@@ -130,7 +130,7 @@ impl TabletLoad {
         if given {
             return Ok(());
         }
-        // The encoder has ended, and only an error ends it before the rows do.
+        // The encoder has stopped, which only an error does before the last row.
         self.finish_pages().await.map(|_| ())
     }
 
@@ -139,7 +139,7 @@ impl TabletLoad {
         self.rows = None;
     }
 
-    /// Waits until all rows given away are encoded and written: the heap's new segment.
+    /// Waits until all rows are encoded and written; returns the heap's new segment.
     ///
     /// # Errors
     /// As [`TabletLoad::give`].
@@ -171,7 +171,7 @@ impl TabletLoad {
         }
     }
 
-    /// Ends its tasks, before the load's error is told: the space that they hold is free by then.
+    /// Ends its tasks, before the load's error is returned: the space that they hold is free by then.
     pub(super) async fn stop(&mut self) {
         self.encoder.shutdown().await;
         self.sink.shutdown().await;
@@ -215,7 +215,7 @@ impl IndexLoad {
         if given {
             return Ok(());
         }
-        // The task has ended, and only an error ends it before the rows do.
+        // The task has stopped, which only an error does before the last row.
         self.finish().await.map(|_| ())
     }
 
