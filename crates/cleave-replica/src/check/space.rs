@@ -1,4 +1,4 @@
-//! Space on the devices: who owns which blocks, and whether free ones are free.
+//! Checks the space on the devices: which page owns which blocks, and whether free ones are free.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) struct Moment {
     spaces: Vec<(DeviceId, SpaceStatus)>,
 }
 
-/// Takes the state between two statements that write.
+/// Takes the catalog version between two statements that write.
 pub(super) async fn moment(database: &Engine) -> Moment {
     let _turn = database.writer_lock().await;
     let space = |device: &Arc<Device>| (device.id(), device.space());

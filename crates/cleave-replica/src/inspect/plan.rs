@@ -1,4 +1,4 @@
-//! A fragment's plan, from its bytes.
+//! Prints a fragment's plan, from its bytes.
 
 use cleave_fragment::{decode_fragment, unread_task_context};
 use datafusion_physical_plan::displayable;

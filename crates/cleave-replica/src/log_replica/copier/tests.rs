@@ -1,4 +1,4 @@
-//! What is found of a replica counts where its space is, and nowhere else.
+//! A replica that is found counts only where its space is.
 
 use super::*;
 
