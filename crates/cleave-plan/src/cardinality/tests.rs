@@ -1,4 +1,4 @@
-//! The estimates order predicates as a person would.
+//! Estimates rank predicates as a person would.
 
 use std::sync::Arc;
 

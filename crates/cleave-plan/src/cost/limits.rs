@@ -1,4 +1,4 @@
-//! What a statement may use of both sides, and what is predicted of it.
+//! The resources that a statement may use on both sides, and the prediction made for it.
 
 use super::SlotSize;
 

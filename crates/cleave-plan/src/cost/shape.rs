@@ -1,5 +1,4 @@
-//! What the cost models see of a plan: its operators with the rows and bytes expected of each, and which side runs
-//! them.
+//! The input of the cost models: a plan's operators with their expected rows and bytes, and which side runs them.
 //!
 //! A shape is made once a statement; each candidate split is one [`Placement`] over it. Both are plain figures, so that
 //! equal inputs give equal costs and a test can write them by hand.
@@ -24,7 +23,7 @@ pub struct ShapeNode {
     pub row_bytes: f64,
     /// Both sides may work at the same time on the fragment whose root it is, each on morsels of its own.
     pub may_share: bool,
-    /// A join collects it, and where that join runs below a cut, the host makes its rows and sends them there.
+    /// It is a join's build side, and where that join runs below a cut, the host makes its rows and sends them there.
     pub is_broadcast: bool,
 }
 

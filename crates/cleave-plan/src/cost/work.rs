@@ -1,4 +1,5 @@
-//! Seconds of one core, and bytes of memory, that an operator takes: figures of a side, and what passes through.
+//! Seconds of one core, and bytes of memory, that an operator takes: the figures of a side and the rows that pass
+//! through in.
 //!
 //! One rule for both sides: a placement changes the figures, not the work.
 
@@ -159,7 +160,7 @@ pub(super) fn held_bytes(shape: &PlanShape, node: &ShapeNode, partitions: f64) -
         Work::HashJoin => first.rows * (first.row_bytes + JOIN_ENTRY_BYTES),
         Work::NestedLoopJoin(_) => first.rows * first.row_bytes,
         Work::Aggregate { .. } => {
-            // No copy has more groups than rows.
+            // No partition has more groups than rows.
             (node.rows * partitions).min(first.rows.max(node.rows)) * (node.row_bytes + GROUP_BYTES)
         }
         Work::Sort { fetch: None } => first.rows * first.row_bytes * 2.0,

@@ -1,4 +1,5 @@
-//! A physical plan as cost models see it: operators in the order of their numbers, with the rows and bytes expected.
+//! Makes the shape of a physical plan for the cost models: operators in the order of their numbers, with expected rows
+//! and bytes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows of some of a column's values, chosen by their hashes: the same values in all columns that have them.
+//! Counted rows of some values of a column, chosen by their hashes: the same values in all columns that have them.
 
 use datafusion_common::{Result, internal_err};
 

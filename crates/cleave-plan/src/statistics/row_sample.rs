@@ -1,4 +1,4 @@
-//! Whole rows of a table: what tells which conditions of several columns go together.
+//! Whole sampled rows of a table: they show which conditions on several columns are correlated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Predictions against numbers worked by hand, and what must hold for all of them.
+//! Predictions against numbers worked by hand, and the invariants of all of them.
 
 use cleave_media::Stopwatch;
 use proptest::prelude::*;

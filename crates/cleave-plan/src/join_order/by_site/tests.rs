@@ -1,4 +1,4 @@
-//! Where a device has its say in the order, and where it has none.
+//! Where a device changes the order, and where it does not.
 
 use super::super::enumerate::PAIR_COUNT_MAX;
 use super::super::graph::{JoinGraph, KeyClass, Member};

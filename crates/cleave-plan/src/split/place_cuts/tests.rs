@@ -1,4 +1,4 @@
-//! Where the cuts lie, shown as text: what goes down, what stays, and what a forced split refuses.
+//! Tests of where cuts lie, shown as text: what goes down, what stays, and what a forced split refuses.
 
 use std::sync::Mutex;
 
