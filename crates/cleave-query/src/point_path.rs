@@ -6,18 +6,17 @@
 //!    ─▶ key bytes ─▶ index ─▶ VIDs ─▶ version map ─▶ pages and slots ─▶ rows
 //! ```
 //!
-//! 1. [`PointQuery::detect`] recognises the shape, or leaves the query to the planner. It is strict: a
-//!    condition that is not `key column = constant`, columns that are not the first ones of some index, a constant
-//!    that its column's type reads otherwise than the planner would, an expression in the list, and it is not a
-//!    point query.
-//! 2. [`PointQueries`] remembers the queries of a session: one that differs from them by nothing but its constants is
-//!    not parsed again.
+//! 1. [`PointQuery::detect`] recognises the shape, or leaves the query to the planner. It is strict: any condition that
+//!    is not `key column = constant`, columns that are not the first ones of some index, a constant that the planner
+//!    would read otherwise for its column's type, or an expression in the list, goes to the planner.
+//! 2. [`PointQueries`] remembers the queries of a session: one that differs from them only in its constants is not
+//!    parsed again.
 //! 3. [`PreparedPoint`] is one with parameters: each EXECUTE makes a key of their values, and no more.
 //! 4. [`run`] looks the key up and reads the columns of its rows, or finds that there are so many rows that a plan is
-//!    better. Of a divided table it asks the tablet that the key says, or all that there are at once.
+//!    better. In a divided table it asks the tablet that the key determines, or all tablets at once.
 //!
-//! Invariant: what comes out is what the planner's way would give, byte for byte. An index entry counts
-//! only if the row that it names is in the statement's version map and has the entry's key (rule 16).
+//! Invariant: the result is that of the planned query, byte for byte. An index entry counts only if the row that it
+//! names is in the statement's version map and has the entry's key (rule 16).
 
 mod spelling;
 mod template;
@@ -224,14 +223,14 @@ impl PointQuery {
     }
 }
 
-/// What a look-up sees: what is committed, and the changes of its own transaction behind it.
+/// What a look-up reads: what is committed, and the changes of its own transaction behind it.
 #[derive(Debug)]
 pub struct Sight<'a> {
     /// What is committed.
     pub live: Live,
     /// What its own transaction has changed in the table.
     pub own: Option<&'a TableChange>,
-    /// The end of the log of the last commit in the delta that makes a difference to what was found.
+    /// The end of the log of the last commit in the delta that affects the result.
     log_end: AtomicU64,
 }
 
@@ -241,13 +240,13 @@ impl<'a> Sight<'a> {
         Self { live, own, log_end: AtomicU64::new(0) }
     }
 
-    /// The end of the log of the last commit in the delta that look-ups have seen something of, be it that a row is not
-    /// there. Other commits make no difference to what they found, so nobody need wait for these (rule 27).
+    /// The end of the log of the last commit in the delta that affects the result of look-ups, also by a missing row.
+    /// Other commits do not affect it, so the reader need not wait for them (rule 27).
     pub fn log_end(&self) -> u64 {
         self.log_end.load(Ordering::Relaxed)
     }
 
-    /// Notes that what the log says up to `end` makes a difference.
+    /// Notes that the log up to `end` affects the result.
     pub fn note_seen(&self, end: u64) {
         self.log_end.fetch_max(end, Ordering::Relaxed);
     }
@@ -285,9 +284,9 @@ pub enum FoundPlace {
     Own(usize),
 }
 
-/// The rows of `query`; `None`: there are too many for this way.
+/// The rows of `query`; `None`: there are too many for this path.
 ///
-/// Tablets that may have some are asked at once: those of several devices answer while the others do.
+/// Tablets that may have some are asked at once, so that several devices work in parallel.
 ///
 /// # Errors
 /// Those of the device and of pages.
@@ -313,7 +312,7 @@ pub async fn run(
     }
 }
 
-/// The rows of `query` by what is at hand; `None`: something must be read, or several tablets be asked.
+/// The rows of `query` from memory; `None`: something must be read, or several tablets asked.
 ///
 /// # Errors
 /// As [`run`].
@@ -370,7 +369,7 @@ async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
     if let [read] = reads {
         return read.only_row().await;
     }
-    // In this order: what the host has at hand needs no waiting, and may make asking the others needless.
+    // In this order: look-ups in memory need no waiting, and may make the others needless.
     let mut asked: FuturesUnordered<_> = reads.iter().map(|read| read.only_row().boxed()).collect();
     let mut failed = None;
     while let Some(answer) = asked.next().await {
@@ -424,7 +423,7 @@ impl TabletRead<'_> {
         Ok(batch.map(|batch| Found { tablet: self.place, row, batch }))
     }
 
-    /// The same by what is at hand; an outer `None`: something must be read.
+    /// The same from memory; an outer `None`: something must be read.
     fn only_row_at_hand(&self) -> Result<Option<Option<Found>>> {
         if let Some(found) = self.unflushed()?.pop() {
             return Ok(Some(Some(found)));

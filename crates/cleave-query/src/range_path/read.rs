@@ -1,4 +1,4 @@
-//! Rows by ranges of keys, from everywhere where rows are: pages, by memtables and runs; the delta; own rows of the
+//! Reads rows by ranges of keys from all places with rows: pages, by memtables and runs; the delta; own rows of the
 //! transaction.
 
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl RangeRead<'_> {
     }
 
     /// Rows whose entries lie in `ranges`, in the order of these and of their keys: `limit` of them at least, if there
-    /// are as many; None: what is to be read for that is too much.
+    /// are as many; None: that takes too many reads.
     pub(crate) async fn walk(
         &self,
         ranges: &[KeyRange],

@@ -1,4 +1,4 @@
-//! EXPLAIN: the plan with its cuts, why each lies where it does, and, with ANALYZE, what was measured.
+//! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
 mod timeline;
 
@@ -112,7 +112,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// What `running`, which has given its last row, has done.
+    /// The measurements of `running`, which has given its last row.
     pub async fn of(running: &mut RunningQuery) -> Result<Self> {
         let figures = running.figures().await?;
         let nodes = query_nodes(running.planned(), true);
@@ -205,7 +205,7 @@ struct Tail {
     priced: Vec<PricedSplit>,
     /// The orders of joins that were compared.
     orders: ComparedOrders,
-    /// By which figures; `None`: nothing was to be priced.
+    /// The figures used; `None`: nothing was priced.
     profile: Option<Origin>,
 }
 

@@ -1,5 +1,5 @@
-//! Queries over rows in memory: what RETURNING lists of those that a statement has changed, and what DO UPDATE makes of
-//! pairs of rows. Nothing of it is cut.
+//! Queries over rows in memory: the RETURNING list over changed rows, and the DO UPDATE of pairs of rows. Nothing of it
+//! is cut.
 
 use std::sync::Arc;
 

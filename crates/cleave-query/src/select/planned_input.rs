@@ -1,9 +1,9 @@
 //! The morsels of one scan: a table and its predicate in, the pages that may have matches out.
 //!
-//! Pages whose zones rule out every row are left out before anything is read or sent. Where an index was asked, all
-//! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan
-//! asks the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants;
-//! and by an index that was offered ([`OfferedIndex`]), which the scan may ask by these keys.
+//! Pages whose zones rule out every row are left out before anything is read or sent. Where planning read an index, all
+//! pages but those of the rows that it found are left out too, and the scan reads these rows alone; where the scan
+//! reads the index, it leaves out both itself. Pages are left out again by zones when a join above the scan knows its
+//! keys, and by an offered index ([`OfferedIndex`]), which the scan may use with these keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;

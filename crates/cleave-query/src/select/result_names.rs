@@ -1,7 +1,7 @@
 //! Names of a result's columns, as PostgreSQL gives them.
 //!
-//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of
-//! one name. PostgreSQL names it by what it is (`count`, `?column?`) and takes any number of a name. So:
+//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of one name.
+//! PostgreSQL names it by its kind (`count`, `?column?`) and allows equal names. So:
 //!
 //! 1. [`ResultNames::take`] names the columns of the queries within the query ([`name_columns`]), notes the names of
 //!    the outermost list, and gives the second column of a name in it a hidden alias, so that the engine takes the

@@ -1,7 +1,7 @@
-//! What one SELECT carries from planning to its last row: the catalog state it began with, its scans'
-//! inputs, its settings, and what was measured.
+//! The context of one SELECT from planning to its last row: its catalog version, its scans' inputs, its settings, and
+//! what was measured.
 //!
-//! Holding the state is the claim on the pages that the statement reads (rule 30).
+//! Holding the catalog version keeps the pages that the statement reads from being reused (rule 30).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -153,7 +153,7 @@ impl StatementContext {
         self.part_rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Raised when nobody wants its rows any more.
+    /// Raised when its rows are not wanted any more.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -217,7 +217,7 @@ impl StatementContext {
         self.given.get(name)
     }
 
-    /// Notes that rows of `table` are read that satisfy `filters`, be they there or not (rule 28).
+    /// Notes a read of all rows of `table` that satisfy `filters`, present or future (rule 28).
     ///
     /// # Errors
     /// [`ConflictKind::Dependencies`](cleave_catalog::error::ConflictKind::Dependencies).
@@ -319,7 +319,7 @@ impl StatementContext {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
     }
 
-    /// Offers the scan of input `number` an index, by which joins above may narrow it.
+    /// Offers the scan of input `number` an index, as an index filter for keys of joins above.
     pub(super) fn offer_index(&self, number: u32, index: OfferedIndex) {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         let place = usize::try_from(number).unwrap_or(usize::MAX);

@@ -1,10 +1,10 @@
-//! Whether a view's query speaks of a column: the query as it is bound in, an answer out.
+//! Whether a view's query uses a column: the bound query in, an answer out.
 //!
 //! A plan that is not optimised names every column that the text names, and those that `*`, USING and NATURAL stand
-//! for, by the table's name or alias. Those of a `*` that the view does not show, since they are younger than it, do
+//! for, by the table's name or alias. Columns of a `*` that the view does not show, since they are younger than it, do
 //! not count.
 //!
-//! Invariant: a column of which this says no can go, and the view gives the same rows, if its query can still be bound:
+//! Invariant: an unused column can be dropped, and the view gives the same rows, if its query can still be bound:
 //! without the column a name may mean another one, but then it is a name that meant the column before.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What is taken out of a text, and what has no spelling.
+//! Tests of which constants are taken out of a text, and which texts have no spelling.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace};

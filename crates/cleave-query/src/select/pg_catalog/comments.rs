@@ -1,5 +1,4 @@
-//! Comments: what COMMENT ON names to the number that it is kept under, and back to `pg_description` and the functions
-//! that psql asks.
+//! Comments: the objects of COMMENT ON as `pg_description` keys, and the functions that psql calls.
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::comments::Subject;
