@@ -732,7 +732,8 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
     let candidates: Vec<String> = tail.priced.iter().map(candidate_json).collect();
     let profile = tail.profile.map_or_else(|| "null".to_owned(), |origin| quoted(origin.name()));
     format!(
-        "{{\"plan\":[{}],\"profile\":{profile},\"orders\":[{}],\"orders_looked_at\":{},\"candidates\":[{}],\"notes\":[{}]}}",
+        "{{\"plan\":[{}],\"profile\":{profile},\"orders\":[{}],\"orders_looked_at\":{},\
+         \"candidates\":[{}],\"notes\":[{}]}}",
         plan.join(","),
         orders.join(","),
         tail.orders.looked_at,
@@ -755,7 +756,8 @@ fn candidate_json(priced: &PricedSplit) -> String {
     let it = &priced.prediction;
     format!(
         "{{\"split\":{},\"finish_ms\":{:.3},\"first_result_ms\":{:.3},\"host_ms\":{:.3},\
-         \"host_cpu_ms\":{:.3},\"device_ms\":{:.3},\"link_ms\":{:.3},\"host_wait_ms\":{:.3},\"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
+         \"host_cpu_ms\":{:.3},\"device_ms\":{:.3},\"link_ms\":{:.3},\"host_wait_ms\":{:.3},\
+         \"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
          \"device_memory_bytes\":{:.0},\"fits\":{},\"chosen\":{}}}",
         quoted(&priced.split.to_string()),
         it.finish * 1e3,
