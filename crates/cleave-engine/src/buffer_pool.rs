@@ -77,7 +77,7 @@ impl PartKey {
     }
 }
 
-/// What is held of a part.
+/// The cached form of a part.
 #[derive(Debug, Clone)]
 pub enum Held {
     /// A header.
@@ -128,7 +128,7 @@ pub struct PoolStatus {
 }
 
 impl PoolStatus {
-    /// What has happened since `before`, and what is held now.
+    /// The counters since `before`, and the present fill.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {

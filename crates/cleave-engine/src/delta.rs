@@ -53,7 +53,7 @@ const TAIL_BYTES: usize = PageClass::HOT.page_bytes as usize;
 /// What is committed: a catalog version, and the commits behind it.
 #[derive(Debug, Clone)]
 pub struct Live {
-    /// The state.
+    /// The catalog version.
     pub state: Arc<CatalogState>,
     /// The commits behind it.
     pub delta: Arc<Delta>,
@@ -81,7 +81,7 @@ struct Contents {
     room: BTreeMap<DeviceId, Room>,
 }
 
-/// What rows need on a device.
+/// Space for rows on a device.
 #[derive(Debug, Default)]
 struct Room {
     byte_count: usize,
@@ -93,7 +93,7 @@ struct Room {
 #[derive(Debug, Clone)]
 struct DeltaTablet {
     schema: Arc<TableSchema>,
-    /// Where the first commit lies in the log that changed it.
+    /// The place in the log of the first commit that changed it.
     logged_from: u64,
     /// The VID of the first row.
     vid_first: u64,
@@ -145,7 +145,7 @@ pub struct TableDelta {
 }
 
 impl Live {
-    /// A state that all is in.
+    /// A catalog version that all is in.
     pub fn flushed(state: Arc<CatalogState>) -> Self {
         let log_end = state.log_end;
         Self { state, delta: Arc::default(), number: 0, log_end }
@@ -242,7 +242,7 @@ impl Delta {
         tablet.map_or(next, |tablet| tablet.vid_first + tablet.rows.len() as u64)
     }
 
-    /// Whether the row `vid` is there as of commit `number`.
+    /// Whether the row `vid` is visible as of commit `number`.
     pub(crate) fn lives(
         &self,
         table: u32,
@@ -414,7 +414,7 @@ impl Delta {
         Self { contents: RwLock::new(contents) }
     }
 
-    /// Where the first commit lies in the log that changed a table.
+    /// The place in the log of the first commit that changed a table.
     pub(crate) fn logged_from(&self, table: u32) -> Option<u64> {
         let contents = self.read();
         let tablets = contents.tablets.range((table, 0)..=(table, usize::MAX));

@@ -192,7 +192,7 @@ impl Device {
         }
     }
 
-    /// What the manifest remembers of it.
+    /// Its entry in the manifest.
     pub fn entry(&self) -> &DeviceEntry {
         &self.entry
     }
@@ -228,7 +228,7 @@ impl Device {
         self.connected().is_some()
     }
 
-    /// What the device said of itself when it was connected.
+    /// The device's description of itself when it was connected.
     ///
     /// # Errors
     /// As [`Device::link`].
@@ -384,7 +384,7 @@ impl Device {
     }
 
     async fn call_once(&self, action: &'static str, request: Request) -> Result<Reply> {
-        // What carries pages takes as long as the link does.
+        // Commands with pages take as long as the link does.
         let is_short =
             matches!(request, Request::Reserve { .. } | Request::Status | Request::GiveUp);
         let patience = if is_short { self.timeout() } else { Duration::MAX };
@@ -438,7 +438,7 @@ impl Device {
         }
     }
 
-    /// What is wrong with a device whose media is shorter than the manifest says. Pages that are left can be read.
+    /// The error of a device whose media is shorter than the manifest says. Pages that are left can be read.
     fn cut_off(&self) -> Option<Error> {
         let found = self.connected().as_ref()?.identity.block_count;
         let is_cut_off = found < self.block_count_min;
@@ -519,8 +519,7 @@ impl Device {
         self.done("write", Request::Write(vec![item])).await
     }
 
-    /// Which start of the device answers: a later one may have forgotten writes that were acknowledged
-    /// and not synced.
+    /// The device's own incarnation: a later one may have lost writes that were acknowledged and not synced.
     pub async fn incarnation(&self) -> Result<u64> {
         match self.call("tell its status", Request::Status).await? {
             Reply::Status(status) => Ok(status.incarnation),

@@ -53,7 +53,7 @@ pub struct HostPages {
     ahead: Mutex<Ahead>,
 }
 
-/// What a page source has read so far.
+/// Counters of a page source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageCounters {
     /// Pages asked for.
@@ -87,7 +87,7 @@ impl HostPages {
         }
     }
 
-    /// What was read so far.
+    /// The counters so far.
     pub fn counters(&self) -> PageCounters {
         PageCounters {
             pages: self.counters.pages.load(Ordering::Relaxed),
@@ -209,7 +209,7 @@ impl fmt::Debug for HostPages {
 pub(crate) fn item_bytes(item: &ReadItem) -> usize {
     match item {
         ReadItem::Blocks(extent) => extent.bytes(),
-        // Which chunks are how long stands in the header, which may not be here yet: an upper bound.
+        // The lengths of chunks are in the header, which may not be here yet: an upper bound.
         ReadItem::Columns { page, .. } => page.extent.bytes().max(BLOCK_SIZE),
     }
 }

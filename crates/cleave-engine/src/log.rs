@@ -124,7 +124,7 @@ pub struct Committed {
     pub replaced: Option<Replaced>,
 }
 
-/// What is there behind a commit that lies whole in the archive.
+/// The tables and ids behind a commit that lies whole in the archive.
 #[derive(Clone, PartialEq, Message)]
 pub struct Replaced {
     /// Ids of all tables.
@@ -174,19 +174,19 @@ struct CommittedTablet {
     /// Its place in the table.
     #[prost(uint32, tag = "1")]
     place: u32,
-    /// VIDs that end: each less the one before and one.
+    /// VIDs of deleted rows: each less the one before and one.
     #[prost(uint64, repeated, tag = "2")]
     dead_gaps: Vec<u64>,
-    /// The VID of the first row that begins.
+    /// The VID of the first inserted row.
     #[prost(uint64, tag = "3")]
     vid_first: u64,
-    /// The rows that begin ([`rows`]); empty: none.
+    /// The inserted rows ([`rows`]); empty: none.
     #[prost(bytes = "vec", tag = "4")]
     rows: Vec<u8>,
 }
 
 impl Committed {
-    /// What `changes` do to what is committed.
+    /// The record of `changes` to what is committed.
     ///
     /// # Errors
     /// Rows that cannot be encoded.

@@ -183,7 +183,7 @@ pub struct Engine {
     statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
     pub(crate) last_shipped: LastShipped,
-    /// What this process can do, once that was measured.
+    /// The measured figures of this process.
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
@@ -407,7 +407,7 @@ impl Engine {
 
     /// Waits for a permit to merge index runs on the host, which the merge holds to its end.
     pub(crate) async fn merge_turn(&self) -> Option<SemaphorePermit<'_>> {
-        // None: closed, which nobody does.
+        // None: closed, which never happens.
         self.merges.acquire().await.ok()
     }
 
@@ -424,7 +424,7 @@ impl Engine {
     /// The device that `state` says `id` is.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; a state never names one that is not attached.
+    /// [`Error::UnknownName`]; a catalog version never names one that is not attached.
     pub fn attached(&self, id: DeviceId) -> Result<Arc<Device>> {
         self.device(id)
             .ok_or_else(|| Error::unknown(NameKind::Device, &id.to_string(), std::iter::empty()))
@@ -553,7 +553,7 @@ impl Engine {
                 return Err(StorageError::StillRead { device: name.to_owned() }.into());
             }
             attempts += 1;
-            // Tasks of a statement that has just ended hold on to its state a moment longer.
+            // Tasks of a statement that has just ended hold its catalog version a moment longer.
             waiting::sleep(LOCK_PAUSE).await;
         }
         edit.next.devices.remove(&device.id());
@@ -626,7 +626,7 @@ impl Engine {
         self.logged_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What the manifest on disk says.
+    /// The catalog version of the manifest on disk.
     pub fn durable(&self) -> Arc<CatalogState> {
         Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -738,7 +738,7 @@ enum LogStart {
     Read(LogReader),
 }
 
-/// Reads the state of an existing database, and puts a higher epoch in its manifest.
+/// Reads the manifest of an existing database, and puts a higher epoch in it.
 fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
     let mut state = manifest::read(directory)?;
     state.epoch += 1;
@@ -847,7 +847,7 @@ pub fn write_manifest(directory: &Path, state: &CatalogState) -> Result<()> {
     })
 }
 
-/// A device whose space is what `state` does not name on it.
+/// A device whose free space is what `state` does not name on it.
 pub fn attach(
     state: &CatalogState,
     incarnation: Option<u64>,

@@ -82,7 +82,7 @@ impl Versions {
         true
     }
 
-    /// The state that held at the tick before `time_us`, and nothing where it is not kept.
+    /// The version that held at the tick before `time_us`; None where it is not kept.
     fn at(&self, time_us: i64, tick: i64) -> Result<Arc<CatalogState>, Option<i64>> {
         let kept = self.kept();
         let time_us = time_us.div_euclid(tick).saturating_mul(tick);
@@ -93,7 +93,7 @@ impl Versions {
         }
     }
 
-    /// The state that held at `text`, a `timestamp with time zone`; `newest` is the newest.
+    /// The version that held at `text`, a `timestamp with time zone`; `newest` is the newest.
     ///
     /// # Errors
     /// [`Error::Invalid`] (22023) for a time that is not kept, or not a time.

@@ -28,7 +28,7 @@ use crate::select;
 /// Most pages of a table whose headers are looked at.
 const HEADERS_MAX: usize = 32;
 
-/// What ANALYZE found of one table.
+/// The result of ANALYZE for one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Analyzed {
     /// Its name.
@@ -158,7 +158,7 @@ fn sketch_query(schema: &TableSchema, ids: &[u32]) -> Result<Box<ast::Query>> {
 }
 
 /// # Errors
-/// Where the table of this name is another one in `state`, or gone.
+/// The table of this name was replaced in `state`, or is gone.
 fn check_same(state: &CatalogState, schema: &TableSchema) -> Result<()> {
     match state.table(&schema.name) {
         Some(table) if table.schema.table_id == schema.table_id => Ok(()),

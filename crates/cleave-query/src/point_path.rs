@@ -54,7 +54,7 @@ const ENTRY_COUNT_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub struct PointQuery {
     template: Arc<PointTemplate>,
-    /// What the entries of the rows begin with.
+    /// The key prefix of the rows' entries.
     prefix: Vec<u8>,
     /// Place of the only tablet that may have the rows, where the key says which.
     tablet: Option<usize>,
@@ -67,7 +67,7 @@ pub struct PointQueries {
 }
 
 impl PointQueries {
-    /// The point query that the statement `text` is on `state`, if it was seen before with whatever constants.
+    /// The point query of the statement `text` on `state`, if it was seen before with any constants.
     #[must_use]
     pub fn seen(&self, text: &str, state: &CatalogState) -> Option<PointQuery> {
         self.remembered.query(&Spelling::of(text)?, state)
@@ -139,7 +139,7 @@ impl PreparedPoint {
         Self { template: Arc::new(template), constants: constants.collect() }
     }
 
-    /// The point query that `query`, whose parameters have these types, is on `state`; `None`: it is another one.
+    /// The point query of `query`, whose parameters have these types, on `state`; `None`: it is no point query.
     #[must_use]
     pub fn of(query: &ast::Query, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
         let (template, given) = PointTemplate::of(query, types, state)?;
@@ -271,7 +271,7 @@ pub struct Found {
     pub tablet: usize,
     /// Where it is.
     pub row: FoundPlace,
-    /// What the query wants of it.
+    /// The wanted columns of it.
     pub batch: RecordBatch,
 }
 
@@ -477,7 +477,7 @@ impl TabletRead<'_> {
         Ok(found)
     }
 
-    /// What the query wants of whole rows.
+    /// The wanted columns of whole rows.
     fn shown(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let template = &*self.query.template;
         let columns = template.places.iter().filter_map(|place| rows.columns().get(*place));
@@ -498,7 +498,7 @@ impl TabletRead<'_> {
         self.index.rows_in(self.tablet, pages, &ranges, is_search_key, ENTRY_COUNT_MAX).await
     }
 
-    /// The rows `vids`, as far as this state has them, in the order in which the pages lie.
+    /// The rows `vids`, as far as this version has them, in the order in which the pages lie.
     async fn rows(&self, vids: Vec<u64>) -> Result<Vec<RecordBatch>> {
         let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
         for vid in vids.into_iter().filter(|vid| !self.is_dead(*vid)) {
@@ -531,7 +531,7 @@ impl TabletRead<'_> {
         self.with_key(rows).map(Some)
     }
 
-    /// What the query wants of those of `rows` that have the key.
+    /// The wanted columns of those of `rows` that have the key.
     fn with_key(&self, rows: RecordBatch) -> Result<RecordBatch> {
         let (template, count) = (&*self.query.template, rows.num_rows());
         let key = template.key_columns.iter().filter_map(|place| rows.columns().get(*place));

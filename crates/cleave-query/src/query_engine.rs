@@ -36,7 +36,7 @@ impl QueryEngine {
         })
     }
 
-    /// What it plans over.
+    /// The storage engine it plans over.
     pub fn storage(&self) -> &Arc<Engine> {
         &self.engine
     }

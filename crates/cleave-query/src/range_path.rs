@@ -50,7 +50,7 @@ const LIST: DataType = DataType::Boolean;
 /// Rows that are looked at first, at least, where a condition may leave some out.
 const LOOKED_AT_MIN: usize = 16;
 
-/// What a statement gives, and the rows of the table that it was made of.
+/// The result of a statement, and the rows of the table that it was made of.
 #[derive(Debug)]
 pub struct Ranged {
     /// What it gives.

@@ -37,7 +37,7 @@ use crate::backup::change;
 /// Bytes of rows and VIDs up to which those of a commit that replaces the manifest are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;
 
-/// What could not be archived.
+/// The failures of archiving.
 #[derive(Debug, Default)]
 pub struct Archive {
     /// Why the log could not be the last time.

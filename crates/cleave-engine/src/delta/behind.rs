@@ -13,8 +13,8 @@ use super::contents::bytes_of;
 use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_pages};
 
 impl Delta {
-    /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Moves
-    /// the room to the result. Under the writer lock.
+    /// The changes behind commit `number`; `device_of` returns the device of a table's tablet by its place. Moves the
+    /// room to the result. Under the writer lock.
     pub fn behind(&self, number: u64, device_of: impl Fn(u32, usize) -> Option<DeviceId>) -> Self {
         let mut contents = self.write();
         let flushed = usize::try_from(number).unwrap_or(usize::MAX);

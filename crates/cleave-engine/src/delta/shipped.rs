@@ -63,7 +63,7 @@ impl LastShipped {
     }
 }
 
-/// The state of `live` with the commits behind it.
+/// The catalog version of `live` with the commits behind it.
 fn state_with(live: &Live) -> Result<CatalogState> {
     let mut state = CatalogState::clone(&live.state);
     state.commit += live.number;

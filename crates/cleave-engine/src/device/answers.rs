@@ -32,7 +32,7 @@ pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 /// How long a holder of the writer lock waits for a device that only other statements' tables need.
 pub const WRITER_WAIT: Duration = Duration::from_secs(2);
 
-/// What a device owes. See the module's description.
+/// The answers that a device owes. See the module's description.
 #[derive(Debug)]
 pub(super) struct Answers {
     timeout_ms: AtomicU64,

@@ -36,7 +36,7 @@ impl HeldSpace for Claim {}
 #[derive(Debug, Default)]
 struct ClaimState {
     extents: Vec<Extent>,
-    /// Which start of a remote device took the first reservation.
+    /// The start number of the remote device that took the first reservation.
     incarnation: Option<u64>,
     /// Writes that were begun and have no outcome yet.
     unfinished_writes: usize,

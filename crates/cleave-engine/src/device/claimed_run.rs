@@ -47,7 +47,7 @@ impl ClaimedRun {
                 Ok(begun)
             }
             Err(error) => {
-                // What the device refused, or what was never sent, does not run.
+                // A run that the device refused, or that was never sent, does not exist.
                 if error.device_error().is_some() || matches!(error, LinkError::TooLarge { .. }) {
                     begun.stands_still();
                 }

@@ -30,7 +30,7 @@ const FORMAT: Format =
 #[derive(Debug)]
 pub(super) struct Incarnations {
     path: PathBuf,
-    /// Where builds before this one kept them.
+    /// The path at which earlier builds kept them.
     path_before: PathBuf,
 }
 

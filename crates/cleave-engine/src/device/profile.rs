@@ -68,8 +68,8 @@ struct Stored {
 }
 
 impl Engine {
-    /// What this host, the device `id` and the link between them can do; measured where it is not known, or `again`.
-    /// Takes about half a second then.
+    /// The profile of this host, the device `id` and the link between them; measured where it is not known, or `again`,
+    /// which takes about half a second.
     ///
     /// # Errors
     /// Those of [`Device::call`].
@@ -85,14 +85,14 @@ impl Engine {
         }
         let profile = self.measure(&device, again).await?;
         let key = key_of(&device, device.identity().await?.as_ref());
-        // Who cannot write it measures again next time.
+        // Where it cannot be written, it is measured again next time.
         drop(write(&self.profile_path(id), &key, &profile));
         let profile = Arc::new(of_mode(profile, device.mode()));
         *known = Some(Arc::clone(&profile));
         Ok(profile)
     }
 
-    /// What is known of the device `id` by now: nothing is measured. In a simulation, what is assumed.
+    /// The known profile of the device `id`, without measuring. In a simulation, the assumed one.
     ///
     /// # Errors
     /// As [`Engine::profile`].
@@ -139,7 +139,7 @@ impl Engine {
         Ok(Profile { host: self.host_profile(again).await, device: side, link })
     }
 
-    /// What this process can do: measured once, or `again`.
+    /// The figures of this process: measured once, or `again`.
     async fn host_profile(&self, again: bool) -> SideProfile {
         let mut known = self.host_profile.lock().await;
         if let Some(profile) = known.as_ref().filter(|_| !again) {

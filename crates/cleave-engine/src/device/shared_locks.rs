@@ -47,7 +47,7 @@ pub struct LockingJob {
     number: u32,
 }
 
-/// What a job is part of.
+/// Adds a job's locks to those of its transaction.
 struct OfTransaction {
     locks: Arc<Locks>,
     owner: Arc<LockOwner>,
@@ -95,7 +95,7 @@ impl SharedLocks {
             return Ok(None);
         };
         let job = hosted.job().id;
-        // Nobody has asked for a lock of it yet.
+        // No lock of it was requested yet.
         of.job.get_or_init(|| job);
         locks.begin_job(number, job, owner);
         Ok(Some(LockingJob { hosted, locks, number }))
@@ -103,7 +103,7 @@ impl SharedLocks {
 }
 
 impl LockingJob {
-    /// What does what the run asks for.
+    /// Serves the requests of the run.
     pub fn hosted(&self) -> &Arc<HostedJob> {
         &self.hosted
     }

@@ -28,7 +28,7 @@ pub enum Written {
     Failed(LinkError),
 }
 
-/// What may come still of rows that say what was written: they are held until all are there.
+/// The limit on further rows that report written pages: they are kept until all are there.
 struct Left {
     rows: u64,
     bytes: u64,
@@ -109,7 +109,7 @@ impl Claim {
         let mut stream = match link.execute(request).await {
             Ok(stream) => stream,
             Err(error) => {
-                // What the device refused, or what was never sent, does not run.
+                // A run that the device refused, or that was never sent, does not exist.
                 let is_told = error.device_error().is_some();
                 let is_told = is_told || matches!(error, LinkError::TooLarge { .. });
                 let may_write = !is_told && !self.stopped(run).await;

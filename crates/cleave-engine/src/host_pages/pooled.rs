@@ -36,7 +36,7 @@ pub struct PooledPages {
     pool: Arc<BufferPool>,
 }
 
-/// A page's columns that somebody fetches: which of `reads` it is, and how to wait for it.
+/// A page's columns in flight: which of `reads` it is, and how to wait for it.
 struct Awaited {
     read: usize,
     columns: Vec<ColumnRef>,
@@ -211,7 +211,7 @@ impl PooledPages {
         awaited
     }
 
-    /// What is missing still: somebody's fetch failed. The error, if there is one, is the caller's own.
+    /// Parts still missing: another reader's fetch failed. The error, if there is one, is the caller's own.
     async fn fetch_alone(
         &self,
         reads: &[PageRead],

@@ -65,7 +65,7 @@ impl Gathered {
     /// Adds what `committed` says.
     ///
     /// # Errors
-    /// What in it does not fit; nothing is to be added behind that.
+    /// A message about what does not fit; nothing is to be added behind that.
     pub fn push(&mut self, committed: Committed) -> Result<(), String> {
         for logged in committed.tables {
             let (id, version) = (logged.table_id, logged.schema_version);
@@ -87,7 +87,7 @@ impl Gathered {
     /// All of it.
     ///
     /// # Errors
-    /// What in it does not fit.
+    /// A message about what does not fit.
     pub fn changes(self) -> Result<Vec<TableChange>, String> {
         let mut changes: BTreeMap<u32, TableChange> = BTreeMap::new();
         for ((id, place), mut gathered) in self.tablets {
@@ -186,7 +186,7 @@ impl<'a> Redo<'a> {
         }
     }
 
-    /// What the record at `at` says, which has `payload`.
+    /// Decodes `payload`, of the record at `at`.
     ///
     /// # Errors
     /// [`StorageError::Damaged`].

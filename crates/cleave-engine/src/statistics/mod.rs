@@ -36,7 +36,7 @@ pub struct StatisticsStore {
     known: RwLock<BTreeMap<u32, Arc<TableStatistics>>>,
     /// Held while files change.
     turn: Mutex<()>,
-    /// What planners found of samples of two tables.
+    /// The cache of joined samples.
     joined: JoinedSamples,
 }
 
@@ -64,7 +64,7 @@ impl StatisticsStore {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&table_id).map(Arc::clone)
     }
 
-    /// What planners found of samples of two tables.
+    /// The cache of joined samples.
     pub fn joined(&self) -> &JoinedSamples {
         &self.joined
     }
@@ -154,7 +154,7 @@ pub(crate) fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()
     strays.iter().try_for_each(|path| files::remove(path).map_err(io("remove", path)))
 }
 
-/// What is wrong with the files of the tables of `state`: the table, and what.
+/// The faults in the files of the tables of `state`: the table, and the fault.
 pub fn verify(directory: &Path, state: &CatalogState) -> (u64, Vec<(String, Error)>) {
     let folder = directory.join(FOLDER);
     let (mut count, mut faults) = (0, Vec::new());

@@ -36,7 +36,7 @@ use crate::device::{Claim, Device};
 pub struct CatalogEdit {
     pub(super) database: Arc<Engine>,
     pub(super) base: Arc<CatalogState>,
-    /// What the database will hold. The statement changes it as it likes.
+    /// The next catalog version. The statement changes it freely.
     pub next: CatalogState,
     /// Space taken, by device.
     pub(super) claims: BTreeMap<DeviceId, Arc<Claim>>,
@@ -44,7 +44,7 @@ pub struct CatalogEdit {
     pub devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub keys: Vec<PendingKeys>,
-    /// What the log says of its changes, where it replaces the manifest.
+    /// The log's note of its changes, where it replaces the manifest.
     pub logged: Logged,
     /// It gives space back, so that it may use what was put aside for a full disk.
     pub makes_room: bool,
@@ -52,12 +52,12 @@ pub struct CatalogEdit {
     pub(super) is_checkpoint: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     pub(super) kept: Vec<(Arc<Claim>, Vec<Extent>)>,
-    /// Rows of tables whose commits are blocked, behind the state.
+    /// Rows of tables whose commits are blocked, behind the catalog version.
     pub(super) delta: Arc<Delta>,
     pub(super) kind: Kind,
 }
 
-/// What a commit that replaces the manifest says to those who read the log.
+/// The log's note of a commit that replaces the manifest, for archive and replicas.
 #[derive(Debug, Default)]
 pub enum Logged {
     /// Its changes are in no log.
@@ -78,7 +78,7 @@ impl Logged {
     }
 }
 
-/// What becomes of an edit's state.
+/// The use of an edit's catalog version.
 pub(super) enum Kind {
     /// It is published; nobody else has the writer lock meanwhile.
     Published { lock: OwnedMutexGuard<()> },
@@ -128,7 +128,7 @@ impl CatalogEdit {
         let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
         // Its rows are visible to the transaction with the tables, and their commit is yet to get a number.
         kept.next.commit = kept.base.commit.max(1);
-        // What temporary tables hide is found there.
+        // Tables hidden by temporary ones are found there.
         kept.next.keep = Some(Arc::new(Keep::new(Arc::clone(&kept.base), Vec::new())));
         Ok(kept)
     }
@@ -154,12 +154,12 @@ impl CatalogEdit {
         }
     }
 
-    /// Whether its state is never published, nor are its tables.
+    /// Whether neither its catalog version nor its tables are ever published.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self.kind, Kind::Private)
     }
 
-    /// Whether its state is published at its end, so that keys may enter the memtables that others read.
+    /// Whether its catalog version is published at its end, so that keys may enter the memtables that others read.
     pub(crate) fn is_published(&self) -> bool {
         matches!(self.kind, Kind::Published { .. } | Kind::Unlocked)
     }
@@ -173,7 +173,7 @@ impl CatalogEdit {
         Arc::new(self.next)
     }
 
-    /// The state with its changes, and the space that it has.
+    /// The catalog version with its changes, and the space that it has.
     pub fn into_kept(self) -> (CatalogState, BTreeMap<DeviceId, Arc<Claim>>) {
         (self.next, self.claims)
     }

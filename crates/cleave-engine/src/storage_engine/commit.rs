@@ -96,7 +96,7 @@ pub struct RowChanges<'a> {
     pub settings: &'a Settings,
 }
 
-/// What a transaction has defined, and puts in place whole as it commits.
+/// Tables that a transaction has defined, and puts in place whole as it commits.
 pub trait Defines: Sync {
     /// Whether it gives space back of what `state` has.
     fn makes_room(&self, state: &CatalogState) -> bool;
@@ -104,7 +104,7 @@ pub trait Defines: Sync {
     /// Makes it part of what `edit` commits.
     ///
     /// # Errors
-    /// Where something else has a name of it by now.
+    /// A name that was taken meanwhile.
     fn install(&self, edit: &mut CatalogEdit) -> Result<()>;
 }
 
@@ -113,7 +113,7 @@ pub trait Defines: Sync {
 pub struct Published {
     /// What is in pages.
     pub state: Arc<CatalogState>,
-    /// The end of the log that is to be durable before anyone is told.
+    /// The end of the log that must be durable before the commit is acknowledged.
     pub log_end: u64,
 }
 

@@ -57,8 +57,8 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
         next: &CatalogState,
     ) -> Logged;
 
-    /// Takes the space that `edit`'s state needs elsewhere, before its manifest is written. A checkpoint changes
-    /// nothing that the log lacks.
+    /// Takes the space that `edit`'s catalog version needs elsewhere, before its manifest is written. A checkpoint
+    /// changes nothing that the log lacks.
     ///
     /// # Errors
     /// Those of devices; SQLSTATE 53100 where one has no room.

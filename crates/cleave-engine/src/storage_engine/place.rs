@@ -31,7 +31,7 @@ pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
         return Err(not_a_database("it is not a directory"));
     }
     if let Some(what) = what_a_manifest_named(directory)? {
-        // Whoever is just making the database may have finished meanwhile.
+        // Another process that creates the database may have finished meanwhile.
         if manifest::exists(directory) {
             return Ok(());
         }
@@ -50,7 +50,7 @@ pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
     Ok(())
 }
 
-/// What `directory` holds that only a database with a manifest has: the creation of one ends with its manifest, and
+/// A file in `directory` that only a database with a manifest has: the creation of one ends with its manifest, and
 /// until then leaves `segments/` and the embedded device's media empty.
 fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
     let media = format!("device-{}.media", DeviceId::EMBEDDED);

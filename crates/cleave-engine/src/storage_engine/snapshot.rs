@@ -44,7 +44,7 @@ pub enum SnapshotKind<'a> {
         /// 0: never.
         bytes_max: u64,
     },
-    /// That which held at a time, a `timestamp with time zone`.
+    /// The version that held at a time, a `timestamp with time zone`.
     AsOf(&'a str),
 }
 
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// `base` with `changes`, for the transaction that has made them: on pages that nothing else names, and which are
-    /// free again once the state is gone.
+    /// free again once it is dropped.
     ///
     /// # Errors
     /// As [`apply`]; [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped).

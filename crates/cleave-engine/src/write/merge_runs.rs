@@ -159,7 +159,7 @@ impl RunMerger {
     }
 }
 
-/// What runs on either side.
+/// The plan that runs on either side.
 fn plan(new: NewRun<'_>, gone: Arc<[(u64, u64)]>) -> Result<Arc<dyn ExecutionPlan>> {
     let entries = MergeRunsExec::new(INPUT, new.segment.table_id).without(gone)?;
     let entries = Arc::new(if new.newest { entries.of_newest() } else { entries });
@@ -212,7 +212,7 @@ fn directory(new: NewRun<'_>, placed: PlacedRun) -> Result<SegmentDirectory, Sto
     Ok(Arc::unwrap_or_clone(directory))
 }
 
-/// The error of a merge, where duplicate keys are told as SQL tells them.
+/// The error of a merge, with duplicate keys as SQL reports them.
 fn named(shape: &IndexShape, error: DataFusionError) -> Error {
     if let DataFusionError::External(source) = error.find_root()
         && let Some(StoreError::DuplicateKey { key, .. }) = source.downcast_ref()

@@ -96,7 +96,7 @@ struct Merge {
     new: SegmentRef,
 }
 
-/// What takes the place of what.
+/// Replacements of segments and runs.
 #[derive(Default)]
 struct Made {
     segments: Vec<Pruned>,
@@ -219,7 +219,7 @@ async fn commit(
     if now.schema.table_id != known.schema.table_id {
         return Ok(());
     }
-    // What a group that failed has taken stays with its claim, and is free with it.
+    // Space of a failed group stays with its claim, and is freed with it.
     for (device, claim) in claims {
         let on_device =
             |place: usize| known.tablets.get(place).is_some_and(|tablet| tablet.device == device);
@@ -245,7 +245,7 @@ async fn commit(
     told.rows_dead = changed.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
     told.blocks_after = changed.tablets.iter().map(|tablet| blocks_of(tablet)).sum();
     last.put_table(changed);
-    // What a reader of rows sees stays, and the log that follows speaks of the same VIDs.
+    // The visible rows stay the same, and the log that follows uses the same VIDs.
     database.commit(Changes::checkpoint(last)).await.map(drop)
 }
 
@@ -329,7 +329,7 @@ fn groups_of(tablet: &TabletState, full: bool) -> Vec<Vec<usize>> {
     groups(&segments)
 }
 
-/// What decides of a segment.
+/// The figures that decide about a segment.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     is_worth_it: bool,
@@ -414,7 +414,7 @@ async fn prune(
     Ok((directory.map_err(mismatch)?, false))
 }
 
-/// What runs on either side.
+/// The plan that runs on either side.
 fn plan(group: &Group, class: PageClass, schema: &TableSchema) -> Result<WriteRowsExec> {
     let indices: Vec<usize> = (0..schema.columns.len()).collect();
     let output = Projection::of_table(schema, &indices).with_version(ColumnRef::Vid);

@@ -52,7 +52,7 @@ pub(super) struct Sides {
 
 /// A fragment, and what it reads.
 pub(super) struct WritingFragment {
-    /// What it does, for errors.
+    /// Its purpose, for error messages.
     pub(super) what: &'static str,
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) snapshot: Snapshot,
@@ -140,7 +140,7 @@ impl WritingFragment {
     async fn request(&self, sides: &Sides, fragment: Bytes, reserved: Extent) -> Result<Execute> {
         let Settings { device_memory_bytes, slot_count, slot_bytes, .. } = *sides.settings;
         let identity = sides.device.identity().await?;
-        // What crosses is a report.
+        // Only a report crosses the link.
         let slot_bytes = slot_bytes.unwrap_or(SLOT_BYTES_USUAL);
         let ring_bytes = u64::from(slot_count) * u64::from(slot_bytes);
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
@@ -165,7 +165,7 @@ impl WritingFragment {
         })
     }
 
-    /// What the plan answers here, with pages in space of `claim`.
+    /// The plan's answer on the host, with pages in space of `claim`.
     ///
     /// # Errors
     /// Those of reading, writing and of the plan.

@@ -76,7 +76,7 @@ fn of_table(
     LeafEstimate { table: Some(table.to_owned()), row_count_base, row_count, key, sample }
 }
 
-/// What `predicates` leave of rows that are no table's.
+/// The rows that `predicates` leave of an input that is no table.
 fn filtered(estimate: LeafEstimate, predicates: &[Expr], facts: &dyn TableFacts) -> LeafEstimate {
     let table = estimate.table.as_deref().unwrap_or_default();
     let kept = selectivity_of_all(predicates, table, estimate.row_count_base, facts);

@@ -30,7 +30,7 @@ const ROWS_PER_GROUP: f64 = 10.0;
 /// The least share that a join without matches keeps.
 const UNMATCHED_LEAST: f64 = 0.1;
 
-/// What runs below a node that does not show it as a child.
+/// Finds the plan below a node that does not show it as a child.
 pub type Below<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> + 'a;
 
 /// The rows expected of each node of `plan`, in preorder.
@@ -50,7 +50,7 @@ pub fn estimate_rows_with(
     rows
 }
 
-/// What is expected of a node's output.
+/// The estimate of a node's output.
 #[derive(Clone)]
 struct Output {
     rows: f64,

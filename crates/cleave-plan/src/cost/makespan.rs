@@ -190,7 +190,7 @@ struct Walk<'a> {
     shape: &'a PlanShape,
     /// None: all on the host.
     placement: Option<&'a Placement>,
-    /// What is broadcast is there already.
+    /// Broadcast rows are there already.
     has_broadcasts: bool,
     profile: &'a Profile,
     limits: &'a Limits,
@@ -277,7 +277,7 @@ impl<'a> Walk<'a> {
         node.inputs.iter().copied().filter(move |input| *input > place)
     }
 
-    /// What streams into a node of the host from its input at `place`.
+    /// The stream into a node of the host from its input at `place`.
     fn input(&mut self, place: usize) -> Stream {
         let Some(node) = self.shape.nodes.get(place) else { return Stream::default() };
         if self.is_on_device(place) { self.fragment(place, node) } else { self.open(place, node) }
@@ -384,7 +384,7 @@ impl<'a> Walk<'a> {
             let share = self.sharing(node, &inside, &alone).host_share();
             let left = 1.0 - share;
             let shared_s = inside.done_s - inside.built_s;
-            // What stops the stream on the device is done sooner; what streams, the host does among its other work.
+            // Pipeline breakers on the device are done sooner; the host does the stream among its other work.
             let streams = device_s / (device_s + shared_s).max(f64::MIN_POSITIVE);
             stream.before_s = link.round_trip_s + inside.built_s + shared_s * left;
             stream.host_s = stream.host_s * left + alone.cpu_s * share * streams;

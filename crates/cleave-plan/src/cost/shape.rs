@@ -61,7 +61,7 @@ pub enum Work {
     Other,
 }
 
-/// What is read of a table.
+/// The scan of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScanWork {
     /// Its name.
@@ -82,7 +82,7 @@ pub struct ScanWork {
     pub chunk_bytes: f64,
     /// Of these, bytes in the host's buffer pool.
     pub held_bytes: f64,
-    /// What is asked of each row.
+    /// The conditions on each row.
     pub conditions: Conditions,
     /// Single rows that are looked up in an index instead; 0: the pages are scanned.
     pub looked_up: f64,
@@ -92,7 +92,7 @@ pub struct ScanWork {
     pub share_beside: f64,
 }
 
-/// What is asked of a row.
+/// The conditions on a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Conditions {
     /// Comparisons of numbers, dates, short equal texts; NULL tests.
@@ -105,7 +105,7 @@ pub struct Conditions {
     pub text_bytes: f64,
 }
 
-/// What a condition on a column takes.
+/// The cost of a condition on a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AskedColumn {
     /// Share of the rows for which it is asked: of a page that stores each different value once, it is asked of these.

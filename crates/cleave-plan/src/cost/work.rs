@@ -77,8 +77,8 @@ impl Seconds {
         opened + narrowed + self.asked(scan) + scan.rows_kept * row + looked_up
     }
 
-    /// What a scan asks of its rows: first what is worth more, its own conditions or the keys of joins above, then the
-    /// other of what is left. A column of text is opened whole before its first value is asked.
+    /// The conditions of a scan, in the cheaper order: its own conditions and then the keys of joins above on the
+    /// remaining rows, or the reverse. A column of text is opened whole before its first value is read.
     fn asked(&self, scan: &ScanWork) -> f64 {
         let own = self.conditions(1.0, &scan.conditions);
         let keys = scan.conditions.key_sets * KEY_PROBES * self.probe;

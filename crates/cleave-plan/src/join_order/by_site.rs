@@ -156,7 +156,7 @@ enum Site {
 #[derive(Debug, Clone, Copy)]
 struct Way {
     seconds: f64,
-    /// What builds and what probes, and where each is joined; nothing for a unit.
+    /// The build and the probe input, and where each is joined; nothing for a unit.
     inputs: Option<[(LeafSet, Site); 2]>,
 }
 

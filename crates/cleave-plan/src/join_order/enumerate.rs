@@ -83,7 +83,7 @@ fn units(graph: &JoinGraph, leading: &[usize]) -> Vec<JoinTree> {
 struct Best {
     work: f64,
     rows: f64,
-    /// What builds and what probes; nothing for a leaf.
+    /// The build and the probe input; nothing for a leaf.
     inputs: Option<(LeafSet, LeafSet)>,
 }
 

@@ -43,7 +43,7 @@ pub struct Reordered {
 pub struct Ordered {
     /// The same columns in the same order as before.
     pub plan: LogicalPlan,
-    /// What is expected of its leaves and joins.
+    /// The estimates of its leaves and joins.
     pub estimates: PlanEstimates,
     /// Its trees of inner joins, in words: of each join what builds, then what probes.
     pub orders: Vec<String>,
@@ -127,7 +127,7 @@ impl Ordered {
     }
 }
 
-/// What was found of one tree of inner joins.
+/// The result for one tree of inner joins.
 #[derive(Debug, Clone)]
 struct SearchedTree {
     search: Search,
@@ -435,7 +435,7 @@ fn key_columns(class: &EqualExprs) -> KeyColumns {
     columns.collect()
 }
 
-/// What was counted of the values of `columns`.
+/// The counted values of `columns`.
 fn counted_keys(
     columns: &KeyColumns,
     leaves: &[LeafEstimate],
@@ -597,7 +597,7 @@ fn put_together(
 }
 
 impl EqualExprs {
-    /// What makes the members in `left` equal to those in `right`, where those in each are equal already.
+    /// The equalities between the members in `left` and those in `right`, where those in each are equal already.
     fn equalities(&self, left: LeafSet, right: LeafSet, row_counts: &[f64]) -> Vec<(Expr, Expr)> {
         let within = |set: LeafSet| {
             let inside = move |member: &&(usize, Expr)| set & (1 << member.0) != 0;

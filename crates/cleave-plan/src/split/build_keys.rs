@@ -17,7 +17,7 @@ use datafusion_physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::CutContext;
 
-/// What a hash join hands down, and how many different values its build side has of each key; None: not known.
+/// The keys that a hash join hands down, and the distinct values of each key on its build side; None: not known.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BuildKeys {
     pub(super) filter: u64,

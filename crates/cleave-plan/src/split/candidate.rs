@@ -90,7 +90,7 @@ pub(super) fn candidates(plan: &NumberedPlan, context: &dyn CutContext) -> Vec<C
 /// The candidate that is `split`.
 ///
 /// # Errors
-/// What stands in the way.
+/// The obstacle.
 pub(super) fn candidate(plan: &NumberedPlan, split: Split) -> Result<Candidate, Obstacle> {
     let roots = match split {
         Split::Host | Split::Auto => BTreeSet::new(),

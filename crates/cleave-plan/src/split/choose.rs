@@ -33,13 +33,13 @@ const BETTERED_COUNT: usize = 3;
 pub struct PricedSplit {
     /// What it is called.
     pub split: Split,
-    /// What is predicted.
+    /// The prediction.
     pub prediction: Prediction,
     /// Whether it was chosen.
     pub is_chosen: bool,
 }
 
-/// What was chosen.
+/// The choice.
 pub(super) struct Choice {
     pub(super) candidate: Candidate,
     /// In the order of the candidates, then the improved ones.
@@ -114,8 +114,8 @@ fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
     }
 }
 
-/// What is predicted of all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known
-/// as the last `hk`.
+/// Predictions for all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known as
+/// the last `hk`.
 pub(super) fn price(
     pricing: &Pricing<'_>,
     chosen: &Candidate,

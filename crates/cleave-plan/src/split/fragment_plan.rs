@@ -32,7 +32,7 @@ pub struct FragmentPlan {
     pub on_device: Vec<bool>,
     /// Bytes of a slot in which its rows cross.
     pub slot_bytes: u32,
-    /// What the host makes and sends to each of these devices before it begins.
+    /// The rows that the host makes and sends to each of these devices before it begins.
     pub broadcasts: Vec<PlannedBroadcast>,
     /// Rows expected of it, where something was to be priced.
     pub row_estimate: Option<f64>,

@@ -164,7 +164,7 @@ pub fn place_cuts(
     Ok(PlacedCuts { plan: placed, decisions, priced })
 }
 
-/// What was chosen against what else there was, in words.
+/// The choice against the alternatives, in words.
 fn comparison(priced: &[PricedSplit], strategy: CostStrategy) -> String {
     let finish = |one: &PricedSplit| one.prediction.finish;
     let chosen = priced.iter().find(|one| one.is_chosen);
@@ -197,12 +197,12 @@ struct Placing<'a> {
     split: Split,
     chosen: &'a Candidate,
     context: &'a dyn CutContext,
-    /// Where something was to be priced.
+    /// Present where the plan was priced.
     pricing: Option<&'a Pricing<'a>>,
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
-    /// Tops of leaves that stay with the host and may turn.
+    /// Tops of leaves that stay with the host and may move.
     own_leaves: BTreeSet<usize>,
     /// Broadcasts so far.
     broadcast_count: u32,
@@ -365,7 +365,7 @@ impl<'a> Placing<'a> {
         scans.collect()
     }
 
-    /// What lies below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the
+    /// The plan below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the
     /// operators whose rows are broadcast to it, in which no cuts are placed yet.
     fn piece(
         &mut self,

@@ -64,7 +64,7 @@ struct RevisitedScan {
     expected_share: f64,
 }
 
-/// What is known of a scan when its first row is asked for.
+/// The actual figures of a scan when its first row is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScanFacts {
     /// Share of the pages that the plan knew of which may have rows still.
@@ -73,7 +73,7 @@ pub struct ScanFacts {
     pub keys: Vec<Option<usize>>,
 }
 
-/// Where a piece runs after all.
+/// The side on which a piece finally runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     /// The side.
@@ -94,7 +94,7 @@ impl Revisit {
     ) -> Option<Self> {
         let piece = root..root + plan.nodes.get(root)?.size;
         if plan.below_cut(root).len() != piece.len() {
-            // What is broadcast to it is made elsewhere.
+            // Its broadcast rows are made elsewhere.
             return None;
         }
         let places = piece.clone().filter(|place| plan.scan(*place).is_some());
@@ -121,7 +121,7 @@ impl Revisit {
         (could_turn && revisit.side_of(&revisit.shape) == planned).then_some(revisit)
     }
 
-    /// Where the piece runs, given `facts` of its scans, in the order of the fragment's.
+    /// The side of the piece, given `facts` of its scans, in the order of the fragment's.
     pub fn turn(&self, facts: &[ScanFacts]) -> Turn {
         let shares = self
             .scans

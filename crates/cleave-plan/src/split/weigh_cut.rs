@@ -3,7 +3,7 @@
 //! Both plans read the same chunks from the media; only the bytes that cross differ. The cost models that know CPU,
 //! media and stalls replace this.
 
-/// What crosses the link for one leaf, with and without a cut above it.
+/// The bytes that cross the link for one leaf, with and without a cut above it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutWeight {
     /// Estimated bytes of the fragment's rows, and of those that are sent to it first.

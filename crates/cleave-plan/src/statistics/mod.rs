@@ -228,7 +228,7 @@ impl ColumnStatistics {
         let rest = self.rest_fraction();
         let rest_distinct = self.distinct_count_at(row_count) - self.common.len() as f64;
         let of_one = if rest_distinct < 1.0 || rest <= 0.0 { 0.0 } else { rest / rest_distinct };
-        // What is not known may be there since, once.
+        // An unknown value may have been added since, once.
         let once = 1.0 / row_count.max(1.0);
         if is_new { once } else { of_one.max(once) }
     }

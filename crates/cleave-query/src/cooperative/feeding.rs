@@ -43,7 +43,7 @@ pub(super) struct Feeding {
 pub(super) struct OpenFilters {
     scan: TableScanExec,
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// What was sent last, with the fragment at first.
+    /// The generation sent last, with the fragment at first.
     generation: u64,
 }
 

@@ -13,7 +13,7 @@ use cleave_fragment::strip::Strip;
 
 use cleave_engine::buffer_pool::PoolStatus;
 
-/// What one fragment reported of one device.
+/// The figures of one fragment on one device.
 #[derive(Debug, Clone)]
 pub struct FragmentFigures {
     /// Number of the fragment within its statement.
@@ -89,7 +89,7 @@ impl FigureLog {
     }
 }
 
-/// What a whole statement cost.
+/// The figures of a whole statement.
 #[derive(Debug, Clone, Default)]
 pub struct QueryFigures {
     /// From the first poll to the last row, planning not included.

@@ -83,7 +83,7 @@ pub struct FragmentExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// What one device has of a fragment's input.
+/// The part of a fragment's input on one device.
 #[derive(Debug, Clone)]
 pub struct FragmentPart {
     /// The device.
@@ -150,7 +150,7 @@ impl FragmentExec {
         &self.fragment.plan
     }
 
-    /// What the host makes for it first.
+    /// The rows that the host makes for it first.
     pub fn broadcasts(&self) -> &[PlannedBroadcast] {
         &self.fragment.broadcasts
     }

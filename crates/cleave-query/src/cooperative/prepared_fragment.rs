@@ -45,7 +45,7 @@ pub(super) struct PreparedFragment {
     may_run_as_partitions: bool,
     /// By scan, and by filter of the operators above: the number of keys that it lets through, where that is known.
     keys: Vec<Vec<Option<usize>>>,
-    /// What tightens further while it runs.
+    /// Filters that tighten further while it runs.
     pub(super) open: Vec<OpenFilters>,
     /// The rows that its leaves name.
     pub(super) rows: Arc<SentRows>,

@@ -86,7 +86,7 @@ fn date_of<'a>(expr: &'a Expr, schema: &DFSchema) -> Option<&'a Expr> {
     matches!(date.get_type(schema), Ok(DataType::Date32)).then_some(date)
 }
 
-/// What `expr` makes a moment of.
+/// The expression that `expr` casts to a moment.
 fn cast_to_moment(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::Cast(Cast { expr, field }) => {

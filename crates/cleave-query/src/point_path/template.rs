@@ -53,7 +53,7 @@ pub(super) struct PointTemplate {
     pub(super) wanted: Vec<ColumnRef>,
 }
 
-/// What says in which tablet the rows of a key are.
+/// Determines the tablet of the rows of a key.
 #[derive(Debug)]
 struct KeyDivision {
     key: TabletKey,
@@ -224,7 +224,7 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// The query that `spelling` is on `state`, if one like it was remembered.
+    /// The query of `spelling` on `state`, if one like it was remembered.
     pub(super) fn query(
         &self,
         spelling: &Spelling<'_>,

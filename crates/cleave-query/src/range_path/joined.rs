@@ -35,7 +35,7 @@ const SIDE_BY_SIDE: usize = 16;
 
 /// The transaction of a look-up.
 pub trait Reader: Sync {
-    /// What that has changed in a table.
+    /// The transaction's changes in a table.
     fn own_changes(&self, table: u32) -> Option<&TableChange>;
 
     /// Notes that it reads `ranges` of an index of a table, also rows inserted there later.
@@ -81,7 +81,7 @@ struct Beside {
     rows: UInt32Array,
 }
 
-/// What is read, and of it which columns, up to how many rows.
+/// The source of rows, the wanted columns, and the most rows.
 pub(super) struct Asked<'a> {
     pub(super) sight: &'a Sight<'a>,
     pub(super) reader: &'a dyn Reader,

@@ -20,7 +20,7 @@ use crate::query_engine::QueryEngine;
 pub struct RangeRead<'a> {
     /// The database.
     pub database: &'a Arc<QueryEngine>,
-    /// What it sees.
+    /// The snapshot that it reads.
     pub sight: &'a Sight<'a>,
     /// The table.
     pub table: &'a TableState,
@@ -105,7 +105,7 @@ impl RangeRead<'_> {
         let mut sources = vec![Walked { entries, is_cut }];
         if !live.delta.is_empty() {
             let own_dead = own.and_then(|own| own.dead.get(&place));
-            // Where some are dead here, the last one that is left does not tell how far this went.
+            // Where some are dead here, the last live one does not tell how far this went.
             let limit = if own_dead.is_some() { usize::MAX } else { walk.limit };
             let walk = Walk { limit, ..*walk };
             let found = live.delta.walk((table, place), self.index, &walk, live.number);

@@ -408,7 +408,7 @@ impl RangeTemplate {
                 ranges.push(KeyRange::of_prefix(begin));
                 continue;
             };
-            // Where the greatest come first, what is above lies before.
+            // Where the greatest come first, greater keys lie before.
             let (first, behind) = if descending { (high, low) } else { (low, high) };
             let key = |bound: &Option<Bound>| match bound {
                 None => Some(None),

@@ -33,7 +33,7 @@ pub struct Described {
     pub types: Vec<ColumnType>,
     /// Columns of its result.
     pub schema: SchemaRef,
-    /// What the query itself calls these columns.
+    /// The query's own names of these columns.
     pub sources: Vec<String>,
     /// The tables that it reads, as they were.
     pub tables: Vec<Arc<TableSchema>>,

@@ -51,7 +51,7 @@ pub(super) struct HostCuts {
     fragment_count: AtomicUsize,
 }
 
-/// What is known of a device before any fragment is sent to it.
+/// The facts about a device before any fragment is sent to it.
 struct DeviceFacts {
     device: Arc<Device>,
     mode: AttachMode,
@@ -88,7 +88,7 @@ impl HostCuts {
         Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
     }
 
-    /// Where the figures of the statement come from: measured only if those of both sides and of the link were.
+    /// The origin of the statement's figures: measured only if those of both sides and of the link were.
     pub(super) fn profile_origin(&self) -> Origin {
         let Profile { host, device, link } = &self.profile;
         let mut origins = vec![host.origin, device.origin];
@@ -376,7 +376,7 @@ impl HostCuts {
         }
     }
 
-    /// What would cross the link of one device.
+    /// The bytes that would cross the link of one device.
     fn weight(
         &self,
         fragment: &FragmentPlan,

@@ -55,10 +55,10 @@ const RANGE_COUNT_MAX: usize = 256;
 const EXPECTED_TOO_MANY: f64 = 4.0;
 /// Of the pages that zone maps leave, the part that random rows touch when an index stops to pay: ln 2 rows a page.
 const ROWS_PER_PAGE: f64 = std::f64::consts::LN_2;
-/// Where the scan reads the index, it looks at one row in so many at most: reading an entry costs about what it costs
-/// to evaluate conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
+/// Where the scan reads the index, it visits one row in so many at most: reading an entry costs about as much as
+/// evaluating conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
 const ROWS_PER_ENTRY: u64 = 64;
-/// What the name of a page takes in a request.
+/// Bytes of a page's name in a request.
 const PAGE_NAME_BYTES: u64 = 48;
 /// Bytes that a link could carry while it waits for an answer: a gigabit for half a millisecond.
 const ROUND_TRIP_BYTES: u64 = 64 << 10;

@@ -129,7 +129,7 @@ pub struct PlannedQuery {
     pub orders: ComparedOrders,
     /// Time that planning took.
     pub planning: Duration,
-    /// Where the figures come from by which splits were priced.
+    /// The origin of the figures by which splits were priced.
     pub profile: Origin,
     names: ResultNames,
     state: Arc<SessionState>,
@@ -364,7 +364,7 @@ async fn divided(
     let settings = context.settings();
     let split = settings.split_in_force();
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
-    // What ORDER BY alone names is looked for last.
+    // Tables of columns that only ORDER BY names are looked for last.
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let (planning, with) = (stopwatch.elapsed(), Vec::new());
     Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state, with })
@@ -593,7 +593,7 @@ impl RunningQuery {
         Ok((schema, batches, figures))
     }
 
-    /// What the query has cost until now.
+    /// The cost of the query until now.
     pub async fn figures(&mut self) -> Result<QueryFigures> {
         let figures = self.meter.read(&self.query, self.row_count);
         let Some(before) = self.meter.media_bytes else { return Ok(figures) };

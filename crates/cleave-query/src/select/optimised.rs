@@ -56,7 +56,7 @@ struct Kept {
 struct Optimised {
     key: Key,
     query: ast::Query,
-    /// What the query names, as it was then.
+    /// The tables that the query names, as they were then.
     tables: Vec<Arc<TableSchema>>,
     /// Its tables are slots.
     plan: LogicalPlan,
@@ -82,7 +82,7 @@ impl Key {
 }
 
 impl OptimisedPlans {
-    /// What is kept of `query`, with the tables of `context`; None: nothing, or its tables are not what they were.
+    /// The cached plan of `query`, with the tables of `context`; None: there is none, or its tables have changed.
     pub(super) fn get(
         &self,
         key: &Key,

@@ -39,7 +39,7 @@ const SOONER_SHARE: f64 = 0.9;
 /// A plan with its cuts, and what it was chosen from.
 pub(super) struct Divided {
     pub(super) cuts: PlacedCuts,
-    /// Where the figures come from by which splits were priced.
+    /// The origin of the figures by which splits were priced.
     pub(super) profile: Origin,
     pub(super) orders: ComparedOrders,
 }
@@ -66,7 +66,7 @@ pub struct PricedOrder {
     pub is_chosen: bool,
 }
 
-/// What all orders of one statement are planned with.
+/// The common planning context of all orders of one statement.
 pub(super) struct Planning<'a> {
     pub(super) state: &'a SessionState,
     pub(super) settings: &'a Settings,

@@ -69,7 +69,7 @@ fn condition(body: &ast::SetExpr) -> Option<&Expr> {
     }
 }
 
-/// What the engine says of functions, groups and names that several columns have, as PostgreSQL says it.
+/// Rewords the engine's messages of functions, groups and ambiguous columns as PostgreSQL's.
 fn in_own_words(error: Error) -> Error {
     let Error::Query(engine) = &error else { return error };
     let (DataFusionError::Plan(message) | DataFusionError::Execution(message)) = engine.find_root()
@@ -157,7 +157,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     rest.split_once(after).map(|(found, _)| found)
 }
 
-/// What stands somewhere.
+/// The thing whose place is sought.
 #[derive(Debug, Clone, Copy)]
 enum Name<'a> {
     /// A column, perhaps with its table before it.

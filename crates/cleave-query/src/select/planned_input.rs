@@ -41,7 +41,7 @@ pub struct PlannedInput {
     pub page_count: usize,
     /// The index that left these pages, if one did, and how many there were before.
     pub index: Option<(IndexChoice, usize)>,
-    /// What that index leaves of them when they are read.
+    /// The index filter that the scan applies to them.
     index_filter: Option<Arc<PlannedIndexFilter>>,
     /// Indexes that the scan may ask by the keys of joins above it, where no other one was chosen.
     offered: Vec<OfferedIndex>,
@@ -49,7 +49,7 @@ pub struct PlannedInput {
     pub tablet_count: Option<usize>,
 }
 
-/// What an index says of the rows on the pages left.
+/// The rows that an index leaves on the pages left.
 #[derive(Debug, Default)]
 struct PlannedIndexFilter {
     ranges: Vec<KeyRange>,
@@ -213,8 +213,7 @@ impl PlannedInput {
         &self.offered
     }
 
-    /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local
-    /// media.
+    /// The index filter of the morsels, for the input `number`. `is_near`: the scan reads its pages from local media.
     pub fn index_filters(&self, number: u32, is_near: bool) -> Vec<IndexFilter> {
         let Some(planned) = &self.index_filter else {
             return self.offered.iter().map(|index| self.by_keys(number, index, is_near)).collect();

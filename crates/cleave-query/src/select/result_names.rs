@@ -144,7 +144,7 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
     }
 }
 
-/// What has one name for the engine, which leaves casts out of it, where it is said otherwise before it is planned.
+/// The engine's name of an expression, which leaves casts out, where the expression is rewritten before planning.
 fn engine_name(expression: &Expr) -> String {
     let mut inner = expression;
     while let Expr::Nested(own) | Expr::Cast { expr: own, .. } = inner {

@@ -156,7 +156,7 @@ impl SharedRows {
         })
     }
 
-    /// What WITH calls it.
+    /// Its name in WITH.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -176,7 +176,7 @@ impl SharedRows {
         self.columns.iter().position(|own| *own == column)
     }
 
-    /// What `of` says of the query, while it does not run on another thread, nor has failed to begin.
+    /// The result of `of` for the query, unless it runs on another thread or has failed to begin.
     pub(super) fn with_query<T>(&self, of: impl FnOnce(&PlannedQuery) -> T) -> Option<T> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
             Source::Planned(query) => Some(of(query)),
@@ -240,7 +240,7 @@ impl SharedRows {
         }
     }
 
-    /// What there is at `place`; an outer None: nothing yet.
+    /// The batch at `place`; an outer None: nothing yet.
     fn found(&self, place: usize) -> EngineResult<Option<Option<RecordBatch>>> {
         let kept = self.kept();
         let (offset, byte_count) = match (kept.batches.get(place), &kept.end) {

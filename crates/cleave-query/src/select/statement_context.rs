@@ -59,7 +59,7 @@ pub struct StatementContext {
     /// The rows that ANALYZE kept, by table.
     samples: Mutex<BTreeMap<u32, Option<Arc<SampledRows>>>>,
     estimates: Mutex<PlanEstimates>,
-    /// What zone maps and indexes have left of tables.
+    /// The pages of tables that zone maps and indexes leave.
     left: Mutex<Vec<LeftPages>>,
     stop: Stop,
     /// Queries of WITH that it runs by themselves, until they are planned.
@@ -139,7 +139,7 @@ impl StatementContext {
         })
     }
 
-    /// Where queries of WITH are bound that it runs by themselves.
+    /// Binds the queries of WITH that run by themselves.
     pub(super) fn bound_parts(&self) -> &Arc<BoundParts> {
         &self.bound_parts
     }
@@ -260,12 +260,12 @@ impl StatementContext {
         &self.settings
     }
 
-    /// Where its fragments leave what they measured.
+    /// The log of its fragments' figures.
     pub fn figures(&self) -> &Arc<FigureLog> {
         &self.figures
     }
 
-    /// What is expected of leaves, joins and scans, as far as it is known by now.
+    /// The estimates of leaves, joins and scans so far.
     pub fn estimates(&self) -> PlanEstimates {
         self.estimates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

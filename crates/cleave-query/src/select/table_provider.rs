@@ -59,7 +59,7 @@ impl CleaveTable {
         Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
     }
 
-    /// The same within the statement of `context`, which reads the same state.
+    /// The same within the statement of `context`, which reads the same catalog version.
     pub(super) fn within(&self, context: &Arc<StatementContext>) -> Self {
         let (arrow, table) = (Arc::clone(&self.arrow), Arc::clone(&self.table));
         Self { arrow, table, tablet: self.tablet, context: Arc::clone(context) }
@@ -103,7 +103,7 @@ impl CleaveTable {
         filter: &Projection,
         predicate: &Arc<dyn PhysicalExpr>,
     ) -> Result<PlannedInput> {
-        // What is kept is of all tablets.
+        // The cached pages are of all tablets.
         let is_kept = self.tablet.is_none();
         if let Some(left) = self.context.left_before(&self.table, filters).filter(|_| is_kept) {
             return Ok(left);

@@ -24,7 +24,7 @@ use super::views::source_names;
 use super::{ReadView, bind};
 use crate::query_engine::QueryEngine;
 
-/// Whether the query of `view`, bound to what `state` has, speaks of `column` of the table `table`.
+/// Whether the query of `view`, bound to `state`, uses `column` of the table `table`.
 ///
 /// # Errors
 /// Those of binding it.
@@ -61,7 +61,7 @@ pub async fn uses_column(
     Ok(is_used)
 }
 
-/// Whether the query of `view` can be bound to what `state` has, and gives what the view shows.
+/// Whether the query of `view` can be bound to `state`, with the columns that the view shows.
 pub async fn is_whole(by: (&Arc<QueryEngine>, &Settings, &ReadView), view: &ViewState) -> bool {
     let Ok(plan) = bound(by, view).await else { return false };
     let names = source_names(&plan);

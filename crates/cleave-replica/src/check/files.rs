@@ -22,7 +22,7 @@ use crate::backup::check_restored;
 /// manifest itself is not.
 ///
 /// # Errors
-/// What keeps any check from beginning.
+/// The errors that keep any check from beginning.
 pub(super) async fn open(
     directory: &Path,
     options: OpenOptions,

@@ -193,7 +193,7 @@ struct Work {
     tablet: Arc<TabletState>,
     device: Arc<Device>,
     placement: Placement,
-    /// What says that a row lies in this tablet and in no other of its table.
+    /// The rule by which a row lies in this tablet and in no other of its table.
     tablet_key: Option<TabletKey>,
 }
 

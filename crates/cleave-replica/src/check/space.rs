@@ -19,7 +19,7 @@ struct Owned<'a> {
     page: u32,
 }
 
-/// The present state, and how much of each device was in use at that moment.
+/// The newest catalog version, and how much of each device was in use at that moment.
 pub(super) struct Moment {
     /// Held to the end of a check: what it names is not used again before (rule 30).
     pub(super) state: Arc<CatalogState>,
@@ -33,8 +33,8 @@ pub(super) async fn moment(database: &Engine) -> Moment {
     Moment { state: database.catalog(), spaces: database.devices().iter().map(space).collect() }
 }
 
-/// Compares what the state names with the media and with the map of free space; returns the devices that do not
-/// answer.
+/// Compares the extents of the catalog version with the media and with the map of free space; returns the devices that
+/// do not answer.
 pub(super) async fn check(
     database: &Engine,
     moment: &Moment,

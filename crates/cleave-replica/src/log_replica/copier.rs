@@ -56,7 +56,7 @@ pub(super) struct Copier {
     end: AtomicU64,
     /// Which manifest is there.
     generation: AtomicU64,
-    /// Where the log begins there; what lies before is not wanted any more.
+    /// Where the log begins there; earlier log is not needed any more.
     start: AtomicU64,
     failures: AtomicU64,
     failure: Mutex<Option<Arc<StorageError>>>,
@@ -389,7 +389,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies `state`, which the manifest on disk says, with the files that it needs, and the log.
+    /// Sends `state`, which is in the manifest on disk, with the files that it needs, and the log.
     async fn copy_manifest(
         &self,
         origin: &Origin,

@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// What a replica has at one moment.
+/// The contents of a replica at one moment.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Stamp {
     /// The replica's id.

@@ -264,7 +264,7 @@ impl LogReplicas {
                 Ok(()) => {}
                 Err(Error::Storage(error)) => {
                     return Err(match &*error {
-                        // What waits for it was made before.
+                        // Commits that wait for it were made before.
                         StorageError::Uncopied { device, source } => {
                             let (device, source) = (device.clone(), Arc::clone(source));
                             StorageError::NotCopied { device, source }.into()

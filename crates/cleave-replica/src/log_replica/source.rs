@@ -120,7 +120,7 @@ impl Wanted {
     }
 }
 
-/// What `state`, which the manifest on disk says, needs beside the log.
+/// The files that `state`, which is in the manifest on disk, needs beside the log.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -105,7 +105,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
 
     served.stop().await;
     let _served = Served::start(media, address).await;
-    // What may be repeated connects anew.
+    // Commands that may be repeated connect anew.
     device.incarnation().await.unwrap();
     let keys = claim.acquire(64).await.unwrap();
     claim.write(keys.start, Bytes::from(vec![8; BLOCK_SIZE])).await.unwrap();

@@ -67,8 +67,8 @@ pub(in crate::storage_engine) async fn flush_within(
         Err(_) => {
             drop(lock);
             let place = match database.has_rows_elsewhere() {
-                // Not for longer than for the device itself: what is written beside then finds another state, and
-                // is dropped.
+                // Not for longer than for the device itself: the flush beside then finds another version, and is
+                // dropped.
                 true => waiting::timeout(patience, database.beside.lock()).await,
                 false => Some(database.beside.lock().await),
             };
@@ -114,8 +114,8 @@ pub(in crate::storage_engine) async fn flush_within(
 }
 
 /// As [`flush`], of all that is committed by now, beside later commits: pages are written and synced before the writer
-/// lock is taken, under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place. A
-/// flush under the lock does that too. False: something is to be dealt with under the lock.
+/// lock is taken, under which only the catalog version and what is [behind it](crate::delta::Delta::behind) are put in
+/// place. A flush under the lock does that too. False: something is to be dealt with under the lock.
 pub(in crate::storage_engine) async fn flush_beside(database: &Arc<Engine>) -> Result<bool> {
     database.check_running()?;
     let mut place = database.beside.lock().await;
@@ -184,7 +184,7 @@ async fn flushed(
         let flushed = waiting::timeout(patience, flushing).await;
         edit = flushed.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
     }
-    // What another device has not synced it may forget at any time, and is not asked for again.
+    // Another device may lose unsynced writes at any time, and is not asked for them again.
     sync_elsewhere(&edit, &written, patience).await?;
     edit.next.blocked.tables.retain(|id, _| kept.contains(id));
     edit.delta = Arc::new(live.delta.blocked(&kept));
@@ -284,7 +284,7 @@ impl Engine {
         if asked.is_some_and(|asked| asked.contains(&true))
             && let Ok(lock) = self.try_writer_lock()
         {
-            // What fails is still blocked, and says why.
+            // A table whose flush fails stays blocked, with the reason.
             drop(Box::pin(flush_within(self, lock, patience)).await);
         }
         let dead = SystemClock.now();
@@ -307,7 +307,7 @@ struct Failed {
 
 /// Pages of what was committed, which nothing names yet: [`flush_beside`].
 pub(in crate::storage_engine) struct Beside {
-    /// What they are of.
+    /// The snapshot that they are of.
     live: Live,
     edit: CatalogEdit,
 }
@@ -338,7 +338,7 @@ impl Beside {
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        // Whoever holds it takes what is there.
+        // Its holder takes what is there.
         if let Ok(mut place) = self.0.beside.try_lock() {
             drop(place.take());
         }

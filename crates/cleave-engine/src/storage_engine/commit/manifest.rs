@@ -163,7 +163,7 @@ async fn sync_claims(edit: &CatalogEdit) -> Result<()> {
     outcome.await.map(drop)
 }
 
-/// Replaces the manifest by that of `edit`, and publishes its state.
+/// Replaces the manifest by that of `edit`, and publishes its catalog version.
 fn swap_manifest(mut edit: CatalogEdit) -> Result<Arc<CatalogState>> {
     let _stop = StopIfDying(Arc::clone(&edit.database));
     replace_manifest(&mut edit)?;
@@ -205,7 +205,7 @@ fn publish_manifest(mut edit: CatalogEdit) -> Arc<CatalogState> {
     let _stop = StopIfDying(Arc::clone(&edit.database));
     let database = Arc::clone(&edit.database);
     publish::hand_over(&mut edit);
-    // Here, where nothing can be cancelled: a state never names a device that is not attached.
+    // Here, where nothing can be cancelled: a catalog version never names a device that is not attached.
     for device in std::mem::take(&mut edit.devices) {
         database.adopt(device);
     }

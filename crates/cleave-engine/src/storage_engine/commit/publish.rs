@@ -20,7 +20,7 @@ impl Engine {
         self.versions.note_commit();
     }
 
-    /// Makes a state, with the commits behind it, what new statements see.
+    /// Publishes a catalog version, with the commits behind it.
     pub(super) fn publish(&self, live: Live) {
         self.note_published(&live.state);
         let before = {
@@ -33,9 +33,8 @@ impl Engine {
     }
 }
 
-/// Makes the state of `edit` what new statements see, though no manifest has it: the log has what is in it. `number`
-/// commits are behind it in its delta, all of which the log has up to `log_end`. Gives the writer lock back, if `edit`
-/// has it.
+/// Publishes the catalog version of `edit`, though no manifest has it: the log has what is in it. `number` commits are
+/// behind it in its delta, all of which the log has up to `log_end`. Gives the writer lock back, if `edit` has it.
 pub(super) fn edit(
     mut edit: CatalogEdit,
     number: u64,

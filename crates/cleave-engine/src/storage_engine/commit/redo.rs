@@ -12,7 +12,7 @@ use crate::write::insert::TableChange;
 
 /// Consecutive commits, as one.
 pub struct Redone<'a> {
-    /// What they change in all, by table.
+    /// Their changes in all, by table.
     pub changes: &'a [&'a TableChange],
     /// How many they are.
     pub(crate) commit_count: u64,

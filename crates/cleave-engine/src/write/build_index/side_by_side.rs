@@ -44,7 +44,7 @@ pub(super) struct Part {
     pub(super) vid_from: u64,
     /// Where the run takes space, on the tablet's device.
     pub(super) claim: Arc<Claim>,
-    /// What the run will be.
+    /// The segment of the run.
     pub(super) segment: SegmentRef,
 }
 
@@ -91,7 +91,7 @@ struct Build<'a> {
 struct PartBuild {
     part: Part,
     chunks: Arc<Vec<Chunk>>,
-    /// The next chunk that nobody has taken.
+    /// The next chunk to hand out.
     next: Arc<AtomicUsize>,
     worker_count: usize,
     /// Of the finished workers.
@@ -100,7 +100,7 @@ struct PartBuild {
     run: Option<Arc<SegmentDirectory>>,
 }
 
-/// What a task did, for the part at a place.
+/// The result of a task, for the part at a place.
 enum Ended {
     Worker { place: usize, runs: Vec<Arc<SegmentDirectory>> },
     Merge { place: usize, run: Option<Arc<SegmentDirectory>> },

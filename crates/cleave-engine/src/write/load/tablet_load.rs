@@ -184,7 +184,7 @@ impl TabletLoad {
     async fn finish_pages(&mut self) -> Result<Vec<PageEntry>> {
         self.rows = None;
         let encoded = outcome(&mut self.encoder).await;
-        // What kept the pages from being written is why the encoder stopped.
+        // The error of writing pages is why the encoder stopped.
         let sink = outcome(&mut self.sink).await?;
         encoded?;
         sink.finish().await
@@ -233,7 +233,7 @@ fn one_task<T: Send + 'static>(
     tasks
 }
 
-/// What the only task gave.
+/// The result of the only task.
 async fn outcome<T: 'static>(task: &mut JoinSet<Result<T>>) -> Result<T> {
     match task.join_next().await {
         Some(outcome) => joined(outcome)?,
@@ -244,7 +244,7 @@ async fn outcome<T: 'static>(task: &mut JoinSet<Result<T>>) -> Result<T> {
     }
 }
 
-/// Encodes batches until there are no more, or nobody wants their pages: batch by batch on a thread that may be busy.
+/// Encodes batches until there are no more, or the load is cancelled: batch by batch on a blocking thread.
 async fn encode(
     mut writer: SegmentWriter,
     mut rows: mpsc::Receiver<RecordBatch>,

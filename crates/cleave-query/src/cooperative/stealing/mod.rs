@@ -74,7 +74,7 @@ struct State {
     /// Time that partitions have waited for slots, when the device was last asked, and when that was.
     stall: (Duration, Duration),
     stalled: f64,
-    /// What the device had begun when it was first seen to have begun any, and when that was.
+    /// The morsels begun when the device was first seen to have begun any, and the time of that.
     streams: Option<(u32, Duration)>,
     /// Since when the host is at work on what it has taken, idle times left out.
     began: Option<Stopwatch>,
@@ -88,7 +88,7 @@ struct State {
     over: bool,
 }
 
-/// What the host knows of its part: which morsels are its own.
+/// The host's view of its part: which morsels are its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Part {
     /// What the device has, as it last answered; it may have begun more by now.
@@ -285,11 +285,11 @@ impl Stealing {
                 return Some(morsel);
             }
             if self.lock().over {
-                // What was taken meanwhile, if anything.
+                // Morsels taken meanwhile, if any.
                 return self.next_taken(pass);
             }
             if pass > 0 {
-                // What the first pass takes, each has to read.
+                // Each pass must read the morsels that the first one takes.
                 cleave_fragment::waiting::sleep(PAUSE).await;
                 continue;
             }

@@ -42,10 +42,10 @@ pub(super) enum Step {
     Over,
 }
 
-/// What was seen of a run by now.
+/// The observations of a run so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// What the device has left, as it was told last.
+    /// The morsels left to the device, as last reported.
     pub(super) lease: Lease,
     /// Seconds since the run was accepted.
     pub(super) elapsed_s: f64,
@@ -61,7 +61,7 @@ pub(super) struct Seen {
     pub(super) host_begun: bool,
 }
 
-/// What is expected of both sides.
+/// The predicted pace of both sides.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     sharing: Sharing,

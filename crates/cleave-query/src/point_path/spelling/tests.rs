@@ -67,7 +67,7 @@ proptest! {
         let text = format!("select {}", parts.concat());
         let Some(spelling) = Spelling::of(&text) else { return Ok(()) };
         let dialect = PostgreSqlDialect {};
-        // What is no SQL never comes to be remembered.
+        // Invalid SQL is never remembered.
         let Ok(tokens) = Tokenizer::new(&dialect, &text).tokenize() else { return Ok(()) };
         let mut constants = Vec::new();
         for token in tokens {

@@ -214,7 +214,7 @@ fn columns(sources: &Sources<'_>) -> Arc<Schema> {
     Arc::new(Schema::new(fields))
 }
 
-/// What a column of the table at `place` is called among those of all.
+/// The name of a column of the table at `place` among those of all tables.
 fn own_name(place: usize, column: &str) -> String {
     format!("\u{1}{place} {column}")
 }

@@ -24,7 +24,7 @@ const CONSTRAINT: i64 = 2606;
 /// `pg_namespace`
 const NAMESPACE: i64 = 2615;
 
-/// What `named` is in `state`, and the id of the table, view or sequence that it belongs to.
+/// The subject that `named` names in `state`, and the id of the table, view or sequence that it belongs to.
 ///
 /// # Errors
 /// [`Error::UnknownName`]; [`Error::Invalid`] for something of another kind.

@@ -51,7 +51,7 @@ impl Asker {
     }
 }
 
-/// What a function gives.
+/// The result type of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Gives {
     Text,

@@ -42,7 +42,7 @@ pub(super) mod number {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     state: Arc<CatalogState>,
-    /// What is committed now, be that of a snapshot or of the past.
+    /// The newest committed version, even where the statement reads an older one.
     newest: Arc<CatalogState>,
     /// Whose session it is.
     pub(super) client: Client,
