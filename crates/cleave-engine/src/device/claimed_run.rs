@@ -1,10 +1,10 @@
-//! Fragment runs that may write into the space of a claim while their rows are taken: an execute in, rows as they are
-//! made out.
+//! Fragment runs that may write into the space of a claim while their rows are taken: an execute request in, rows as
+//! they are made out.
 //!
 //! The space is the run's for as long as the device may write there: [`ClaimedRun`] holds the [`Claim`] until the
-//! device has reported how the run ended, which it does when the run stands still. Dropping it earlier stops the run,
-//! in a task that holds the claim until that is answered. Where the device does not answer any more, the space is
-//! doubtful until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
+//! device has reported how the run ended, which it does when the run has stopped. Dropping it earlier stops the run,
+//! in a task that holds the claim until that is answered. Where the device does not answer any more, the space stays
+//! unusable until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::claim::UnderWay;
 pub struct ClaimedRun {
     run: CommandHeader,
     stream: Option<Box<RunStream>>,
-    /// Until the run stands still.
+    /// Until the run has stopped.
     space: Option<(Arc<Claim>, UnderWay)>,
 }
 

@@ -5,7 +5,7 @@
 //!  embedded   both sides in this process
 //!  local      in a memory file, which is handed to the device's process with the first job that locks
 //!             ([`HostLocks::offer`])
-//!  remote     both sides in this process: the host takes the device's for what comes by batches (rule 20)
+//!  remote     both sides in this process: the host acts for the device on lock requests that come in batches (rule 20)
 //! ```
 //!
 //! The table lasts as long as the device is attached here, whatever becomes of its process.
@@ -47,7 +47,7 @@ pub struct LockingJob {
     number: u32,
 }
 
-/// Adds a job's locks to those of its transaction.
+/// A job as a part of its transaction.
 struct OfTransaction {
     locks: Arc<Locks>,
     owner: Arc<LockOwner>,

@@ -1,8 +1,9 @@
-//! Fragments that write into the space of a claim: an execute in, the rows that the device answers with out.
+//! Fragments that write into the space of a claim: an execute request in, the device's answer rows out.
 //!
 //! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
-//! has no other use before the device has reported that the run stands still. A caller that gives up waiting stops the
-//! run. Where the device does not answer any more, the space is doubtful until the database is next opened.
+//! has no other use before the device has reported that the run has stopped. A caller that gives up waiting stops the
+//! run. Where the device does not answer any more, the space stays unusable until the database is next opened: a write
+//! may still arrive.
 
 use std::sync::Arc;
 
@@ -138,7 +139,7 @@ impl Claim {
                 Err(error) => break Some(error),
             }
         };
-        // An error of the device's comes when the run stands still.
+        // An error of the device's comes when the run has stopped.
         let is_still = failure.as_ref().is_some_and(|error| error.device_error().is_some());
         // The stream is held until then: its end releases the run, and a run that is gone cannot be waited for.
         let may_write = !is_still && !self.stopped(run).await;
@@ -155,7 +156,7 @@ impl Claim {
         }
     }
 
-    /// Stops `run`; returns whether the device has confirmed that it stands still.
+    /// Stops `run`; returns whether the device has confirmed that it has stopped.
     pub(super) async fn stopped(&self, run: CommandHeader) -> bool {
         // Once more over a new connection, where the present one is lost.
         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Pages of one device as they come over its link: reads in, verified columns out, nothing kept.
+//! Pages of one device over its link: reads in, verified columns out, nothing cached.
 
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@
 //! An Arrow IPC message of one row takes some 500 bytes and 8 µs. Logs of earlier builds have these in the same place:
 //! such a message begins with 0xFF. Those builds refuse what begins with [`FORM`], since it is no message.
 //!
-//! Invariant: a [`RowsBuilder`] returns the rows that [`encode`] was given, or an error.
+//! Invariant: a [`RowsBuilder`] returns the rows that [`encode`] was given, or an error. See
 //! `docs/design/versions-and-commit.md`.
 
 #![deny(clippy::indexing_slicing)]

@@ -1,5 +1,4 @@
-//! Chooses the bytes of a slot: the cost of a fragment's rows on their way in, the size of the pieces in which they
-//! cross out.
+//! Chooses the size of a slot: the costs of making, carrying and taking a fragment's rows in, bytes out.
 //!
 //! A stream of B bytes, of which device, link and host take d, l and h seconds in all, crosses in n = B/s slots of s
 //! bytes. The first slot passes all three, one after the other; from then on the slowest sets the pace. So beside the

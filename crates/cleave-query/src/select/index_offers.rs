@@ -1,4 +1,4 @@
-//! Offers scans an index to use with the keys of the joins above them: a plan in, offers for its inputs out.
+//! Offers scans an index for the keys of the joins above them: a plan in, offers for its inputs out.
 //!
 //! A hash join hands the keys of its build side down to the scans of its probe side while it runs. Where such a column
 //! is the first one of an index, the scan is offered the index; it uses it once it knows the keys, on its own side, if

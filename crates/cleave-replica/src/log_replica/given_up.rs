@@ -2,7 +2,7 @@
 //! offline device, and know nothing of it.
 //!
 //! 1. Giving a replica up begins by asking which devices answer ([`answering`]): where a device says that another host
-//!    has taken the database, nothing is given up, or commits that no device has would be acknowledged.
+//!    has taken the database, nothing is given up, or this host would again acknowledge commits that no replica has.
 //! 2. [`tell`] writes the note before the manifest drops the replica: a [`Head`] that names the replica and the epoch,
 //!    where a search looks for replicas, with no stamps behind it. In the manifest it is a [`LogReplica`] marked as
 //!    ended, so that its space is reserved. Devices that answer later are told then, until the replica is erased

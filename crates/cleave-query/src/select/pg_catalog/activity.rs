@@ -1,5 +1,4 @@
-//! `pg_stat_activity`: what the sessions of a server do. Other roles' sessions show a role that is no superuser only
-//! their existence.
+//! `pg_stat_activity`: the sessions of a server. A role that is no superuser sees of others' only that they exist.
 
 use cleave_catalog::backends::Seen;
 use cleave_catalog::backends::TransactionStatus;
