@@ -2,8 +2,8 @@
 //! they are made out.
 //!
 //! The space is the run's for as long as the device may write there: [`ClaimedRun`] holds the [`Claim`] until the
-//! device has reported how the run ended, which it does when the run has stopped. Dropping it earlier stops the run,
-//! in a task that holds the claim until that is answered. Where the device does not answer any more, the space stays
+//! device has reported how the run ended, which it does once the run has stopped. Dropping it earlier stops the run, in
+//! a task that holds the claim until that is answered. Where the device does not answer any more, the space stays
 //! unusable until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
 
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Selectivity of conditions, by evaluating them on the rows that ANALYZE kept: correlation between them is measured,
 //! not assumed.
 //!
-//! Where no row of the sample matches, the share is below one in its size, and the statistics of the single columns say
-//! how far below.
+//! Where no row of a sample of n matches, the share is below 1/n, and the statistics of the single columns say how far
+//! below.
 
 use datafusion_common::arrow::buffer::BooleanBuffer;
 use datafusion_expr::Expr;

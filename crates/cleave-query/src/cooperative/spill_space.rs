@@ -8,7 +8,7 @@
 //! 3. Where that does not help either, the first error is returned, and the host runs the fragment.
 //!
 //! Invariant: the space belongs to this run alone, and is free again as soon as the device has reported that the run
-//! stands still, however it ends ([`ClaimedRun`]). Nothing durable names it, so that it is free after a crash.
+//! has stopped, however it ends ([`ClaimedRun`]). Nothing durable names it, so that it is free after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,7 +15,7 @@
 //! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with
 //!    what an [archive](crate::archive) of the log has behind it.
 //!
-//! A commit that is in the log neither row by row nor at all is [copied](change) into the archive in the same form.
+//! A commit that the log does not have row by row is [copied](change) into the archive in the same form.
 //!
 //! Invariants: the source is only read; nothing that was there before a backup or a restore is overwritten; an
 //! interrupted one says so, and can be begun again in the same place. Source: rule 30; `docs/design/replica.md`.

@@ -1,4 +1,4 @@
-//! Bytes of tables and indexes on their devices: their pages, without the overhead of the rows by themselves.
+//! Bytes of tables and indexes on their devices: those of their pages.
 
 use cleave_catalog::catalog::{TableState, segment_extents};
 use cleave_media::BLOCK_SIZE;
