@@ -117,7 +117,7 @@ impl QueryLog {
         })
     }
 
-    /// The records by now, the oldest first.
+    /// The present records, the oldest first.
     pub fn records(&self) -> Vec<QueryRecord> {
         self.kept().records.iter().cloned().collect()
     }
@@ -283,7 +283,7 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What is kept, and what goes.
+    //! Which records are kept, and which are dropped.
 
     use super::*;
 

@@ -98,8 +98,8 @@ impl Claim {
     /// Makes all that was written durable.
     ///
     /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since the first
-    /// reservation, and may have forgotten writes that it had acknowledged.
+    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was restarted since the first reservation, and
+    /// may have lost writes that it had acknowledged.
     pub async fn sync_written(&self) -> Result<()> {
         self.sync_written_within(self.device.timeout()).await
     }

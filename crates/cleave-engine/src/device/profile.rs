@@ -156,7 +156,7 @@ impl Engine {
     }
 }
 
-/// The link of a device that lives in this process is none.
+/// A device in this process has no link.
 fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
     if mode == AttachMode::Embedded {
         profile.link = LinkProfile::embedded();
@@ -167,7 +167,7 @@ fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
 /// The key of a stored profile: what it was measured with, and where.
 fn key_of(device: &Device, identity: &Identity) -> String {
     let cores = get_available_parallelism();
-    // Another one after each start of the machine, and on every machine; empty where there is none.
+    // Differs after each start of the machine, and on every machine; empty where unknown.
     static BOOT: LazyLock<String> = LazyLock::new(|| {
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
     });

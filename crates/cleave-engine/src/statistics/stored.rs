@@ -329,7 +329,7 @@ fn value(scalar: &ScalarValue) -> Option<Value> {
     Some(Value { kind: Some(kind) })
 }
 
-/// `value` as one of `data_type`; None: it is none.
+/// `value` as one of `data_type`; None: it is of another type.
 #[expect(clippy::cast_possible_truncation, reason = "a real was made a double, and is one again")]
 fn scalar(value: Value, data_type: &DataType) -> Option<ScalarValue> {
     Some(match (value.kind?, data_type) {

@@ -73,7 +73,7 @@ fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
     };
     for entry in entries {
         let name = entry.map_err(|error| Error::io("read", &segments, error))?.file_name();
-        // A name that is no number is none of ours.
+        // A file whose name is no number is foreign.
         if name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()) {
             return Ok(Some("\"segments\" holds those of tables".to_owned()));
         }

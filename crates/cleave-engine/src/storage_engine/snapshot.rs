@@ -53,7 +53,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the device, where there was something to write;
-    /// [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a time that is not kept, or is none.
+    /// [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a time that is not kept, or not a time.
     pub async fn snapshot(self: &Arc<Self>, kind: SnapshotKind<'_>) -> Result<Arc<CatalogState>> {
         match kind {
             SnapshotKind::Flushed => self.newest_flushed().await,

@@ -447,7 +447,7 @@ impl Part {
             return Ok(Arc::clone(index));
         }
         match self.flush(edit, index, &keys).await {
-            // What is committed can be read all the same: keys gather in memory until there is room for a run of them.
+            // Committed rows stay readable: keys gather in memory until there is room for a run of them.
             Err(error) if edit.is_published() && error.sqlstate() == DISK_FULL => {
                 edit.keys.push(index.pending(keys.into_iter().collect()));
                 Ok(Arc::clone(index))

@@ -392,7 +392,7 @@ async fn prune(
         snapshot: cleave_store::Snapshot { commit: group.new.commit },
         inputs: vec![(INPUT, morsels(group, tablet))],
         indexes: Vec::new(),
-        // A page that is begun anew may end with less in it than those that there were.
+        // A rewritten page may end with fewer rows than the old ones.
         block_count: blocks.saturating_mul(group.live_count) / rows.max(1) + page_blocks.min(256),
     };
     if let Some((batches, reserved)) = fragment.on_device(sides, claim).await? {

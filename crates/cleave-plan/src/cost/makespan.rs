@@ -272,7 +272,7 @@ impl<'a> Walk<'a> {
         self.placement.is_some_and(|placement| placement.is_on_device(place))
     }
 
-    /// The inputs of a node; one that does not come after it is none.
+    /// The inputs of a node, without those that do not come after it.
     fn inputs(&self, place: usize, node: &'a ShapeNode) -> impl Iterator<Item = usize> + use<'a> {
         node.inputs.iter().copied().filter(move |input| *input > place)
     }

@@ -89,7 +89,7 @@ impl SlotSize {
 
 #[cfg(test)]
 mod tests {
-    //! The rule at its ends, and what it minimises.
+    //! The size at its limits, and as a minimum of the cost.
 
     use super::*;
 

@@ -55,7 +55,7 @@ impl JoinTree {
 }
 
 /// The order of `graph` with the least work, of those that join the leaves of `leading` first, one after the other.
-/// `None`: no leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is none.
+/// `None`: no leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is no leaf.
 pub fn cheapest_order(
     graph: &JoinGraph,
     leading: &[usize],

@@ -75,7 +75,7 @@ fn are_same(known: &[ArrayRef], columns: &[&ArrayRef]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! What was found once is what is found again, and nothing else is taken for it.
+    //! A cached join is found again, and no other is taken for it.
 
     use datafusion_common::arrow::array::Int32Array;
 

@@ -184,7 +184,7 @@ impl SearchedTree {
 
 /// The inputs for all trees, and the results of those that are done.
 struct SoFar<'a> {
-    /// The trees that were searched by now.
+    /// The trees searched so far.
     trees: Vec<SearchedTree>,
     source: Source<'a>,
 }

@@ -73,7 +73,7 @@ pub(crate) fn together(columns: &[&KeySample]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    //! What counts of values say of joins.
+    //! Join sizes from counts of values.
 
     use super::*;
 

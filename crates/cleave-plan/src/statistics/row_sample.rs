@@ -109,7 +109,7 @@ pub struct SampledRows {
 
 #[cfg(test)]
 mod tests {
-    //! What is left of a sample, and of which table.
+    //! Samples after changes of columns, and of whole tables.
 
     use datafusion_common::arrow::array::Int32Array;
 

@@ -48,8 +48,8 @@ pub(super) struct OpenFilters {
 }
 
 impl OpenFilters {
-    /// Those of `scan` that are not complete; None where all are. What they are by now is to be read afterwards: what
-    /// changes from here on is sent.
+    /// Those of `scan` that are not complete; None where all are. Their present form must be read afterwards: later
+    /// changes are sent.
     pub(super) fn of(scan: &FragmentScan) -> Option<Self> {
         let is_open = |filter: &&Arc<dyn PhysicalExpr>| {
             matches!(DynamicFilterTracking::classify(filter), DynamicFilterTracking::Watching(_))

@@ -175,7 +175,7 @@ fn hide_name(item: &mut SelectItem, place: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! Names of lists, and lists that the engine would refuse.
+    //! Names of select lists, and lists that the engine would refuse.
 
     use datafusion::arrow::datatypes::DataType as ArrowType;
 

@@ -332,7 +332,7 @@ impl Subject<'_> {
         self.find(place, fault);
     }
 
-    /// The bytes of a page; None where there are none to be had.
+    /// The bytes of a page; None where they cannot be read.
     async fn read(&mut self, page: &PageRef) -> Option<Bytes> {
         match blocks(&self.work.device, page.extent).await {
             Ok(bytes) => {

@@ -214,7 +214,7 @@ impl Copier {
         if let Err(Stopped::Failed(Error::Storage(failure))) = &outcome
             && is_of_a_start(failure)
         {
-            // A link that is lost shows at its next use, and so does a device that was started anew.
+            // A lost link shows at its next use, and so does a restarted device.
             if let Some(shipped) = &mut **shipped {
                 shipped.reserved = None;
             }

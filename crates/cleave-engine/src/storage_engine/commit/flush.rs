@@ -103,7 +103,7 @@ pub(in crate::storage_engine) async fn flush_within(
             Err((None, error)) => return Err(error),
             Err((Some(table), error)) => {
                 let Error::Storage(reason) = error else { return Err(error) };
-                // A link that is lost shows at its next use, and is made anew by the one behind that.
+                // A lost link shows at its next use, and is reconnected by the one after that.
                 let is_final = failed.contains_key(&table) || reason.is_unanswered();
                 failed.insert(table, Failed { reason, is_final });
             }

@@ -176,7 +176,7 @@ fn look_up(
     if !is_tied && !is_only {
         return None;
     }
-    // Of an outer join all that ON says must be looked up: a row that fails it is none.
+    // The whole ON of an outer join must be in the look-up: a row that fails it does not match.
     if source.is_outer && !(0..conditions.len()).all(|number| used.contains(&number)) {
         return None;
     }
@@ -297,7 +297,7 @@ fn one_table<'a>(
     Some(query)
 }
 
-/// Gives columns the names that they have among those of all tables; breaks at what is none.
+/// Gives columns the names that they have among those of all tables; breaks at a name that is no column.
 struct Names<'a, 'b> {
     sources: &'a Sources<'b>,
 }

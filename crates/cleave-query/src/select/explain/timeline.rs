@@ -65,7 +65,7 @@ fn drawing(strip: &Strip, count: usize, full: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Columns are as dark as they are full.
+    //! The darkness of a column follows its fill.
 
     use super::*;
 
