@@ -1,19 +1,17 @@
 //! The host's buffer pool: verified parts of pages, kept within one budget of bytes.
 //!
-//! A part is a page's header, one column chunk, or a whole page (overflow pages, what plain
-//! block reads brought, and pages of which few rows are read, their columns opened once). Its key
-//! holds the block address *and the checksum of the page's header*, so that space which was retired
-//! and written anew can never be read as what it held before.
+//! A part is a page's header, one column chunk, or a whole page (overflow pages, pages from plain block reads, and
+//! pages of which few rows are read, their columns opened once). Its key holds the block address *and the checksum of
+//! the page's header*, so that space which was retired and rewritten is never read as its former content.
 //!
-//! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those
-//! asked for again move to the main one, so that a scan of a large table passes through a tenth of
-//! the budget. A part evicted from the small queue leaves its key in a ghost queue; one that
-//! returns while its key is there enters the main queue at once.
+//! Replacement is S3-FIFO (Yang et al., SOSP 2023): new parts enter a small queue, and only those asked for again move
+//! to the main one, so that a scan of a large table passes through a tenth of the budget. A part evicted from the small
+//! queue leaves its key in a ghost queue; a part that returns while its key is there enters the main queue at once.
 //!
-//! Invariant: the weights of all parts held sum to at most the budget, between calls. A part larger
-//! than the budget is never held. What opened columns make for themselves later, the entries of a dictionary, is
-//! counted from the beginning; of a page that is held whole, from when they are opened ([`BufferPool::recount`]). What
-//! callers hold beyond eviction (a batch that borrows a chunk) is theirs to account for.
+//! Invariant: between calls, the weights of all parts in the pool sum to at most the budget. A part larger than the
+//! budget is never kept. What opened columns allocate later (the entries of a dictionary) is counted from the
+//! beginning; for a page that is kept whole, from when they are opened ([`BufferPool::recount`]). What callers hold
+//! beyond eviction (a batch that borrows a chunk) is theirs to account for.
 
 mod flights;
 
@@ -79,7 +77,7 @@ impl PartKey {
     }
 }
 
-/// What is held of a part.
+/// The cached form of a part.
 #[derive(Debug, Clone)]
 pub enum Held {
     /// A header.
@@ -117,7 +115,7 @@ pub struct PoolStatus {
     pub misses: u64,
     /// Bytes of the parts found.
     pub hit_bytes: u64,
-    /// Bytes of the parts that were put in, held for long or not.
+    /// Bytes of all parts that were put in.
     pub loaded_bytes: u64,
     /// Parts evicted.
     pub evictions: u64,
@@ -130,7 +128,7 @@ pub struct PoolStatus {
 }
 
 impl PoolStatus {
-    /// What has happened since `before`, and what is held now.
+    /// The counters since `before`, and the present fill.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         Self {
@@ -159,7 +157,7 @@ impl BufferPool {
         Self { budget_bytes, state: Mutex::default(), flights: Mutex::default() }
     }
 
-    /// What it holds, to be asked for several parts in a row. Nobody else is answered meanwhile.
+    /// Locks the pool for look-ups of several parts in a row.
     pub fn parts(&self) -> HeldParts<'_> {
         HeldParts { state: self.state() }
     }
@@ -169,7 +167,7 @@ impl BufferPool {
         self.parts().get(key)
     }
 
-    /// As [`BufferPool::get`], but its absence is no miss: there is another way to hold the part.
+    /// As [`BufferPool::get`], but absence does not count as a miss: the part may be in the pool in another form.
     pub fn get_if_held(&self, key: &PartKey) -> Option<Held> {
         self.parts().get_if_held(key)
     }
@@ -179,8 +177,8 @@ impl BufferPool {
         self.state().parts.contains_key(key)
     }
 
-    /// Of the parts `columns` of `page`, how many are held. A page whose bytes are held whole counts
-    /// for all of them.
+    /// How many of the parts `columns` of `page` are in the pool. A page whose bytes are held whole counts for all of
+    /// them.
     pub fn held_count(&self, device: DeviceId, page: &PageRef, columns: &[ColumnRef]) -> usize {
         let state = self.state();
         let whole = state.parts.get(&PartKey::new(device, page, Part::Whole));
@@ -207,7 +205,7 @@ impl BufferPool {
         if let Some(entry) = state.parts.get_mut(&key)
             && entry.weight == weight
         {
-            // Two readers fetched the same part, or what was held did not verify: the later copy stays.
+            // Two readers fetched the same part, or the old one did not verify: the later one stays.
             entry.frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
             entry.held = held;
             return;
@@ -233,7 +231,7 @@ impl BufferPool {
         state.admit(*key, (held, weight), std::iter::once(before), self.budget_bytes);
     }
 
-    /// Holds the opened columns of `page` in the place of the parts that they were made of.
+    /// Replaces the parts of `page` by the opened columns that were made of them.
     pub fn put_opened(&self, device: DeviceId, page: &PageRef, opened: &Arc<OpenedPage>) {
         let whole = PartKey::new(device, page, Part::Whole);
         let held = Held::Opened(Arc::clone(opened));
@@ -249,7 +247,7 @@ impl BufferPool {
         state.admit(whole, (held, weight), before.into_iter(), self.budget_bytes);
     }
 
-    /// What is on its way into the pool, locked: nothing lands while it is held.
+    /// The fetches in flight, locked: none lands while the lock is held.
     pub fn flights(&self) -> MutexGuard<'_, Flights> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -334,8 +332,7 @@ impl State {
         }
     }
 
-    /// Holds `held`, of this weight, in the place of `before`, which are held no longer, and is worth as much as the
-    /// best of them.
+    /// Replaces the parts `before` by `held`, of this weight, which gets the best access count of them.
     fn admit(
         &mut self,
         key: PartKey,
@@ -356,7 +353,7 @@ impl State {
         self.parts.insert(key, Entry { held, weight, queue, frequency });
     }
 
-    /// Holds the part no longer. Its place in its queue stays, and is skipped when it comes to the front.
+    /// Drops the part. Its place in its queue stays, and is skipped when it comes to the front.
     fn remove(&mut self, key: &PartKey) -> Option<Entry> {
         let entry = self.parts.remove(key)?;
         match entry.queue {

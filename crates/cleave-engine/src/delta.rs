@@ -1,25 +1,26 @@
 //! The delta: rows of small commits that are in no page yet. Changes in, in the order of their commits; out, single
-//! rows as of any commit, and all of it at once, to be made pages.
+//! rows as of any commit, and all of it at once, to be written as pages.
 //!
 //! ```text
-//!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: state + delta as of a commit ([`Live`])
-//!                                 └─▶ flushed: one commit of pages for all ─▶ state ─▶ plans, fragments, checkpoints
+//!  small commit ─▶ log ─▶ delta ──┬─▶ look-ups by key, small changes: catalog + delta as of a commit ([`Live`])
+//!                                 └─▶ flushed: one commit of pages for all ─▶ catalog ─▶ plans, fragments, checkpoints
 //! ```
 //!
-//! 1. [`Delta::prepare`] gives the rows of a change their VIDs, those that they will have in pages, and makes the keys
-//!    of their index entries; [`Delta::put`] enters both, under the writer lock.
+//! 1. [`Delta::prepare`] gives the rows of a change the VIDs that they will have in pages, and makes the keys of their
+//!    index entries; [`Delta::put`] enters both, under the writer lock.
 //! 2. [`Delta::with_prefix`], [`Delta::walk`] and [`Delta::lives`] answer as of the commit that a reader has seen: a
-//!    row is there from the commit that began it up to the one that deleted it.
-//! 3. [`Delta::contents`] is what [flushing](crate::write::insert::flush) makes of it: pages, ends in version maps and
-//!    keys in memtables, as one state. Whoever plans a statement that changes rows, begins a larger write or replaces
-//!    the manifest has it flushed first
+//!    row is visible from the commit that inserted it up to the one that deleted it.
+//! 3. [`Delta::contents`] is the input of [flushing](crate::write::insert::flush), which turns it into pages, dead rows
+//!    in version maps and keys in memtables, as one catalog version. Plans of statements that change rows, larger
+//!    writes and commits that replace the manifest flush it first
 //!    ([`SnapshotKind::Flushed`](crate::storage_engine::snapshot::SnapshotKind::Flushed)).
-//! 4. Flushing for a reader runs beside those who commit: [`Delta::behind`] is what they have put here meanwhile.
-//! 5. Where it is small, who only reads gets it [shipped](shipped) with the state, as pages in memory, and nothing
-//!    is written.
+//! 4. Flushing for a reader runs beside commits: [`Delta::behind`] is what they have put here meanwhile.
+//! 5. A small delta is [shipped](shipped) to statements that only read, as pages in memory beside those of the catalog
+//!    version; nothing is written.
 //!
-//! Invariants: what is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
-//! grows; a state and its delta are replaced together. Source: rules 14 and 25, `docs/design/delta-and-snapshots.md`.
+//! Invariants: all that is here is in the log, so nothing is lost with it; it changes only under the writer lock, and
+//! only grows; a catalog version and its delta are replaced together. Source: rules 14 and 25,
+//! `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -38,21 +39,21 @@ use crate::write::insert::TableChange;
 use crate::write::load::made_anew;
 use crate::write::vid_set::VidSet;
 
-/// Rows that begin or end up to which a delta grows before the next commit flushes it.
+/// Rows inserted or deleted up to which a delta grows before the next commit flushes it.
 const CHANGE_COUNT_MAX: usize = 8192;
-/// Bytes of rows up to which it does.
+/// Bytes of rows up to which a delta grows before the next commit flushes it.
 const BYTES_MAX: usize = 4 << 20;
 /// Bytes for which the device is asked for room at once.
 const ROOM_BYTES: usize = 64 << 10;
 /// Bytes of a page that a row takes beside its values: its VID, its commit, and what rounding leaves.
 const VERSION_BYTES: usize = 24;
-/// Bytes that a tablet takes beside its rows: the page that was its last is written anew, at another place.
+/// Bytes that a tablet takes beside its rows: its last page is rewritten at another place.
 const TAIL_BYTES: usize = PageClass::HOT.page_bytes as usize;
 
-/// What is committed: a state, and the commits behind it.
+/// What is committed: a catalog version, and the commits behind it.
 #[derive(Debug, Clone)]
 pub struct Live {
-    /// The state.
+    /// The catalog version.
     pub state: Arc<CatalogState>,
     /// The commits behind it.
     pub delta: Arc<Delta>,
@@ -76,11 +77,11 @@ struct Contents {
     byte_count: usize,
     /// The end of the log of each commit, the first one first.
     log_ends: Vec<u64>,
-    /// By device: bytes of pages that rows will be, and the room for them.
+    /// By device: bytes of the pages to come, and the room for them.
     room: BTreeMap<DeviceId, Room>,
 }
 
-/// What rows need on a device.
+/// Space for rows on a device.
 #[derive(Debug, Default)]
 struct Room {
     byte_count: usize,
@@ -92,7 +93,7 @@ struct Room {
 #[derive(Debug, Clone)]
 struct DeltaTablet {
     schema: Arc<TableSchema>,
-    /// Where the first commit lies in the log that changed it.
+    /// The place in the log of the first commit that changed it.
     logged_from: u64,
     /// The VID of the first row.
     vid_first: u64,
@@ -137,14 +138,14 @@ pub struct Prepared {
 /// All that a delta has of one table.
 #[derive(Debug)]
 pub struct TableDelta {
-    /// VIDs of rows in pages that end, and rows that begin, some of which are dead.
+    /// VIDs of deleted rows in pages, and inserted rows, some of which are dead.
     pub change: TableChange,
     /// VIDs of those among them.
     pub(crate) dead_in_delta: BTreeMap<usize, VidSet>,
 }
 
 impl Live {
-    /// A state that all is in.
+    /// A catalog version that all is in.
     pub fn flushed(state: Arc<CatalogState>) -> Self {
         let log_end = state.log_end;
         Self { state, delta: Arc::default(), number: 0, log_end }
@@ -164,7 +165,7 @@ impl FoundRow {
 }
 
 impl DeltaTablet {
-    /// Appends the rows that commit `number` begins.
+    /// Appends the rows that commit `number` inserts.
     fn append(&mut self, rows: &Arc<RecordBatch>, keys: &[(u32, BinaryArray)], number: u64) {
         let first = self.rows.len();
         for (index, entries) in keys {
@@ -195,7 +196,7 @@ impl Contents {
         place.and_then(|place| self.log_ends.get(place)).copied().unwrap_or(0)
     }
 
-    /// Whether rows of a tablet begin here.
+    /// Whether rows of a tablet are inserted here.
     fn begins_rows(&self, at: (u32, usize)) -> bool {
         self.tablets.get(&at).is_some_and(|tablet| !tablet.rows.is_empty())
     }
@@ -207,13 +208,12 @@ impl Delta {
         self.read().tablets.is_empty()
     }
 
-    /// Whether no commit was put into it, be it one that changes nothing: all there is an earlier one has
-    /// [blocked](Delta::blocked).
+    /// Whether no commit was put into it, not even an empty one: all that is here was [blocked](Delta::blocked) before.
     pub fn is_flushed(&self) -> bool {
         self.read().log_ends.is_empty()
     }
 
-    /// The row `vid`, be it seen or not.
+    /// The row `vid`, visible or not.
     pub fn row(&self, table: u32, place: usize, vid: u64) -> Option<FoundRow> {
         let contents = self.read();
         let tablet = contents.tablets.get(&(table, place))?;
@@ -242,7 +242,7 @@ impl Delta {
         tablet.map_or(next, |tablet| tablet.vid_first + tablet.rows.len() as u64)
     }
 
-    /// Whether the row `vid` is there as of commit `number`.
+    /// Whether the row `vid` is visible as of commit `number`.
     pub(crate) fn lives(
         &self,
         table: u32,
@@ -263,8 +263,7 @@ impl Delta {
         row.is_some_and(|row| row.is_seen(number))
     }
 
-    /// Where the row `vid`, which is in pages, was deleted by commit `number`: the end of the log of the commit that
-    /// deleted it.
+    /// The end of the log of the commit that deleted the row `vid`, which is in pages, if that was by commit `number`.
     pub fn dead(&self, table: u32, place: usize, vid: u64, number: u64) -> Option<u64> {
         let contents = self.read();
         let changed = contents.tablets.get(&(table, place))?;
@@ -273,7 +272,7 @@ impl Delta {
     }
 
     /// Rows of the tablet as of commit `number` whose entries in an index begin with `prefix`, with their VIDs; and the
-    /// end of the log of the last commit up to then that began or deleted such a row.
+    /// end of the log of the last commit up to then that inserted or deleted such a row.
     pub fn with_prefix(
         &self,
         (table, place): (u32, usize),
@@ -332,8 +331,8 @@ impl Delta {
         found
     }
 
-    /// Takes room for the pages that rows which begin will be, so that who commits is told where there is none, and not
-    /// who flushes. Under the writer lock.
+    /// Takes room for the pages of inserted rows, so that a full device is an error of the commit, and not of the
+    /// flush. Under the writer lock.
     ///
     /// # Errors
     /// Those of taking space.
@@ -382,7 +381,7 @@ impl Delta {
         Ok(())
     }
 
-    /// Gives the room back that no row waits for: a commit that took it was not made.
+    /// Gives back the room of a commit that was not made.
     pub(crate) fn give_unused_room_back(&self) {
         for room in self.write().room.values_mut().filter(|room| room.byte_count == 0) {
             room.held_bytes = 0;
@@ -398,7 +397,7 @@ impl Delta {
         }
     }
 
-    /// What it has of the tables `blocked`, as what was there before all commits of another one.
+    /// The rows of the tables `blocked`, as the beginning of another delta, before its commits.
     pub fn blocked(&self, blocked: &BTreeSet<u32>) -> Self {
         let contents = self.read();
         let tablets = contents.tablets.iter().filter(|((table, _), _)| blocked.contains(table));
@@ -415,17 +414,17 @@ impl Delta {
         Self { contents: RwLock::new(contents) }
     }
 
-    /// Where the first commit lies in the log that changed a table.
+    /// The place in the log of the first commit that changed a table.
     pub(crate) fn logged_from(&self, table: u32) -> Option<u64> {
         let contents = self.read();
         let tablets = contents.tablets.range((table, 0)..=(table, usize::MAX));
         tablets.map(|(_, tablet)| tablet.logged_from).min()
     }
 
-    /// What `changes` are behind all that is here, on `state`.
+    /// Prepares `changes` to follow all that is here, on `state`.
     ///
     /// # Errors
-    /// Of a table that is another one by now; a key that is too long.
+    /// A table that was replaced meanwhile; a key that is too long.
     pub fn prepare(&self, state: &CatalogState, changes: &[&TableChange]) -> Result<Vec<Prepared>> {
         let mut prepared = Vec::with_capacity(changes.len());
         for change in changes {
@@ -467,8 +466,8 @@ impl Delta {
         Ok(prepared)
     }
 
-    /// Enters what the commit `number` changes, and those before it that were not entered; whose records begin at
-    /// `logged_at` and end at `log_end`. Under the writer lock, under which it was prepared.
+    /// Enters the changes of commit `number`, and of those before it that were not entered, whose records begin at
+    /// `logged_at` and end at `log_end`. Under the writer lock, under which they were prepared.
     pub fn put(&self, prepared: Vec<Prepared>, number: u64, (logged_at, log_end): (u64, u64)) {
         let mut contents = self.write();
         debug_assert!(number > contents.log_ends.len() as u64, "commits come in their order");
@@ -497,7 +496,7 @@ impl Delta {
             if let Some(rows) = change.rows {
                 tablet.append(&rows, &change.keys, number);
             }
-            // Behind them: of commits that are made again at once, one may end what another began.
+            // Behind them: of commits that are redone at once, one may delete what another inserted.
             for vid in change.dead.iter() {
                 match vid
                     .checked_sub(tablet.vid_first)
@@ -523,7 +522,7 @@ impl Delta {
     }
 }
 
-/// Bytes of pages that rows of so many bytes in memory will be, beside the page before them.
+/// Bytes of pages for rows of so many bytes in memory, beside the page before them.
 fn bytes_in_pages(bytes: usize, row_count: usize) -> usize {
     bytes + row_count * VERSION_BYTES
 }

@@ -1,16 +1,17 @@
 //! One attached device: how it is reached, whether it is the right one, and the space on it.
 //!
-//! 1. [`Device::link`] connects when first needed, asks the device who and whose it is, and claims it for
-//!    this incarnation, which ends whatever an earlier one left running there (rule 29). A device of another
-//!    database, or of another copy of this one ([`incarnations`]), is refused. Who only looks claims nothing.
-//! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands that pages need, in
-//!    commands no larger than the device takes.
+//! 1. [`Device::link`] connects on first use, asks the device for its identity and its owner, and claims it for this
+//!    incarnation, which stops whatever an earlier one left running there (rule 29). A device of another database, or
+//!    of another copied folder of this one ([`incarnations`]), is refused. A database that was opened only to look at
+//!    it claims nothing.
+//! 2. [`Device::read`], [`Device::write`], [`Device::sync`] are the commands for pages, split so that none is larger
+//!    than the device takes.
 //! 3. [`Claim`] is space that one statement took and has not committed yet.
 //!
-//! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of
-//! what the manifest names, so nothing can leak. Space that a commit retires waits until no state that
-//! names it is held any more (rule 30); space whose write may still be on its way to a lost device
-//! is not used again before the next incarnation, whose claim fences that write off.
+//! The host owns physical space: the [`SpaceMap`] is rebuilt each time the database is opened as the complement of what
+//! the manifest names, so nothing can leak. Space that a commit retires waits until no catalog version that names it is
+//! in use (rule 30); space whose write may still be on its way to a lost device is not used again before the next
+//! incarnation, whose claim fences that write off.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -56,8 +57,8 @@ pub use profile::Known;
 use shared_locks::SharedLocks;
 pub use writing_fragment::Written;
 
-/// Makes the service of the embedded device over the media file at a path. The host never names the
-/// device's crate; who builds a program out of both hands this in.
+/// Makes the service of the embedded device over the media file at a path. The host never names the device's crate; the
+/// program that links both passes this in.
 ///
 /// Media that another process holds, an [`Error::Io`] around [`cleave_media::MediaError::Locked`], is asked
 /// for again for half a second.
@@ -68,13 +69,13 @@ pub type EmbeddedFactory =
 /// link answers within seconds.
 pub const COMMAND_BYTES: usize = 8 << 20;
 
-/// A generation that no state has.
+/// A generation that no catalog version has.
 const NEVER: u64 = u64::MAX;
 
 /// An attached device. See the module's description.
 pub struct Device {
     entry: DeviceEntry,
-    /// What this incarnation of the database claims to be; in [`LOOKING_EPOCH`] it claims nothing.
+    /// This incarnation of the database, which claims the device; in [`LOOKING_EPOCH`] it claims nothing.
     incarnation: Ownership,
     sequence: AtomicU64,
     run: AtomicU64,
@@ -115,16 +116,16 @@ struct Space {
     retired: Vec<(u64, Extent)>,
     /// Blocks that stay taken until the database is next opened.
     doubtful_blocks: u64,
-    /// The table of which nobody knows what it occupies: what the map has as free may be its.
+    /// A table whose blocks are not known: any block that the map has as free may be its.
     unknown_of: Option<String>,
 }
 
 /// How much of a device is in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceStatus {
-    /// Blocks that the present state names, or that a running statement took.
+    /// Blocks that the newest catalog version names, or that a running statement took.
     pub used_blocks: u64,
-    /// Of these, blocks that no state names any more, waiting for the last reader.
+    /// Of these, blocks that the newest version names no more, waiting for the last reader.
     pub retired_blocks: u64,
     /// Of these, blocks whose write was lost with the link, kept until the database is next opened.
     pub doubtful_blocks: u64,
@@ -191,7 +192,7 @@ impl Device {
         }
     }
 
-    /// What the manifest remembers of it.
+    /// Its entry in the manifest.
     pub fn entry(&self) -> &DeviceEntry {
         &self.entry
     }
@@ -227,7 +228,7 @@ impl Device {
         self.connected().is_some()
     }
 
-    /// What the device said of itself when it was connected.
+    /// The device's description of itself when it was connected.
     ///
     /// # Errors
     /// As [`Device::link`].
@@ -266,7 +267,7 @@ impl Device {
         if let Some(error) = &*last_failure
             && self.failures.load(Ordering::Relaxed) != failures
         {
-            // Who waited for an attempt has its outcome too, and does not wait for one more.
+            // Callers that waited for an attempt share its outcome, and do not wait for one more.
             return Err(Error::Storage(Arc::clone(error)));
         }
         match self.connect().await {
@@ -289,7 +290,7 @@ impl Device {
         let abandoned = self.abandoned.clone();
         let link = connect(&self.entry, &self.media, &self.embedded, abandoned).await?;
         let identity = self.identify(&*link).await?;
-        // Another device is none of this database's, and stays that.
+        // Another device does not belong to this database, and stays so.
         self.compare(&identity)?;
         self.claim(&*link, identity.owner).await?;
         Ok(Connection { link, identity: Arc::new(identity) })
@@ -308,7 +309,7 @@ impl Device {
         if self.incarnation.epoch == LOOKING_EPOCH {
             return Ok(());
         }
-        // What the embedded device has is in the same folder, and nobody else can reach it.
+        // The embedded device lies in the same folder, and no other process can reach it.
         let is_remote = self.mode() != AttachMode::Embedded;
         let mut own = if is_remote { self.incarnations.read()? } else { Vec::new() };
         if let Some(found) = found.filter(|found| is_remote && !own.contains(&found.incarnation)) {
@@ -333,8 +334,8 @@ impl Device {
         Ok(())
     }
 
-    /// Lets another database have the device, which this one has no more. That it cannot be told is an
-    /// error of the caller's: it goes on believing that it is this database's.
+    /// Releases the device for other databases. Where the device cannot be reached the caller gets an error: the device
+    /// still has this database as its owner.
     ///
     /// # Errors
     /// As [`Device::call`].
@@ -383,7 +384,7 @@ impl Device {
     }
 
     async fn call_once(&self, action: &'static str, request: Request) -> Result<Reply> {
-        // What carries pages takes as long as the link does.
+        // Commands with pages take as long as the link does.
         let is_short =
             matches!(request, Request::Reserve { .. } | Request::Status | Request::GiveUp);
         let patience = if is_short { self.timeout() } else { Duration::MAX };
@@ -410,7 +411,7 @@ impl Device {
         }
     }
 
-    /// Forgets `link` where `error` says that it leads to this incarnation's device no more.
+    /// Forgets `link` where `error` says that it no longer leads to this incarnation's device.
     pub async fn forget_if_useless(&self, link: &Arc<dyn Link>, error: &LinkError) {
         use DeviceErrorCause::{NotClaimed, OtherDatabase, StaleEpoch};
         let is_ours = error
@@ -421,8 +422,8 @@ impl Device {
         }
     }
 
-    /// Asks a remote device again who it is: links connect anew by themselves, and what answers then
-    /// may be another one. Called where something is wrong anyway.
+    /// Asks a remote device again for its identity: links reconnect by themselves, and may reach another device. Called
+    /// where something is wrong anyway.
     ///
     /// # Errors
     /// [`StorageError::OtherDevice`]; that it cannot be asked is no error.
@@ -437,7 +438,7 @@ impl Device {
         }
     }
 
-    /// What is wrong with a device whose media is shorter than the manifest says. Pages that are left can be read.
+    /// The error of a device whose media is shorter than the manifest says. Pages that are left can be read.
     fn cut_off(&self) -> Option<Error> {
         let found = self.connected().as_ref()?.identity.block_count;
         let is_cut_off = found < self.block_count_min;
@@ -518,8 +519,7 @@ impl Device {
         self.done("write", Request::Write(vec![item])).await
     }
 
-    /// Which start of the device answers: a later one may have forgotten writes that were acknowledged
-    /// and not synced.
+    /// The device's own incarnation: a later one may have lost writes that were acknowledged and not synced.
     pub async fn incarnation(&self) -> Result<u64> {
         match self.call("tell its status", Request::Status).await? {
             Reply::Status(status) => Ok(status.incarnation),
@@ -564,12 +564,12 @@ impl Device {
         }
     }
 
-    /// Lets `extents` wait until no state older than `generation` is held.
+    /// Frees `extents` once no catalog version older than `generation` is held.
     pub(crate) fn retire(&self, generation: u64, extents: impl IntoIterator<Item = Extent>) {
         self.space_map().retired.extend(extents.into_iter().map(|extent| (generation, extent)));
     }
 
-    /// Frees what was retired at or before `generation`, the oldest state that is still held.
+    /// Frees what was retired at or before `generation`, that of the oldest catalog version still held.
     pub(crate) fn reclaim(&self, generation: u64) {
         let mut space = self.space_map();
         let waiting = std::mem::take(&mut space.retired);
@@ -593,7 +593,7 @@ impl Device {
         space.retired.iter_mut().filter(|(at, _)| *at == NEVER).for_each(|(at, _)| *at = 0);
     }
 
-    /// Lets nothing be written, while it is not known which blocks are those of `table`; None: all is known.
+    /// Forbids writes while the blocks of `table` are not known; None: all are known.
     pub(crate) fn set_unknown_space(&self, table: Option<&str>) {
         self.space_map().unknown_of = table.map(str::to_owned);
     }
@@ -614,7 +614,7 @@ impl Device {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An error of ours out of one of the link's, naming the device.
+    /// Converts an error of the link, naming the device.
     pub fn fault(&self, action: &'static str, error: LinkError) -> Error {
         fault(&self.entry, action, error)
     }
@@ -629,13 +629,13 @@ impl Device {
         .into()
     }
 
-    /// That it has been started anew, and knows nothing of what it was told before.
+    /// The error of a device that was restarted, and has lost what it was told before.
     pub fn restarted(&self) -> Error {
         StorageError::Restarted { device: self.entry.name.clone(), address: self.entry.address() }
             .into()
     }
 
-    /// That it gave `reply`, which does not answer `action`.
+    /// The error of a `reply` that does not answer `action`.
     pub fn strange(&self, reply: &Reply, action: &str) -> Error {
         strange(&self.entry, reply, action)
     }
@@ -654,7 +654,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Asks the device behind `entry` who it is, on behalf of no database: it changes nothing there.
+/// Asks the device behind `entry` for its identity, on behalf of no database; changes nothing there.
 pub async fn identify(
     entry: &DeviceEntry,
     directory: &Path,

@@ -1,15 +1,14 @@
-//! Pages for the host's half of a statement: through the buffer pool, else over the link.
+//! Pages for the host's half of a statement: from the buffer pool, else over the link.
 //!
 //! 1. [`HostPages::read`](PageSource::read) looks up every part in the pool ([`pooled`]).
-//! 2. What is missing crosses the link in as few commands as its size allows: stack `native` asks for
-//!    headers and column chunks by physical address ([`linked`]), stack `blk` for whole pages as a
-//!    block device would give them, reading ahead where pages are read in the order in which they lie
-//!    ([`blocks`]).
-//! 3. Every part is verified by `cleave-store` before anyone sees it or the pool holds it.
+//! 2. Missing parts cross the link in as few commands as its size allows: stack `native` asks for headers and column
+//!    chunks by physical address ([`linked`]), stack `blk` for whole pages as a block device would give them, reading
+//!    ahead where pages are read in the order in which they lie ([`blocks`]).
+//! 3. `cleave-store` verifies every part before it is returned or enters the pool.
 //!
-//! Invariant: a [`PageColumns`] from here was checked against the checksum that the catalog holds, no
-//! matter what the device or the wire did. Two readers that miss the same chunk at once fetch it once;
-//! whole pages (stack `blk`, overflow pages) each fetches for itself.
+//! Invariant: a [`PageColumns`] from here was checked against the checksum in the catalog, whatever the device or the
+//! wire did. Two readers that miss the same chunk at once fetch it once; whole pages (stack `blk`, overflow pages) each
+//! reader fetches for itself.
 
 mod blocks;
 mod linked;
@@ -54,7 +53,7 @@ pub struct HostPages {
     ahead: Mutex<Ahead>,
 }
 
-/// What a page source has read so far.
+/// Counters of a page source.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageCounters {
     /// Pages asked for.
@@ -88,7 +87,7 @@ impl HostPages {
         }
     }
 
-    /// What was read so far.
+    /// The counters so far.
     pub fn counters(&self) -> PageCounters {
         PageCounters {
             pages: self.counters.pages.load(Ordering::Relaxed),
@@ -210,7 +209,7 @@ impl fmt::Debug for HostPages {
 pub(crate) fn item_bytes(item: &ReadItem) -> usize {
     match item {
         ReadItem::Blocks(extent) => extent.bytes(),
-        // Which chunks are how long stands in the header, which may not be here yet: an upper bound.
+        // The lengths of chunks are in the header, which may not be here yet: an upper bound.
         ReadItem::Columns { page, .. } => page.extent.bytes().max(BLOCK_SIZE),
     }
 }

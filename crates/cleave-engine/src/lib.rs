@@ -1,16 +1,15 @@
-//! The storage engine: one database directory, open, without SQL.
+//! The storage engine: one open database directory, without SQL.
 //!
 //! ```text
 //!  changes ─▶ commit ─▶ log ─▶ delta ─▶ pages of devices ─▶ manifest
-//!  snapshot ◀─ state + delta ◀┘
+//!  snapshot ◀─ catalog version + delta ◀┘
 //! ```
 //!
 //! 1. [`storage_engine`]: the [`Engine`](storage_engine::Engine), what is committed, and the step from one commit to
 //!    the next.
-//! 2. [`log`]: what small commits change, durable before pages are; [`delta`]: the same in memory until it becomes
-//!    pages; [`versions`]: older states, for `as_of`; [`sequences`]: numbers that nobody gets twice.
-//! 3. [`mod@write`]: rows in: appends, loads, index builds, vacuum. [`statistics`]: what ANALYZE found, as it is
-//!    stored.
+//! 2. [`log`]: the changes of small commits, durable before pages are; [`delta`]: the same in memory until it becomes
+//!    pages; [`versions`]: older catalog versions, for `as_of`; [`sequences`]: numbers that are given out once.
+//! 3. [`mod@write`]: appends, loads, index builds, vacuum. [`statistics`]: the results of ANALYZE, as they are stored.
 //! 4. [`host_pages`] and [`buffer_pool`]: pages for the host's half of a query.
 //! 5. [`device`]: links to devices, and the space on them, which the host owns.
 //!

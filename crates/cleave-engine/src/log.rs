@@ -1,23 +1,24 @@
-//! The log of a database: what small commits change, durable before they are acknowledged, and done again after a
+//! The log of a database: the changes of small commits, made durable before they are acknowledged, and redone after a
 //! crash.
 //!
 //! ```text
-//!  commit ─▶ record appended ─▶ in the delta, published ─▶ one sync of the log for all who wait ─▶ acknowledged
-//!  delta ─▶ pages (not synced), when a plan or a larger write wants them, or it is full
-//!  checkpoint: devices synced ─▶ manifest replaced; it says from where the log is read ─▶ what lies before is given up
+//!  commit ─▶ record appended ─▶ in the delta, published ─▶ one sync of the log for all waiters ─▶ acknowledged
+//!  delta ─▶ pages (not synced), when a plan or a larger write needs them, or it is full
+//!  checkpoint: devices synced ─▶ manifest replaced; it says from where the log is read ─▶ log before that given up
 //!  start:   manifest ─▶ records from there on ─▶ delta ─▶ pages ─▶ checkpoint
 //! ```
 //!
-//! 1. [`Committed`] is the payload of a record: for each tablet the VIDs that end, the rows that begin, and the first
-//!    of their VIDs.
-//! 2. [`recover`](redo::recover) reads the records behind the manifest's position, and makes them again, many [at
+//! 1. [`Committed`] is the payload of a record: for each tablet the VIDs of deleted rows, the inserted rows, and the
+//!    first of their VIDs.
+//! 2. [`recover`](redo::recover) reads the records behind the manifest's position and redoes them, many [at
 //!    once](redo).
 //!
 //! Every commit that replaces the manifest is a checkpoint: all before it is in pages by then, but for tables that are
 //! [blocked](cleave_catalog::catalog::blocked) because a device of theirs is offline: the log keeps what they lack, and
-//! all others go on. Large commits are made so, since rows that are written as pages once need not be written twice.
+//! all others go on. Large commits replace the manifest, since rows that are written as pages once need not be written
+//! twice.
 //!
-//! Invariants: what the log says and the manifest does not is made again in the same order with the same VIDs, or the
+//! Invariants: what is in the log and not in the manifest is redone in the same order with the same VIDs, or the
 //! database does not open; space that the durable manifest names is not used again before a newer one is durable.
 //! Source: rules 25 and 27.
 
@@ -123,7 +124,7 @@ pub struct Committed {
     pub replaced: Option<Replaced>,
 }
 
-/// What is there behind a commit that lies whole in the archive.
+/// The tables and ids behind a commit that lies whole in the archive.
 #[derive(Clone, PartialEq, Message)]
 pub struct Replaced {
     /// Ids of all tables.
@@ -173,19 +174,19 @@ struct CommittedTablet {
     /// Its place in the table.
     #[prost(uint32, tag = "1")]
     place: u32,
-    /// VIDs that end: each less the one before and one.
+    /// VIDs of deleted rows: each less the one before and one.
     #[prost(uint64, repeated, tag = "2")]
     dead_gaps: Vec<u64>,
-    /// The VID of the first row that begins.
+    /// The VID of the first inserted row.
     #[prost(uint64, tag = "3")]
     vid_first: u64,
-    /// The rows that begin ([`rows`]); empty: none.
+    /// The inserted rows ([`rows`]); empty: none.
     #[prost(bytes = "vec", tag = "4")]
     rows: Vec<u8>,
 }
 
 impl Committed {
-    /// What `changes` do to what is committed.
+    /// The record of `changes` to what is committed.
     ///
     /// # Errors
     /// Rows that cannot be encoded.

@@ -1,17 +1,17 @@
-//! Sequences at work: a name in, numbers out that nobody else gets, not even after a crash.
+//! Sequences at run time: a name in, numbers out that are given once, also across a crash.
 //!
 //! ```text
 //!  nextval ─▶ numbers that are reserved ─▶ given
 //!                 └ too few: a record in the log says that AHEAD more are gone ─▶ durable ─▶ given
 //! ```
 //!
-//! 1. [`Sequences::take`] gives numbers. They belong to no transaction: ROLLBACK brings none back, and who takes some
+//! 1. [`Sequences::take`] gives numbers. They belong to no transaction: ROLLBACK brings none back, and taking some
 //!    waits for no other transaction, nor for the writer lock.
-//! 2. A record of the [log] reserves numbers ahead, and is durable before the first of them is given. After
-//!    a crash the sequence goes on behind what was reserved.
-//! 3. A manifest says what was given so far ([`Sequences::as_given`]); the next number after that is reserved anew, so
-//!    that a database that was closed as it should be leaves no gap. The manifest's place in the log is fixed before
-//!    these values are: a record between them is read again, and says nothing new.
+//! 2. A record of the [log] reserves numbers ahead, and is durable before the first of them is given. After a crash the
+//!    sequence goes on behind what was reserved.
+//! 3. A manifest has the number given last ([`Sequences::as_given`]); the next one after that is reserved anew, so that
+//!    a database that was closed cleanly leaves no gap. The manifest's place in the log is fixed before these values
+//!    are: a record between them is read again, and says nothing new.
 //!
 //! Source: PostgreSQL's manual, "Sequence Manipulation Functions"; its `sequence.c` logs 32 values ahead, too.
 
@@ -113,7 +113,7 @@ impl Sequences {
         database.harden_now(end)
     }
 
-    /// Says what a record of the log says, of a sequence of `state`; one that was dropped since is nobody's.
+    /// Applies a record of the log to a sequence of `state`; one that was dropped since is ignored.
     pub(crate) fn recovered(&self, state: &CatalogState, logged: &log::CommittedSequence) {
         let sequence = state.sequences.values().find(|sequence| sequence.id == logged.id);
         let Some(sequence) = sequence else { return };
@@ -190,7 +190,7 @@ impl Live {
         Some(self.last)
     }
 
-    /// Has the log say that this much is gone; the end of the record.
+    /// Logs that this much is reserved; returns the end of the record.
     fn append(&self, database: &Engine) -> Result<u64> {
         database.check_running()?;
         let Some(log) = database.log() else {

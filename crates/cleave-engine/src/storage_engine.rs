@@ -1,23 +1,23 @@
-//! The storage engine: one database directory, open, with its present state, devices, buffer pool, locks and log. It
+//! The storage engine: one open database directory with its catalog version, devices, buffer pool, locks and log. It
 //! knows no SQL.
 //!
 //! ```text
 //!  DIR/lock              held by the one process that has the database open
-//!  DIR/manifest              the state of the last commit           (catalog::manifest)
+//!  DIR/manifest          the catalog version of the last commit  (catalog::manifest)
 //!  DIR/segments/<id>     directories of sealed segments
-//!  DIR/log/              commits that no manifest has yet            (log)
-//!  DIR/statistics/<id>   what ANALYZE found of a table           (statistics)
+//!  DIR/log/              commits that no manifest has yet        (log)
+//!  DIR/statistics/<id>   the results of ANALYZE for a table      (statistics)
 //!  DIR/device-0.media    the embedded device's media
 //! ```
 //!
-//! [`Engine::open`] locks the directory, reads the manifest, raises the epoch (rule 29), removes what a
-//! crash left behind, works out each device's free space, makes the commits of the log again, and claims every device
-//! that answers soon; the others when first needed, so that one that is offline hinders nobody who does not need it.
-//! [`Engine::look`] only locks and reads: it changes no file and claims no device.
+//! [`Engine::open`] locks the directory, reads the manifest, raises the epoch (rule 29), removes what a crash left
+//! behind, works out each device's free space, redoes the commits of the log, and claims every device that answers
+//! soon; the others on first use, so that an offline device hinders only statements that need it. [`Engine::look`] only
+//! locks and reads: it changes no file and claims no device.
 //!
-//! Invariants: one process at a time; one writing statement at a time; the published state only ever
-//! moves to the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and
-//! nothing is left to do when the last handle is dropped: every commit was complete, in the manifest or in the log.
+//! Invariants: one process at a time; one writing statement at a time; the published catalog version only ever moves to
+//! the next generation. Deliberately absent: threads. Work runs on the caller's runtime, and nothing is left to do when
+//! the last handle is dropped: every commit was complete, in the manifest or in the log.
 
 pub mod catalog_edit;
 pub mod commit;
@@ -77,16 +77,16 @@ use log_keeper::{LogKeeper, Unkept};
 use place::check_place;
 pub use place::lock;
 
-/// Bytes that the buffer pool may hold where nothing else is said.
+/// Bytes that the buffer pool may hold by default.
 pub const BUFFER_POOL_BYTES_DEFAULT: u64 = 512 << 20;
 
-/// Bytes that the operators of all queries may hold on the host where nothing else is said.
+/// Bytes that the operators of all queries may hold on the host by default.
 pub const QUERY_MEMORY_BYTES_DEFAULT: u64 = 2 << 30;
 
 /// Merges of index runs that the host does itself at once: each takes a quarter of the queries' memory at most.
 const MERGES_AT_ONCE: usize = 2;
 
-/// How often, and after which pause, what is in use is asked for again: half a second.
+/// How often, and after which pause, a lock in use is tried again: half a second in all.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
@@ -166,24 +166,24 @@ pub struct Engine {
     directory: PathBuf,
     embedded: EmbeddedFactory,
     live: RwLock<Live>,
-    /// Told whenever a state without a delta is published.
+    /// Notified whenever a catalog version without a delta is published.
     flushed: Notify,
-    /// Held by whoever flushes the delta for a reader.
+    /// Locked while the delta is flushed for a reader.
     flushing: tokio::sync::Mutex<()>,
-    /// What one of these has written, until it is put in place; held while it is being written.
+    /// Pages written by such a flush, until they are put in place; locked while they are being written.
     beside: tokio::sync::Mutex<Option<Beside>>,
-    /// Before that nobody asks again for devices that blocked tables lie on.
+    /// The devices of blocked tables are not asked again before this time.
     blocked_retry_at: Mutex<Duration>,
-    /// How often something else than a small commit has changed rows, keys or tables.
+    /// How often a commit that was not small has changed rows, keys or tables.
     rewritten_count: AtomicU64,
-    /// States that someone may still hold, oldest first.
+    /// Catalog versions that someone may still hold, oldest first.
     published: Mutex<VecDeque<(u64, Weak<CatalogState>)>>,
     devices: RwLock<BTreeMap<DeviceId, Arc<HostPages>>>,
     pool: Arc<BufferPool>,
     statistics: StatisticsStore,
     runtime: Arc<RuntimeEnv>,
     pub(crate) last_shipped: LastShipped,
-    /// What this process can do, once that was measured.
+    /// The measured figures of this process.
     pub(crate) host_profile: Known<SideProfile>,
     writer: Arc<tokio::sync::Mutex<()>>,
     merges: Semaphore,
@@ -199,22 +199,22 @@ pub struct Engine {
     logged_count: AtomicU64,
     /// What sequences have given.
     sequences: Sequences,
-    /// What the manifest on disk says, whose pages stay as they are.
+    /// The version in the manifest on disk, whose pages stay as they are.
     durable: Mutex<Arc<CatalogState>>,
     /// Ids that transactions have taken.
     pub ids: ReservedIds,
     /// Transactions that have locked something since the database was opened.
     transaction_count: AtomicU64,
-    /// Who keeps the log elsewhere.
+    /// Keeps the log elsewhere: archive and replicas.
     pub keeper: Arc<dyn LogKeeper>,
-    /// Older states that are kept.
+    /// Older catalog versions that are kept.
     pub versions: Versions,
     activity: Activity,
     stopped: AtomicBool,
     stopped_because: OnceLock<String>,
     stopped_told: Notify,
     device_timeout: Duration,
-    /// Drawn when it was opened: tells this incarnation from those of copies. None: it is only looked at.
+    /// Drawn when it was opened: tells this incarnation from those of copied folders. None: it is only looked at.
     incarnation: Option<u64>,
     /// Last, so that the directory is unlocked after all else is gone.
     _lock: File,
@@ -275,9 +275,9 @@ impl Engine {
         self.commit(Changes::checkpoint(edit)).await.map(drop)
     }
 
-    /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no
-    /// epoch is used up, and devices go on serving whoever has claimed them, which may have this database or a copy.
-    /// Tables of which the manifest says what cannot be are left out.
+    /// Opens as much of the database in `directory` as its files allow, to look at it: nothing can be written, no epoch
+    /// is used up, and devices go on serving the incarnation that has claimed them, of this database or of a copied
+    /// folder. Tables with an impossible manifest entry are left out.
     ///
     /// # Errors
     /// As [`Engine::open`], where the manifest itself is at fault.
@@ -303,7 +303,7 @@ impl Engine {
     ) -> Result<Arc<Self>> {
         let pool = Arc::new(BufferPool::new(options.buffer_pool_bytes));
         let embedded = sharing(options.embedded, &pool);
-        // Where blocks are said to be two pages', nobody knows which are free; who looks needs none.
+        // Where two pages claim the same blocks, the free ones are not known; looking needs none.
         let is_consistent =
             |device: &DeviceEntry| SpaceMap::with_used(state.extents(device.id)).is_ok();
         let nothing =
@@ -367,8 +367,8 @@ impl Engine {
         Ok(database)
     }
 
-    /// Claims the devices that answer, so that older incarnations end there too. What kept one from it is
-    /// the error of the first statement that needs it.
+    /// Claims the devices that answer, so that older incarnations end there too. A failure is reported by the first
+    /// statement that needs the device.
     async fn claim_devices(&self) {
         let devices = self.devices();
         let claims = devices.iter().map(|device| device.link());
@@ -395,7 +395,7 @@ impl Engine {
         &self.statistics
     }
 
-    /// What its statements have made it do.
+    /// Counts of what its statements have done.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -405,9 +405,9 @@ impl Engine {
         Arc::clone(&self.runtime)
     }
 
-    /// Waits until index runs may be merged on the host, which a merge may do for as long as it holds this.
+    /// Waits for a permit to merge index runs on the host, which the merge holds to its end.
     pub(crate) async fn merge_turn(&self) -> Option<SemaphorePermit<'_>> {
-        // None: closed, which nobody does.
+        // None: closed, which never happens.
         self.merges.acquire().await.ok()
     }
 
@@ -424,7 +424,7 @@ impl Engine {
     /// The device that `state` says `id` is.
     ///
     /// # Errors
-    /// [`Error::UnknownName`]; a state never names one that is not attached.
+    /// [`Error::UnknownName`]; a catalog version never names one that is not attached.
     pub fn attached(&self, id: DeviceId) -> Result<Arc<Device>> {
         self.device(id)
             .ok_or_else(|| Error::unknown(NameKind::Device, &id.to_string(), std::iter::empty()))
@@ -461,7 +461,7 @@ impl Engine {
         Ok(host_pages(self.attached(device)?, &self.pool, stack))
     }
 
-    /// Attaches a remote device under `name`: asks who it is, and remembers that.
+    /// Attaches a remote device under `name`: asks for its identity, and stores that.
     ///
     /// # Errors
     /// [`Error::NameTaken`], [`StorageError::Attach`] for a device that is attached already, and
@@ -533,7 +533,7 @@ impl Engine {
             }
             .into());
         }
-        // What it has of a copy that was given up, or was told of others, goes with it.
+        // A replica on it that was given up, and notes of others, go with it.
         let is_over = |copy: &LogReplica| copy.device == device.id().0 && copy.is_ended;
         edit.next.upkeep.log_replicas.retain(|copy| !is_over(copy));
         if edit.next.replica_extents(device.id()).next().is_some() {
@@ -553,7 +553,7 @@ impl Engine {
                 return Err(StorageError::StillRead { device: name.to_owned() }.into());
             }
             attempts += 1;
-            // Tasks of a statement that has just ended hold on to its state a moment longer.
+            // Tasks of a statement that has just ended hold its catalog version a moment longer.
             waiting::sleep(LOCK_PAUSE).await;
         }
         edit.next.devices.remove(&device.id());
@@ -561,14 +561,14 @@ impl Engine {
         Ok(device.give_up().await.err())
     }
 
-    /// Makes `device` one of the database's, before a state that names it is published.
+    /// Adds `device` to the database, before a catalog version that names it is published.
     pub(crate) fn adopt(&self, device: Arc<Device>) {
         device.share_locks(&self.locks);
         let (id, pages) = (device.id(), host_pages(device, &self.pool, Stack::Native));
         self.devices.write().unwrap_or_else(PoisonError::into_inner).insert(id, pages);
     }
 
-    /// Lets go of the devices that `state`, which is published, does not name.
+    /// Drops the devices that `state`, which is published, does not name.
     pub(crate) fn disown(&self, state: &CatalogState) {
         let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
         devices.retain(|id, _| state.devices.contains_key(id));
@@ -589,7 +589,7 @@ impl Engine {
         &self.holding_readers_back
     }
 
-    /// Whether there is any of these, so that who reads a table must lock it.
+    /// Whether there is any, so that readers of a table must lock it.
     pub fn readers_held_back(&self) -> bool {
         self.holding_readers_back.load(Ordering::SeqCst) > 0
     }
@@ -626,7 +626,7 @@ impl Engine {
         self.logged_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What the manifest on disk says.
+    /// The catalog version of the manifest on disk.
     pub fn durable(&self) -> Arc<CatalogState> {
         Arc::clone(&self.durable.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -647,7 +647,7 @@ impl Engine {
         &self.sequences
     }
 
-    /// Frees the space that no state in anyone's hands names any more.
+    /// Frees the space that no catalog version in use names any more.
     pub(crate) fn reclaim(&self) {
         let oldest = {
             let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
@@ -663,7 +663,7 @@ impl Engine {
         }
     }
 
-    /// States that somebody holds, the present one among them.
+    /// Catalog versions in use, the newest among them.
     fn held_states(&self) -> impl Iterator<Item = Arc<CatalogState>> {
         let published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         let held: Vec<_> = published.iter().filter_map(|(_, state)| state.upgrade()).collect();
@@ -738,7 +738,7 @@ enum LogStart {
     Read(LogReader),
 }
 
-/// Reads the state of an existing database, and puts a higher epoch in its manifest.
+/// Reads the manifest of an existing database, and puts a higher epoch in it.
 fn reopen(directory: &Path) -> Result<(CatalogState, LogStart)> {
     let mut state = manifest::read(directory)?;
     state.epoch += 1;
@@ -833,7 +833,7 @@ async fn create(directory: &Path, embedded: &EmbeddedFactory) -> Result<(Catalog
     Ok((state, LogStart::New(log)))
 }
 
-/// A number that no other incarnation has, of this database or of a copy.
+/// A number that no other incarnation has, of this database or of a copied folder.
 pub fn draw_incarnation() -> Result<u64> {
     let bytes = cleave_media::random_bytes()
         .map_err(|error| Error::io("draw", Path::new("a number"), std::io::Error::other(error)))?;
@@ -847,7 +847,7 @@ pub fn write_manifest(directory: &Path, state: &CatalogState) -> Result<()> {
     })
 }
 
-/// A device whose space is what `state` does not name on it.
+/// A device whose free space is what `state` does not name on it.
 pub fn attach(
     state: &CatalogState,
     incarnation: Option<u64>,

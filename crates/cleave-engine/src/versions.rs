@@ -1,4 +1,4 @@
-//! Older states of the database, kept for `as_of`: a time in, the state that held then out.
+//! Older catalog versions, kept for `as_of`: a time in, the version that held then out.
 //!
 //! A [`CatalogState`] is immutable and holds the pages that it names, so an older one can be read as long as somebody
 //! holds it. These are held here, as many as `version_retention` asks for, on a grid: [`Versions`] keeps those that
@@ -6,9 +6,9 @@
 //! bounded, whatever is committed. Small commits, which are in the [delta](crate::delta) at first, are flushed before
 //! the first that comes behind a tick.
 //!
-//! Invariants: what is given for a time is the state that held at its tick, or an error; the oldest are given up first,
-//! when their time is over, when what they hold is as much as half of what is in use, and when a device is full.
-//! Nothing is kept over a restart. Source: rule 30; `docs/design/delta-and-snapshots.md`.
+//! Invariants: a time gives the version that held at its tick, or an error; the oldest are given up first, when their
+//! time is over, when what they hold is as much as half of what is in use, and when a device is full. Nothing is kept
+//! over a restart. Source: rule 30; `docs/design/delta-and-snapshots.md`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,14 +24,14 @@ use crate::storage_engine::Engine;
 
 /// Ticks in the time that is kept.
 const TICKS: i64 = 1000;
-/// Blocks up to which kept states may hold what nobody else needs, however little is in use: 64 MiB.
+/// Blocks that kept versions alone may hold, however little is in use: 64 MiB.
 const HELD_BLOCKS_MIN: u64 = 16 << 10;
 
 /// See the module's description.
 #[derive(Debug, Default)]
 pub struct Versions {
     kept: Mutex<VecDeque<Version>>,
-    /// When the last commit was made that others see.
+    /// When the last visible commit was made.
     committed_us: AtomicI64,
 }
 
@@ -48,7 +48,7 @@ impl Versions {
         self.committed_us.fetch_max(SystemClock.wall(), Ordering::AcqRel);
     }
 
-    /// Whether what held at a tick, of which `state` is the newest with pages, is to be kept before more is committed.
+    /// Whether what held at a tick, whose newest version with pages is `state`, is to be kept before more is committed.
     pub(crate) fn has_passed_tick(&self, state: &CatalogState) -> bool {
         let retention_us = retention_us(state);
         let committed_us = self.committed_us.load(Ordering::Acquire);
@@ -82,7 +82,7 @@ impl Versions {
         true
     }
 
-    /// The state that held at the tick before `time_us`, and nothing where it is not kept.
+    /// The version that held at the tick before `time_us`; None where it is not kept.
     fn at(&self, time_us: i64, tick: i64) -> Result<Arc<CatalogState>, Option<i64>> {
         let kept = self.kept();
         let time_us = time_us.div_euclid(tick).saturating_mul(tick);
@@ -93,7 +93,7 @@ impl Versions {
         }
     }
 
-    /// The state that held at `text`, a `timestamp with time zone`; `newest` is the newest.
+    /// The version that held at `text`, a `timestamp with time zone`; `newest` is the newest.
     ///
     /// # Errors
     /// [`Error::Invalid`] (22023) for a time that is not kept, or not a time.
@@ -147,7 +147,7 @@ impl Engine {
         }
     }
 
-    /// Gives up all that is kept but the newest state: a device is full.
+    /// Gives up all that is kept but the newest version: a device is full.
     pub fn give_up_versions(&self) {
         while self.versions.give_up_oldest() {}
         self.reclaim();

@@ -1,14 +1,15 @@
-//! Where a statement is cut, and in which order it joins: pure functions, equal inputs, equal plan.
+//! The planner's decisions: the order of inner joins, and where a plan is cut between host and device. Pure functions:
+//! equal inputs give equal plans.
 //!
-//! In the order a statement passes through them:
+//! In the order in which a statement passes through them:
 //!
-//! 1. [`statistics`]: what ANALYZE knows of a table and its columns.
+//! 1. [`statistics`]: the results of ANALYZE for a table and its columns.
 //! 2. [`cardinality`]: how many rows a leaf keeps, from these, or from table sizes and the shape of its predicate; and
 //!    how many leave each node of a physical plan.
 //! 3. [`join_order`]: the inner joins of a logical plan in a new order, along join edges only.
-//! 4. [`profile`]: what host, device and link can do. [`cost`]: what a way to divide the plan costs on them.
-//! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and for what stays
-//!    on the host, why.
+//! 4. [`profile`]: what host, device and link can do. [`cost`]: what a split of the plan costs on them.
+//! 5. [`split`]: which operators of a physical plan run on a device, the cuts, and the reasons for what stays on the
+//!    host.
 //!
 //! Deliberately absent: I/O, clocks, catalogs. Facts about tables come in through [`TableFacts`].
 
@@ -41,7 +42,7 @@ pub trait TableFacts {
     fn sample(&self, _table: &str) -> Option<Arc<SampledRows>> {
         None
     }
-    /// What was found of such rows of two tables before; None: nothing is kept.
+    /// The cache of joined samples; None: there is no cache.
     fn joined_samples(&self) -> Option<&JoinedSamples> {
         None
     }
@@ -56,6 +57,6 @@ pub struct ColumnFacts {
     pub min: Option<ScalarValue>,
     /// No value is greater.
     pub max: Option<ScalarValue>,
-    /// What ANALYZE found, of an older state.
+    /// What ANALYZE found, of an older version.
     pub statistics: Option<Arc<ColumnStatistics>>,
 }

@@ -1,6 +1,6 @@
-//! The figures of a host, a device and the link between them, which cost models read.
+//! The profile: the figures of a host, a device and the link between them, which cost models read.
 //!
-//! Measured where both run ([`cleave_fragment::profile`]); what nobody measured is assumed, and says so.
+//! Measured where both run ([`cleave_fragment::profile`]); figures that were not measured are assumed, and marked so.
 
 pub use cleave_fragment::profile::{Figure, LinkProfile, Origin, SideProfile};
 

@@ -1,9 +1,9 @@
 //! ANALYZE: a table's rows in, its statistics out.
 //!
 //! The rows are read by a query like any other, `SELECT table_sketch(columns) FROM table`: on the device where the
-//! session's settings and the link have it so, in partitions, within the device's memory; what crosses the link are
-//! sketches. It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. How columns lie on
-//! pages, the headers of some of them tell ([`stored_columns`]).
+//! session's settings and the link allow it, in partitions, within the device's memory; only sketches cross the link.
+//! It reads a snapshot, blocks nobody, and dropping its future stops it on both sides. The layout of columns on pages
+//! is taken from the headers of some of them ([`stored_columns`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::select;
 /// Most pages of a table whose headers are looked at.
 const HEADERS_MAX: usize = 32;
 
-/// What ANALYZE found of one table.
+/// The result of ANALYZE for one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Analyzed {
     /// Its name.
@@ -113,13 +113,13 @@ fn summarize(sketch: &TableSketch, ids: &[u32]) -> Result<BTreeMap<u32, ColumnSt
     Ok(columns)
 }
 
-/// Whether a column of this type is one that tables are joined by: others are, seldom, and their counts take space.
+/// Whether columns of this type are usual join keys: others are, seldom, and their counts take space.
 fn joins_by(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, DataType::FixedSizeBinary(_))
 }
 
-/// `found` with the columns that were analysed before and not now. Of a table without rows, nothing before holds. Rows
-/// are kept whole: those of an earlier ANALYZE of more columns stay.
+/// `found` with the columns that were analysed before and not now. For a table without rows, earlier results are
+/// dropped. Rows are kept whole: those of an earlier ANALYZE of more columns stay.
 fn with_others(mut found: TableStatistics, before: Option<&TableStatistics>) -> TableStatistics {
     if let Some(before) = before.filter(|_| found.row_count > 0) {
         for (id, column) in &before.columns {
@@ -158,7 +158,7 @@ fn sketch_query(schema: &TableSchema, ids: &[u32]) -> Result<Box<ast::Query>> {
 }
 
 /// # Errors
-/// Where the table of this name is another one in `state`, or gone.
+/// The table of this name was replaced in `state`, or is gone.
 fn check_same(state: &CatalogState, schema: &TableSchema) -> Result<()> {
     match state.table(&schema.name) {
         Some(table) if table.schema.table_id == schema.table_id => Ok(()),

@@ -1,8 +1,8 @@
-//! CHECK: the text of a table's checks in, expressions over its columns out; rows asked of them.
+//! CHECK constraints: their texts in, compiled expressions over the table's columns out, and their evaluation on rows.
 //!
 //! All checks of a table are compiled together when rows first come, and kept with its
-//! [rules](cleave_catalog::catalog::rules); those that speak of the present time are compiled for each statement. They
-//! are asked of whole batches: of what a statement has made before it locks anything, and of what a load takes.
+//! [rules](cleave_catalog::catalog::rules); those that read the present time are compiled for each statement. They are
+//! evaluated on whole batches: on the rows of a statement before it locks anything, and on the rows of a load.
 //!
 //! Source: PostgreSQL's manual, "Check Constraints".
 
@@ -33,7 +33,7 @@ use crate::planner;
 use crate::query_engine::QueryEngine;
 use crate::select::target_catalog;
 
-/// Checks rows that are to begin in `table`.
+/// Checks rows to be inserted into `table`.
 ///
 /// # Errors
 /// [`Error::Violation`]; what computing a check gives.
@@ -106,7 +106,7 @@ pub async fn compile(
             .with_config_options(Arc::clone(state.config_options()))
             .with_query_execution_start_time(state.execution_props().query_execution_start_time)
             .build();
-        // What now() means is put in its place.
+        // now() is replaced by its value.
         let expression = ExprSimplifier::new(context).simplify(expression)?;
         let physical = state.create_physical_expr(expression, columns)?;
         let data_type = physical.data_type(columns.as_arrow())?;
@@ -133,7 +133,7 @@ fn of_one_row(schema: &TableSchema) -> Error {
     }
 }
 
-/// The least that is promised of the functions in `expression`.
+/// The weakest volatility of the functions in `expression`.
 fn volatility(expression: &Expr) -> Result<Volatility> {
     let mut found = Volatility::Immutable;
     expression.apply(|expression| {

@@ -1,11 +1,11 @@
 //! Queries: a statement and a snapshot in, batches out, over both sides of the link.
 //!
 //! 1. [`select`]: binding, planning, cuts; the tables that a query can name, `pg_catalog` among them.
-//! 2. [`planner`]: how DataFusion is set up, and the rules that Cleave adds to it.
+//! 2. [`planner`]: the set-up of DataFusion, and the rules that Cleave adds to it.
 //! 3. [`cooperative`]: the host's half of a split query: runs fragments on devices and takes their rows.
 //! 4. [`point_path`] and [`range_path`]: look-ups by the key of an index, without any plan.
-//! 5. [`analyze`] and [`listed_statistics`]: ANALYZE, and what it found as rows; [`query_log`]: the last queries, with
-//!    what was predicted of them and what they cost; [`check_constraints`]: CHECK.
+//! 5. [`analyze`] and [`listed_statistics`]: ANALYZE, and its results as rows; [`query_log`]: the last queries, with
+//!    prediction and cost; [`check_constraints`]: CHECK.
 //! 6. [`query_engine`]: a storage engine with all of this.
 //!
 //! Invariant: a query reads the snapshot that it is handed, and makes nothing visible.

@@ -1,8 +1,8 @@
-//! How Cleave sets up the query engine: one base state a process, one derived state a statement.
+//! The set-up of DataFusion: one base state a process, one derived state a statement.
 //!
-//! What differs from the engine's defaults, and why: PostgreSQL's dialect and NULL order; numeric
-//! literals are exact; text is `Utf8`, which is how pages hold it; joins collect their (smaller) build
-//! side once, so that the keys they want are known before the probe side is asked for its first row.
+//! Differences from the engine's defaults: PostgreSQL's dialect and NULL order; numeric literals are exact; text is
+//! `Utf8`, which is how pages hold it; joins collect their (smaller) build side once, so that their keys are known
+//! before the probe side is asked for its first row.
 
 mod compare_days;
 mod hand_down_filters;
@@ -68,7 +68,7 @@ pub fn statement_state(
         state.execution_props_mut().query_execution_start_time = Some(transaction.and_utc());
     }
     let statement = ScalarUDF::clone(&statement_timestamp(began.statement_us));
-    // There is one of its name already, or there is not: both are well.
+    // Whether there was one of its name already does not matter.
     drop(state.register_udf(Arc::new(statement)));
     state
 }
@@ -152,8 +152,8 @@ pub fn host_partitions(settings: &Settings) -> usize {
     }
 }
 
-/// Lets whoever waits for this processor go first. Planning is milliseconds without waiting for anything, and a kernel
-/// may leave the processor to it for that long though a client's thread, which needs it for microseconds, was woken.
+/// Yields the processor to waiting threads. Planning runs for milliseconds without waiting, and the kernel may keep it
+/// on the processor that long though a client's thread, which needs it for microseconds, was woken.
 pub(crate) fn give_way() {
     std::thread::yield_now();
 }

@@ -6,18 +6,17 @@
 //!    ─▶ key bytes ─▶ index ─▶ VIDs ─▶ version map ─▶ pages and slots ─▶ rows
 //! ```
 //!
-//! 1. [`PointQuery::detect`] recognises the shape, or leaves the query to the planner. It is strict: a
-//!    condition that is not `key column = constant`, columns that are not the first ones of some index, a constant
-//!    that its column's type reads otherwise than the planner would, an expression in the list, and it is not a
-//!    point query.
-//! 2. [`PointQueries`] remembers the queries of a session: one that differs from them by nothing but its constants is
-//!    not parsed again.
+//! 1. [`PointQuery::detect`] recognises the shape, or leaves the query to the planner. It is strict: any condition that
+//!    is not `key column = constant`, columns that are not the first ones of some index, a constant that the planner
+//!    would read otherwise for its column's type, or an expression in the list, goes to the planner.
+//! 2. [`PointQueries`] remembers the queries of a session: one that differs from them only in its constants is not
+//!    parsed again.
 //! 3. [`PreparedPoint`] is one with parameters: each EXECUTE makes a key of their values, and no more.
 //! 4. [`run`] looks the key up and reads the columns of its rows, or finds that there are so many rows that a plan is
-//!    better. Of a divided table it asks the tablet that the key says, or all that there are at once.
+//!    better. In a divided table it asks the tablet that the key determines, or all tablets at once.
 //!
-//! Invariant: what comes out is what the planner's way would give, byte for byte. An index entry counts
-//! only if the row that it names is in the statement's version map and has the entry's key (rule 16).
+//! Invariant: the result is that of the planned query, byte for byte. An index entry counts only if the row that it
+//! names is in the statement's version map and has the entry's key (rule 16).
 
 mod spelling;
 mod template;
@@ -55,7 +54,7 @@ const ENTRY_COUNT_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub struct PointQuery {
     template: Arc<PointTemplate>,
-    /// What the entries of the rows begin with.
+    /// The key prefix of the rows' entries.
     prefix: Vec<u8>,
     /// Place of the only tablet that may have the rows, where the key says which.
     tablet: Option<usize>,
@@ -68,7 +67,7 @@ pub struct PointQueries {
 }
 
 impl PointQueries {
-    /// The point query that the statement `text` is on `state`, if it was seen before with whatever constants.
+    /// The point query of the statement `text` on `state`, if it was seen before with any constants.
     #[must_use]
     pub fn seen(&self, text: &str, state: &CatalogState) -> Option<PointQuery> {
         self.remembered.query(&Spelling::of(text)?, state)
@@ -140,7 +139,7 @@ impl PreparedPoint {
         Self { template: Arc::new(template), constants: constants.collect() }
     }
 
-    /// The point query that `query`, whose parameters have these types, is on `state`; `None`: it is another one.
+    /// The point query of `query`, whose parameters have these types, on `state`; `None`: it is no point query.
     #[must_use]
     pub fn of(query: &ast::Query, types: &[ColumnType], state: &CatalogState) -> Option<Self> {
         let (template, given) = PointTemplate::of(query, types, state)?;
@@ -224,14 +223,14 @@ impl PointQuery {
     }
 }
 
-/// What a look-up sees: what is committed, and the changes of its own transaction behind it.
+/// What a look-up reads: what is committed, and the changes of its own transaction behind it.
 #[derive(Debug)]
 pub struct Sight<'a> {
     /// What is committed.
     pub live: Live,
     /// What its own transaction has changed in the table.
     pub own: Option<&'a TableChange>,
-    /// The end of the log of the last commit in the delta that makes a difference to what was found.
+    /// The end of the log of the last commit in the delta that affects the result.
     log_end: AtomicU64,
 }
 
@@ -241,13 +240,13 @@ impl<'a> Sight<'a> {
         Self { live, own, log_end: AtomicU64::new(0) }
     }
 
-    /// The end of the log of the last commit in the delta that look-ups have seen something of, be it that a row is not
-    /// there. Other commits make no difference to what they found, so nobody need wait for these (rule 27).
+    /// The end of the log of the last commit in the delta that affects the result of look-ups, also by a missing row.
+    /// Other commits do not affect it, so the reader need not wait for them (rule 27).
     pub fn log_end(&self) -> u64 {
         self.log_end.load(Ordering::Relaxed)
     }
 
-    /// Notes that what the log says up to `end` makes a difference.
+    /// Notes that the log up to `end` affects the result.
     pub fn note_seen(&self, end: u64) {
         self.log_end.fetch_max(end, Ordering::Relaxed);
     }
@@ -272,7 +271,7 @@ pub struct Found {
     pub tablet: usize,
     /// Where it is.
     pub row: FoundPlace,
-    /// What the query wants of it.
+    /// The wanted columns of it.
     pub batch: RecordBatch,
 }
 
@@ -285,9 +284,9 @@ pub enum FoundPlace {
     Own(usize),
 }
 
-/// The rows of `query`; `None`: there are too many for this way.
+/// The rows of `query`; `None`: there are too many for this path.
 ///
-/// Tablets that may have some are asked at once: those of several devices answer while the others do.
+/// Tablets that may have some are asked at once, so that several devices work in parallel.
 ///
 /// # Errors
 /// Those of the device and of pages.
@@ -313,7 +312,7 @@ pub async fn run(
     }
 }
 
-/// The rows of `query` by what is at hand; `None`: something must be read, or several tablets be asked.
+/// The rows of `query` from memory; `None`: something must be read, or several tablets asked.
 ///
 /// # Errors
 /// As [`run`].
@@ -370,7 +369,7 @@ async fn only_row(reads: &[TabletRead<'_>]) -> Result<Option<Found>> {
     if let [read] = reads {
         return read.only_row().await;
     }
-    // In this order: what the host has at hand needs no waiting, and may make asking the others needless.
+    // In this order: look-ups in memory need no waiting, and may make the others needless.
     let mut asked: FuturesUnordered<_> = reads.iter().map(|read| read.only_row().boxed()).collect();
     let mut failed = None;
     while let Some(answer) = asked.next().await {
@@ -424,7 +423,7 @@ impl TabletRead<'_> {
         Ok(batch.map(|batch| Found { tablet: self.place, row, batch }))
     }
 
-    /// The same by what is at hand; an outer `None`: something must be read.
+    /// The same from memory; an outer `None`: something must be read.
     fn only_row_at_hand(&self) -> Result<Option<Option<Found>>> {
         if let Some(found) = self.unflushed()?.pop() {
             return Ok(Some(Some(found)));
@@ -478,7 +477,7 @@ impl TabletRead<'_> {
         Ok(found)
     }
 
-    /// What the query wants of whole rows.
+    /// The wanted columns of whole rows.
     fn shown(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let template = &*self.query.template;
         let columns = template.places.iter().filter_map(|place| rows.columns().get(*place));
@@ -499,7 +498,7 @@ impl TabletRead<'_> {
         self.index.rows_in(self.tablet, pages, &ranges, is_search_key, ENTRY_COUNT_MAX).await
     }
 
-    /// The rows `vids`, as far as this state has them, in the order in which the pages lie.
+    /// The rows `vids`, as far as this version has them, in the order in which the pages lie.
     async fn rows(&self, vids: Vec<u64>) -> Result<Vec<RecordBatch>> {
         let mut places: BTreeMap<(SegmentId, u32), Vec<u16>> = BTreeMap::new();
         for vid in vids.into_iter().filter(|vid| !self.is_dead(*vid)) {
@@ -532,7 +531,7 @@ impl TabletRead<'_> {
         self.with_key(rows).map(Some)
     }
 
-    /// What the query wants of those of `rows` that have the key.
+    /// The wanted columns of those of `rows` that have the key.
     fn with_key(&self, rows: RecordBatch) -> Result<RecordBatch> {
         let (template, count) = (&*self.query.template, rows.num_rows());
         let key = template.key_columns.iter().filter_map(|place| rows.columns().get(*place));

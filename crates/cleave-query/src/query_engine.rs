@@ -1,5 +1,5 @@
-//! What queries need beside the storage engine: what is kept of their plans, their log, and what system tables show of
-//! sessions and vacuums.
+//! The query engine of one database: a storage engine with the plan cache, the query log, and the figures of sessions
+//! and vacuums for system tables.
 
 use std::fmt;
 use std::ops::Deref;
@@ -17,7 +17,7 @@ use crate::select::OptimisedPlans;
 pub struct QueryEngine {
     engine: Arc<Engine>,
     query_log: Arc<QueryLog>,
-    /// What the optimizer's rules made of queries that come again.
+    /// Cached optimised plans of repeated queries.
     pub(crate) optimised: OptimisedPlans,
     backends: Arc<Backends>,
     /// What vacuum has done.
@@ -36,7 +36,7 @@ impl QueryEngine {
         })
     }
 
-    /// What it plans over.
+    /// The storage engine it plans over.
     pub fn storage(&self) -> &Arc<Engine> {
         &self.engine
     }
@@ -51,7 +51,7 @@ impl QueryEngine {
         &self.backends
     }
 
-    /// What COPY and loads may hold of an input at once.
+    /// The bytes of an input that COPY and loads may hold at once.
     #[must_use]
     pub fn input_memory(&self) -> InputMemory {
         InputMemory::of(self.query_memory_max() as u64)

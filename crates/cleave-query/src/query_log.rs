@@ -1,13 +1,13 @@
-//! The query log: queries as they end in, the table `cleave.query_log` out. What was predicted of a query stands beside
-//! what it cost, so that the one can be held against the other.
+//! The query log: finished queries in, the table `cleave.query_log` out. The prediction for a query stands beside its
+//! cost, so that they can be compared.
 //!
 //! 1. [`QueryLog::begin`] opens a record when a query arrives; [`OpenRecord::planned`] adds what its plan says.
-//! 2. [`OpenRecord::end`] adds what was measured, and dropping the record enters it. So a query that nobody waits for
-//!    any more is entered too, with SQLSTATE 57014.
-//! 3. [`QueryLog::batch`] lays the records out as rows, the oldest first.
+//! 2. [`OpenRecord::end`] adds what was measured, and dropping the record enters it. So an abandoned query is entered
+//!    too, with SQLSTATE 57014.
+//! 3. [`QueryLog::batch`] returns the records as rows, the oldest first.
 //!
-//! Invariants: at most [`RECORD_COUNT_MAX`] records and [`TEXT_BYTES_TOTAL_MAX`] bytes of text, the oldest go first.
-//! Nothing is asked of a device for it. Deliberately absent: a file. The log begins empty when the database is opened.
+//! Invariants: at most [`RECORD_COUNT_MAX`] records and [`TEXT_BYTES_TOTAL_MAX`] bytes of text, the oldest go first. No
+//! device is asked for it. Deliberately absent: a file. The log is empty when the database is opened.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,7 +50,7 @@ struct Kept {
     text_bytes: usize,
 }
 
-/// One query: what was predicted, and what came of it. Times in milliseconds.
+/// One query: its prediction and its outcome. Times in milliseconds.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueryRecord {
     /// When it arrived, in microseconds since 1970-01-01T00:00:00Z.
@@ -94,7 +94,7 @@ pub struct QueryOutcome {
     pub refused_count: u64,
 }
 
-/// The record of a query that has not ended.
+/// The record of a running query.
 #[derive(Debug)]
 pub struct OpenRecord {
     log: Arc<QueryLog>,
@@ -117,7 +117,7 @@ impl QueryLog {
         })
     }
 
-    /// The records by now, the oldest first.
+    /// The present records, the oldest first.
     pub fn records(&self) -> Vec<QueryRecord> {
         self.kept().records.iter().cloned().collect()
     }
@@ -264,7 +264,7 @@ pub enum QueryEnd {
     Done,
     /// With this SQLSTATE.
     Failed(String),
-    /// Nobody wanted more of it.
+    /// It was abandoned.
     Dropped,
 }
 
@@ -283,7 +283,7 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What is kept, and what goes.
+    //! Which records are kept, and which are dropped.
 
     use super::*;
 

@@ -1,26 +1,25 @@
-//! The range path: a statement over few rows of one table or a few, by a range of the keys of an index, without a plan
-//! of its own.
+//! The range path: a statement over few rows of one or a few tables, by a range of the keys of an index, without
+//! planning it.
 //!
 //! ```text
 //!  SELECT … WHERE a = $1 AND b >= $2 ORDER BY b LIMIT 10
 //!    ─▶ ranges of keys ─▶ pages, memtables, delta, own rows: entries in their order ─▶ rows ─▶ cached plan ─▶ result
 //! ```
 //!
-//! 1. [`RangeTemplate::of`] recognises the statement ([`template`]): which index, what its keys begin with, which order
-//!    and how many rows; or leaves it to the planner. It is kept with a prepared statement, or by the session for texts
-//!    of one kind.
-//! 2. [`RangeTemplate::bind`] makes ranges of keys of the values.
-//! 3. [`run`] takes entries in their order from everywhere where rows are ([`read`]), those that the reader sees,
-//!    fetches their rows and runs the [cached plan](CachedPlan) over them. Where rows may be left out by a condition,
-//!    it goes on until LIMIT has enough. Beyond as many rows as `look_up_rows` says it gives up: a plan reads more of
-//!    them with less work each, and may be cut.
+//! 1. [`RangeTemplate::of`] recognises the statement ([`template`]): the index, the prefix of its keys, the order and
+//!    the number of rows; or leaves it to the planner. The template is kept with a prepared statement, or by the
+//!    session for texts that differ only in constants.
+//! 2. [`RangeTemplate::bind`] makes ranges of keys from values.
+//! 3. [`run`] merges entries in their order from all places with rows ([`read`]), keeps the visible ones, fetches their
+//!    rows and runs the [cached plan](CachedPlan) over them. Where a condition may drop rows, it goes on until LIMIT
+//!    has enough. Beyond `look_up_rows` rows it gives up: a plan reads more of them with less work each, and may be
+//!    cut.
 //!
-//! Of a join of few rows the rows of the first table come so, and those of each other one by an index of it
-//! ([`joined`]); the cached plan is over all of them, side by side.
+//! In a join of few rows, the rows of the first table are read so, and those of each other one by an index of it
+//! ([`joined`]); the cached plan runs over all of them, side by side.
 //!
-//! Invariant: what comes out is what the planner's way would give. Ranges say which rows are looked at: the cached plan
-//! has all conditions but `= ANY`, which is a range for each item; or none, where the ranges have no other rows in
-//! them.
+//! Invariant: the result is that of the planned query. Ranges only say which rows are read: the cached plan has all
+//! conditions but `= ANY`, which is a range for each item; or none, where the ranges have no other rows in them.
 
 mod joined;
 pub mod read;
@@ -51,7 +50,7 @@ const LIST: DataType = DataType::Boolean;
 /// Rows that are looked at first, at least, where a condition may leave some out.
 const LOOKED_AT_MIN: usize = 16;
 
-/// What a statement gives, and the rows of the table that it was made of.
+/// The result of a statement, and the rows of the table that it was made of.
 #[derive(Debug)]
 pub struct Ranged {
     /// What it gives.
@@ -60,7 +59,8 @@ pub struct Ranged {
     pub found: Vec<RangeRow>,
 }
 
-/// What `template` gives of the rows in `ranges`; None: there are too many for this way, or the planner knows better.
+/// The result of `template` for the rows in `ranges`; None: there are too many for this path, or the planner must
+/// decide.
 ///
 /// # Errors
 /// Those of the device and of pages.
@@ -114,8 +114,7 @@ pub async fn run(
                 rows
             };
             let rows = input(&kept, (rows, count, width), parameters)?;
-            // The planner's way may have no need to look at the row at which an expression fails, and says so
-            // otherwise.
+            // A plan may not evaluate the row at which an expression fails, and words its errors otherwise.
             let Ok(rows) = kept.run(vec![rows]).await else { return Ok(None) };
             if !is_cut || wanted.is_some_and(|wanted| rows.num_rows() >= wanted) {
                 let offset = window.offset.min(rows.num_rows());

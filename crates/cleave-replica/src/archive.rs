@@ -1,18 +1,17 @@
-//! The archive of the log: finished files of it, copied into a folder, from which a backup is brought forward to a
-//! later moment.
+//! The log archive: finished log files, copied into a folder, with which a backup is brought forward to a later moment.
 //!
 //! ```text
 //!  <archive_directory>/<identity of the log, 32 digits>/<place>.log
 //! ```
 //!
-//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the manifest; [`start`] hands it to the log, at every
+//! 1. `ALTER SYSTEM SET archive_directory` puts the folder into the manifest; [`start`] hands it to the log, in every
 //!    incarnation too.
-//! 2. A checkpoint gives a file of the log up only when its copy is synced and was read again. Where that fails the
-//!    file stays, and the next checkpoint tries again; [`Archive`] remembers why, for `SHOW archive_status`.
-//! 3. A commit that replaces the manifest is in no log. If its rows are few enough a copy of them follows it into the
-//!    log. All else, a definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows,
-//!    or one that it is missing ([`note`]). And every record of a commit says which commit before it was the last that
-//!    is in no log: who reads the records in order sees what is missing, also where a crash came before the note.
+//! 2. A checkpoint gives up a log file only when its archived copy is synced and was read again. Where that fails the
+//!    file stays, and the next checkpoint tries again; [`Archive`] keeps the reason, for `SHOW archive_status`.
+//! 3. A commit that replaces the manifest is in no log. If its rows are few enough, they follow it into the log. All
+//!    else, a definition or a bulk load, is [copied whole](change) beside the log, and a note of that follows, or one
+//!    that it is missing ([`note`]). Every record of a commit names the last commit before it that is in no log: a
+//!    reader of the records in order sees what is missing, also where a crash came before the note.
 //!
 //! Invariant: what is read from an archive is all that was committed, or it is an error that names what is missing.
 //! Source: `docs/design/replica.md`.
@@ -38,7 +37,7 @@ use crate::backup::change;
 /// Bytes of rows and VIDs up to which those of a commit that replaces the manifest are copied into the log.
 const COPY_BYTES_MAX: usize = 64 << 20;
 
-/// What could not be archived.
+/// The failures of archiving.
 #[derive(Debug, Default)]
 pub struct Archive {
     /// Why the log could not be the last time.
@@ -62,8 +61,8 @@ impl Archive {
         self.uncopied.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Copies whole what a commit changes that makes `next` of `base`, if the log is archived: within the commit, when
-    /// all is on the devices. One that cannot be copied goes on, and is missing in the archive.
+    /// Copies whole the changes of the commit from `base` to `next`, if the log is archived: within the commit, when
+    /// all is on the devices. A commit that cannot be copied goes on, and is missing in the archive.
     pub(crate) async fn copy_whole(
         &self,
         engine: &Arc<Engine>,
@@ -100,7 +99,7 @@ impl Archive {
         });
         let (count, bytes) =
             bytes.fold((0_u64, 0_u64), |(count, sum), next| (count + 1, sum + next));
-        // What was archived before this incarnation is not looked for.
+        // Files archived before this incarnation are not looked for.
         let archived = match log.archived_end() {
             Lsn(0) => "nothing was copied since the database was opened to".to_owned(),
             end => format!("log up to {end} is in"),
@@ -119,7 +118,7 @@ impl Archive {
     }
 }
 
-/// A copy of `changes` to what is committed, which replace the manifest, for the log, if it is wanted there.
+/// The rows of `changes`, which replace the manifest, for the log, if it needs them.
 ///
 /// # Errors
 /// Rows that cannot be encoded.
@@ -134,8 +133,8 @@ pub fn copy(live: &Live, changes: &[&TableChange]) -> cleave_catalog::error::Res
     Ok(Logged::Copied(Committed::new(live, changes)?.encode_to_vec()))
 }
 
-/// Says in the log what a commit that has replaced the manifest changed, or that the log does not have it. While no
-/// other may be appended. Where there is no space for it the next commit says that something is missing.
+/// Logs what a commit that has replaced the manifest changed, or that the log does not have it. While no other may be
+/// appended. Where there is no space for it, the next commit says that something is missing.
 pub fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
     let append = |payload: &[u8]| log.append(Record::Note { payload }).map(drop);
     let is_missing = match logged {
@@ -147,11 +146,11 @@ pub fn note(log: &Wal, state: &CatalogState, logged: &Logged) {
     if is_missing {
         drop(append(&Committed::missing(&state.upkeep).encode_to_vec()));
     }
-    // Nobody waits for it otherwise. Where it is lost, the next incarnation says that the commit is missing.
+    // Nothing else waits for it. Where it is lost, the next incarnation notes that the commit is missing.
     drop(log.flush());
 }
 
-/// Lets `log` archive what it gives up, as `state` says; when the database is opened.
+/// Lets `log` archive the files that it gives up, as `state` says; when the database is opened.
 pub fn start(log: &Wal, state: &CatalogState) {
     log.set_archive(folder(log, state));
     if state.upkeep.unlogged_commit > 0 {

@@ -1,10 +1,10 @@
-//! What keeps a database elsewhere, or looks at it from outside: readers and keepers of commits.
+//! Backups, log replicas and checks: consumers of commits that keep a database elsewhere or look at it from outside.
 //!
-//! 1. [`backup`]: all of one commit in a folder of its own, and a database made of that again. [`archive`]: copies of
-//!    the log, which bring it forward.
-//! 2. [`log_replica`]: log replicas on devices, from which another host goes on. [`replication`]: what the engine
-//!    tells both of each commit.
-//! 3. [`check`]: whether all of it is as it was written; [`inspect`]: what it looks like.
+//! 1. [`backup`]: all of one commit in a folder of its own, and a new database made of that. [`archive`]: archived
+//!    files of the log, which bring it forward.
+//! 2. [`log_replica`]: log replicas on devices, from which another host goes on. [`replication`]: the engine's calls to
+//!    both at each commit.
+//! 3. [`check`]: whether all of a database is as it was written; [`inspect`]: its contents as text.
 
 pub mod archive;
 pub mod backup;

@@ -1,4 +1,4 @@
-//! What a database keeps of its log elsewhere: the [`archive`], and [replicas](crate::log_replica) on devices.
+//! What a database keeps of its log elsewhere: the [`archive`], and [log replicas](crate::log_replica) on devices.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Replication {
 /// As [`log_replica::failover::fail_over`]: the database is opened with its archive and its replicas.
 ///
 /// # Errors
-/// As there.
+/// As above.
 pub async fn fail_over(
     directory: &Path,
     from: &FailoverSource,
@@ -57,7 +57,7 @@ pub async fn fail_over(
 /// As [`backup::restore_until`]: the database is opened with its archive and its replicas.
 ///
 /// # Errors
-/// As there.
+/// As above.
 pub async fn restore_until(
     from: &Path,
     directory: &Path,
@@ -112,7 +112,7 @@ impl LogKeeper for Replication {
     fn manifest_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool) {
         self.replicas.note_manifest(state);
         if !is_checkpoint {
-            // Before anybody sees it, or commits anything on it.
+            // Before it is visible, or a commit is made on it.
             self.replicas.want_manifest(state.generation);
         }
         self.replicas.let_go(engine);

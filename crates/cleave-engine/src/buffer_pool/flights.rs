@@ -1,7 +1,7 @@
-//! Parts of pages that are on their way into the pool, so that nobody fetches them twice.
+//! Fetches in flight: parts of pages on their way into the pool, so that no part is fetched twice.
 //!
-//! Invariant: a flight is listed from before its fetch begins until what it brought is in the pool, or it came to
-//! nothing; whoever neither finds a part in the pool nor, with the list locked since, in a flight, has to fetch it.
+//! Invariant: a flight is listed from before its fetch begins until the part is in the pool or the fetch has failed. A
+//! reader that finds a part neither in the pool nor, with the list locked since, in a flight has to fetch it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The buffer pool: its budget, what it counts, and what it keeps.
+//! Tests of the buffer pool: its budget, what it counts, and what it keeps.
 
 use cleave_media::Extent;
 use proptest::prelude::{prop, proptest};

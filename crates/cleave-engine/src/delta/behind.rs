@@ -1,7 +1,8 @@
-//! What of a delta is behind a commit: the rest of it, once all up to that commit is pages of the next state.
+//! The part of a delta behind a given commit: what is left of it once all up to that commit is in pages of the next
+//! catalog version.
 //!
-//! Rows keep their VIDs and commits their order; both are counted from the new state on. A row that is in pages by then
-//! and was deleted behind the commit is one that ends in pages.
+//! Rows keep their VIDs and commits their order; both are counted from the new catalog version on. A row that is in
+//! pages by then and was deleted behind the commit becomes a dead row of those pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -12,8 +13,8 @@ use super::contents::bytes_of;
 use super::{Contents, Delta, DeltaRow, DeltaTablet, Room, TAIL_BYTES, bytes_in_pages};
 
 impl Delta {
-    /// What changed behind commit `number`; `device_of` says where the tablet of a table lies that has a place. Takes
-    /// the room over: there is none here any more. Under the writer lock.
+    /// The changes behind commit `number`; `device_of` returns the device of a table's tablet by its place. Moves the
+    /// room to the result. Under the writer lock.
     pub fn behind(&self, number: u64, device_of: impl Fn(u32, usize) -> Option<DeviceId>) -> Self {
         let mut contents = self.write();
         let flushed = usize::try_from(number).unwrap_or(usize::MAX);
@@ -34,7 +35,7 @@ impl Delta {
             rest.tablets.insert(*at, tablet);
         }
         for (device, room) in &mut contents.room {
-            // Where nothing is left to hold it for, it is free.
+            // Room that no row needs is freed.
             let Room { held_bytes, claims, .. } = std::mem::take(room);
             if let Some(rest) = rest.room.get_mut(device) {
                 (rest.held_bytes, rest.claims) = (held_bytes, claims);

@@ -1,6 +1,6 @@
-//! All of a delta at once: what commits one by one have put there, by table, as few batches.
+//! All of a delta at once: the rows that many commits have put there, as few batches by table.
 //!
-//! Rows that were gathered once stay so: who asks for all of it again, with some more, gathers only these.
+//! Batches that were gathered once are kept: the next call gathers only the rows that came since.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl Delta {
 }
 
 impl Delta {
-    /// Has the first rows of tablets where they were gathered.
+    /// Keeps the first rows of tablets as they were gathered.
     fn take_gathered(&self, gathered: &[Gathered]) {
         if gathered.is_empty() {
             return;
@@ -80,7 +80,7 @@ impl Delta {
                 before.push(std::mem::replace(row, FoundRow { rows: Arc::clone(rows), place }));
             }
         }
-        // Nobody waits for many small batches that go.
+        // Drops many small batches where nobody waits for it.
         drop(contents);
         drop(before);
     }
@@ -99,7 +99,7 @@ fn batches_of(rows: &[DeltaRow]) -> Vec<RecordBatch> {
         .collect()
 }
 
-/// Bytes that `rows` take in memory, of batches that have others too their share.
+/// Bytes that `rows` take in memory; of batches with other rows too, their share.
 pub(super) fn bytes_of(rows: &[DeltaRow]) -> usize {
     let of_batch = |part: &[DeltaRow]| {
         let batch = part.first().map(|row| &row.row.rows)?;

@@ -1,19 +1,18 @@
-//! The shipped delta: pages of rows that are in no page yet, in memory, beside those of a state.
+//! The shipped delta: rows that are in no stored page yet, as pages in memory beside those of a catalog version.
 //!
 //! ```text
-//!  state, commits behind it ─┬▶ rows that begin: pages of a segment of their own, a tablet each ─┬▶ CatalogState
-//!                            └▶ rows that end: bits of the version maps ─────────────────────────┘
+//!  catalog, commits behind it ─┬▶ inserted rows: pages of a segment of their own, a tablet each ─┬▶ CatalogState
+//!                              └▶ deleted rows: bits of the version maps ────────────────────────┘
 //! ```
 //!
-//! To who plans a query the result is a state as any other, in which all is that was committed: its scans read the
+//! The planner treats the result as any other catalog version, one that has all that was committed: its scans read the
 //! pages from memory, fragments get them with the command that starts them and keep them for the run, zone maps rule
-//! them out, and the host takes them first where both sides share a scan. Nothing is written, and nobody who commits
-//! waits.
+//! them out, and the host takes them first where both sides share a scan. Nothing is written, and no commit waits.
 //!
-//! Invariants: such a state is read and never built on: no commit, no private state and no look-up by an index begins
-//! with one. The keys of its rows may be in no index, so whoever narrows a scan by an index leaves their pages in. Rows
-//! have the VIDs that they will have in pages of media. Source: the Update NDP paper, 2.3.3 (*shipped & cache*); rule
-//! 14; `docs/design/delta-and-snapshots.md`.
+//! Invariants: such a catalog version is only read: no commit, no private version and no look-up by an index begins
+//! with it. The keys of its rows may be in no index, so an index filter of a scan leaves their pages in. Rows have the
+//! VIDs that they will have in stored pages. Source: the Update NDP paper, 2.3.3 (*shipped & cache*); rule 14;
+//! `docs/design/delta-and-snapshots.md`.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -32,7 +31,7 @@ use cleave_store::{
 use super::{Delta, Live};
 use crate::write::insert::with_ends;
 
-/// The state that was shipped last, for as long as somebody reads it.
+/// The catalog version that was shipped last, for as long as somebody reads it.
 #[derive(Debug, Default)]
 pub(crate) struct LastShipped(Mutex<Option<Last>>);
 
@@ -44,7 +43,7 @@ struct Last {
 }
 
 impl LastShipped {
-    /// All that `live` has as one state: the one that others have, or made now.
+    /// All of `live` as one catalog version: the one that others read, or a new one.
     ///
     /// # Errors
     /// None that a statement is to blame for.
@@ -64,7 +63,7 @@ impl LastShipped {
     }
 }
 
-/// The state of `live` with the commits behind it.
+/// The catalog version of `live` with the commits behind it.
 fn state_with(live: &Live) -> Result<CatalogState> {
     let mut state = CatalogState::clone(&live.state);
     state.commit += live.number;

@@ -1,4 +1,4 @@
-//! What look-ups in a delta are told of commits.
+//! Tests of look-ups in a delta: which commits they see.
 
 use arrow::array::Int32Array;
 use cleave_store::{Column, ColumnType};
@@ -21,7 +21,7 @@ fn schema() -> Arc<TableSchema> {
     Arc::new(TableSchema { table_id: TABLE, version: 1, name, columns, primary_key: vec![1] })
 }
 
-/// A change that ends these rows and begins one with this key, which gets VID `vid`.
+/// A change that deletes these rows and inserts one with this key, which gets VID `vid`.
 fn change(dead: &[u64], begun: Option<(u64, &[u8])>) -> Vec<Prepared> {
     let schema = schema();
     let rows = begun.map(|_| {
@@ -113,7 +113,7 @@ fn rows_that_were_gathered_are_told_as_before() {
     let mut put = |count: u64| {
         for _ in 0..count {
             number += 1;
-            // Each third row ends the one before it.
+            // Each third row deletes the one before it.
             let dead = if number % 3 == 0 { vec![number + 8] } else { vec![] };
             for delta in [&delta, &same] {
                 let change = change(&dead, Some((number + 9, b"a")));

@@ -1,15 +1,15 @@
-//! How long a device is waited for: which commands it has not answered, since when, and when those who wait give up.
+//! Timeouts of a device's answers: which commands it has not answered, since when, and when the callers give up.
 //!
 //! 1. [`Device::sync`] and the other commands that carry no pages wait for the device's *timeout* (`--device-timeout`),
-//!    and fail with [`StorageError::Unanswered`] then. What was sent stays sent: a task goes on waiting for its answer.
+//!    and then fail with [`StorageError::Unanswered`]. The command was sent, so a task goes on waiting for its answer.
 //! 2. Until that comes the device *owes an answer*. Another sync waits for it first, for what is left of the timeout,
-//!    so that no device gets one sync on another; when the timeout is over, all that follow are refused at once.
-//! 3. Who has the writer lock and needs the device for others' sake waits for [`WRITER_WAIT`] alone, and holds its
-//!    tables ([`cleave_catalog::catalog::held`]); while it owes an answer nobody waits for it but those who ask for
-//!    these tables.
+//!    so that a device never has several syncs queued; when the timeout is over, all that follow are refused at once.
+//! 3. A holder of the writer lock that needs the device only for the sake of others waits for [`WRITER_WAIT`] alone,
+//!    and blocks the device's tables ([`cleave_catalog::catalog::blocked`]); while the device owes an answer only
+//!    statements on these tables wait for it.
 //!
-//! Invariant: a device that does not answer delays others than its own tables' statements once, and by [`WRITER_WAIT`].
-//! Source: `docs/design/wire-protocol.md`.
+//! Invariant: a device that does not answer delays statements on other tables once, and by [`WRITER_WAIT`]. Source:
+//! `docs/design/wire-protocol.md`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,18 +26,18 @@ use tokio::sync::watch;
 
 use super::Device;
 
-/// How long a device is waited for where nothing else is said.
+/// The default timeout of a device.
 pub const DEVICE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// How long whoever keeps others from writing waits for a device that it needs for tables of others.
+/// How long a holder of the writer lock waits for a device that only other statements' tables need.
 pub const WRITER_WAIT: Duration = Duration::from_secs(2);
 
-/// What a device owes. See the module's description.
+/// The answers that a device owes. See the module's description.
 #[derive(Debug)]
 pub(super) struct Answers {
     timeout_ms: AtomicU64,
     number: AtomicU64,
-    /// Commands that were given up and have no answer yet.
+    /// Commands whose callers gave up and that have no answer yet.
     owed: watch::Sender<BTreeMap<u64, Unanswered>>,
 }
 
@@ -89,7 +89,7 @@ impl Answers {
         !self.owed.borrow().is_empty()
     }
 
-    /// How much longer whoever comes now would wait that waits for `patience`: the device has had some of it.
+    /// What is left of `patience` for a caller that comes now: the device has had some of it.
     fn left(&self, patience: Duration) -> Duration {
         let first = self.owed.borrow().values().map(|command| command.since).min();
         let waited = first.map_or(Duration::ZERO, |since| SystemClock.now().saturating_sub(since));
@@ -164,7 +164,7 @@ impl Device {
     /// The same, for at most `patience`.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) async fn sync_within(&self, patience: Duration) -> Result<()> {
         let begun = SystemClock.now();
         if !self.has_answered(self.answers.left(patience)).await {
@@ -219,7 +219,7 @@ impl Device {
         });
     }
 
-    /// The error of who has waited so long for it.
+    /// The error of a caller that has waited so long for it.
     pub(crate) fn unanswered(&self, action: &'static str, waited: Duration) -> Error {
         StorageError::Unanswered {
             device: self.entry.name.clone(),
@@ -230,7 +230,7 @@ impl Device {
         .into()
     }
 
-    /// `error`, where it is of one who waited, with how long that was in all.
+    /// `error`; of a caller that waited, with how long that was in all.
     fn with_patience(&self, error: Error, patience: Duration) -> Error {
         match error.is_unanswered() {
             true => self.unanswered("sync", patience),

@@ -36,7 +36,7 @@ impl HeldSpace for Claim {}
 #[derive(Debug, Default)]
 struct ClaimState {
     extents: Vec<Extent>,
-    /// Which start of a remote device took the first reservation.
+    /// The start number of the remote device that took the first reservation.
     incarnation: Option<u64>,
     /// Writes that were begun and have no outcome yet.
     unfinished_writes: usize,
@@ -53,8 +53,7 @@ impl Claim {
     /// Takes space, and tells the device that the statement will write to it. Where the device has not as much, none is
     /// taken.
     ///
-    /// One at a time asks a device for space: what another one had taken and will not get would keep this one from
-    /// what there is.
+    /// One caller at a time asks a device for space: a larger request that will fail would hide space from this one.
     ///
     /// # Errors
     /// As [`Device::call`], with [`DISK_FULL`] where there is no room; [`StorageError::Restarted`] as
@@ -99,8 +98,8 @@ impl Claim {
     /// Makes all that was written durable.
     ///
     /// # Errors
-    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was started anew since the first
-    /// reservation, and may have forgotten writes that it had acknowledged.
+    /// As [`Device::call`]; [`StorageError::Restarted`] where the device was restarted since the first reservation, and
+    /// may have lost writes that it had acknowledged.
     pub async fn sync_written(&self) -> Result<()> {
         self.sync_written_within(self.device.timeout()).await
     }
@@ -108,7 +107,7 @@ impl Claim {
     /// The same, for at most `patience`.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) async fn sync_written_within(&self, patience: Duration) -> Result<()> {
         self.device.sync_within(patience).await?;
         if self.device.mode() == AttachMode::Embedded {
@@ -172,10 +171,10 @@ impl Claim {
             // Not reached by a task that dies, or that a runtime which ends drops: that write stays
             // unfinished.
             claim.finish_write(outcome.as_ref().is_err_and(may_have_happened));
-            // First: who hears that the write has ended finds the space free.
+            // First: a caller that sees the write finished finds the space free.
             drop(claim);
             drop(under_way);
-            // Nobody listens where the statement was given up.
+            // The receiver is gone where the statement was cancelled.
             drop(done.send(outcome));
         };
         #[expect(
@@ -218,7 +217,7 @@ impl Claim {
         UnderWay::begin(&self.under_way)
     }
 
-    /// Counts a write that has ended, perhaps before the device was done with it.
+    /// Counts a finished write; the device may still be working on it.
     pub(super) fn finish_write(&self, is_doubtful: bool) {
         let mut state = self.state();
         state.unfinished_writes -= 1;
@@ -237,7 +236,7 @@ impl Claim {
         state.extents = extents.into_iter().flat_map(|extent| gaps(extent, named)).collect();
     }
 
-    /// Gives back all but `named`, ascending: nobody reads or writes the rest.
+    /// Gives back all but `named`, which ascend: nobody reads or writes the rest.
     pub fn keep_only(&self, named: &[Extent]) {
         let extents = self.state().extents.clone();
         for gap in extents.into_iter().flat_map(|extent| gaps(extent, named)) {
@@ -250,14 +249,14 @@ impl Claim {
     }
 }
 
-/// What of `extents` none of `used` has.
+/// The parts of `extents` that are in none of `used`.
 pub fn free_of(extents: Vec<Extent>, used: &[Extent]) -> Vec<Extent> {
     let mut used = used.to_vec();
     used.sort_unstable();
     extents.into_iter().flat_map(|extent| gaps(extent, &used)).collect()
 }
 
-/// What of `extent` none of `named`, ascending, has.
+/// The parts of `extent` that are in none of `named`, which ascend.
 fn gaps(extent: Extent, named: &[Extent]) -> Vec<Extent> {
     let mut gaps = Vec::new();
     let mut start = extent.start.0;

@@ -1,9 +1,10 @@
-//! Runs that may write into the space of a claim while their rows are taken: an execute in, rows as they are made out.
+//! Fragment runs that may write into the space of a claim while their rows are taken: an execute request in, rows as
+//! they are made out.
 //!
 //! The space is the run's for as long as the device may write there: [`ClaimedRun`] holds the [`Claim`] until the
-//! device has said how the run has ended, which it says when the run stands still. Whoever drops it before stops the
-//! run, in a task that holds the claim until that is answered. Where the device cannot be heard any more, the space is
-//! doubtful until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
+//! device has reported how the run ended, which it does once the run has stopped. Dropping it earlier stops the run, in
+//! a task that holds the claim until that is answered. Where the device does not answer any more, the space stays
+//! unusable until the database is next opened, as after [a fragment that writes pages](super::writing_fragment).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use super::claim::UnderWay;
 pub struct ClaimedRun {
     run: CommandHeader,
     stream: Option<Box<RunStream>>,
-    /// Until the run stands still.
+    /// Until the run has stopped.
     space: Option<(Arc<Claim>, UnderWay)>,
 }
 
@@ -46,7 +47,7 @@ impl ClaimedRun {
                 Ok(begun)
             }
             Err(error) => {
-                // What the device refused, or what was never sent, does not run.
+                // A run that the device refused, or that was never sent, does not exist.
                 if error.device_error().is_some() || matches!(error, LinkError::TooLarge { .. }) {
                     begun.stands_still();
                 }
@@ -98,7 +99,7 @@ impl Drop for ClaimedRun {
         let Some((claim, under_way)) = self.space.take() else { return };
         let (run, stream) = (self.run, self.stream.take());
         let Ok(runtime) = Handle::try_current() else {
-            // Nobody can ask the device any more.
+            // The device cannot be asked any more.
             claim.finish_write(true);
             return;
         };

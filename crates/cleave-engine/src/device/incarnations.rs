@@ -1,14 +1,14 @@
 //! Which incarnations of this database may own a device: a few numbers in a file of the database's folder.
 //!
 //! ```text
-//!  DIR/device-<id>.incarnations   a frame (cleave_store::Format) with the mark "CLVOPENS" around u64*
+//!  DIR/device-<id>.incarnations   a frame (cleave_store::Format) with the magic "CLVOPENS" around u64*
 //! ```
 //!
-//! A copy of the folder counts the same epochs as the original, and either may be opened. Who opens
-//! claims its devices; then the other copy's manifest may name pages that were given away since. So each
-//! copy knows the incarnations of its own line: an incarnation is written here before it claims, and the others
-//! are forgotten when the device has acknowledged it. A device that another incarnation owns is refused. The file is a
-//! record of one sector: a database whose disk is full claims its devices too.
+//! A copied folder counts the same epochs as the original, and either may be opened. The one that is opened claims its
+//! devices; the other's manifest may then name pages that were given to other uses since. So each folder knows the
+//! incarnations of its own line: an incarnation is written here before it claims, and the others are forgotten when the
+//! device has acknowledged it. A device that another incarnation owns is refused. The file is a record of one sector,
+//! so that a database whose disk is full claims its devices too.
 //!
 //! Source: rule 29, "one host at a time".
 
@@ -30,7 +30,7 @@ const FORMAT: Format =
 #[derive(Debug)]
 pub(super) struct Incarnations {
     path: PathBuf,
-    /// Where builds before this one kept them.
+    /// The path at which earlier builds kept them.
     path_before: PathBuf,
 }
 

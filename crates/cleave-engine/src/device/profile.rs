@@ -1,14 +1,14 @@
 //! The profile of a device as this host sees it: measured when it is first needed, and kept.
 //!
 //! ```text
-//!  DIR/device-<id>.profile   a frame (cleave_store::Format) with the mark "CLVPROFL" around a message:
+//!  DIR/device-<id>.profile   a frame (cleave_store::Format) with the magic "CLVPROFL" around a message:
 //!                            key · host's figures · device's figures · link's figures
 //! ```
 //!
-//! 1. [`Engine::profile`] gives what is known; else what stands in the file, if its key says that it is of this
-//!    device, build, address and start of this machine; else it measures.
+//! 1. [`Engine::profile`] returns the profile in memory; else that of the file, if its key matches this device, build,
+//!    address and start of this machine; else it measures.
 //! 2. The device measures itself ([`Request::Profile`]), in pages that the catalog names and in space that a [`Claim`]
-//!    holds for the while; the host measures its own cores with the same kernels; the link is measured from here.
+//!    holds meanwhile; the host measures its own cores with the same kernels; the link is measured from here.
 //!
 //! Profiles are no part of a commit: a file that is lost or damaged is measured again. In a simulation nothing is
 //! measured, asked or written.
@@ -52,7 +52,7 @@ const HANDSHAKE_BLOCKS: [u32; 3] = [1, 16, 256];
 const ANSWERS_AT_ONCE: usize = 4;
 const RATE_S: f64 = 0.06;
 
-/// What is known of a side; held while it is measured.
+/// The profile of a side; locked while it is measured.
 pub type Known<T> = Mutex<Option<T>>;
 
 #[derive(Clone, PartialEq, Message)]
@@ -68,8 +68,8 @@ struct Stored {
 }
 
 impl Engine {
-    /// What this host, the device `id` and the link between them can do; measured where it is not known, or `again`.
-    /// Takes about half a second then.
+    /// The profile of this host, the device `id` and the link between them; measured where it is not known, or `again`,
+    /// which takes about half a second.
     ///
     /// # Errors
     /// Those of [`Device::call`].
@@ -85,14 +85,14 @@ impl Engine {
         }
         let profile = self.measure(&device, again).await?;
         let key = key_of(&device, device.identity().await?.as_ref());
-        // Who cannot write it measures again next time.
+        // Where it cannot be written, it is measured again next time.
         drop(write(&self.profile_path(id), &key, &profile));
         let profile = Arc::new(of_mode(profile, device.mode()));
         *known = Some(Arc::clone(&profile));
         Ok(profile)
     }
 
-    /// What is known of the device `id` by now: nothing is measured. In a simulation, what is assumed.
+    /// The known profile of the device `id`, without measuring. In a simulation, the assumed one.
     ///
     /// # Errors
     /// As [`Engine::profile`].
@@ -126,7 +126,7 @@ impl Engine {
             Reply::Profile(side) => *side,
             other => return Err(device.strange(&other, "profile")),
         };
-        // What a device did not know how to measure when it was asked first, by a host without space.
+        // What a device could not measure when a host without space asked first.
         side.remarks.sort();
         side.remarks.dedup();
         if device.mode() == AttachMode::Embedded {
@@ -139,7 +139,7 @@ impl Engine {
         Ok(Profile { host: self.host_profile(again).await, device: side, link })
     }
 
-    /// What this process can do: measured once, or `again`.
+    /// The figures of this process: measured once, or `again`.
     async fn host_profile(&self, again: bool) -> SideProfile {
         let mut known = self.host_profile.lock().await;
         if let Some(profile) = known.as_ref().filter(|_| !again) {
@@ -156,7 +156,7 @@ impl Engine {
     }
 }
 
-/// The link of a device that lives in this process is none.
+/// A device in this process has no link.
 fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
     if mode == AttachMode::Embedded {
         profile.link = LinkProfile::embedded();
@@ -164,10 +164,10 @@ fn of_mode(mut profile: Profile, mode: AttachMode) -> Profile {
     profile
 }
 
-/// What a stored profile is of: what it was measured with, and where.
+/// The key of a stored profile: what it was measured with, and where.
 fn key_of(device: &Device, identity: &Identity) -> String {
     let cores = get_available_parallelism();
-    // Another one after each start of the machine, and on every machine; empty where there is none.
+    // Differs after each start of the machine, and on every machine; empty where unknown.
     static BOOT: LazyLock<String> = LazyLock::new(|| {
         std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default()
     });

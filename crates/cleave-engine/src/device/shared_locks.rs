@@ -1,10 +1,11 @@
-//! The lock table that the database shares with a device: its jobs lock rows there before they change them, and so does
-//! whoever locks a row of the device here (see [`Locks::share`]).
+//! The lock table that the database shares with a device: jobs of the device lock rows there before they change them,
+//! and so do sessions that lock a row of the device here (see [`Locks::share`]).
 //!
 //! ```text
 //!  embedded   both sides in this process
-//!  local      in a memory file, which is handed to the device's process with the first job that locks ([`HostLocks::offer`])
-//!  remote     both sides in this process: the host takes the device's for what comes by batches (rule 20)
+//!  local      in a memory file, which is handed to the device's process with the first job that locks
+//!             ([`HostLocks::offer`])
+//!  remote     both sides in this process: the host acts for the device on lock requests that come in batches (rule 20)
 //! ```
 //!
 //! The table lasts as long as the device is attached here, whatever becomes of its process.
@@ -34,7 +35,7 @@ pub struct SharedLocks {
     is_remote: bool,
 }
 
-/// Says what a row's newest version is, where that is not the one of a job's snapshot.
+/// Finds the newest version of a row, where that is not the one of a job's snapshot.
 pub type Newest = Arc<dyn Fn(Row) -> Option<RecId> + Send + Sync>;
 
 /// A run that locks rows, and its place in the host's table, as part of a transaction. Dropped, it ends: after its
@@ -46,7 +47,7 @@ pub struct LockingJob {
     number: u32,
 }
 
-/// What a job is part of.
+/// A job as a part of its transaction.
 struct OfTransaction {
     locks: Arc<Locks>,
     owner: Arc<LockOwner>,
@@ -94,7 +95,7 @@ impl SharedLocks {
             return Ok(None);
         };
         let job = hosted.job().id;
-        // Nobody has asked for a lock of it yet.
+        // No lock of it was requested yet.
         of.job.get_or_init(|| job);
         locks.begin_job(number, job, owner);
         Ok(Some(LockingJob { hosted, locks, number }))
@@ -102,7 +103,7 @@ impl SharedLocks {
 }
 
 impl LockingJob {
-    /// What does what the run asks for.
+    /// Serves the requests of the run.
     pub fn hosted(&self) -> &Arc<HostedJob> {
         &self.hosted
     }
@@ -123,7 +124,7 @@ impl JobTransaction for OfTransaction {
 
     fn lock_own(&self, row: Row) -> bool {
         let key = LockKey::row_on(self.number, row.object, row.vid);
-        // One that has ended, or has too many, asks for the entry.
+        // A finished job, or one with too many locks, asks for the entry.
         self.locks.try_lock(&self.owner, key, LockMode::ForUpdate).unwrap_or(false)
     }
 
@@ -144,7 +145,7 @@ impl Device {
         self.locks.get()?.as_ref()
     }
 
-    /// Makes a table, and has whoever locks rows of the device by `locks` do so there, too.
+    /// Makes a table, in which `locks` also enters locks of the device's rows.
     pub(crate) fn share_locks(&self, locks: &Arc<Locks>) {
         let number = self.entry.id.0;
         let shared = self.locks.get_or_init(|| SharedLocks::new(&self.entry.kind, number, locks));

@@ -1,8 +1,9 @@
-//! Fragments that write into the space of a claim: an execute in, the rows that the device answers with out.
+//! Fragments that write into the space of a claim: an execute request in, the device's answer rows out.
 //!
 //! The run goes on in a task of its own, as writes do, and holds the [`Claim`] for as long as it may write: the space
-//! is used for nothing else before the device has said that the run stands still. Whoever gives up waiting stops the
-//! run. Where the device cannot be heard any more, the space is doubtful until the database is next opened.
+//! has no other use before the device has reported that the run has stopped. A caller that gives up waiting stops the
+//! run. Where the device does not answer any more, the space stays unusable until the database is next opened: a write
+//! may still arrive.
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use tokio::sync::oneshot;
 
 use super::Claim;
 
-/// Bytes of what a fragment says besides its pages: the filter over the keys of a run.
+/// Bytes of a fragment's answer besides its pages: the filter over the keys of a run.
 const BYTES_BESIDE: u64 = 64 << 20;
 
-/// How a fragment that wrote has ended.
+/// The outcome of a fragment that writes.
 pub enum Written {
     /// With all its rows.
     Rows(Vec<RecordBatch>),
@@ -28,7 +29,7 @@ pub enum Written {
     Failed(LinkError),
 }
 
-/// What may come still of rows that say what was written: they are held until all are there.
+/// The limit on further rows that report written pages: they are kept until all are there.
 struct Left {
     rows: u64,
     bytes: u64,
@@ -71,10 +72,10 @@ impl Claim {
             let (outcome, may_write) = claim.run_to_its_end(request, schema, given_up).await;
             // Not reached by a task that dies, or that a runtime which ends drops: that run stays unfinished.
             claim.finish_write(may_write);
-            // First: who hears that it has ended finds the space free.
+            // First: a caller that sees the fragment finished finds the space free.
             drop(claim);
             drop(under_way);
-            // Nobody listens where the statement was given up.
+            // The receiver is gone where the statement was cancelled.
             drop(done.send(outcome));
         };
         #[expect(
@@ -109,7 +110,7 @@ impl Claim {
         let mut stream = match link.execute(request).await {
             Ok(stream) => stream,
             Err(error) => {
-                // What the device refused, or what was never sent, does not run.
+                // A run that the device refused, or that was never sent, does not exist.
                 let is_told = error.device_error().is_some();
                 let is_told = is_told || matches!(error, LinkError::TooLarge { .. });
                 let may_write = !is_told && !self.stopped(run).await;
@@ -138,7 +139,7 @@ impl Claim {
                 Err(error) => break Some(error),
             }
         };
-        // An error of the device's comes when the run stands still.
+        // An error of the device's comes when the run has stopped.
         let is_still = failure.as_ref().is_some_and(|error| error.device_error().is_some());
         // The stream is held until then: its end releases the run, and a run that is gone cannot be waited for.
         let may_write = !is_still && !self.stopped(run).await;
@@ -155,7 +156,7 @@ impl Claim {
         }
     }
 
-    /// Stops `run`; whether the device has said that it stands still.
+    /// Stops `run`; returns whether the device has confirmed that it has stopped.
     pub(super) async fn stopped(&self, run: CommandHeader) -> bool {
         // Once more over a new connection, where the present one is lost.
         for _ in 0..2 {

@@ -1,12 +1,10 @@
-//! Stack `blk`: pages as a block device gives them, whole, with read-ahead.
+//! Stack `blk`: whole pages as a block device gives them, with read-ahead.
 //!
-//! Where a read begins at the block at which an earlier one ended, the blocks behind it are asked for
-//! before anyone wants them, as an operating system does for a file. What was read ahead is believed
-//! only once it verifies as the page that is wanted; else, or if reading ahead failed, the page is
-//! read again, and that read reports what is wrong.
+//! Where a read begins at the block at which an earlier one ended, the blocks behind it are requested ahead, as an
+//! operating system does for a file. Blocks that were read ahead are used only if they verify as the page that is
+//! wanted; else, or if reading ahead failed, the page is read again, and that read reports what is wrong.
 //!
-//! Invariant: at most [`AHEAD_COUNT`] reads ahead, of at most [`AHEAD_BLOCKS`] blocks each, are held
-//! by one page source.
+//! Invariant: one page source holds at most [`AHEAD_COUNT`] reads ahead, of at most [`AHEAD_BLOCKS`] blocks each.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Pages of one device as they come over its link: reads in, verified columns out, nothing kept.
+//! Pages of one device over its link: reads in, verified columns out, nothing cached.
 
 use std::sync::Arc;
 
@@ -64,8 +64,7 @@ impl LinkedPages {
     }
 }
 
-/// What came out of verifying a page; where it does not hold, perhaps because another device answers than the one
-/// that was attached.
+/// The result of verifying a page; a failure may mean that another device answers than the attached one.
 pub(super) async fn checked<T>(device: &Device, verified: Result<T, StoreError>) -> Result<T> {
     match verified {
         Ok(value) => Ok(value),

@@ -1,4 +1,4 @@
-//! Pages in the making: parts from the pool and parts from the link become one [`PageColumns`].
+//! Assembles pages: parts from the pool and parts from the link become one [`PageColumns`].
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,14 +1,14 @@
 //! Pages of one device through the buffer pool: reads and a source in, verified columns out.
 //!
 //! 1. [`PooledPages::held`] takes what the pool has of each page.
-//! 2. What is missing is either on its way for somebody else, and waited for, or fetched here; the pool's
+//! 2. A missing part is either being fetched by another reader, and waited for, or fetched here; the pool's
 //!    [`Flights`](crate::buffer_pool::Flights) say which.
-//! 3. What was fetched is put into the pool, and only then is it on its way no more.
-//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and holds them opened in the place of their
+//! 3. A fetched part enters the pool before its flight ends.
+//! 4. [`PooledPages::open_through`] gives pages of which few rows are read, and keeps them opened in the place of their
 //!    parts.
 //!
-//! A fetch is a task of its own: whoever waits for it does not depend on whoever began it being polled. Whoever is
-//! told that a fetch of somebody else failed fetches again, and has an error of its own.
+//! A fetch is a task of its own: a waiting reader does not depend on the reader that began it being polled. A reader
+//! whose wait for another's fetch fails fetches again, and gets an error of its own.
 //!
 //! Invariant: the flights are not locked while a task begins. A runtime that is ending drops it there and then, and
 //! with it the [`Landing`], which locks them.
@@ -36,7 +36,7 @@ pub struct PooledPages {
     pool: Arc<BufferPool>,
 }
 
-/// A page's columns that somebody fetches: which of `reads` it is, and how to wait for it.
+/// A page's columns in flight: which of `reads` it is, and how to wait for it.
 struct Awaited {
     read: usize,
     columns: Vec<ColumnRef>,
@@ -138,7 +138,7 @@ impl PooledPages {
         Ok((finished.collect::<Result<_, _>>()?, held_bytes))
     }
 
-    /// Finds who fetches what is missing, and begins one fetch of what nobody does.
+    /// Joins the fetches in flight of what is missing, and begins one fetch of the rest.
     fn board(
         &self,
         reads: &[PageRead],
@@ -152,7 +152,7 @@ impl PooledPages {
             if page.is_complete() {
                 continue;
             }
-            // What landed since the pool was asked is there now, for nothing lands while the flights are locked.
+            // Parts that landed since the look-up are in the pool now: nothing lands while the flights are locked.
             if page.header().is_some() {
                 for column in page.missing_columns(&read.columns) {
                     let key = self.key(&read.page, Part::from(column));
@@ -211,7 +211,7 @@ impl PooledPages {
         awaited
     }
 
-    /// What is missing still: somebody's fetch failed. The error, if there is one, is the caller's own.
+    /// Parts still missing: another reader's fetch failed. The error, if there is one, is the caller's own.
     async fn fetch_alone(
         &self,
         reads: &[PageRead],
@@ -288,8 +288,7 @@ impl PooledPages {
         }
     }
 
-    /// Puts a page into the pool that the host has just written: whoever reads it next, to add rows to it or to scan
-    /// it, finds it.
+    /// Puts a page into the pool that the host has just written, for the next statement that appends to it or scans it.
     pub(crate) fn keep_written(&self, segment: SegmentRef, page: PageRef, bytes: &[u8]) {
         let read = PageRead { segment, page, columns: Vec::new() };
         if let Ok(whole) = WholePage::new(&read, Bytes::copy_from_slice(bytes)) {
@@ -342,7 +341,7 @@ fn begin_fetch(
             landing.pages.keep(read, columns);
         }
         drop(landing);
-        // Nobody listens where all who waited gave up.
+        // The receivers are gone where all waiting readers gave up.
         drop(give.send(answers.map(Arc::new)));
     };
     #[expect(
@@ -352,7 +351,7 @@ fn begin_fetch(
     drop(tokio::spawn(fetch));
 }
 
-/// Ends flights: after what they brought is in the pool, or when they came to nothing.
+/// Ends flights: after their parts are in the pool, or when they failed.
 struct Landing {
     pages: PooledPages,
     keys: Vec<PartKey>,

@@ -53,7 +53,7 @@ impl RoutedPages {
     }
 }
 
-/// What one device is asked for of one call, with the place of each read in it.
+/// The reads of one call for one device, with the place of each read in the call.
 struct ReadsOf<'a> {
     source: &'a Arc<dyn PageSource>,
     places: Vec<usize>,

@@ -1,17 +1,18 @@
-//! Records of small commits in, the same commits in the delta out: many at once, since one alone costs ten times as
-//! much.
+//! Redo: log records of small commits in, the same commits in the delta out. Many at once, since one by one costs ten
+//! times as much.
 //!
 //! ```text
-//!  record ─▶ Gathered: by tablet, columns that grow and VIDs that end ─▶ delta, as one commit with the number of the last ─▶ pages
+//!  record ─▶ Gathered: by tablet, columns of inserted rows and VIDs of deleted ones
+//!         ─▶ delta, as one commit with the number of the last ─▶ pages
 //! ```
 //!
 //! 1. [`Gathered`] checks each record against what is committed and what it has gathered.
 //! 2. [`Redo`] puts it into the delta when it is large, and the delta into pages when that is.
-//! 3. [`recover`] does so with all that a log has.
+//! 3. [`recover`] does so with the whole log.
 //!
-//! Nobody sees what is between two commits while they are made again: a row that one of them began and another deleted
-//! is there for none. Invariants: commits are made again in the order of the log, with its VIDs and numbers; one that
-//! does not fit is an error that names its place. Source: rules 25 and 27.
+//! Nobody reads between two commits while they are redone: a row that one of them inserted and another deleted is never
+//! visible. Invariants: commits are redone in the order of the log, with its VIDs and numbers; one that does not fit is
+//! an error that names its place. Source: rules 25 and 27.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -32,24 +33,24 @@ use crate::storage_engine::commit::{Changes, Redone};
 use crate::write::insert::TableChange;
 use crate::write::vid_set::VidSet;
 
-/// Rows that begin or end up to which commits are gathered.
+/// Rows inserted or deleted up to which commits are gathered.
 const GATHERED_MAX: usize = 64 << 10;
-/// Bytes of records up to which they are.
+/// Bytes of records up to which commits are gathered.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
 
-/// What commits behind one another change.
+/// The changes of consecutive commits.
 pub struct Gathered {
     /// What is committed before them.
     live: Live,
     tablets: BTreeMap<(u32, usize), GatheredTablet>,
-    /// Rows that begin or end.
+    /// Rows inserted or deleted.
     change_count: usize,
 }
 
 struct GatheredTablet {
     table: Arc<TableState>,
     tablet: Arc<TabletState>,
-    /// The VID of the first row that begins.
+    /// The VID of the first inserted row.
     vid_first: u64,
     rows: RowsBuilder,
     dead: VidSet,
@@ -64,7 +65,7 @@ impl Gathered {
     /// Adds what `committed` says.
     ///
     /// # Errors
-    /// What in it does not fit; nothing is to be added behind that.
+    /// A message about what does not fit; nothing is to be added behind that.
     pub fn push(&mut self, committed: Committed) -> Result<(), String> {
         for logged in committed.tables {
             let (id, version) = (logged.table_id, logged.schema_version);
@@ -86,7 +87,7 @@ impl Gathered {
     /// All of it.
     ///
     /// # Errors
-    /// What in it does not fit.
+    /// A message about what does not fit.
     pub fn changes(self) -> Result<Vec<TableChange>, String> {
         let mut changes: BTreeMap<u32, TableChange> = BTreeMap::new();
         for ((id, place), mut gathered) in self.tablets {
@@ -121,7 +122,7 @@ impl GatheredTablet {
         })
     }
 
-    /// Adds what a record says of it; how many rows begin or end.
+    /// Adds what a record says of it; returns how many rows are inserted or deleted.
     fn push(
         &mut self,
         live: &Live,
@@ -185,7 +186,7 @@ impl<'a> Redo<'a> {
         }
     }
 
-    /// What the record at `at` says, which has `payload`.
+    /// Decodes `payload`, of the record at `at`.
     ///
     /// # Errors
     /// [`StorageError::Damaged`].
@@ -193,7 +194,7 @@ impl<'a> Redo<'a> {
         Committed::decode(payload).map_err(|error| self.damaged(at, &error.to_string()).into())
     }
 
-    /// Makes the small commit again whose record lies at `at`, now or with those behind it.
+    /// Redoes the small commit whose record lies at `at`, now or with those behind it.
     ///
     /// # Errors
     /// [`StorageError::Damaged`] for a record that does not fit; those of the device.
@@ -219,7 +220,7 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// Makes all commits again that are still gathered.
+    /// Redoes all commits that are still gathered.
     ///
     /// # Errors
     /// As [`Redo::push`].
@@ -235,7 +236,7 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// That the record at `at` does not fit what is there.
+    /// The error of a record at `at` that does not fit what is there.
     pub fn damaged(&self, at: Lsn, reason: &str) -> StorageError {
         StorageError::Damaged {
             path: self.directory.clone(),
@@ -244,7 +245,7 @@ impl<'a> Redo<'a> {
     }
 }
 
-/// Makes the commits that `reader` gives; the log, which goes on behind them, and how many they were.
+/// Redoes the commits that `reader` gives; returns the log, which goes on behind them, and their number.
 ///
 /// # Errors
 /// [`StorageError::Log`]; [`StorageError::Damaged`] for a record that does not fit the manifest; those of the device.

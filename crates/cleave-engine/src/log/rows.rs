@@ -1,4 +1,4 @@
-//! Rows of a small commit as the log has them: a batch in, a few bytes out, and back.
+//! The encoding of rows in log records: a batch in, a few bytes out, and back.
 //!
 //! ```text
 //!  0       1
@@ -13,9 +13,9 @@
 //! all else as it lies in memory, little-endian.
 //!
 //! An Arrow IPC message of one row takes some 500 bytes and 8 µs. Logs of earlier builds have these in the same place:
-//! such a message begins with 0xFF. These builds refuse what begins with [`FORM`], since it is no message.
+//! such a message begins with 0xFF. Those builds refuse what begins with [`FORM`], since it is no message.
 //!
-//! Invariant: a [`RowsBuilder`] gives the rows that [`encode`] was given, or says what is wrong.
+//! Invariant: a [`RowsBuilder`] returns the rows that [`encode`] was given, or an error. See
 //! `docs/design/versions-and-commit.md`.
 
 #![deny(clippy::indexing_slicing)]

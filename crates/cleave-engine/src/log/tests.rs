@@ -1,4 +1,4 @@
-//! What a record says of VIDs.
+//! Tests of the VIDs in a record.
 
 use proptest::collection::btree_set;
 use proptest::prelude::*;

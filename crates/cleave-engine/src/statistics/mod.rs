@@ -1,14 +1,14 @@
-//! What ANALYZE found, of every table: kept in memory for the planner, and in a file for each table.
+//! The results of ANALYZE for every table: kept in memory for the planner, and in a file for each table.
 //!
-//! 1. ANALYZE, which the layer of queries runs, makes [`TableStatistics`] of a sketch
+//! 1. ANALYZE, which the query layer runs, makes [`TableStatistics`] of a sketch
 //!    ([`table_sketch`](cleave_fragment::functions::table_sketch())).
 //! 2. [`StatisticsStore`] puts them into `statistics/<table id>`, by writing a new file and renaming it, and hands them
-//!    to whoever plans. [`stored`] is what stands in the file.
+//!    to the planner. [`stored`] is the format of the file.
 //!
 //! Statistics are estimates and no part of a commit: the manifest does not name them, a file that is missing or damaged
-//! loses them and nothing else, and a transaction never waits for one. `check` tells of a damaged file.
+//! loses them and nothing else, and a transaction never waits for one. `check` reports a damaged file.
 //!
-//! Invariant: the file of a table that is gone goes with it, at the latest when the database opens again.
+//! Invariant: the file of a dropped table is deleted with it, at the latest when the database opens again.
 
 mod stored;
 
@@ -36,7 +36,7 @@ pub struct StatisticsStore {
     known: RwLock<BTreeMap<u32, Arc<TableStatistics>>>,
     /// Held while files change.
     turn: Mutex<()>,
-    /// What planners found of samples of two tables.
+    /// The cache of joined samples.
     joined: JoinedSamples,
 }
 
@@ -64,12 +64,12 @@ impl StatisticsStore {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&table_id).map(Arc::clone)
     }
 
-    /// What planners found of samples of two tables.
+    /// The cache of joined samples.
     pub fn joined(&self) -> &JoinedSamples {
         &self.joined
     }
 
-    /// Keeps `statistics`, but for a table that `is_there` says is gone. `change` gets what was known before.
+    /// Keeps `statistics`, unless `is_there` says that the table is gone. `change` gets the old ones.
     ///
     /// # Errors
     /// [`Error::Io`]; what was known before stays.
@@ -144,7 +144,7 @@ pub(crate) fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()
             Some(number) => (number, true),
             None => (name, false),
         };
-        // A name that is no number is none of ours, and stays.
+        // A file whose name is no number is foreign, and stays.
         let Ok(table_id) = number.parse::<u32>() else { continue };
         if is_new || !state.has_table_id(table_id) {
             strays.push(entry.path());
@@ -154,7 +154,7 @@ pub(crate) fn remove_strays(directory: &Path, state: &CatalogState) -> Result<()
     strays.iter().try_for_each(|path| files::remove(path).map_err(io("remove", path)))
 }
 
-/// What is wrong with the files of the tables of `state`: the table, and what.
+/// The faults in the files of the tables of `state`: the table, and the fault.
 pub fn verify(directory: &Path, state: &CatalogState) -> (u64, Vec<(String, Error)>) {
     let folder = directory.join(FOLDER);
     let (mut count, mut faults) = (0, Vec::new());

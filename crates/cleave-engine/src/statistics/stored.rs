@@ -1,8 +1,8 @@
 //! The file of a table's statistics: a frame around a message.
 //!
-//! Values are stored by kind, as bounds in a segment's directory are; what kind a column has follows from its type.
+//! Values are stored by kind, as bounds in a segment's directory are; the kind of a column follows from its type.
 //! Invariant: what decodes has finite fractions and values of the columns' types; a column that the table no longer
-//! has, or not with this type, is left out. The rows of a sample are whole.
+//! has, or not with this type, is left out. Sampled rows are whole.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -329,7 +329,7 @@ fn value(scalar: &ScalarValue) -> Option<Value> {
     Some(Value { kind: Some(kind) })
 }
 
-/// `value` as one of `data_type`; None: it is none.
+/// `value` as one of `data_type`; None: it is of another type.
 #[expect(clippy::cast_possible_truncation, reason = "a real was made a double, and is one again")]
 fn scalar(value: Value, data_type: &DataType) -> Option<ScalarValue> {
     Some(match (value.kind?, data_type) {

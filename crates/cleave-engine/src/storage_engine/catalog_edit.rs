@@ -1,17 +1,17 @@
-//! A change from one state of the catalog to the next: all or nothing.
+//! A change from one catalog version to the next: all or nothing.
 //!
-//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the present state, of which all that
-//!    small commits have put into the [delta](crate::delta) is pages by then.
+//! 1. [`CatalogEdit::begin`] takes the writer lock (one writer at a time) and the newest catalog version, after
+//!    flushing the [delta](crate::delta) into its pages.
 //! 2. The statement changes [`CatalogEdit::next`], takes space with [`CatalogEdit::claim`], and writes pages there,
 //!    which nothing names yet.
-//! 3. [`Engine::commit`] makes it the state that new statements see: with a new manifest, or without one where the log
-//!    has all that it changes ([`Changes`](super::commit::Changes)).
+//! 3. [`Engine::commit`] makes it the version that new statements see: with a new manifest, or without one where the
+//!    log has all that it changes ([`Changes`](super::commit::Changes)).
 //!
 //! Two others are never committed themselves: a [private](CatalogEdit::private) one becomes what one transaction sees,
 //! and a [kept](CatalogEdit::kept) one the tables that a transaction has defined, which its commit puts in place whole.
 //!
-//! Invariant: dropped before step 3, an edit leaves the database as it was: its space is free again as soon as the last
-//! write to it has ended. Source: `docs/design/versions-and-commit.md`.
+//! Invariant: dropped before step 3, an edit leaves the database as it was: its space is free again as soon as its last
+//! write is over. Source: `docs/design/versions-and-commit.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,11 +32,11 @@ use super::commit::{Step, flush};
 use crate::delta::Delta;
 use crate::device::{Claim, Device};
 
-/// A change from one state of the catalog to the next, until it is committed.
+/// A change from one catalog version to the next, until it is committed.
 pub struct CatalogEdit {
     pub(super) database: Arc<Engine>,
     pub(super) base: Arc<CatalogState>,
-    /// What the database will hold. The statement changes it as it likes.
+    /// The next catalog version. The statement changes it freely.
     pub next: CatalogState,
     /// Space taken, by device.
     pub(super) claims: BTreeMap<DeviceId, Arc<Claim>>,
@@ -44,20 +44,20 @@ pub struct CatalogEdit {
     pub devices: Vec<Arc<Device>>,
     /// Keys that enter memtables with the commit.
     pub keys: Vec<PendingKeys>,
-    /// What the log says of its changes, where it replaces the manifest.
+    /// The log's note of its changes, where it replaces the manifest.
     pub logged: Logged,
     /// It gives space back, so that it may use what was put aside for a full disk.
     pub makes_room: bool,
-    /// All that it changes is in the log, so that copies of that may lack its manifest.
+    /// All that it changes is in the log, so that log replicas may lack its manifest.
     pub(super) is_checkpoint: bool,
     /// Space of tables that a block has defined, which its commit names in part.
     pub(super) kept: Vec<(Arc<Claim>, Vec<Extent>)>,
-    /// Rows of tables whose commits are blocked, behind the state.
+    /// Rows of tables whose commits are blocked, behind the catalog version.
     pub(super) delta: Arc<Delta>,
     pub(super) kind: Kind,
 }
 
-/// What a commit that replaces the manifest says to those who read the log.
+/// The log's note of a commit that replaces the manifest, for archive and replicas.
 #[derive(Debug, Default)]
 pub enum Logged {
     /// Its changes are in no log.
@@ -78,7 +78,7 @@ impl Logged {
     }
 }
 
-/// What becomes of an edit's state.
+/// The use of an edit's catalog version.
 pub(super) enum Kind {
     /// It is published; nobody else has the writer lock meanwhile.
     Published { lock: OwnedMutexGuard<()> },
@@ -126,9 +126,9 @@ impl CatalogEdit {
     ) -> Result<Self> {
         database.check_running()?;
         let mut kept = Self { claims, ..Self::on(database, base, Kind::Kept) };
-        // Its rows are there for whoever has the tables, and their commit is yet to get a number.
+        // Its rows are visible to the transaction with the tables, and their commit is yet to get a number.
         kept.next.commit = kept.base.commit.max(1);
-        // What temporary tables hide is found there.
+        // Tables hidden by temporary ones are found there.
         kept.next.keep = Some(Arc::new(Keep::new(Arc::clone(&kept.base), Vec::new())));
         Ok(kept)
     }
@@ -154,18 +154,18 @@ impl CatalogEdit {
         }
     }
 
-    /// Whether its state is never published, nor are its tables.
+    /// Whether neither its catalog version nor its tables are ever published.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self.kind, Kind::Private)
     }
 
-    /// Whether its state is published at its end, so that keys may enter the memtables that others read.
+    /// Whether its catalog version is published at its end, so that keys may enter the memtables that others read.
     pub(crate) fn is_published(&self) -> bool {
         matches!(self.kind, Kind::Published { .. } | Kind::Unlocked)
     }
 
-    /// The state with its changes, for the transaction that made them: what was committed, and its own changes, on
-    /// pages that nothing else names, and which are free again once it is gone.
+    /// The catalog version with the changes, for the transaction that made them: its own changes lie on pages that
+    /// nothing else names, and which are free again once it is dropped.
     pub(super) fn into_private(mut self) -> Arc<CatalogState> {
         let claims = self.claims.into_values();
         let space = claims.map(|claim| claim as Arc<dyn HeldSpace>).collect();
@@ -173,7 +173,7 @@ impl CatalogEdit {
         Arc::new(self.next)
     }
 
-    /// The state with its changes, and the space that it has.
+    /// The catalog version with its changes, and the space that it has.
     pub fn into_kept(self) -> (CatalogState, BTreeMap<DeviceId, Arc<Claim>>) {
         (self.next, self.claims)
     }

@@ -1,43 +1,43 @@
-//! The commit path: changes in, a state that new statements see out. Nothing becomes visible in another way.
+//! The commit path: changes in, a catalog version that new statements see out. Nothing becomes visible in another way.
 //!
 //! ```text
 //!                  1 lock          2 validate         3 log              4 apply           5 publish
 //!  Rows, few ────▶ writer lock ──▶ rows are there, ─▶ record appended ─▶ delta ──────────▶ number of the last commit
 //!                                  keys are not
 //!  Rows, many ─┐
-//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ manifest replaced ──▶ state
+//!  Edit ───────┼─▶ CatalogEdit ──▶ as its pages ────▶ pages and log ───▶ manifest replaced ──▶ catalog version
 //!  Settings ───┤   ::begin         are written        durable
 //!  Checkpoint ─┘
-//!  Redone ───────▶ (recovery)  ────▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
-//!  Logged ───────▶ CatalogEdit ──▶ (was validated) ─▶ (is there) ──────▶ pages ──────────▶ state
-//!  flush ────────▶ writer lock ──▶ (was validated) ─▶ (is there) ──────▶ delta to pages ─▶ state, with the same rows
+//!  Redone ───────▶ (recovery)  ──▶ (was validated) ─▶ (is there) ──────▶ delta ──────────▶ number of the last commit
+//!  Logged ───────▶ CatalogEdit ──▶ (was validated) ─▶ (is there) ──────▶ pages ──────────▶ catalog version
+//!  flush ────────▶ writer lock ──▶ (was validated) ─▶ (is there) ──────▶ delta to pages ─▶ version with the same rows
 //! ```
 //!
-//! 1. *Lock.* [`Engine::writer_lock`]: one writer at a time. A change that needs a catalog of its own takes it in
-//!    [`CatalogEdit::begin`], and holds it while pages are written.
-//! 2. *Validate.* [`validate`]: rows that end are there, unique keys that begin are not, and the pages that the rows
-//!    will be have room. Sessions have asked the same before, under locks of rows and keys; so only what no lock keeps
-//!    away is asked again. An edit finds the same while [`apply`] writes its pages.
+//! 1. *Lock.* [`Engine::writer_lock`]: one writer at a time. A change that needs a catalog version of its own takes it
+//!    in [`CatalogEdit::begin`], and holds it while pages are written.
+//! 2. *Validate.* [`validate`]: deleted rows are alive, new unique keys are absent, and the pages of the new rows have
+//!    room. The session has checked the same under locks of rows and keys, so only what these locks do not protect is
+//!    checked again. An edit is checked while [`apply`] writes its pages.
 //! 3. *Log.* [`small`]: one record, appended; from here on the commit counts once the log is durable. [`manifest`]:
-//!    pages and the log so far are made durable; the edit itself follows into the log behind its manifest, for those
-//!    who read an archive or a copy.
+//!    pages and the log so far are made durable; the edit itself follows into the log behind its manifest, for readers
+//!    of an archive or a replica.
 //! 4. *Apply.* [`small`]: the record's rows enter the [delta](crate::delta). [`manifest`]: the manifest is replaced,
 //!    and that is the commit.
-//! 5. *Publish.* [`publish`]: new statements see it. Space that the state before named and this one does not is
+//! 5. *Publish.* [`publish`]: new statements see it. Space that the previous version named and this one does not is
 //!    retired.
 //!
-//! Who commits then waits until the log is durable up to [`Published::log_end`], here and in its copies
-//! ([`Engine::harden`]), and only then tells anyone. So does a reader that has seen the commit (rule 27).
+//! The committing session then waits until the log is durable up to [`Published::log_end`], here and in its replicas
+//! ([`Engine::harden`]), and only then acknowledges. So does a reader that has seen the commit (rule 27).
 //!
-//! [`Engine::commit`] is the one door, with one variant of [`Changes`] for each of those who enter: a session's
-//! transaction with [`Changes::Rows`], with the tables that it has defined where it has any; a load, an index build and
-//! vacuum with [`Changes::Edit`] or, where the rows that readers see stay, [`Changes::Checkpoint`]; devices, copies of
-//! the log and ALTER SYSTEM with [`Changes::Settings`]; recovery with [`Changes::Redone`]; a restore from an archive
-//! with [`Changes::Logged`]. [`flush`] makes nothing visible that was not: it enters at step 4.
+//! [`Engine::commit`] is the only entry, with one variant of [`Changes`] for each caller: a session's transaction with
+//! [`Changes::Rows`], with the tables that it has defined where it has any; a load, an index build and vacuum with
+//! [`Changes::Edit`] or, where the visible rows stay the same, [`Changes::Checkpoint`]; devices, log replicas and ALTER
+//! SYSTEM with [`Changes::Settings`]; recovery with [`Changes::Redone`]; a restore from an archive with
+//! [`Changes::Logged`]. [`flush`] makes nothing new visible: it enters at step 4.
 //!
 //! Invariants: what is visible is in the log or in the manifest; steps 3 to 5 of a small commit wait for nothing, so
-//! that none is cut in two by a statement that is given up; steps 4 and 5 of one with a manifest run to their end on a
-//! thread of their own. A state and its delta are replaced together, and only here. Source: rules 25 and 27,
+//! that cancelling a statement never cuts one in two; steps 4 and 5 of one with a manifest run to their end on a thread
+//! of their own. A catalog version and its delta are replaced together, and only here. Source: rules 25 and 27,
 //! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`.
 
 pub(super) mod flush;
@@ -64,20 +64,20 @@ use crate::write::insert::TableChange;
 #[cfg(doc)]
 use crate::write::insert::apply;
 
-/// What is to be committed, by who commits it.
+/// What is to be committed, by kind of caller.
 pub enum Changes<'a> {
     /// Rows that a transaction changes, and tables that it has defined: by the log where that goes, else with a
     /// manifest.
     Rows(RowChanges<'a>),
     /// Rows or tables, whose pages are written: with a manifest.
     Edit(Box<CatalogEdit>),
-    /// What the database is told to do, its devices among it, and neither rows nor tables: with a manifest.
+    /// Settings of the database, devices among them, and neither rows nor tables: with a manifest.
     Settings(Box<CatalogEdit>),
     /// Nothing that the log lacks: a manifest that has all that was logged.
     Checkpoint(Box<CatalogEdit>),
-    /// What a log has that is made again, on pages: without a manifest.
+    /// A commit of a log that is redone, on pages: without a manifest.
     Logged(Box<CatalogEdit>),
-    /// Small commits of the log that are made again.
+    /// Small commits of the log that are redone.
     Redone(Redone<'a>),
 }
 
@@ -85,8 +85,8 @@ pub enum Changes<'a> {
 pub struct RowChanges<'a> {
     /// By table, of those that it has not defined.
     pub changes: &'a [&'a TableChange],
-    /// [How often](Engine::rewritten_count) something else than small commits had changed rows when the first of these
-    /// were checked.
+    /// [How often](Engine::rewritten_count) commits that were not small had changed rows when the first of these were
+    /// checked.
     pub checked: u64,
     /// Of level SERIALIZABLE.
     pub tracked: Option<&'a Tracked>,
@@ -96,7 +96,7 @@ pub struct RowChanges<'a> {
     pub settings: &'a Settings,
 }
 
-/// What a transaction has defined, and puts in place whole as it commits.
+/// Tables that a transaction has defined, and puts in place whole as it commits.
 pub trait Defines: Sync {
     /// Whether it gives space back of what `state` has.
     fn makes_room(&self, state: &CatalogState) -> bool;
@@ -104,7 +104,7 @@ pub trait Defines: Sync {
     /// Makes it part of what `edit` commits.
     ///
     /// # Errors
-    /// Where something else has a name of it by now.
+    /// A name that was taken meanwhile.
     fn install(&self, edit: &mut CatalogEdit) -> Result<()>;
 }
 
@@ -113,7 +113,7 @@ pub trait Defines: Sync {
 pub struct Published {
     /// What is in pages.
     pub state: Arc<CatalogState>,
-    /// The end of the log that is to be durable before anyone is told.
+    /// The end of the log that must be durable before the commit is acknowledged.
     pub log_end: u64,
 }
 
@@ -143,7 +143,7 @@ impl Engine {
     /// Commits `changes`, all or none. See the module's description.
     ///
     /// # Errors
-    /// Whatever kept them from it: nothing of them is left then, except after
+    /// Whatever made the commit fail: nothing of it is left then, except after
     /// [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped), when only the next incarnation
     /// shows whether they are there. [`Error::Conflict`] and [`Error::DuplicateKey`] of rows that others have changed
     /// meanwhile.
@@ -175,7 +175,7 @@ impl Engine {
     }
 }
 
-/// A step of the protocol, at which a simulated world may let the commit fail or take the host's power.
+/// A step of the protocol, at which a simulation may let the commit fail or cut the host's power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// The writer lock is held, and nothing is done yet.
@@ -186,14 +186,14 @@ pub(super) enum Step {
     Log,
     /// The log has it, and it is to enter the delta; or all is durable, and the manifest is to be replaced.
     Apply,
-    /// It is committed, and nobody sees it yet.
+    /// It is committed, and not visible yet.
     Publish,
-    /// New statements see it, and nobody was told.
+    /// New statements see it, and it is not acknowledged.
     Told,
 }
 
 impl Step {
-    /// Its name in a simulated world.
+    /// Its name in a simulation.
     fn name(self) -> &'static str {
         match self {
             Self::Lock => "commit: lock",
@@ -208,13 +208,13 @@ impl Step {
     /// Begins it, where it may fail.
     ///
     /// # Errors
-    /// One that a simulated world lets happen.
+    /// A fault that a simulation injects.
     pub(super) fn enter(self) -> Result<()> {
         simulation::step(self.name())
             .map_err(|error| Error::io("enter", self.name().as_ref(), error))
     }
 
-    /// Begins it, where nothing can fail any more: a simulated world may take the host's power.
+    /// Begins it, where nothing can fail any more: a simulation may cut the host's power.
     pub(super) fn pass(self) {
         drop(simulation::step(self.name()));
     }

@@ -1,13 +1,12 @@
-//! Who keeps the log elsewhere, or what it lacks: its archive, and its copies on devices.
-//!
-//! The engine tells it of each commit that replaces the manifest, in this order, and of nothing else that it does:
+//! The interface of log archive and log replicas: the engine tells a [`LogKeeper`] of each commit that replaces the
+//! manifest, in this order, and of nothing else that it does:
 //!
 //! ```text
-//!  copy_rows or copy_changes ─▶ prepare_manifest ─▶ (manifest replaced) ─▶ manifest_replaced ─▶ (published) ─▶ log_commit
-//!                                      ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
+//!  copy_rows or copy_changes ─▶ prepare_manifest ─▶ (manifest replaced) ─▶ manifest_replaced
+//!    ─▶ (published) ─▶ log_commit ─▶ first_needed ─▶ (log truncated) ─▶ log_truncated ─▶ reach or follow
 //! ```
 //!
-//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before anybody is told of the commit.
+//! A small commit, which the log has, asks it to [`reach`](LogKeeper::reach) before the commit is acknowledged.
 //!
 //! Invariant: nothing is acknowledged before `reach` has returned. Source: `docs/design/replica.md`.
 
@@ -41,16 +40,16 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
     /// The start is done but for this.
     async fn start(&self, engine: &Arc<Engine>);
 
-    /// Whether anybody must have what is committed beside this host.
+    /// Whether a replica must have what is committed, beside this host.
     fn is_on(&self) -> bool;
 
-    /// Copies `changes` to what `live` has, which replace the manifest; what the log is to say of them.
+    /// Archives `changes` to `live`, which replace the manifest; returns the note of them for the log.
     ///
     /// # Errors
     /// Rows that cannot be encoded.
     fn copy_rows(&self, live: &Live, changes: &[&TableChange]) -> Result<Logged>;
 
-    /// Copies what makes `next` of `base`, whose changes are in no log; what the log is to say of it.
+    /// Archives the changes from `base` to `next`, which are in no log; returns the note of them for the log.
     async fn copy_changes(
         &self,
         engine: &Arc<Engine>,
@@ -58,8 +57,8 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
         next: &CatalogState,
     ) -> Logged;
 
-    /// Takes the space that `edit`'s state needs elsewhere, before its manifest is written. A checkpoint changes
-    /// nothing that the log lacks.
+    /// Takes the space that `edit`'s catalog version needs elsewhere, before its manifest is written. A checkpoint
+    /// changes nothing that the log lacks.
     ///
     /// # Errors
     /// Those of devices; SQLSTATE 53100 where one has no room.
@@ -70,27 +69,27 @@ pub trait LogKeeper: fmt::Debug + Send + Sync {
         is_checkpoint: bool,
     ) -> Result<()>;
 
-    /// The manifest on disk says `state`, which nobody sees yet.
+    /// The manifest on disk has `state`, which is not visible yet.
     fn manifest_replaced(&self, engine: &Engine, state: &CatalogState, is_checkpoint: bool);
 
-    /// Says in the log what the commit of `state` has changed, or that the log does not have it. No other record is
-    /// appended meanwhile.
+    /// Logs what the commit of `state` has changed, or that the log does not have it. No other record is appended
+    /// meanwhile.
     fn log_commit(&self, log: &Wal, state: &CatalogState, logged: &Logged);
 
-    /// Where the log must begin so that everybody can go on: at `position`, or before.
+    /// Where the log must begin for archive and replicas to go on: at `position`, or before.
     fn first_needed(&self, state: &CatalogState, position: u64) -> u64;
 
     /// The log was truncated, and what it gave up was archived; or that has failed.
     fn log_truncated(&self, failure: Option<&LogError>);
 
-    /// Passes on the last manifest, which has nothing that is not in the log; as far as devices answer.
+    /// Sends the last manifest, which has nothing that is not in the log, to the devices that answer.
     async fn follow(&self, engine: &Arc<Engine>);
 
-    /// Asks for the log up to `end`, of whoever comes to [`Self::reach`] next.
+    /// Requests the log up to `end` of the next call of [`Self::reach`].
     fn want(&self, end: u64);
 
-    /// Waits until everybody has the log up to `end`, which is durable here, and what else is asked for. The writer
-    /// lock must be free.
+    /// Waits until all replicas have the log up to `end`, which is durable here, and what else was requested. The
+    /// writer lock must be free.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`](cleave_catalog::storage_error::StorageError::NotCopied).

@@ -1,4 +1,4 @@
-//! What loads and inputs may take of a database's memory of queries.
+//! Shares of a database's query memory that loads and inputs may take.
 
 use cleave_catalog::query_memory::memory_max;
 use cleave_media::BLOCK_SIZE;

@@ -1,8 +1,9 @@
-//! How long a statement waits for devices that it may not need: as long as for any where it names a table that lies
-//! there, else no longer than who has the writer lock.
+//! How long a statement waits for devices: the full timeout for a device with a table that it names, else no longer
+//! than a holder of the writer lock.
 //!
-//! Before a plan is made all that was committed is flushed, also of tables that the statement does not read
-//! ([`Engine::snapshot`]). Where a device is slow, they are [blocked](cleave_catalog::catalog::blocked) instead.
+//! Before planning, all that was committed is flushed, also rows of tables that the statement does not read
+//! ([`Engine::snapshot`]). Where a device is slow, those tables are [blocked](cleave_catalog::catalog::blocked)
+//! instead.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,11 +17,11 @@ use super::snapshot::SnapshotKind;
 use crate::device::WRITER_WAIT;
 
 tokio::task_local! {
-    /// That of the statement that runs.
+    /// The patience of the running statement.
     static PATIENCE: Duration;
 }
 
-/// Runs `work` with this patience; None: as long as devices are waited for.
+/// Runs `work` with this patience; None: the device timeout.
 pub async fn with_patience<T>(patience: Option<Duration>, work: impl Future<Output = T>) -> T {
     match patience {
         Some(patience) => PATIENCE.scope(patience, work).await,
@@ -34,7 +35,7 @@ impl Engine {
         self.device_timeout
     }
 
-    /// How long whoever has the writer lock waits for a device that others need.
+    /// How long a holder of the writer lock waits for a device that others need.
     pub(crate) fn writer_wait(&self) -> Duration {
         WRITER_WAIT.min(self.device_timeout)
     }
@@ -58,7 +59,7 @@ impl Engine {
     }
 
     /// Waits, without the writer lock, until the devices of table `name` have taken its last commits and shown that
-    /// they sync: who has the writer lock while it waits for one of them keeps all others from writing.
+    /// they sync: waiting with the writer lock would keep all others from writing.
     ///
     /// # Errors
     /// Those of [`Device::sync`](crate::device::Device::sync).
@@ -72,7 +73,7 @@ impl Engine {
         for device in table.devices() {
             let device = self.attached(device)?;
             match device.id() {
-                // It is not the others' to wait for, and its sync would be of all that they have written.
+                // Others need not wait for it, and its sync would be of all that they have written.
                 DeviceId::EMBEDDED => device.check_answers("sync")?,
                 _ => device.sync().await?,
             }

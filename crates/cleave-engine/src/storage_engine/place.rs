@@ -1,4 +1,4 @@
-//! Where a database lies: a folder in, whether it may be one, and a lock on it out.
+//! The database's folder: checks whether it may hold a database, and locks it.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -31,7 +31,7 @@ pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
         return Err(not_a_database("it is not a directory"));
     }
     if let Some(what) = what_a_manifest_named(directory)? {
-        // Whoever is just making the database may have finished meanwhile.
+        // Another process that creates the database may have finished meanwhile.
         if manifest::exists(directory) {
             return Ok(());
         }
@@ -50,7 +50,7 @@ pub(super) fn check_place(directory: &Path, create: bool) -> Result<()> {
     Ok(())
 }
 
-/// What `directory` holds that only a database with a manifest has: the creation of one ends with its manifest, and
+/// A file in `directory` that only a database with a manifest has: the creation of one ends with its manifest, and
 /// until then leaves `segments/` and the embedded device's media empty.
 fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
     let media = format!("device-{}.media", DeviceId::EMBEDDED);
@@ -73,7 +73,7 @@ fn what_a_manifest_named(directory: &Path) -> Result<Option<String>> {
     };
     for entry in entries {
         let name = entry.map_err(|error| Error::io("read", &segments, error))?.file_name();
-        // A name that is no number is none of ours.
+        // A file whose name is no number is foreign.
         if name.to_str().is_some_and(|name| name.parse::<u32>().is_ok()) {
             return Ok(Some("\"segments\" holds those of tables".to_owned()));
         }

@@ -1,23 +1,23 @@
-//! The snapshot path: what is committed in, a state out that one reader holds. Nobody gets a state in another way.
+//! The snapshot path: what is committed in, a snapshot that one reader holds out. There is no other way to a snapshot.
 //!
 //! ```text
-//!  committed: state + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes
-//!                            ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE
-//!                            ├─ Shipped ─────────▶ … are in memory, if few         plans that only read
-//!                            ├─ AsOf ────────────▶ an older state that is kept     statements under as_of
-//!                            └─ any + own changes ▶ … on pages of one transaction  a block that has changed rows
+//!  committed: catalog + delta ─┬─ Newest ──────────▶ both, as they are               look-ups by key, small changes
+//!                              ├─ Flushed ─────────▶ pages of the delta are written  plans that build on it, ANALYZE
+//!                              ├─ Shipped ─────────▶ … are in memory, if few         plans that only read
+//!                              ├─ AsOf ────────────▶ an older version that is kept   statements under as_of
+//!                              └─ any + own changes ▶ … on pages of one transaction  a block that has changed rows
 //! ```
 //!
-//! - *Newest* is [`Engine::live`], which waits for nothing and copies nothing; [`Engine::catalog`] is its state alone,
-//!   for who asks for definitions and not for rows.
-//! - *Flushed*, *Shipped* and *AsOf* are the kinds of [`Engine::snapshot`]: a state in whose pages all rows are, so
-//!   that plans and fragments need not know of a delta. A block of REPEATABLE READ or SERIALIZABLE keeps the one of its
-//!   first statement.
+//! - *Newest* is [`Engine::live`], which waits for nothing and copies nothing; [`Engine::catalog`] is its catalog
+//!   version alone, for callers that need definitions and no rows.
+//! - *Flushed*, *Shipped* and *AsOf* are the kinds of [`Engine::snapshot`]: a catalog version in whose pages all rows
+//!   are, so that plans and fragments need not know of a delta. A block of REPEATABLE READ or SERIALIZABLE keeps the
+//!   one of its first statement.
 //! - *Own changes* are put over any of them by [`Engine::with_own_changes`], for the transaction that made them.
 //!
-//! A state is a snapshot for as long as somebody holds it: its pages are not used again before ([`Engine::reclaim`]).
+//! The pages of a snapshot are not used again while somebody holds it ([`Engine::reclaim`]).
 //!
-//! Invariants: a state that is shipped, older or has own changes is read, and no commit is built on it. Source:
+//! Invariants: a snapshot that is shipped, older or has own changes is only read, and no commit is built on it. Source:
 //! `docs/design/versions-and-commit.md` and `docs/design/delta-and-snapshots.md`, rule 21.
 
 use std::sync::{Arc, PoisonError};
@@ -33,27 +33,27 @@ use super::catalog_edit::CatalogEdit;
 use crate::delta::Live;
 use crate::write::insert::{TableChange, apply};
 
-/// Which state a reader wants. See the module's description.
+/// Which snapshot a reader wants. See the module's description.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SnapshotKind<'a> {
     /// The newest, with all that is committed by now in pages of devices.
     Flushed,
-    /// The same for who only reads it, and builds nothing on it: rows that take at most so many bytes in memory become
-    /// no pages of devices, but are [shipped](crate::delta::shipped) with the state.
+    /// The same for a statement that only reads: rows that take at most so many bytes in memory are not written to
+    /// devices, but [shipped](crate::delta::shipped) with the catalog version.
     Shipped {
         /// 0: never.
         bytes_max: u64,
     },
-    /// That which held at a time, a `timestamp with time zone`.
+    /// The version that held at a time, a `timestamp with time zone`.
     AsOf(&'a str),
 }
 
 impl Engine {
-    /// A state in whose pages all rows are.
+    /// A catalog version in whose pages all rows are.
     ///
     /// # Errors
     /// Those of the device, where there was something to write;
-    /// [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a time that is not kept, or is none.
+    /// [`Error::Invalid`](cleave_catalog::error::Error::Invalid) (22023) for a time that is not kept, or not a time.
     pub async fn snapshot(self: &Arc<Self>, kind: SnapshotKind<'_>) -> Result<Arc<CatalogState>> {
         match kind {
             SnapshotKind::Flushed => self.newest_flushed().await,
@@ -78,7 +78,7 @@ impl Engine {
     }
 
     /// `base` with `changes`, for the transaction that has made them: on pages that nothing else names, and which are
-    /// free again once the state is gone.
+    /// free again once it is dropped.
     ///
     /// # Errors
     /// As [`apply`]; [`StorageError::Stopped`](cleave_catalog::storage_error::StorageError::Stopped).
@@ -106,8 +106,8 @@ impl Engine {
             if live.delta.is_flushed() || live.state.commit >= wanted {
                 return Ok(live.state);
             }
-            // A large write that has the writer lock has flushed first, and is not waited for; nor is anyone who
-            // flushes for others.
+            // A large write that has the writer lock has flushed first, and is not waited for; nor is a flush for
+            // others.
             let flushing = Box::pin(self.flush_now());
             match select(std::pin::pin!(told), flushing).await {
                 Either::Left(_) => {}
@@ -120,7 +120,7 @@ impl Engine {
     async fn newest_shipped(self: &Arc<Self>, bytes_max: u64) -> Result<Arc<CatalogState>> {
         let live = self.live();
         let is_small = bytes_max > 0 && live.delta.is_within(bytes_max);
-        // Of a device that is offline the table is to be blocked, and who commits to be told.
+        // The table of an offline device is to be blocked, and the committing session to be told.
         if live.delta.is_flushed() || !is_small || !self.is_whole(&live.state) {
             return self.newest_flushed().await;
         }

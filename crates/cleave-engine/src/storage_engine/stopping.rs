@@ -1,6 +1,6 @@
-//! When a database stops: after a failure behind which nobody knows what is on its disk, nothing is written any more,
-//! and what is committed and in no page yet cannot be read. Who runs it is told ([`Engine::stopped`]), and opens it
-//! anew.
+//! Stopping a database: after a failure that leaves unknown what is on its disk, nothing is written any more, and
+//! committed rows that are in no page yet cannot be read. The embedding process is told ([`Engine::stopped`]) and opens
+//! it anew.
 //!
 //! Source: `docs/design/log-and-recovery.md`.
 
@@ -28,7 +28,7 @@ impl Engine {
         !self.stopped.load(Ordering::Acquire)
     }
 
-    /// Refuses further writing: which state is on disk is not known.
+    /// Refuses further writing: which version is on disk is not known.
     pub fn stop(&self, why: &dyn Display) {
         self.stopped_because.get_or_init(|| why.to_string());
         self.stopped.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What is kept of many states: the one of each tick.
+//! Of many catalog versions one is kept for each tick.
 
 use cleave_catalog::catalog::upkeep::Upkeep;
 

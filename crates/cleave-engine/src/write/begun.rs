@@ -1,5 +1,5 @@
-//! Rows that begin in one tablet, in the batches in which statements made them: to join them anew with each statement
-//! of a block would take the longer the more there are.
+//! New rows of one tablet, in the batches in which a block's statements inserted them. Joining all of them anew at each
+//! statement would take ever longer.
 //!
 //! Invariant: places count through all batches, in their order; there are few batches, since [`Begun::push`] joins
 //! [`FEW`] of about one size, and so each row a few times at most.
@@ -122,7 +122,7 @@ impl Begun {
         }
     }
 
-    /// Takes the rows at `places` away.
+    /// Removes the rows at `places`.
     ///
     /// # Errors
     /// None that a statement is to blame for.

@@ -1,22 +1,22 @@
 //! CREATE INDEX: a table's rows in, runs of a new index out, while others read and write the table.
 //!
 //! ```text
-//!  ids ─▶ state S ─▶ workers: pages ─▶ keys ─▶ KeyRunWriter ─┐            rows since S ─▶ KeyRunWriter ─┐
-//!  (a commit)                                                └─▶ one run ─────────────────────▶ (a commit)
+//!  ids ─▶ snapshot S ─▶ workers: pages ─▶ keys ─▶ KeyRunWriter ─┐         rows since S ─▶ KeyRunWriter ─┐
+//!  (a commit)                                                   └─▶ one run ──────────────────▶ (a commit)
 //! ```
 //!
-//! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. Its state is
-//!    what the build reads.
-//! 2. Without the writer lock, workers share the pages of that state, those of all tablets [side by
+//! 1. [`build_index`] takes ids for the index's runs in a commit of its own, which changes nothing else. The build
+//!    reads the catalog version of that commit.
+//! 2. Without the writer lock, workers share the pages of that version, those of all tablets [side by
 //!    side](side_by_side). Each sorts the keys of its pages within its share of memory, and writes what does not fit as
-//!    runs, on the device where the tablet lies, which makes them one.
+//!    runs, on the device of the tablet, which merges them into one.
 //! 3. With the writer lock, keys of rows that were inserted meanwhile make a second run. The commit names both.
 //!
 //! A block that has the table to itself builds it in one go ([`build_index_within`]).
 //!
-//! Invariant: until the last commit nothing names what the build wrote, so whatever ends it early, a crash or a full
-//! disk, leaves the table as it was and the space free. What it cannot see, that the table or the name is another
-//! one's by then, is checked with the writer lock.
+//! Invariant: until the last commit nothing names what the build wrote, so an early end, a crash or a full disk leaves
+//! the table as it was and the space free. Whether the table or the name belongs to something else by then is checked
+//! under the writer lock.
 
 mod side_by_side;
 
@@ -41,8 +41,8 @@ use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::storage_engine::commit::Changes;
 use side_by_side::{Part, build_runs};
 
-/// Makes what `define` says an index of the table `name`. It is asked twice, with the table as it is when the build
-/// begins and when it ends, and may find that the index is there: None.
+/// Builds the index that `define` returns for the table `name`. `define` is called twice, with the table as it is when
+/// the build begins and when it ends, and returns None where the index exists already.
 ///
 /// # Errors
 /// Those of `define`; an unknown table; a duplicate key where rows are not unique; those of the device.
@@ -99,7 +99,7 @@ pub async fn build_index(
     if !same {
         return Err(made_anew(name));
     }
-    // Its columns are the same, its id and a name that was chosen may be others by now.
+    // Its columns are the same; its id and a generated name may differ by now.
     let Some(definition) = define(&last, &now)?.map(Arc::new) else { return Ok(()) };
     let shape = IndexShape::new(Arc::clone(&definition), &now.schema)?;
     for (device, claim) in &claims {

@@ -1,9 +1,9 @@
 //! Compaction: runs of one index in, fewer out, by size.
 //!
 //! A look-up asks every run, so their number is bounded by [`RUNS_MAX`]; beyond it [`compact`] merges the smallest
-//! ones. Which, [`tier`] says: from the smallest on, each run that is not larger than those before it together, so that
-//! a key is written again only when what it lies among has about doubled. It is part of the commit that adds a run: a
-//! crash before leaves the old runs, one after it the new.
+//! ones. [`tier`] chooses them: from the smallest on, each run that is not larger than those before it together, so
+//! that a key is rewritten only when the size of its run has about doubled. Compaction is part of the commit that adds
+//! a run: a crash before it leaves the old runs, one after it the new.
 //!
 //! Source: size-tiered compaction as in Cassandra; rule 14.
 
@@ -24,8 +24,7 @@ const RUNS_MAX: usize = 8;
 /// Fewest runs that are worth a merge.
 const MERGE_RUNS_MIN: usize = 4;
 
-/// The runs of `index`, of which `runs` are all by now, after the merge that their number asks for, in space of
-/// `claim`.
+/// The runs of `index`, all of which are `runs`, after a merge if they are too many, in space of `claim`.
 ///
 /// # Errors
 /// Those of reading and writing.

@@ -1,19 +1,18 @@
-//! What writes rows: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
+//! Inserts: few rows in, appended to the table's hot segment; many rows in, loaded as a bulk segment.
 //!
 //! 1. Rows of an INSERT are gathered up to [`ROWS_MAX`] rows or [`BYTES_MAX`] bytes; beyond, they and all that follow
-//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it ends are
-//!    marked in their version maps: their keys are free then.
+//!    go to a [`BulkLoad`]. A [`TableChange`] is [applied](apply) in the same way, after the rows that it deletes are
+//!    marked dead in their version maps: their keys are free then.
 //! 2. Rows are [routed](Router) to tablets. Their keys are looked up, among themselves and in the index of their
 //!    tablet, or of every tablet where equal keys may lie in another one.
-//! 3. In each of them, side by side, the tail page of the hot segment is written anew with the rows that it has
-//!    room for, at another place; the others go to new pages. Pages never change, so readers of the old tail are
-//!    undisturbed.
-//! 4. Keys enter the memtable with the commit; a memtable that has grown too large goes to a run in the
-//!    same commit, a hot segment that has grown too large is sealed.
+//! 3. In each of them, side by side, the tail page of the hot segment is rewritten at another place with the rows that
+//!    it has room for; the others go to new pages. Pages never change, so readers of the old tail are undisturbed.
+//! 4. Keys enter the memtable with the commit; in the same commit a memtable that has grown too large goes to a run,
+//!    and a hot segment that has grown too large is sealed.
 //!
-//! Invariant: the manifest holds the directory of at most one hot segment a tablet, of a bounded size. A commit writes
-//! the manifest anew, which has a place for each sealed segment and run of the database, and each version map: its cost
-//! grows with them, and not with the pages or rows of a table.
+//! Invariant: the manifest holds the directory of at most one hot segment a tablet, of a bounded size. A commit that
+//! rewrites the manifest, which has an entry for each sealed segment, run and version map of the database, costs with
+//! their number, and not with the pages or rows of a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ const HOT_PAGES_MAX: usize = 256;
 /// Bytes at which a memtable goes to a run.
 const MEMTABLE_BYTES_MAX: usize = 4 << 20;
 
-/// The rows of a statement, as far as they were waited for.
+/// The rows of a statement that have come so far.
 pub enum Gathered<'a> {
     /// All of them.
     Few(Vec<RecordBatch>),
@@ -64,7 +63,7 @@ pub enum Gathered<'a> {
     Many(Vec<RecordBatch>, BoxStream<'a, Result<RecordBatch>>),
 }
 
-/// Waits for `batches` to end, or to become many.
+/// Reads `batches` to their end, or until they are many.
 ///
 /// # Errors
 /// Those of `batches`.
@@ -83,7 +82,7 @@ pub async fn gather(mut batches: BoxStream<'_, Result<RecordBatch>>) -> Result<G
     Ok(Gathered::Few(few))
 }
 
-/// Waits on for `rest` to end, or for all rows to take more than `bytes_max`.
+/// Reads `rest` to its end, or until all rows take more than `bytes_max`.
 ///
 /// # Errors
 /// Those of `rest`.
@@ -136,11 +135,11 @@ pub async fn load(
 pub struct TableChange {
     /// The table, as it was then.
     pub schema: Arc<TableSchema>,
-    /// VIDs of the rows that end, by the places of their tablets.
+    /// VIDs of deleted rows, by the places of their tablets.
     pub dead: BTreeMap<usize, VidSet>,
-    /// Rows that begin, by the places of their tablets.
+    /// Inserted rows, by the places of their tablets.
     pub rows: BTreeMap<usize, Begun>,
-    /// Whether the rows that begin are those that end, with the same unique keys: it locks less then.
+    /// Whether the inserted rows replace the deleted ones with the same unique keys: it locks less then.
     pub keeps_keys: bool,
 }
 
@@ -150,7 +149,7 @@ impl TableChange {
         Self { schema, dead: BTreeMap::new(), rows: BTreeMap::new(), keeps_keys: false }
     }
 
-    /// Rows that begin.
+    /// Inserted rows.
     pub fn row_count(&self) -> usize {
         self.rows.values().map(Begun::row_count).sum()
     }
@@ -166,7 +165,7 @@ impl TableChange {
         rows + self.dead.values().map(VidSet::byte_count).sum::<usize>()
     }
 
-    /// The places of the tablets of which rows end or begin.
+    /// The places of the tablets with deleted or inserted rows.
     pub fn places(&self) -> Vec<usize> {
         let mut places: Vec<usize> = self.dead.keys().chain(self.rows.keys()).copied().collect();
         places.sort_unstable();
@@ -174,7 +173,7 @@ impl TableChange {
         places
     }
 
-    /// Whether its rows are appended, and not loaded, and those that end are few as well.
+    /// Whether its rows are appended, and not loaded, and the deleted ones are few as well.
     pub fn is_small(&self) -> bool {
         let bytes = self.rows.values().map(Begun::byte_count).sum::<usize>();
         let dead = self.dead.values().map(VidSet::len).sum::<usize>();
@@ -197,8 +196,7 @@ pub fn route(table: &TableState, rows: RecordBatch) -> Result<BTreeMap<usize, Be
 /// `edit` with `change`.
 ///
 /// # Errors
-/// [`Error::Conflict`] where a row that is to end is dead; [`Error::DuplicateKey`]; as [`target`]; those of the
-/// device.
+/// [`Error::Conflict`] where a row to delete is dead; [`Error::DuplicateKey`]; as [`target`]; those of the device.
 pub async fn apply(
     mut edit: CatalogEdit,
     settings: &Arc<Settings>,
@@ -219,7 +217,7 @@ pub async fn apply(
     Ok(load.end().await?.0)
 }
 
-/// `edit` with all that a delta has of a table: it was checked when it was committed.
+/// `edit` with all rows of a delta for a table, which were checked when they were committed.
 ///
 /// # Errors
 /// As [`apply`].
@@ -270,7 +268,7 @@ struct Append {
     schema: Arc<TableSchema>,
     table: Arc<TableState>,
     parts: Vec<Part>,
-    /// Whether its keys are known to be nobody else's. Of rows with one key the last counts, the others are dead.
+    /// Whether its keys are known to be unique. Of rows with one key the last counts, the others are dead.
     is_checked: bool,
 }
 
@@ -449,7 +447,7 @@ impl Part {
             return Ok(Arc::clone(index));
         }
         match self.flush(edit, index, &keys).await {
-            // What is committed can be read all the same: keys gather in memory until there is room for a run of them.
+            // Committed rows stay readable: keys gather in memory until there is room for a run of them.
             Err(error) if edit.is_published() && error.sqlstate() == DISK_FULL => {
                 edit.keys.push(index.pending(keys.into_iter().collect()));
                 Ok(Arc::clone(index))
@@ -458,8 +456,8 @@ impl Part {
         }
     }
 
-    /// `index` with a run of its memtable and `keys`. What is published has the run in a claim of its own: where there
-    /// is too little room, nothing of it is left taken.
+    /// `index` with a run of its memtable and `keys`. The run has a claim of its own: where there is too little room,
+    /// nothing of it is left taken.
     async fn flush(
         &self,
         edit: &mut CatalogEdit,
@@ -543,7 +541,7 @@ impl Part {
         for (page, start) in written.iter().filter(|(page, _)| page.kind == PageKind::Heap) {
             self.pool.keep_written(hot.segment_ref(), page.page_ref(*start), &page.bytes);
         }
-        // The old tail's place is retired by the commit, which compares what the states name.
+        // The old tail's place is retired by the commit, which compares what the catalog versions name.
         drop(hot.append(&written)?);
         hot.sealed = hot.pages.len() >= HOT_PAGES_MAX;
         Ok(hot)
@@ -597,8 +595,8 @@ impl Part {
     }
 }
 
-/// `pages` in runs that one command may carry each: of at most [`COMMAND_BYTES`], or of one page that is
-/// larger by itself.
+/// `pages` in groups that one command may carry each: of at most [`COMMAND_BYTES`], or of one page that is larger by
+/// itself.
 fn commands(mut pages: &[EncodedPage]) -> Vec<&[EncodedPage]> {
     let mut commands = Vec::new();
     while !pages.is_empty() {

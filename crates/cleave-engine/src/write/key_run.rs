@@ -1,14 +1,13 @@
 //! Sorted runs of an index, written by a load, a build or a flush.
 //!
-//! 1. [`KeyRunWriter::push`] takes keys in any order. A [`KeySorter`] gathers them up to a budget; each
-//!    time it is full its keys go to a run. As long as a batch begins behind the end of the one before,
-//!    it is the same run: keys that come in order stream straight into one.
-//! 2. [`KeyRunWriter::finish`] merges what runs there are into one, at most [`MERGE_RUNS_MAX`] at a time, with
-//!    memory for a few pages of each of them.
+//! 1. [`KeyRunWriter::push`] takes keys in any order. A [`KeySorter`] gathers them up to a budget; each time it is full
+//!    its keys go to a run. A batch that begins behind the end of the one before continues the same run: keys that come
+//!    in order stream into one.
+//! 2. [`KeyRunWriter::finish`] merges all runs into one, at most [`MERGE_RUNS_MAX`] at a time, with memory for a few
+//!    pages of each of them.
 //!
-//! Invariant: what comes out is one run without duplicates; space of runs that were merged is given back
-//! before the statement commits. Source: Graefe, "Implementing Sorting in Database Systems" (external
-//! merge sort).
+//! Invariant: the result is one run without duplicates; space of merged runs is given back before the statement
+//! commits. Source: Graefe, "Implementing Sorting in Database Systems" (external merge sort).
 
 use std::sync::Arc;
 

@@ -3,19 +3,18 @@
 //!
 //! ```text
 //!  batches ─▶ RowChecks ─▶ Router ─┬─▶ TabletLoad ─┬─▶ (thread) SegmentWriter ─▶ SegmentSink ─▶ device
-//!                                │               ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
-//!                                │               └─▶ … one for each index
-//!                                └─▶ … one for each tablet
+//!                                  │               ├─▶ (task) IndexLoad: keys ─▶ KeyRunWriter ─▶ SegmentSink ─▶ device
+//!                                  │               └─▶ … one for each index
+//!                                  └─▶ … one for each tablet
 //! ```
 //!
-//! Encoding has a thread of its own, and each index a task of its own, beside the task that reads and checks rows, and
-//! the writes that are under way; so the devices of a table's tablets are written side by side. Memory is bounded by a
-//! page, a few batches and the writes under way for each tablet, and the keys that are sorted at once, whatever the
-//! length of the stream. A tablet that gets no rows is not touched.
+//! Encoding has a thread of its own, and each index a task of its own, beside the task that reads and checks rows and
+//! the writes in flight; so the devices of a table's tablets are written side by side. Memory is bounded by a page, a
+//! few batches and the writes in flight for each tablet, and the keys that are sorted at once, whatever the length of
+//! the stream. A tablet that gets no rows is not touched.
 //!
-//! Invariant: nothing is visible before the commit, and a load that fails has ended all its tasks and writes, and so
-//! given back its space on all devices, before its error is told.
-//! The writer lock is held from the first batch to the commit.
+//! Invariant: nothing is visible before the commit, and a failed load ends all its tasks and writes, and so gives back
+//! its space on all devices, before it returns the error. The writer lock is held from the first batch to the commit.
 
 mod tablet_load;
 
@@ -47,7 +46,7 @@ use tablet_load::TabletLoad;
 /// Loads `batches` into `table`, as rows that `made` makes of them for its schema; see `Session::load`.
 ///
 /// # Errors
-/// As there.
+/// As above.
 pub async fn load(
     database: &Arc<Engine>,
     settings: &Arc<Settings>,
@@ -70,7 +69,7 @@ pub async fn load(
     load.commit(check).await
 }
 
-/// Who knows what CHECK says of rows.
+/// Evaluates CHECK constraints of rows.
 #[async_trait]
 pub trait RowChecks: Send + Sync {
     /// Refuses `rows` that `table` would store, if one breaks a check.
@@ -80,7 +79,7 @@ pub trait RowChecks: Send + Sync {
     async fn check_rows(&self, table: &TableState, rows: &RecordBatch) -> Result<()>;
 }
 
-/// What is asked of the rows of a load beside what its table alone can tell: foreign keys.
+/// Checks of a load that its table alone cannot answer: foreign keys.
 #[async_trait]
 pub trait LoadCheck: Send + Sync {
     /// Refuses the rows that `loaded`, which is to be committed, has of the table of this id.
@@ -108,7 +107,7 @@ impl BulkLoad {
     /// checked.
     ///
     /// # Errors
-    /// [`Error::Invalid`] where the table is another one by now.
+    /// [`Error::Invalid`] where the table was replaced meanwhile.
     pub fn begin(
         edit: CatalogEdit,
         settings: &Arc<Settings>,
@@ -145,7 +144,7 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// Takes rows that conform to the table, or what kept them from coming.
+    /// Takes rows that conform to the table, or the error of their source.
     ///
     /// # Errors
     /// That of `rows`; those of encoding and writing these or earlier rows; [`Error::DuplicateKey`].
@@ -190,7 +189,7 @@ impl BulkLoad {
         }
     }
 
-    /// Ends rows of the table, by the places of their tablets: their keys are free then.
+    /// Deletes rows of the table, by the places of their tablets: their keys are free then.
     ///
     /// # Errors
     /// [`Error::Conflict`] for a row that is dead already.
@@ -298,7 +297,7 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// Ends the tasks of a load that failed, before its error is told: the space that they hold is free by then.
+    /// Ends the tasks of a load that failed, before its error is returned: the space that they hold is free by then.
     async fn stop(&mut self) {
         for load in self.tablets.iter_mut().flatten() {
             load.stop().await;
@@ -375,14 +374,14 @@ async fn with_run(
 ///
 /// # Errors
 /// As [`CatalogState::find_writable_table`](cleave_catalog::catalog::CatalogState::find_writable_table);
-/// [`Error::Invalid`] where the table is another one by now.
+/// [`Error::Invalid`] where the table was replaced meanwhile.
 pub fn target(edit: &CatalogEdit, schema: &TableSchema) -> Result<Arc<TableState>> {
     let table = Arc::clone(edit.next.find_writable_table(&schema.name)?);
     let same = table.schema.table_id == schema.table_id && table.schema.version == schema.version;
     if same && !table.tablets.is_empty() { Ok(table) } else { Err(made_anew(&schema.name)) }
 }
 
-/// The error of a statement whose table is another one by now.
+/// The error of a statement whose table was replaced meanwhile.
 pub fn made_anew(table: &str) -> Error {
     Error::Invalid {
         message: format!("table \"{table}\" was made anew while the statement ran"),

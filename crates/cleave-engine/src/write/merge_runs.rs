@@ -1,4 +1,5 @@
-//! Merges sorted runs of an index into one: as a fragment where their pages lie, else here, by the same operators.
+//! Merges sorted runs of an index into one: as a fragment on the device of their pages, else on the host, by the same
+//! operators.
 //!
 //! ```text
 //!   runs ─▶ WriteRunExec ─┬─▶ device: reads and writes its own media ──┬─▶ PlacedRun ─▶ checked ─▶ directory
@@ -6,13 +7,13 @@
 //! ```
 //!
 //! 1. [`RunMerger::merge`] takes space for the new run, somewhat more than the old ones have, and
-//!    [sends](super::writing_fragment) the fragment with it; where that may not be, or the device refuses it, the same
-//!    plan runs here.
-//! 2. What comes back is checked: as many entries as went in, keys in order, every page inside of what was reserved.
-//!    What is left of the space is given back.
+//!    [sends](super::writing_fragment) the fragment with it; where no fragment may be sent, or the device refuses it,
+//!    the same plan runs on the host.
+//! 2. The result is checked: as many entries as went in, keys in order, every page inside the reserved space. The rest
+//!    of the space is given back.
 //!
-//! Invariant: nothing names the new run before the statement commits, which syncs the device first; whatever ends the
-//! statement before leaves the old runs, and the space free. Source: `docs/design/indexes.md`.
+//! Invariant: nothing names the new run before the statement commits, which syncs the device first; a statement that
+//! ends earlier leaves the old runs, and the space free. Source: `docs/design/indexes.md`.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ impl RunMerger {
     }
 
     /// The same, whose merges on the host wait until few others are under way: for statements that merge several runs
-    /// at once, and hold nobody up while they wait.
+    /// at once, and hold nothing that others wait for.
     pub(crate) fn patient(self) -> Self {
         Self { is_patient: true, ..self }
     }
@@ -92,7 +93,7 @@ impl RunMerger {
     /// last. Where no entry is left, a run without pages.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) async fn merge_without(
         &self,
         claim: &Arc<Claim>,
@@ -158,7 +159,7 @@ impl RunMerger {
     }
 }
 
-/// What runs on either side.
+/// The plan that runs on either side.
 fn plan(new: NewRun<'_>, gone: Arc<[(u64, u64)]>) -> Result<Arc<dyn ExecutionPlan>> {
     let entries = MergeRunsExec::new(INPUT, new.segment.table_id).without(gone)?;
     let entries = Arc::new(if new.newest { entries.of_newest() } else { entries });
@@ -176,7 +177,7 @@ fn entry_counts(new: NewRun<'_>, input: &IndexInput) -> RangeInclusive<u64> {
     if new.newest { all.min(1)..=all } else { all..=all }
 }
 
-/// Compares what a device says it wrote with what it was asked for: the end of its last page.
+/// Compares what a device reports as written with the request; returns the end of its last page.
 fn check_placed(
     placed: &PlacedRun,
     entries: &RangeInclusive<u64>,
@@ -211,7 +212,7 @@ fn directory(new: NewRun<'_>, placed: PlacedRun) -> Result<SegmentDirectory, Sto
     Ok(Arc::unwrap_or_clone(directory))
 }
 
-/// The error of a merge, where duplicate keys are told as SQL tells them.
+/// The error of a merge, with duplicate keys as SQL reports them.
 fn named(shape: &IndexShape, error: DataFusionError) -> Error {
     if let DataFusionError::External(source) = error.find_root()
         && let Some(StoreError::DuplicateKey { key, .. }) = source.downcast_ref()

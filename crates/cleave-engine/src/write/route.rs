@@ -1,7 +1,7 @@
-//! Which tablet new rows go to: batches in, parts of them with the place of their tablet out.
+//! Routes new rows to tablets: batches in, parts of them with the place of their tablet out.
 //!
-//! By hash, each row goes where its values say. In load order, whole stretches of rows go where the fewest are, so that
-//! tablets grow alike, and rows that came together lie together: a stretch of a load is a bulk page.
+//! By hash, each row goes to the tablet of its values. In load order, whole stretches of rows go to the tablet with the
+//! fewest, so that tablets grow alike, and rows that came together lie together: a stretch of a load is a bulk page.
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::take_record_batch;
@@ -20,7 +20,7 @@ pub(crate) struct Router {
     given: Vec<u64>,
     /// `None`: load order.
     key: Option<TabletKey>,
-    /// In load order: the tablet whose turn it is, and how many rows it is to get.
+    /// In load order: the current tablet, and how many rows it is still to get.
     turn: Option<(usize, usize)>,
 }
 
@@ -28,7 +28,7 @@ impl Router {
     /// A router to the tablets of `table`.
     ///
     /// # Errors
-    /// A tablet key that is none of the table's.
+    /// A tablet key that the table does not have.
     pub(crate) fn new(table: &TableState) -> Result<Self> {
         let key = match table.tablets.len() {
             0 | 1 => None,
@@ -56,7 +56,7 @@ impl Router {
     /// As [`Router::route`], of all rows of a small statement: in load order they go to one tablet.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub(crate) fn route_all(&mut self, rows: RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let parts = match &self.key {
             None => vec![(self.emptiest(), rows)],

@@ -1,13 +1,13 @@
-//! Pages of one segment on their way to a device: encoded pages in, entries of its directory out.
+//! Writes the pages of one segment to a device: encoded pages in, entries of its directory out.
 //!
-//! 1. [`SegmentSink::push`] gives each page a place in space claimed ahead, and starts to write it;
-//!    a bounded number of writes is under way, so that encoding and writing overlap.
-//! 2. [`SegmentSink::finish`] waits for the writes, gives back what was claimed too much, and returns
-//!    the entries in page order.
+//! 1. [`SegmentSink::push`] gives each page a place in space claimed ahead, and starts to write it; a bounded number of
+//!    writes is in flight, so that encoding and writing overlap.
+//! 2. [`SegmentSink::finish`] waits for the writes, gives back the claimed space that is left, and returns the entries
+//!    in page order.
 //!
-//! Invariant: pages lie on the media in the order in which they come, so that reading a segment from
-//! end to end is reading its device from end to end. Writes are never abandoned, only no longer
-//! waited for: each holds the [`Claim`] that keeps its space from being used otherwise.
+//! Invariant: pages lie on the media in the order in which they come, so that reading a segment from end to end is a
+//! sequential read of its device. Writes are never abandoned, only no longer waited for: each holds the [`Claim`] that
+//! keeps its space from being used otherwise.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

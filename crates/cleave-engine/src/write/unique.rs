@@ -1,9 +1,9 @@
-//! Unique indexes whose equal keys may lie in different tablets: what is new in against all that is there.
+//! Checks unique indexes whose equal keys may lie in different tablets: new keys in, checked against all existing ones.
 //!
 //! One commit is made at a time, so what is checked here holds until the statement's commit. Where a table is divided
 //! by some of an index's columns, equal keys share a tablet, and each tablet's own check is enough.
 //!
-//! A VID is a row's within its tablet, and a merge does not tell of which tablet an entry is: keys that come twice are
+//! A VID identifies a row within its tablet, and a merge does not tell the tablet of an entry: keys that come twice are
 //! looked up once more, each in its place, as the rows of all entries but one may be dead.
 
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use cleave_store::{KeyMerge, KeyRange, MergeSource, Run, SegmentDirectory, Segme
 use crate::host_pages::RoutedPages;
 use crate::storage_engine::Engine;
 
-/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or any tablet of `table` in the
-/// index of this `shape`, if it has that already.
+/// Refuses a key of the runs `new`, each with its tablet, that another of them has, or a tablet of `table` in the index
+/// of this `shape`, if the table has it already.
 ///
 /// # Errors
 /// [`Error::DuplicateKey`](cleave_catalog::error::Error::DuplicateKey), and those of reading.

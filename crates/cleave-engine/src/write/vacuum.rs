@@ -1,4 +1,4 @@
-//! Vacuum: segments with dead rows in, segments without them out, where they lie.
+//! Vacuum: segments with dead rows in, segments without them out, on the same device.
 //!
 //! ```text
 //!   heap     ─▶ groups of segments ─▶ WriteRowsExec ─┬─▶ device ─┬─▶ PageEntry ─▶ checked ─▶ directory, gaps ─▶ commit
@@ -7,16 +7,15 @@
 //!
 //! 1. [`vacuum`] seals the hot segment where it has rows to prune, and chooses [`groups`]: neighbours of which enough
 //!    rows are dead.
-//! 2. Without the writer lock, the rows of each group that are live are written to a segment of their own, as a
-//!    [fragment](super::writing_fragment) on the device where the table lies, or here. They keep their VIDs: no index,
-//!    no lock and no log record has to know.
-//! 3. Indexes of which enough entries are those of dead rows have their runs merged into one without these,
-//!    in the same way.
-//! 4. One commit puts the new segments into the places of the old ones. What was deleted since is marked in the version
-//!    map, as before; the old pages are free when the last state that names them is gone.
+//! 2. Without the writer lock, the live rows of each group are written to a segment of their own, as a
+//!    [fragment](super::writing_fragment) on the device of the table, or on the host. They keep their VIDs, so no
+//!    index, lock or log record changes.
+//! 3. Indexes with enough entries of dead rows have their runs merged into one without these, in the same way.
+//! 4. One commit puts the new segments into the places of the old ones. Rows deleted since are marked dead in the
+//!    version map, as before; the old pages are free when the last catalog version that names them is gone.
 //!
 //! Invariant: the host knows which VIDs must come, in order, and takes only pages that have so many rows and begin with
-//! those. A group that cannot be read or written is left as it is, the others are done. Whoever calls holds the table's
+//! those. A group that cannot be read or written is left as it is, the others are done. The caller holds the table's
 //! lock against definitions, indexes and other vacuums. Source: `docs/design/indexes.md`;
 //! `docs/design/delta-and-snapshots.md`.
 
@@ -48,12 +47,12 @@ use crate::storage_engine::commit::Changes;
 
 /// The number of the only morsel input.
 const INPUT: u32 = 0;
-/// Of the rows on the pages of a segment, the share that must be dead before it is written anew: one in so many.
+/// Of the rows on the pages of a segment, the share that must be dead before it is rewritten: one in so many.
 const DEAD_SHARE: u64 = 50;
 /// Of the entries in the runs of an index, the part that must be those of dead rows before they are merged: one in so
 /// many.
 const ENTRIES_SHARE: u64 = 5;
-/// Pages of a segment below which it is written anew with a neighbour that is.
+/// Pages of a segment below which it is rewritten with a neighbour that is.
 const SMALL_PAGES: usize = 64;
 /// Bytes of the pages of a group: what is written is committed at once, and takes as much space beside what is there.
 const GROUP_BYTES_MAX: usize = 1 << 30;
@@ -67,7 +66,7 @@ pub struct Vacuumed {
     pub rows_removed: u64,
     /// Dead rows that still lie on pages, in segments that were not worth it.
     pub rows_dead: u64,
-    /// Rows that have not.
+    /// Live rows.
     pub rows_left: u64,
     /// Blocks of heap and indexes before.
     pub blocks_before: u64,
@@ -97,7 +96,7 @@ struct Merge {
     new: SegmentRef,
 }
 
-/// What takes the place of what.
+/// Replacements of segments and runs.
 #[derive(Default)]
 struct Made {
     segments: Vec<Pruned>,
@@ -206,7 +205,7 @@ pub async fn vacuum(
     }
 }
 
-/// Puts what was `made` into the places of what it was made of, as far as that is there still.
+/// Replaces the sources of `made` by the new segments and runs, as far as they are there still.
 async fn commit(
     database: &Arc<Engine>,
     name: &str,
@@ -220,7 +219,7 @@ async fn commit(
     if now.schema.table_id != known.schema.table_id {
         return Ok(());
     }
-    // What a group that failed has taken stays with its claim, and is free with it.
+    // Space of a failed group stays with its claim, and is freed with it.
     for (device, claim) in claims {
         let on_device =
             |place: usize| known.tablets.get(place).is_some_and(|tablet| tablet.device == device);
@@ -246,12 +245,12 @@ async fn commit(
     told.rows_dead = changed.tablets.iter().map(|tablet| tablet.dead_row_count()).sum();
     told.blocks_after = changed.tablets.iter().map(|tablet| blocks_of(tablet)).sum();
     last.put_table(changed);
-    // What a reader of rows sees stays, and the log that follows speaks of the same VIDs.
+    // The visible rows stay the same, and the log that follows uses the same VIDs.
     database.commit(Changes::checkpoint(last)).await.map(drop)
 }
 
 /// Replaces the segments of `group` by `new`; how many rows that leaves out. Where one of them is gone, nothing is
-/// done: the table was emptied or made anew.
+/// done: the table was emptied or replaced.
 fn replace(
     tablet: &mut TabletState,
     group: &Group,
@@ -305,7 +304,7 @@ fn is_due(index: &TabletIndex, tablet: &TabletState, full: bool) -> bool {
     dead > 0 && (full || dead.saturating_mul(ENTRIES_SHARE) >= entries)
 }
 
-/// Places of the segments of `tablet` that are written anew, in groups of neighbours.
+/// Places of the segments of `tablet` to rewrite, in groups of neighbours.
 fn groups_of(tablet: &TabletState, full: bool) -> Vec<Vec<usize>> {
     let mut live: BTreeMap<SegmentId, u64> = BTreeMap::new();
     for run in tablet.version_map.runs() {
@@ -330,7 +329,7 @@ fn groups_of(tablet: &TabletState, full: bool) -> Vec<Vec<usize>> {
     groups(&segments)
 }
 
-/// What decides of a segment.
+/// The figures that decide about a segment.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     is_worth_it: bool,
@@ -346,7 +345,7 @@ fn groups(segments: &[Segment]) -> Vec<Vec<usize>> {
     let mut bytes = 0;
     let mut close = |open: &mut Vec<usize>| {
         let of = |place: &usize| segments.get(*place);
-        // What is small is taken along, and does not begin or end anything.
+        // Small segments are included, and do not begin or end a group.
         if open.iter().any(|place| of(place).is_some_and(|segment| segment.is_worth_it)) {
             groups.push(std::mem::take(open));
         }
@@ -393,7 +392,7 @@ async fn prune(
         snapshot: cleave_store::Snapshot { commit: group.new.commit },
         inputs: vec![(INPUT, morsels(group, tablet))],
         indexes: Vec::new(),
-        // A page that is begun anew may end with less in it than those that there were.
+        // A rewritten page may end with fewer rows than the old ones.
         block_count: blocks.saturating_mul(group.live_count) / rows.max(1) + page_blocks.min(256),
     };
     if let Some((batches, reserved)) = fragment.on_device(sides, claim).await? {
@@ -415,7 +414,7 @@ async fn prune(
     Ok((directory.map_err(mismatch)?, false))
 }
 
-/// What runs on either side.
+/// The plan that runs on either side.
 fn plan(group: &Group, class: PageClass, schema: &TableSchema) -> Result<WriteRowsExec> {
     let indices: Vec<usize> = (0..schema.columns.len()).collect();
     let output = Projection::of_table(schema, &indices).with_version(ColumnRef::Vid);

@@ -1,8 +1,8 @@
-//! A set of VIDs that may have millions: a sorted list while it is small, then chunks of 64 Ki VIDs, each a list or
-//! bits.
+//! A set of VIDs that may have millions: a sorted list while it is small, then chunks of 64 Ki VIDs, each a list or a
+//! bitmap.
 //!
-//! A row that ends so takes one bit to two bytes, whatever the row is. Clones share chunks, and copy one when it
-//! changes, so that a savepoint costs a reference for each of them.
+//! A dead row takes one bit to two bytes, whatever the row is. Clones share chunks, and copy one when it changes, so
+//! that a savepoint costs a reference for each of them.
 //!
 //! Source: Chambi, Lemire and others, "Better bitmap performance with Roaring bitmaps" (2016).
 
@@ -84,7 +84,7 @@ impl VidSet {
         }
     }
 
-    /// Adds `vid`; whether it was none of them.
+    /// Adds `vid`; returns whether it is new.
     pub fn insert(&mut self, vid: u64) -> bool {
         match &mut self.0 {
             Kind::Few(vids) => {
@@ -198,7 +198,7 @@ impl VidSet {
         few.chain(many).skip_while(move |known| *known < vid)
     }
 
-    /// Takes those from `vid` on away, and gives them.
+    /// Removes those from `vid` on, and returns them.
     pub fn split_off(&mut self, vid: u64) -> Self {
         let behind: Self = self.from(vid).collect();
         if !behind.is_empty() {

@@ -1,12 +1,12 @@
-//! Fragments that write pages, as they are run: where their pages lie, else here, by the same operators.
+//! Runs fragments that write pages: on the device of their pages, else on the host, by the same operators.
 //!
 //! 1. [`WritingFragment::on_device`] takes space, somewhat more than will be needed, and sends the fragment with it. A
 //!    device that has filled it says so, and gets twice as much, a few times.
-//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan here:
-//!    its pages come through the link, and go back through a [`SegmentSink`].
+//! 2. Where no fragment may be sent, or the device refuses it, [`WritingFragment::on_host`] runs the same plan on the
+//!    host: its pages come through the link, and go back through a [`SegmentSink`].
 //!
-//! What comes back is whoever asked's to check. Invariant: nothing names the new pages before a statement commits,
-//! which syncs the device first. Source: `docs/design/indexes.md`.
+//! The caller checks the result. Invariant: nothing names the new pages before a statement commits, which syncs the
+//! device first. Source: `docs/design/indexes.md`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) struct Sides {
 
 /// A fragment, and what it reads.
 pub(super) struct WritingFragment {
-    /// What it does, for errors.
+    /// Its purpose, for error messages.
     pub(super) what: &'static str,
     pub(super) plan: Arc<dyn ExecutionPlan>,
     pub(super) snapshot: Snapshot,
@@ -92,8 +92,7 @@ impl Sides {
 }
 
 impl WritingFragment {
-    /// What the device has answered, and the space of `claim` that it had; None: it will not, and the space is given
-    /// back.
+    /// The answer of the device, and the space of `claim` that it had; None: it refuses, and the space is given back.
     ///
     /// # Errors
     /// Those of the link and of the device's media.
@@ -130,7 +129,7 @@ impl WritingFragment {
                     claim.give_back(reserved);
                     return Ok(None);
                 }
-                // The space stays with the claim, which knows whether anybody may still write there.
+                // The space stays with the claim, which knows whether a write may still be under way.
                 _ => return Err(sides.device.fault(self.what, error)),
             }
             claim.give_back(reserved);
@@ -141,7 +140,7 @@ impl WritingFragment {
     async fn request(&self, sides: &Sides, fragment: Bytes, reserved: Extent) -> Result<Execute> {
         let Settings { device_memory_bytes, slot_count, slot_bytes, .. } = *sides.settings;
         let identity = sides.device.identity().await?;
-        // What crosses is a report.
+        // Only a report crosses the link.
         let slot_bytes = slot_bytes.unwrap_or(SLOT_BYTES_USUAL);
         let ring_bytes = u64::from(slot_count) * u64::from(slot_bytes);
         let room = identity.fragment_memory_bytes.saturating_sub(ring_bytes);
@@ -166,7 +165,7 @@ impl WritingFragment {
         })
     }
 
-    /// What the plan answers here, with pages in space of `claim`.
+    /// The plan's answer on the host, with pages in space of `claim`.
     ///
     /// # Errors
     /// Those of reading, writing and of the plan.

@@ -1,8 +1,8 @@
-//! What was expected while joins were ordered, for whoever looks at the physical plan.
+//! Estimates made while joins were ordered, kept for the physical plan.
 //!
-//! A leaf is known by its table and its conditions, whatever alias it had, a join of leaves by them together. So a part
-//! of a physical plan is found again however the engine has put it together. Two parts that join the same leaves along
-//! other edges (a table twice, without conditions) have one key, and the first of them counts.
+//! A leaf is identified by its table and its conditions, whatever alias it had, a join of leaves by the set of them. So
+//! a part of a physical plan is found again however the engine has put it together. Two parts that join the same leaves
+//! along other edges (a table twice, without conditions) have one key, and the first of them counts.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use datafusion_expr::utils::split_conjunction;
 
 use super::on_values::without_qualifiers;
 
-/// What a leaf of a plan is: a table and the conditions on it.
+/// The key of a leaf of a plan: a table and the conditions on it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeafKey(String);
 

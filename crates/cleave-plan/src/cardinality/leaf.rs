@@ -1,4 +1,4 @@
-//! Rows of a leaf of a join tree: a table with conditions, or any other plan.
+//! Estimates the rows of a leaf of a join tree: a table with conditions, or any other plan.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct LeafEstimate {
     pub row_count_base: f64,
     /// Rows after it, at least one.
     pub row_count: f64,
-    /// What it is, where that is a table with conditions.
+    /// Its key, where it is a table with conditions.
     pub key: Option<LeafKey>,
     /// Rows of the table, and which of them the leaf keeps.
     pub sample: Option<(Arc<SampledRows>, BooleanBuffer)>,
@@ -76,7 +76,7 @@ fn of_table(
     LeafEstimate { table: Some(table.to_owned()), row_count_base, row_count, key, sample }
 }
 
-/// What `predicates` leave of rows that are no table's.
+/// The rows that `predicates` leave of an input that is no table.
 fn filtered(estimate: LeafEstimate, predicates: &[Expr], facts: &dyn TableFacts) -> LeafEstimate {
     let table = estimate.table.as_deref().unwrap_or_default();
     let kept = selectivity_of_all(predicates, table, estimate.row_count_base, facts);
@@ -106,7 +106,7 @@ fn of_other(plan: &LogicalPlan, facts: &dyn TableFacts) -> LeafEstimate {
     LeafEstimate { row_count_base: rows, row_count: rows, ..LeafEstimate::default() }
 }
 
-/// A join that is no part of a tree of inner joins. One that keeps rows of one side only keeps that side's table.
+/// A join outside of trees of inner joins. One that keeps rows of one side only keeps that side's table.
 fn of_join(join: &Join, facts: &dyn TableFacts) -> LeafEstimate {
     let (left, right) = (estimate_leaf(&join.left, facts), estimate_leaf(&join.right, facts));
     let (l, r) = (left.row_count, right.row_count);

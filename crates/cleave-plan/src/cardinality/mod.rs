@@ -1,18 +1,19 @@
 //! Estimates of rows: table sizes and the shape of predicates in, rows out.
 //!
-//! 1. [`selectivity_of_all`]: of the rows of a table, the share that conditions leave.
+//! 1. [`selectivity_of_all`]: the share of a table's rows that conditions leave.
 //! 2. [`estimate_leaf`]: the rows of a leaf of a join tree.
-//! 3. [`PlanEstimates`]: what was expected of leaves and of joins of them, by what they are, so that whoever sees the
-//!    same part of another plan expects the same of it.
+//! 3. [`PlanEstimates`]: estimates of leaves and of joins of them, by what they are, so that the same part of another
+//!    plan gets the same estimate.
 //! 4. [`estimate_rows`]: the rows of every node of a physical plan.
 //!
-//! What is known of a column's values is used: what ANALYZE found ([`ColumnStatistics`](crate::ColumnStatistics)), its
-//! number of distinct values, its least and greatest for [`range`]s, its NULLs. A condition of any shape is tried on
-//! the rows ([`on_rows`]) or the values ([`on_values`]) that ANALYZE kept. Otherwise each kind of comparison has a
-//! fixed selectivity (System R's approach; the constants for equality and patterns are PostgreSQL's defaults).
+//! Column statistics are used where there are any: those of ANALYZE ([`ColumnStatistics`](crate::ColumnStatistics)),
+//! the number of distinct values, the least and greatest for [`range`]s, the NULLs. A condition of any shape is
+//! evaluated on the rows ([`on_rows`]) or the values ([`on_values`]) that ANALYZE kept. Otherwise each kind of
+//! comparison has a fixed selectivity (System R's approach; the constants for equality and patterns are PostgreSQL's
+//! defaults).
 //!
-//! Conditions that all hold are tried together on the rows that ANALYZE kept. Without these they count as independent
-//! of each other, but for the two ends of one range.
+//! Several conditions are evaluated together on the rows that ANALYZE kept. Without these they count as independent of
+//! each other, but for the two ends of one range.
 
 use datafusion_expr::utils::split_conjunction;
 use datafusion_expr::{Between, BinaryExpr, Expr, Operator};

@@ -1,7 +1,8 @@
-//! Conditions tried on the rows that ANALYZE kept: which of them go together is seen, not assumed.
+//! Selectivity of conditions, by evaluating them on the rows that ANALYZE kept: correlation between them is measured,
+//! not assumed.
 //!
-//! Where no row of the sample matches, fewer than one in so many do, and what is known of the single columns tells how
-//! many fewer.
+//! Where no row of a sample of n matches, the share is below 1/n, and the statistics of the single columns say how far
+//! below.
 
 use datafusion_common::arrow::buffer::BooleanBuffer;
 use datafusion_expr::Expr;
@@ -9,7 +10,7 @@ use datafusion_expr::Expr;
 use super::on_values::truth;
 use crate::{SampledRows, TableFacts};
 
-/// Of a sample without a match, the matches that are expected at most: about half of one.
+/// The most matches expected of a sample without one: about half of one.
 const NO_MATCH: f64 = 0.5;
 
 /// Share of a table's rows for which `predicate` is true: as the sample says, or `otherwise`.
@@ -44,7 +45,7 @@ pub(super) fn share_of_all(
     if hits > 0.0 || sample.is_whole {
         return Some(hits / rows);
     }
-    // Conditions often go together: the most selective counts in full, the next by its root, and so on.
+    // Conditions are often correlated: the most selective counts in full, the next by its square root, and so on.
     shares.sort_by(f64::total_cmp);
     let powers = (0..).map(|place| 0.5_f64.powi(place));
     let together: f64 = shares.iter().zip(powers).map(|(share, power)| share.powf(power)).product();

@@ -1,5 +1,5 @@
-//! A condition of any shape on one column, tried on the values that ANALYZE kept of it: common values count with their
-//! frequency, the bounds of a histogram as a sample of the others.
+//! Selectivity of a condition of any shape on one column, by evaluating it on the values that ANALYZE kept: common
+//! values count with their frequency, the bounds of a histogram as a sample of the others.
 //!
 //! Source: PostgreSQL's `like_support.c`, which does so for patterns.
 

@@ -1,11 +1,11 @@
-//! Rows of every node of a physical plan, as expected when the joins were ordered.
+//! Estimates the rows of every node of a physical plan from those of the join order.
 //!
-//! A node is followed down to its leaves: what joins the same leaves as a part of the join tree did is expected to give
-//! the same rows ([`PlanEstimates`]). Everything else follows from its inputs: joins by the different values of their
-//! keys, of which the larger number counts, aggregates by those of their groups.
+//! A node is followed down to its leaves: a node that joins the same leaves as a part of the join tree is expected to
+//! give the same rows ([`PlanEstimates`]). Everything else follows from its inputs: joins by the distinct values of
+//! their keys, of which the larger number counts, aggregates by those of their groups.
 //!
-//! What a join's keys leave out of a scan below it while it runs is not seen: a scan's rows are those of its own
-//! conditions.
+//! Rows of a scan that keys of a join above leave out at run time are not considered: a scan's rows are those of its
+//! own conditions.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const ROWS_PER_GROUP: f64 = 10.0;
 /// The least share that a join without matches keeps.
 const UNMATCHED_LEAST: f64 = 0.1;
 
-/// What runs below a node that does not show it as a child.
+/// Finds the plan below a node that does not show it as a child.
 pub type Below<'a> = dyn Fn(&Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> + 'a;
 
 /// The rows expected of each node of `plan`, in preorder.
@@ -50,7 +50,7 @@ pub fn estimate_rows_with(
     rows
 }
 
-/// What is expected of a node's output.
+/// The estimate of a node's output.
 #[derive(Clone)]
 struct Output {
     rows: f64,
@@ -66,7 +66,7 @@ impl Output {
         Self { rows, leaves: None, distinct_counts }
     }
 
-    /// Different values of `expr`, of which there are no more than rows.
+    /// Distinct values of `expr`, at most as many as rows.
     fn distinct_count(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<f64> {
         let column = expr.downcast_ref::<Column>()?;
         let known = self.distinct_counts.get(column.index()).copied()?;
@@ -165,7 +165,7 @@ fn of_scan(plan: &Arc<dyn ExecutionPlan>, scan: &TableScanExec, known: &PlanEsti
     output.at_most(scan.scan().fetch)
 }
 
-/// What the node itself says.
+/// The node's own estimate.
 fn by_the_engine(plan: &Arc<dyn ExecutionPlan>) -> Output {
     let mut output = Output::of(ROW_COUNT_UNKNOWN, plan);
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());

@@ -1,15 +1,15 @@
-//! Shares of rows between two values: a comparison in, and what is known of a column.
+//! Selectivity of range comparisons: a comparison and a column's statistics in, a share of rows out.
 //!
-//! What ANALYZE kept of the values tells how many lie below; of the rows that came since, and where there are no
-//! statistics, values are taken to lie evenly between the ends (System R). What has no distances (text, bytes) has no
-//! share then.
+//! The values that ANALYZE kept say how many rows lie below a constant. For rows added since, and without statistics,
+//! values are taken to lie evenly between the ends (System R). Types without distances (text, bytes) have no share
+//! then.
 
 use datafusion_common::ScalarValue;
 use datafusion_expr::{BinaryExpr, Expr, Operator};
 
 use crate::{ColumnFacts, ColumnStatistics, TableFacts};
 
-/// The least share that is believed: statistics are of an older state, and a plan for no rows at all is a bad bet.
+/// The least share that is returned: statistics are of an older version, and a plan for no rows at all is a bad bet.
 const LEAST: f64 = 1e-4;
 
 /// Share of a table's rows for which a comparison of a column with a constant is true; None: nothing is known.

@@ -1,4 +1,4 @@
-//! The estimates order predicates as a person would.
+//! Estimates rank predicates as a person would.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ impl TableFacts for Facts {
     }
 }
 
-/// 10,000 rows by now, all analysed: `kind` is 1 in half of the rows, 2 in a fifth, otherwise one of 8 more;
-/// `note` has a tenth of NULLs and texts that are not common; `half` was analysed when there were half as many rows.
+/// 10,000 rows, all analysed: `kind` is 1 in half of the rows, 2 in a fifth, otherwise one of 8 more; `note` has a
+/// tenth of NULLs and texts that are not common; `half` was analysed when there were half as many rows.
 struct Analyzed;
 
 impl TableFacts for Analyzed {

@@ -1,4 +1,4 @@
-//! What a statement may use of both sides, and what is predicted of it.
+//! The resources that a statement may use on both sides, and the prediction made for it.
 
 use super::SlotSize;
 
@@ -32,7 +32,7 @@ impl Limits {
     }
 }
 
-/// What is predicted of one placement; times in seconds from the statement's start.
+/// The prediction for one placement; times in seconds from the statement's start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Prediction {
     /// The last row is there.
@@ -61,8 +61,8 @@ pub struct Prediction {
     pub why: Option<String>,
 }
 
-/// What each side takes for the same fragment, in seconds: before its stream, which both may share, and for all of
-/// that.
+/// The time of each side for the same fragment, in seconds: before its stream, which both may share, and for the whole
+/// stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sharing {
     /// The host, until it has what joins collect.

@@ -1,15 +1,16 @@
-//! When a split is done: host, link and device as a pipeline, the cost strategy `makespan`.
+//! The cost strategy `makespan`: predicts when a split is done, with host, link and device as a pipeline.
 //!
-//! 1. [`predict`] walks the plan as it runs: the host pulls, a join first takes in its first input, then its second
+//! 1. [`predict`] walks the plan as it runs: the host pulls, a join first reads all of its first input, then its second
 //!    streams.
-//! 2. Operators through which rows stream together are one [`Stream`]: what each of host, link and device has to do for
-//!    it. [`Walk::close`] turns it into time: the three overlap, slot by slot, as far as the slots reach.
+//! 2. Operators through which rows stream together are one [`Stream`]: the work of host, link and device for it.
+//!    [`Walk::close`] turns it into time: the three overlap, slot by slot, as far as the slots reach.
 //! 3. A fragment ([`Walk::fragment`]) starts when its first row is asked for. What stops its stream (a build side, an
-//!    aggregate, a sort) is done before its first slot, and nobody else works meanwhile.
-//! 4. Where the host takes morsels of a fragment ([`sharing`]), both work on its stream at their own pace, and are done
-//!    with it at the same time.
-//! 5. A fragment that needs more memory than the device gives is refused: the attempt, and then all of it on the host.
-//! 6. What is broadcast to a fragment, the host makes and sends to each of its devices before it begins
+//!    aggregate, a sort) is done before its first slot, and no other side works meanwhile.
+//! 4. Where the host takes morsels of a fragment ([`sharing`]), both work on its stream at their own pace, and finish
+//!    it at the same time.
+//! 5. A fragment that needs more memory than the device gives is refused: the cost is the attempt, and then all of it
+//!    on the host.
+//! 6. The host makes what is broadcast to a fragment and sends it to each of its devices before it begins
 //!    ([`Walk::send`]).
 //! 7. Several devices work on their parts of a scan at the same time: the largest part counts. They share one link.
 //!
@@ -19,8 +20,8 @@
 //!  host             ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒       and the slowest sets the pace
 //! ```
 //!
-//! Invariants: no time falls where a round trip, a byte or a row takes longer; nobody is busy for longer than the
-//! statement takes. Deliberately absent: anything that a profile does not say, and chance.
+//! Invariants: no predicted time falls where a round trip, a byte or a row takes longer; no side is busy for longer
+//! than the statement takes. Deliberately absent: anything that a profile does not say, and chance.
 
 use crate::profile::Profile;
 
@@ -55,7 +56,7 @@ pub fn predict(
     refused(prediction, host, available / needed)
 }
 
-/// What each side would take for the fragment whose root is the node at `place`, if it were alone with it.
+/// The time of each side alone for the fragment whose root is the node at `place`.
 pub fn sharing(
     shape: &PlanShape,
     place: usize,
@@ -78,7 +79,7 @@ pub fn slot_bytes(shape: &PlanShape, place: usize, profile: &Profile, limits: &L
     walk.slot_bytes(node, &inside)
 }
 
-/// A run whose fragment is refused for its memory after `share` of what it does before its first row.
+/// A fragment run that is refused for its memory after `share` of its work before its first row.
 fn refused(attempt: Prediction, host: Prediction, share: f64) -> Prediction {
     let tried_s = attempt.device_busy.min(attempt.finish) * share;
     let why = format!(
@@ -102,10 +103,10 @@ fn bytes(count: f64) -> String {
     if count < 10e6 { format!("{:.0} kB", count / 1e3) } else { format!("{:.0} MB", count / 1e6) }
 }
 
-/// What rows that stream together have yet to cost.
+/// The cost of rows that stream together, before the stream is closed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// Before the first row: nobody works on it but the device, or the link is on its way.
+    /// Before the first row: only the device works, or a message crosses the link.
     before_s: f64,
     /// Of one host core.
     host_s: f64,
@@ -157,7 +158,7 @@ impl Stream {
     }
 }
 
-/// What a fragment has done, and what is yet to stream.
+/// What a fragment has done before its stream, and what is yet to stream.
 #[derive(Debug, Clone, Copy, Default)]
 struct Inside {
     /// Until here: builds, aggregates, sorts.
@@ -189,7 +190,7 @@ struct Walk<'a> {
     shape: &'a PlanShape,
     /// None: all on the host.
     placement: Option<&'a Placement>,
-    /// What is broadcast is there already.
+    /// Broadcast rows are there already.
     has_broadcasts: bool,
     profile: &'a Profile,
     limits: &'a Limits,
@@ -271,12 +272,12 @@ impl<'a> Walk<'a> {
         self.placement.is_some_and(|placement| placement.is_on_device(place))
     }
 
-    /// The inputs of a node; one that does not come after it is none.
+    /// The inputs of a node, without those that do not come after it.
     fn inputs(&self, place: usize, node: &'a ShapeNode) -> impl Iterator<Item = usize> + use<'a> {
         node.inputs.iter().copied().filter(move |input| *input > place)
     }
 
-    /// What streams into a node of the host from its input at `place`.
+    /// The stream into a node of the host from its input at `place`.
     fn input(&mut self, place: usize) -> Stream {
         let Some(node) = self.shape.nodes.get(place) else { return Stream::default() };
         if self.is_on_device(place) { self.fragment(place, node) } else { self.open(place, node) }
@@ -383,7 +384,7 @@ impl<'a> Walk<'a> {
             let share = self.sharing(node, &inside, &alone).host_share();
             let left = 1.0 - share;
             let shared_s = inside.done_s - inside.built_s;
-            // What stops the stream on the device is done sooner; what streams, the host does among its other work.
+            // Pipeline breakers on the device are done sooner; the host does the stream among its other work.
             let streams = device_s / (device_s + shared_s).max(f64::MIN_POSITIVE);
             stream.before_s = link.round_trip_s + inside.built_s + shared_s * left;
             stream.host_s = stream.host_s * left + alone.cpu_s * share * streams;
@@ -527,7 +528,7 @@ impl<'a> Walk<'a> {
         (inside.core_s / partitions).max(inside.media_s) * (1.0 - inside.share_beside)
     }
 
-    /// Lets a stream end: the clock goes on. Gives when its first piece was through.
+    /// Ends a stream and advances the clock. Returns when its first piece was through.
     fn close(&mut self, stream: &Stream) -> f64 {
         let link = &self.profile.link;
         let host_s = stream.host_s / self.host_cores;
@@ -563,7 +564,7 @@ impl<'a> Walk<'a> {
         total.link_bytes += stream.link_bytes;
         total.host_wait += (elapsed_s - host_s).max(0.0);
         if stream.slots > 0.0 {
-            // What it has put into free slots when it ends, it need not wait for.
+            // It need not wait for slots that were free when it ended.
             let ahead_s = f64::from(self.limits.slot_count).min(pieces) * pace_s;
             total.device_stall += (streaming_s - device_s - ahead_s).max(0.0);
         }

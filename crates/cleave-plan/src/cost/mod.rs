@@ -1,10 +1,10 @@
-//! What a split costs: a plan's shape, a placement of its operators and a measured profile in, a prediction out.
+//! The cost of a split: a plan's shape, a placement of its operators and a measured profile in, a prediction out.
 //!
-//! 1. [`shape`]: what the models see of a plan. [`limits`]: what a statement may use, and what is predicted of it.
+//! 1. [`shape`]: the plan as the models see it. [`limits`]: what a statement may use, and the prediction.
 //! 2. [`work`]: seconds of one core for each operator, from the profile of its side.
-//! 3. [`slots`]: how large the pieces are in which rows cross.
-//! 4. [`makespan`]: when host, link and device are done, working at the same time. [`paper`]: the costs that hybridNDP
-//!    published.
+//! 3. [`slots`]: the size of the pieces in which rows cross.
+//! 4. [`makespan`]: when host, link and device are done, working at the same time. [`paper`]: the published costs of
+//!    hybridNDP.
 
 mod limits;
 pub mod makespan;

@@ -225,7 +225,7 @@ impl TableVariables {
     }
 }
 
-/// What (1) to (12) say of a plan.
+/// The results of (1) to (12) for a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanCosts {
     /// `c_node` of H0, H1, …, Hn, in order.
@@ -246,7 +246,7 @@ pub struct PlanCosts {
     pub read_bytes: f64,
 }
 
-/// What the paper's model takes.
+/// The choices of the paper's model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// All on the host.
@@ -280,7 +280,7 @@ pub fn plan_costs(shape: &PlanShape, splits: &[Placement], hardware: &HardwareMo
     PlanCosts { nodes, host, ndp, split_cpu, split_memory, target, tables, read_bytes }
 }
 
-/// What the model takes.
+/// The choice of the model.
 ///
 /// Reading: host and ndp are compared first, by their totals; a plan that is better left on the host is not split. Of
 /// at least two tables, and where there is enough to bring back, the split whose `c_node` lies closest to `c_target` is

@@ -1,5 +1,4 @@
-//! What the cost models see of a plan: its operators with the rows and bytes expected of each, and which side runs
-//! them.
+//! The input of the cost models: a plan's operators with their expected rows and bytes, and which side runs them.
 //!
 //! A shape is made once a statement; each candidate split is one [`Placement`] over it. Both are plain figures, so that
 //! equal inputs give equal costs and a test can write them by hand.
@@ -24,7 +23,7 @@ pub struct ShapeNode {
     pub row_bytes: f64,
     /// Both sides may work at the same time on the fragment whose root it is, each on morsels of its own.
     pub may_share: bool,
-    /// A join collects it, and where that join runs below a cut, the host makes its rows and sends them there.
+    /// It is a join's build side, and where that join runs below a cut, the host makes its rows and sends them there.
     pub is_broadcast: bool,
 }
 
@@ -62,7 +61,7 @@ pub enum Work {
     Other,
 }
 
-/// What is read of a table.
+/// The scan of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ScanWork {
     /// Its name.
@@ -83,7 +82,7 @@ pub struct ScanWork {
     pub chunk_bytes: f64,
     /// Of these, bytes in the host's buffer pool.
     pub held_bytes: f64,
-    /// What is asked of each row.
+    /// The conditions on each row.
     pub conditions: Conditions,
     /// Single rows that are looked up in an index instead; 0: the pages are scanned.
     pub looked_up: f64,
@@ -93,7 +92,7 @@ pub struct ScanWork {
     pub share_beside: f64,
 }
 
-/// What is asked of a row.
+/// The conditions on a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Conditions {
     /// Comparisons of numbers, dates, short equal texts; NULL tests.
@@ -106,7 +105,7 @@ pub struct Conditions {
     pub text_bytes: f64,
 }
 
-/// What a condition on a column takes.
+/// The cost of a condition on a column.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AskedColumn {
     /// Share of the rows for which it is asked: of a page that stores each different value once, it is asked of these.

@@ -1,8 +1,8 @@
-//! Bytes of a slot: what a fragment's rows cost on their way in, the size of the pieces in which they cross out.
+//! Chooses the size of a slot: the costs of making, carrying and taking a fragment's rows in, bytes out.
 //!
 //! A stream of B bytes, of which device, link and host take d, l and h seconds in all, crosses in n = B/s slots of s
-//! bytes. The first slot passes all three, one after the other; from then on the slowest sets the pace. So beside what
-//! the slowest takes, there are W = d + l + h − max(d, l, h) seconds of work of the others, of which one n-th is not
+//! bytes. The first slot passes all three, one after the other; from then on the slowest sets the pace. So beside the
+//! time of the slowest, there are W = d + l + h − max(d, l, h) seconds of work of the others, of which one n-th is not
 //! hidden behind it, and each slot costs o = [`SLOT_S`] seconds of its own (a message, a credit, a thread that wakes
 //! up):
 //!
@@ -10,9 +10,8 @@
 //!   W/n + n·o   is least for   n = √(W/o),   s = B/n
 //! ```
 //!
-//! A result that is small, or whose making leaves nothing to overlap, comes in one slot; a long stream in large ones.
-//! As many bytes as the link carries in a round trip must fit into the slots that are at work, or it stands still
-//! between them.
+//! A result that is small, or that leaves nothing to overlap, comes in one slot; a long stream in large ones. The slots
+//! in use must hold as many bytes as the link carries in a round trip, or it idles between them.
 //!
 //! Invariant: the size is a power of two from [`SLOT_BYTES_AUTO`].
 
@@ -79,7 +78,7 @@ impl SlotSize {
         let wanted = (bytes / slots).max(carried.min(bytes));
         let (least, most) = (*SLOT_BYTES_AUTO.start(), bytes_max.min(*SLOT_BYTES_AUTO.end()));
         let most = if most.is_power_of_two() { most } else { most.next_power_of_two() / 2 };
-        // Doubling ends: what is no number is smaller than nothing.
+        // Doubling ends: NaN compares as not smaller.
         let mut size = least;
         while f64::from(size) < wanted && size < most {
             size *= 2;
@@ -90,7 +89,7 @@ impl SlotSize {
 
 #[cfg(test)]
 mod tests {
-    //! The rule at its ends, and what it minimises.
+    //! The size at its limits, and as a minimum of the cost.
 
     use super::*;
 
@@ -124,7 +123,7 @@ mod tests {
         let far = LinkProfile { round_trip_s: 0.05, ..ethernet() };
         let size = AUTO.of(&crossing(50e6, 0.5), &far, 16);
         assert!(f64::from(size) * 12.0 >= 125e6 * 0.05, "{size}");
-        // But not for bytes that are not there.
+        // But no more slots than there are bytes for.
         assert_eq!(AUTO.of(&crossing(2000.0, 0.5), &far, 16), 2 << 10);
     }
 

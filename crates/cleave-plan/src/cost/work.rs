@@ -1,4 +1,5 @@
-//! Seconds of one core, and bytes of memory, that an operator takes: figures of a side, and what passes through.
+//! Seconds of one core, and bytes of memory, that an operator takes: the figures of a side and the rows that pass
+//! through in.
 //!
 //! One rule for both sides: a placement changes the figures, not the work.
 
@@ -76,8 +77,8 @@ impl Seconds {
         opened + narrowed + self.asked(scan) + scan.rows_kept * row + looked_up
     }
 
-    /// What a scan asks of its rows: first what is worth more, its own conditions or the keys of joins above, then the
-    /// other of what is left. A column of text is opened whole before its first value is asked.
+    /// The conditions of a scan, in the cheaper order: its own conditions and then the keys of joins above on the
+    /// remaining rows, or the reverse. A column of text is opened whole before its first value is read.
     fn asked(&self, scan: &ScanWork) -> f64 {
         let own = self.conditions(1.0, &scan.conditions);
         let keys = scan.conditions.key_sets * KEY_PROBES * self.probe;
@@ -159,7 +160,7 @@ pub(super) fn held_bytes(shape: &PlanShape, node: &ShapeNode, partitions: f64) -
         Work::HashJoin => first.rows * (first.row_bytes + JOIN_ENTRY_BYTES),
         Work::NestedLoopJoin(_) => first.rows * first.row_bytes,
         Work::Aggregate { .. } => {
-            // No copy has more groups than rows.
+            // No partition has more groups than rows.
             (node.rows * partitions).min(first.rows.max(node.rows)) * (node.row_bytes + GROUP_BYTES)
         }
         Work::Sort { fetch: None } => first.rows * first.row_bytes * 2.0,

@@ -1,23 +1,22 @@
-//! Orders that a device could prefer: what was searched for the least work, and what reading, joining and crossing
-//! cost, in; trees worth a prediction out.
+//! Join orders that a device could prefer: the search for the least work and the costs of reading, joining and crossing
+//! in; trees worth a prediction out.
 //!
 //! The order with the least work counts rows, wherever they are joined. Where a device can run the first joins, another
 //! order may be better: one whose first joins all lie on one device and leave few bytes to cross, although they join
 //! more rows.
 //!
 //! 1. The pairs of parts that [`Search`] has weighed are weighed again, and each part keeps *two* trees: the best one
-//!    whose rows are there on the host, and the best one whose rows are there on a device. The site is a property of a
-//!    part, as a sort order is (after Selinger and Adiba, "Access Path Selection in Distributed Database Management
-//!    Systems", 1980, and Kossmann, "The State of the Art in Distributed Query Processing", ACM Computing Surveys
-//!    2000).
-//! 2. The host may join what a device has by letting its rows cross. Of the rows that a join looks up, only those cross
-//!    whose keys the other input has, since it hands them down.
-//! 3. What both sides do at the same time is not a sum. So the device's seconds count in full, in part and hardly
+//!    with its rows on the host, and the best one with its rows on a device. The site is a property of a part, as a
+//!    sort order is (after Selinger and Adiba, "Access Path Selection in Distributed Database Management Systems",
+//!    1980, and Kossmann, "The State of the Art in Distributed Query Processing", ACM Computing Surveys 2000).
+//! 2. The host may join rows of a device by letting them cross. Of the rows that a join looks up, only those cross
+//!    whose keys the other input has, since it hands the keys down.
+//! 3. Work that both sides do at the same time is not a sum. So the device's seconds count in full, in part and hardly
 //!    ([`DEVICE_SHARES`]), and each time the best tree of either site and the next best pairs at the root are taken.
 //!
-//! These are seconds added up, which is too rough to choose by: [`super::predict_order`] looks at what is found.
+//! These are sums of seconds, too rough to choose by: [`super::predict_order`] prices the resulting trees.
 //!
-//! Pure: ties go to what was found first.
+//! Pure: ties go to the tree that was found first.
 
 use std::collections::HashMap;
 
@@ -157,7 +156,7 @@ enum Site {
 #[derive(Debug, Clone, Copy)]
 struct Way {
     seconds: f64,
-    /// What builds and what probes, and where each is joined; nothing for a unit.
+    /// The build and the probe input, and where each is joined; nothing for a unit.
     inputs: Option<[(LeafSet, Site); 2]>,
 }
 

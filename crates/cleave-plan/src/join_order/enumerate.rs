@@ -6,15 +6,15 @@
 //! 1. All pairs of connected parts that can be joined are enumerated, each once (Moerkotte and Neumann, "Analysis of
 //!    Two Existing and One New Dynamic Programming Algorithm", VLDB 2006: DPccp), and each part keeps its cheapest
 //!    tree. Trees may be bushy.
-//! 2. Where there are more than [`PAIR_COUNT_MAX`] pairs, linear orders are made instead, one from each leaf on, always
-//!    to the neighbour that keeps the result smallest, and the best tree over the intervals of each is found (after
-//!    Neumann and Radke, "Adaptive Optimization of Very Large Join Queries", SIGMOD 2018).
-//! 3. Parts without a way between them are joined last, the smallest first.
+//! 2. Beyond [`PAIR_COUNT_MAX`] pairs, linear orders are made instead, one from each leaf on, always to the neighbour
+//!    that keeps the result smallest, and the best tree over the intervals of each is found (after Neumann and Radke,
+//!    "Adaptive Optimization of Very Large Join Queries", SIGMOD 2018).
+//! 3. Parts that no edge connects are joined last, the smallest first.
 //!
-//! Leaves that are to be joined first, one after the other, are one unit of the search: what it joins are units, of
-//! which all others are single leaves.
+//! The search joins units. Leaves that are to be joined first, one after the other, are one unit; each other leaf is a
+//! unit of its own.
 //!
-//! Pure: ties go to what was found first, so equal graphs give equal trees.
+//! Pure: ties go to the tree that was found first, so equal graphs give equal trees.
 
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ impl JoinTree {
 }
 
 /// The order of `graph` with the least work, of those that join the leaves of `leading` first, one after the other.
-/// `None`: no leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is none.
+/// `None`: no leaves, or more than [`LEAF_COUNT_MAX`], or one of `leading` that is no leaf.
 pub fn cheapest_order(
     graph: &JoinGraph,
     leading: &[usize],
@@ -83,11 +83,11 @@ fn units(graph: &JoinGraph, leading: &[usize]) -> Vec<JoinTree> {
 struct Best {
     work: f64,
     rows: f64,
-    /// What builds and what probes; nothing for a leaf.
+    /// The build and the probe input; nothing for a leaf.
     inputs: Option<(LeafSet, LeafSet)>,
 }
 
-/// A search over units, whose sets have a bit for each unit; and what it has weighed, for who weighs it otherwise.
+/// A search over units, whose sets have a bit for each unit; and the pairs it has weighed, for other cost functions.
 #[derive(Debug, Clone)]
 pub(super) struct Search {
     graph: JoinGraph,

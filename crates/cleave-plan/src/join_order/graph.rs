@@ -1,10 +1,9 @@
-//! How many rows a join of some leaves has: sizes of leaves, classes of equal columns and what was sampled in, rows
-//! out.
+//! The rows of a join of some leaves: sizes of leaves, classes of equal columns and sampled sizes in, rows out.
 //!
-//! The estimate is one of a set of leaves, whatever the order in which they are joined: the product of their rows, a
+//! The estimate belongs to a set of leaves, whatever the order in which they are joined: the product of their rows, a
 //! factor for each class, one for each other condition, and one for each part whose size is known better.
 //!
-//! A class with k of the leaves joins them by k − 1 equalities. Of two columns, the one with more different values has
+//! A class with k of the leaves joins them by k − 1 equalities. Of two columns, the one with more distinct values has
 //! all those of the other (System R), so the class keeps one combination in the product of all distinct counts but the
 //! least. Where several classes join the same leaves, they are seldom independent: the most selective counts in full,
 //! the others by their square root.
@@ -14,7 +13,7 @@ pub type LeafSet = u64;
 
 /// Most leaves of one tree.
 pub const LEAF_COUNT_MAX: usize = 64;
-/// What is known of a part moves its size by this factor at most.
+/// Samples move the size of a part by this factor at most.
 const FACTOR_MAX: f64 = 1e5;
 
 /// A column of a class.

@@ -1,8 +1,8 @@
-//! Joins of samples that were made before: a query that is planned again finds them here.
+//! A cache of joined samples: a query that is planned again finds the joins of samples made before.
 //!
-//! Samples change when a table is analysed, and their rows are joined for each order that is looked for. What is known
-//! is found by the columns themselves, which it holds, so that no others have their places, and by which rows of the
-//! smaller one match.
+//! Samples change when a table is analysed, and their rows are joined for each join order that is sought. An entry is
+//! keyed by the columns themselves, which it holds so that their addresses are not reused, and by the matching rows of
+//! the smaller sample.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use datafusion_common::arrow::buffer::BooleanBuffer;
 
 use super::samples::count_matches;
 
-/// Joins that are known at once: at most 16 kB each, and the columns of samples that nobody else may have any more.
+/// Joins in the cache: at most 16 kB each, and the columns of samples that may be in no other use.
 const KNOWN_MAX: usize = 64;
 
 /// See the module's description.
@@ -75,7 +75,7 @@ fn are_same(known: &[ArrayRef], columns: &[&ArrayRef]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    //! What was found once is what is found again, and nothing else is taken for it.
+    //! A cached join is found again, and no other is taken for it.
 
     use datafusion_common::arrow::array::Int32Array;
 

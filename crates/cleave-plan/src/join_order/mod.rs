@@ -1,18 +1,18 @@
-//! The order of inner joins: a logical plan in, the same plan with its joins in a better order out, and what it
-//! expects.
+//! The order of inner joins: a logical plan in, the same plan with its joins in a better order and the expected rows
+//! out.
 //!
-//! 1. [`reorder_joins`] finds each largest tree of inner joins and takes it apart into leaves,
-//!    equality edges and other conditions.
+//! 1. [`reorder_joins`] finds each largest tree of inner joins and takes it apart into leaves, equality edges and other
+//!    conditions.
 //! 2. [`JoinGraph`] says how many rows a join of any of the leaves has. Columns that equalities make equal, also by way
 //!    of a third, are a [`KeyClass`]: any two leaves of it may be joined, and each equality counts once.
-//! 3. [`samples`](mod@samples) tells it what is known of joins with tables whose rows ANALYZE has kept all.
+//! 3. [`samples`](mod@samples) corrects it for joins with tables of which ANALYZE has kept all rows.
 //! 4. [`cheapest_order`] finds the order with the least work, by dynamic programming over connected parts, bushy trees
 //!    among them; where these are too many, over the intervals of several linear orders. A cross product comes only
 //!    where no edge is left.
 //! 5. [`Reordered::others`] finds orders that a device could prefer ([`by_site`](mod@by_site)) and predicts when each
-//!    is done ([`predict_order`](mod@predict_order)): for who prices the cuts of several orders.
-//! 6. The tree is put together again: the smaller input of each join on the left, which is the side
-//!    that a hash join builds; conditions as low as their columns allow. What was expected of its joins is told as
+//!    is done ([`predict_order`](mod@predict_order)), for pricing the cuts of several orders.
+//! 6. The tree is put together again: the smaller input of each join on the left, which is the side that a hash join
+//!    builds; conditions as low as their columns allow. The estimates of its joins are returned as
 //!    [`PlanEstimates`](crate::PlanEstimates).
 
 mod by_site;

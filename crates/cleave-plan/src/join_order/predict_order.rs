@@ -1,12 +1,12 @@
-//! When a join order is expected to be done, with the split that is best for it: a tree and its leaves in, seconds out.
+//! Predicts when a join order is done with the best split for it: a tree and its leaves in, seconds out.
 //!
-//! The tree is made a shape of scans and hash joins, without what lies above it, which is the same for every order; its
-//! splits are placements over that shape, priced by the cost model that prices the cuts of a physical plan. That takes
-//! microseconds where a physical plan takes milliseconds, so many orders can be looked at, and only the best are
-//! planned.
+//! The tree becomes a shape of scans and hash joins, without the operators above it, which are the same for every
+//! order; its splits are placements over that shape, priced by the cost model that prices the cuts of a physical plan.
+//! That takes microseconds where a physical plan takes milliseconds, so many orders can be priced, and only the best
+//! are planned.
 //!
-//! What a join hands down to a scan below its probe side is counted as it is there: by the different keys of what
-//! builds.
+//! Keys that a join hands down to a scan below its probe side are counted at that scan: by the distinct keys of the
+//! build side.
 
 use cleave_fragment::expressions::key_filter::expected_false_share;
 use cleave_fragment::fragment::KEY_LIST_COUNT_MAX;
@@ -120,7 +120,7 @@ impl Orders<'_> {
         Part { place, leaves, device, joins }
     }
 
-    /// Lets the scans of `probe` keep the rows that have a key of `build`, as they do while a join of both runs.
+    /// Reduces the scans of `probe` to the rows that have a key of `build`, as at run time.
     fn hand_down(&self, build: LeafSet, probe: LeafSet, shaped: &mut Shaped) {
         let build_rows = self.graph.row_count(build);
         for class in &self.graph.classes {

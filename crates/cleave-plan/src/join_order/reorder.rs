@@ -30,7 +30,7 @@ pub const OTHERS_MAX: usize = 1;
 pub struct Reordered {
     /// The plan.
     pub cheapest: Ordered,
-    /// What the statement calls the inputs of its inner joins; empty: it has none.
+    /// The statement's names for the inputs of its inner joins; empty: it has none.
     pub names: BTreeSet<String>,
     /// The plan as it was.
     unordered: LogicalPlan,
@@ -43,7 +43,7 @@ pub struct Reordered {
 pub struct Ordered {
     /// The same columns in the same order as before.
     pub plan: LogicalPlan,
-    /// What is expected of its leaves and joins.
+    /// The estimates of its leaves and joins.
     pub estimates: PlanEstimates,
     /// Its trees of inner joins, in words: of each join what builds, then what probes.
     pub orders: Vec<String>,
@@ -54,7 +54,7 @@ pub struct Ordered {
 pub struct Others {
     /// How many orders of all trees were looked at, those with the least work included.
     pub looked_at: usize,
-    /// Those that may be done sooner, the most promising first.
+    /// Orders that may be done sooner, the most promising first.
     pub orders: Vec<Ordered>,
 }
 
@@ -127,7 +127,7 @@ impl Ordered {
     }
 }
 
-/// What was found of one tree of inner joins.
+/// The result for one tree of inner joins.
 #[derive(Debug, Clone)]
 struct SearchedTree {
     search: Search,
@@ -182,9 +182,9 @@ impl SearchedTree {
     }
 }
 
-/// What is asked of all trees, and was found in those that are done.
+/// The inputs for all trees, and the results of those that are done.
 struct SoFar<'a> {
-    /// The trees that were searched by now.
+    /// The trees searched so far.
     trees: Vec<SearchedTree>,
     source: Source<'a>,
 }
@@ -352,7 +352,7 @@ fn leaf_name(leaf: &LogicalPlan) -> Option<&str> {
     }
 }
 
-/// Puts two expressions, with their leaves, into one class.
+/// Merges two expressions, with their leaves, into one class.
 fn make_equal(classes: &mut Vec<EqualExprs>, left: (usize, Expr), right: (usize, Expr)) {
     let take_class = |classes: &mut Vec<EqualExprs>, member: (usize, Expr)| match classes
         .iter()
@@ -399,14 +399,14 @@ fn graph(parts: &Parts, leaves: &[LeafEstimate], facts: &dyn TableFacts) -> Join
     graph
 }
 
-/// Of each leaf, the expression that tells most of its rows apart.
+/// Of each leaf, the expression with the most distinct values.
 fn key_class(class: &EqualExprs, leaves: &[LeafEstimate], facts: &dyn TableFacts) -> KeyClass {
     let sides: Vec<(usize, Side)> = class
         .members
         .iter()
         .filter_map(|(leaf, expr)| Some((*leaf, side(expr, leaves.get(*leaf)?, facts))))
         .collect();
-    // The row count stands in for what is not known, and what is known of another bounds it.
+    // The row count stands in for an unknown count, bounded by known ones of others.
     let known = sides.iter().filter_map(|(_, side)| side.distinct_count);
     let most = known.fold(f64::NEG_INFINITY, f64::max);
     let fewest = sides.iter().map(|(_, side)| side.row_count).fold(f64::INFINITY, f64::min);
@@ -435,7 +435,7 @@ fn key_columns(class: &EqualExprs) -> KeyColumns {
     columns.collect()
 }
 
-/// What was counted of the values of `columns`.
+/// The counted values of `columns`.
 fn counted_keys(
     columns: &KeyColumns,
     leaves: &[LeafEstimate],
@@ -597,7 +597,7 @@ fn put_together(
 }
 
 impl EqualExprs {
-    /// What makes the members in `left` equal to those in `right`, where those in each are equal already.
+    /// The equalities between the members in `left` and those in `right`, where those in each are equal already.
     fn equalities(&self, left: LeafSet, right: LeafSet, row_counts: &[f64]) -> Vec<(Expr, Expr)> {
         let within = |set: LeafSet| {
             let inside = move |member: &&(usize, Expr)| set & (1 << member.0) != 0;

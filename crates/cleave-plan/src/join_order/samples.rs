@@ -1,12 +1,12 @@
-//! What samples say of joins: what ANALYZE kept of tables and columns in, sizes of joins out.
+//! Join sizes from samples: what ANALYZE kept of tables and columns in, sizes of joins out.
 //!
-//! [`expect_keys`]: columns of one class have values that come together. Films with many keywords have many roles too;
-//! a table has some of the films only. The rows of some values were counted, of the same ones in every column.
+//! [`expect_keys`]: columns of one class have correlated values. Films with many keywords have many roles too; a table
+//! has some of the films only. ANALYZE counted the rows of some values, of the same ones in every column.
 //!
-//! [`expect_samples`]: tables whose rows ANALYZE has kept all.
-//! Which kind, role or country a row has is seldom drawn evenly: a condition on a small table keeps one of its hundred
-//! rows and half of the rows that refer to it. The sample of the larger table is joined with all rows of the small
-//! ones, each with its leaf's conditions; what is left of it is the share that the join leaves.
+//! [`expect_samples`]: small tables of which ANALYZE has kept all rows. Foreign keys are seldom drawn evenly: a
+//! condition on a small table keeps one of its hundred rows and half of the rows that refer to it. The sample of the
+//! larger table is joined with all rows of the small ones, each with its leaf's conditions; what is left of it is the
+//! share that the join leaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use super::joined_samples::JoinedSamples;
 use crate::cardinality::LeafEstimate;
 use crate::statistics::{KeySample, together};
 
-/// Fewer rows of a leaf than this say nothing of its joins: then all rows of its table's sample count.
+/// A leaf with fewer sampled rows than this says nothing of its joins: then all rows of its table's sample count.
 const MATCHING_MIN: usize = 10;
 /// Small tables that are looked at together.
 const SMALL_COUNT_MAX: usize = 4;
 /// Columns of one class that are looked at together.
 const COLUMN_COUNT_MAX: usize = 7;
-/// Fewer joined rows than this do not tell whether two joins go together.
+/// Fewer joined rows than this do not tell whether two joins are correlated.
 const TOGETHER_MIN: f64 = 5.0;
 /// Of rows none of which joins, those that are expected to: about half of one.
 const NO_MATCH: f64 = 0.5;

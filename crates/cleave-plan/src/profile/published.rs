@@ -1,8 +1,8 @@
-//! Hardware that others have published, and any other that somebody describes: what-if, never measured here.
+//! Profiles of published or described hardware, for what-if planning; never measured here.
 //!
-//! An [`Accelerator`] is described by what data sheets and papers say: CoreMark scores, memory, rates of flash and
-//! link. From the scores follow the rates of operators, as shares of those of a usual core, which is a rough guess: it
-//! says that all work slows down alike. What nobody published is assumed, and the profile says so in a remark.
+//! An [`Accelerator`] is described by data sheets and papers: CoreMark scores, memory, rates of flash and link. The
+//! rates of operators follow from the scores, as shares of those of a usual core, which is a rough guess: it takes all
+//! work to slow down alike. Unpublished figures are assumed, and the profile says so in a remark.
 
 use super::{Figure, LinkProfile, Origin, Profile, SideProfile};
 
@@ -25,7 +25,7 @@ pub struct SideDescription {
 pub struct Accelerator {
     /// Its name in settings and output.
     pub name: &'static str,
-    /// Where the figures stand.
+    /// Where the figures are published.
     pub source: &'static str,
     /// The host.
     pub host: SideDescription,
@@ -41,7 +41,7 @@ pub struct Accelerator {
     pub link_bytes_per_second: f64,
     /// Seconds from a command to its answer.
     pub round_trip_s: f64,
-    /// What of this nobody published.
+    /// Which of these figures were not published.
     pub assumed: &'static str,
 }
 

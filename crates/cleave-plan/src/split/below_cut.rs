@@ -1,5 +1,5 @@
-//! Operators as a device runs them below a cut: one partition, no exchanges, limits that its partitions can keep; and
-//! what above the cut merges the rows of the partitions.
+//! The operators of a fragment: one partition, no exchanges, limits that its partitions can keep; and the operators
+//! above the cut that merge the rows of the partitions.
 
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ pub(super) fn joins_rows_that_stream(plan: &Arc<dyn ExecutionPlan>) -> bool {
 pub(super) enum Limits {
     /// The fragment runs once and skips and counts for the whole statement.
     Exact,
-    /// Each copy keeps as many rows as the limit above could take.
+    /// Each partition keeps as many rows as the limit above could take.
     ByCopy,
 }
 

@@ -1,9 +1,8 @@
-//! How many rows a scan keeps once the joins above it know their keys: what is known of their build sides in, a share
-//! out.
+//! Estimates how many rows a scan keeps once the joins above it have its keys: their build sides in, a share out.
 //!
-//! A join whose build side has so many different keys leaves, of a probe side with more of them, that share: each key
-//! is taken to have equally many rows, and all keys of the build side to be among those of the probe side. More of them
-//! than cross as a set go down as a Bloom filter, which lets a share of the other rows through.
+//! A join whose build side has n distinct keys leaves, of a probe side with m > n of them, n/m of its rows: each key is
+//! taken to have equally many rows, and all keys of the build side to be among those of the probe side. Beyond the
+//! number that crosses as a set, keys go down as a Bloom filter, which lets a share of the other rows through.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use datafusion_physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 
 use super::CutContext;
 
-/// What a hash join hands down, and how many different values its build side has of each key; None: not known.
+/// The keys that a hash join hands down, and the distinct values of each key on its build side; None: not known.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BuildKeys {
     pub(super) filter: u64,

@@ -1,4 +1,4 @@
-//! The ways to divide a plan that are weighed against each other: a numbered plan in, candidates out.
+//! The candidate splits of a plan: a numbered plan in, candidates out.
 //!
 //! | split | below its cuts |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `h1+` … `hn+` | the same, and each of the host's own leaves (rule 8) |
 //! | `ndp` | everything |
 //!
-//! Joins count in the order of [`NumberedPlan::joins`], those that no device can run left out: of a bushy plan the
-//! first so many may be several subtrees, and then there are several cuts. So there are where what a join collects is
-//! broadcast: joins and leaves in there have cuts of their own. Source: hybridNDP, sections 3.3 and 3.4.
+//! Joins count in the order of [`NumberedPlan::joins`], without those that no device can run: of a bushy plan the first
+//! so many may be several subtrees, which have several cuts. A build side that is broadcast has cuts of its own for the
+//! joins and leaves in it. Source: hybridNDP, sections 3.3 and 3.4.
 
 use std::collections::BTreeSet;
 
@@ -79,7 +79,7 @@ pub(super) fn candidates(plan: &NumberedPlan, context: &dyn CutContext) -> Vec<C
     if whole(plan).is_ok() {
         let split = Split::Ndp;
         let ndp = Candidate { split, roots: BTreeSet::from([0]) };
-        // Where the last cut is at the root already, it is the same.
+        // Where the last cut is at the root already, `ndp` is the same.
         if !found.iter().any(|other| other.roots == ndp.roots) {
             found.push(ndp);
         }
@@ -90,7 +90,7 @@ pub(super) fn candidates(plan: &NumberedPlan, context: &dyn CutContext) -> Vec<C
 /// The candidate that is `split`.
 ///
 /// # Errors
-/// What stands in the way.
+/// The obstacle.
 pub(super) fn candidate(plan: &NumberedPlan, split: Split) -> Result<Candidate, Obstacle> {
     let roots = match split {
         Split::Host | Split::Auto => BTreeSet::new(),

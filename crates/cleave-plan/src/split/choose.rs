@@ -1,10 +1,10 @@
-//! The split that is expected to be done first: every candidate is priced, the best are bettered scan by scan, and one
-//! is chosen.
+//! Chooses the split that is predicted to be done first: every candidate is priced, the best are improved scan by scan,
+//! and one is taken.
 //!
 //! 1. The plan becomes a shape once; each candidate is a placement over it.
-//! 2. Of the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
-//!    pages where it was a fragment. What makes it better stays.
-//! 3. `host` is chosen unless another is better by [`SOONER_THAN_HOST`]: what is predicted is not that exact, and a
+//! 2. In the few best, each scan of the host's own is tried the other way: as a fragment where it was read as pages, as
+//!    pages where it was a fragment. Improvements are kept.
+//! 3. `host` is chosen unless another is better by [`SOONER_THAN_HOST`]: predictions are not that exact, and a
 //!    statement that is a little faster at best is not worth one that may be slower.
 
 use crate::cost::makespan::{predict, sharing, slot_bytes};
@@ -25,7 +25,7 @@ use super::{CutContext, Leaves, Split};
 /// makes four of them slower than host-only and this one of them, at the same gain over all
 /// (`docs/design/split-and-cost.md`).
 pub(crate) const SOONER_THAN_HOST: f64 = 0.57;
-/// Candidates that are bettered scan by scan.
+/// Candidates that are improved scan by scan.
 const BETTERED_COUNT: usize = 3;
 
 /// A candidate, and what is predicted of it.
@@ -33,16 +33,16 @@ const BETTERED_COUNT: usize = 3;
 pub struct PricedSplit {
     /// What it is called.
     pub split: Split,
-    /// What is predicted.
+    /// The prediction.
     pub prediction: Prediction,
     /// Whether it was chosen.
     pub is_chosen: bool,
 }
 
-/// What was chosen.
+/// The choice.
 pub(super) struct Choice {
     pub(super) candidate: Candidate,
-    /// In the order of the candidates, and what was made of the best of them.
+    /// In the order of the candidates, then the improved ones.
     pub(super) priced: Vec<PricedSplit>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn choose(pricing: &Pricing<'_>, context: &dyn CutContext) -> Choice 
         }
     }
     let chosen = match context.cost_strategy() {
-        // Nothing crosses anything there, and nobody else computes.
+        // Nothing crosses a link there, and no other cores compute.
         _ if context.shares_host() => 0,
         CostStrategy::Makespan => soonest(&priced),
         CostStrategy::Paper => by_the_paper(&priced, pricing),
@@ -114,8 +114,8 @@ fn by_the_paper(priced: &[Priced], pricing: &Pricing<'_>) -> usize {
     }
 }
 
-/// What is predicted of all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known
-/// as the last `hk`.
+/// Predictions for all candidates of a plan, of which one with the cuts of `chosen` is forced: `ndp` may be known as
+/// the last `hk`.
 pub(super) fn price(
     pricing: &Pricing<'_>,
     chosen: &Candidate,
@@ -149,13 +149,14 @@ impl<'a> Pricing<'a> {
         Self { plan, shape, profile: context.profile(), limits: context.limits() }
     }
 
-    /// What each side takes for the fragment whose root is the operator `root`, where both may share it.
+    /// The time of each side for the fragment whose root is the operator `root`, where both may share it.
     pub(super) fn sharing(&self, root: usize) -> Option<Sharing> {
         let may_share = self.shape.nodes.get(root)?.may_share && self.limits.shares_work;
         may_share.then(|| sharing(&self.shape, root, &self.profile, &self.limits)).flatten()
     }
 
-    /// What decides again on which side the piece below the operator `root` runs, where that may turn out to be wrong.
+    /// Decides at run time on which side the piece below the operator `root` runs, where the plan may turn out to be
+    /// wrong.
     pub(super) fn revisit(
         &self,
         root: usize,
@@ -163,7 +164,7 @@ impl<'a> Pricing<'a> {
         scans: &[FragmentScan],
         context: &dyn CutContext,
     ) -> Option<Revisit> {
-        // What the published equations say, and what nobody else computes, stays.
+        // Choices by the published equations, and plans on one set of cores, stay.
         if context.cost_strategy() == CostStrategy::Paper || context.shares_host() {
             return None;
         }

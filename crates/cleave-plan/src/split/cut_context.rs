@@ -1,4 +1,4 @@
-//! What the planner asks of the side that knows devices and buffer pool, while it places cuts.
+//! The planner's interface to devices and the buffer pool while it places cuts.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub struct ScanShare {
     pub refusal: Option<String>,
 }
 
-/// What the planner asks of the side that knows devices and buffer pool.
+/// What the planner asks of devices and the buffer pool.
 pub trait CutContext {
     /// Which setting of the session forbids fragments altogether; `None` if none does.
     fn pages_only(&self) -> Option<String> {

@@ -1,4 +1,5 @@
-//! Rows as references: wide columns that joins only carry are fetched above them, for the rows that are left.
+//! Late materialisation: wide columns that joins only carry become references, and are fetched above the joins for the
+//! rows that are left.
 //!
 //! ```text
 //!   HashJoinExec                            FetchColumnsExec: b [note]
@@ -10,12 +11,12 @@
 //! For each scan of a fragment, from the scan upwards through operators that carry rows on (inner hash joins, filters,
 //! projections):
 //!
-//! 1. which of its columns no key, condition or computed column looks at ([`Carried`]);
+//! 1. which of its columns no key, condition or computed column reads ([`Carried`]);
 //! 2. whether fetching them later pays ([`pays`]), by rows and bytes;
 //! 3. the operators without these columns, with a reference in their place ([`reduced`]), and above them a
 //!    [`FetchColumnsExec`] that puts the columns where they were.
 //!
-//! Invariant: what comes out above has the same schema, so that nobody there knows.
+//! Invariant: the output has the same schema, so that nothing above it changes.
 //!
 //! Source: hybridNDP §4.4: row cache and pointer cache.
 

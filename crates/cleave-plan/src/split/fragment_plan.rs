@@ -1,5 +1,5 @@
-//! A piece of the plan that is to run on a device, as the planner leaves it: operators, scans with the filters that
-//! tighten them, and what the host makes for it.
+//! A fragment as the planner leaves it: operators, scans with the filters that tighten them, and the rows that the host
+//! makes for it.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ pub struct FragmentPlan {
     pub on_device: Vec<bool>,
     /// Bytes of a slot in which its rows cross.
     pub slot_bytes: u32,
-    /// What the host makes and sends to each of these devices before it begins.
+    /// The rows that the host makes and sends to each of these devices before it begins.
     pub broadcasts: Vec<PlannedBroadcast>,
     /// Rows expected of it, where something was to be priced.
     pub row_estimate: Option<f64>,
-    /// What each side takes for it, where both may work on it at the same time ([`may_share`](super::may_share)) and
-    /// the statement's limits want that.
+    /// The time of each side for it, where both may work on it at the same time ([`may_share`](super::may_share)) and
+    /// the statement's limits allow it.
     pub sharing: Option<Sharing>,
-    /// Where actual figures may turn it to the other side: only `auto` does, of one device.
+    /// Decides again by actual figures which side runs it: only under `auto`, with one device.
     pub revisit: Option<Revisit>,
 }
 
@@ -68,7 +68,7 @@ pub struct FragmentScan {
 }
 
 impl FragmentScan {
-    /// Only the columns `kept`, among which are all that filters look at, come out of it, and references.
+    /// The scan returns only the columns `kept`, among which are all that filters read, and references.
     pub(super) fn refer(&mut self, kept: &[usize]) -> Result<()> {
         let columns = 0..self.scan.scan().output.columns.len();
         let map: Vec<Option<usize>> =

@@ -1,10 +1,10 @@
-//! Keys of a join above a cut that may go down as a Bloom filter: which joins collect them, and when they are worth
-//! their bytes.
+//! Join keys above a cut that may go down as a Bloom filter: which joins collect them, and when they are worth their
+//! bytes.
 //!
 //! An exact set of keys crosses where there are up to 100,000 integers, or somewhat more that lie close together
 //! ([`compact_keys`](cleave_fragment::expressions::key_set::compact_keys)). For more of them, and for keys of other
-//! types or of several columns, the join's build side is read through a [`CollectKeysExec`]. What it has collected is
-//! looked at when the fragment is sent: by then it is known how many keys there are.
+//! types or of several columns, the join's build side is read through a [`CollectKeysExec`]. The collected keys are
+//! examined when the fragment is sent, when their number is known.
 //!
 //! Invariant: a filter that is not sent changes no rows (rule 4).
 

@@ -1,8 +1,8 @@
-//! What reading each leaf of a plan costs on either side: a plan and a cost model in, figures by leaf out.
+//! The cost of reading each leaf of a plan on either side: a plan and a cost model in, figures by leaf out.
 //!
 //! A leaf is priced as a plan of its own, once with its pages crossing the link and once on the device. So the figures
-//! by which join orders are found ([`Reordered::others`](crate::join_order::Reordered::others)) are those by which
-//! their cuts are priced.
+//! for finding join orders ([`Reordered::others`](crate::join_order::Reordered::others)) are those for pricing their
+//! cuts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Whether both sides may work on one fragment at the same time, each on morsels of its own: an operator tree in, yes
 //! or no out.
 //!
-//! What streams is divided, what joins collect is collected on each side. That gives the same rows where every operator
-//! on the way of the stream treats its rows alone or makes partial results of them that are merged above the cut. It
-//! does not where an operator has to have seen *all* rows that stream: a join that then hands on rows of the side it
-//! has collected, an aggregate that is final, a limit. Source: rule 12.
+//! The streaming input is divided; build sides are collected on each side. That gives the same rows where every
+//! operator on the stream's way treats its rows alone or makes partial results of them that are merged above the cut.
+//! It does not where an operator needs *all* rows of the stream: a join that then hands on rows of its build side, a
+//! final aggregate, a limit. Source: rule 12.
 
 use cleave_fragment::{DenseAggregateExec, streamed_input};
 use datafusion_common::JoinType;

@@ -1,10 +1,10 @@
 //! The split of a physical plan: which operators run on a device, and the cuts where rows cross.
 //!
-//! [`Split`] is what a session asks for. [`place_cuts`] numbers the plan, finds what a device can run of it, and puts
+//! [`Split`] is the session's setting. [`place_cuts`] numbers the plan, finds what a device can run of it, and puts
 //! cuts above the scans and joins that the split names; [`CutDecision`] says what was decided for each and why. Under
-//! [`Split::Auto`] every candidate is priced by a cost model, and [`PricedSplit`] tells what it said.
+//! [`Split::Auto`] every candidate is priced by a cost model, whose results are in [`PricedSplit`].
 //!
-//! The ladder of nouns: `Split` → cuts → [`FragmentPlan`] → the run on a device.
+//! The steps: `Split` → cuts → [`FragmentPlan`] → fragment run on a device.
 
 mod below_cut;
 mod build_keys;
@@ -89,7 +89,7 @@ impl fmt::Display for Split {
     }
 }
 
-/// What a text that names no split is not.
+/// The error of a text that names no split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownSplit;
 

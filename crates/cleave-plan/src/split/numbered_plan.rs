@@ -7,19 +7,19 @@
 //!       2 AggregateExec(Partial)          ┐
 //!         3 ProjectionExec                │ the chain above the join 4, which goes where it goes
 //!           4 HashJoinExec                ┘
-//!             5 TableScanExec a           what the join collects
+//!             5 TableScanExec a           the join's build side
 //!             6 FilterExec                ┐ the chain above the scan 7
-//!               7 TableScanExec b         ┘ what streams
+//!               7 TableScanExec b         ┘ the streaming side
 //! ```
 //!
 //! The operators of a subtree are consecutive numbers, so that a set of cuts is a set of numbers. Below a cut at one of
-//! them lies its subtree, but for what is *broadcast*: what a join collects that does not lie on the one device on
-//! which the rows lie that stream through it, or that no device can make. The host makes such rows, with cuts of their
-//! own, and sends them to every device on which the join runs. Whether that is so is a matter of the plan, and the same
-//! for all splits of it.
+//! them lies its subtree, without what is *broadcast*: a join's build side that does not lie on the one device of the
+//! rows that stream through the join, or that no device can make. The host makes such rows, with cuts of their own, and
+//! sends them to every device on which the join runs. What is broadcast follows from the plan, and is the same for all
+//! its splits.
 //!
-//! A join may run on several devices where what streams is treated row by row, and the join hands on rows that it has
-//! collected only with rows that stream: each device joins all of what was sent with its own part.
+//! A join may run on several devices where what streams is treated row by row, and the join hands on rows of its build
+//! side only with rows that stream: each device joins all of what was sent with its own part.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -56,8 +56,8 @@ pub(super) struct NumberedNode {
     pub(super) shares: Vec<ScanShare>,
     /// Why the subtree cannot run on a device.
     pub(super) obstacle: Option<Obstacle>,
-    /// Of what a join below a cut collects: why the host makes its rows and sends them to where the join runs. None: it
-    /// is made where the join runs.
+    /// Of a build side below a cut: why the host makes its rows and sends them to where the join runs. None: it is made
+    /// where the join runs.
     pub(super) broadcast: Option<String>,
 }
 
@@ -140,7 +140,7 @@ impl NumberedPlan {
         None
     }
 
-    /// Why what the join `number` collects is to be sent to where it runs, over what streams, which a device can make;
+    /// Why the build side of the join `number`, whose streaming side a device can make, must be sent to where it runs;
     /// None where it need not be. An error says why no device can run the join.
     fn joined_rows(
         &self,
@@ -197,7 +197,8 @@ impl NumberedPlan {
         self.below_cut(number).into_iter().flat_map(|place| &self.nodes[place].shares).collect()
     }
 
-    /// What its joins hand down. It takes the statistics of every build side, and is not asked where nothing is cut.
+    /// The keys that its joins hand down. It reads the statistics of every build side, and is not called where nothing
+    /// is cut.
     pub(super) fn keys(&self) -> &[BuildKeys] {
         let all = || self.nodes.iter().filter_map(|node| BuildKeys::of(&node.plan)).collect();
         self.keys.get_or_init(all)

@@ -14,12 +14,11 @@
 //!
 //! 1. [`NumberedPlan`] says of each operator whether a device can run it;
 //! 2. a forced split is one [`candidate`]; [`choose`] picks among all of them for `auto`;
-//! 3. each operator that is the topmost below a cut gives way to a node that runs it as a fragment.
+//! 3. each operator that is the topmost below a cut is replaced by a node that runs it as a fragment.
 //!
-//! A sort or limit that goes down also stays above: several partitions of the fragment each keep their
-//! own best rows, and the host's operator merges them. Exchanges never go down (rule 3): what they join again is one
-//! partition there. What is broadcast gives way to a leaf that names it, and stays a plan of the host's, with cuts of
-//! its own.
+//! A sort or limit that goes down also stays above: several partitions of the fragment each keep their own best rows,
+//! and the host's operator merges them. Exchanges never go down (rule 3): their inputs are one partition there. A
+//! subtree that is broadcast is replaced by a leaf that names it, and stays a plan of the host's, with cuts of its own.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -105,8 +104,7 @@ pub fn place_cuts(
     context: &dyn CutContext,
 ) -> Result<PlacedCuts, PlaceCutsError> {
     let plan = NumberedPlan::new(&plan, context);
-    // Once, for the choice, for what is shown of it, for how the two sides share what is chosen and in which pieces it
-    // crosses.
+    // Priced once, for the choice, for EXPLAIN, for the sharing of fragments between the sides and for slot sizes.
     let is_priced = price_all
         || match split {
             Split::Host => false,
@@ -166,7 +164,7 @@ pub fn place_cuts(
     Ok(PlacedCuts { plan: placed, decisions, priced })
 }
 
-/// What was chosen against what else there was, in words.
+/// The choice against the alternatives, in words.
 fn comparison(priced: &[PricedSplit], strategy: CostStrategy) -> String {
     let finish = |one: &PricedSplit| one.prediction.finish;
     let chosen = priced.iter().find(|one| one.is_chosen);
@@ -199,12 +197,12 @@ struct Placing<'a> {
     split: Split,
     chosen: &'a Candidate,
     context: &'a dyn CutContext,
-    /// Where something was to be priced.
+    /// Present where the plan was priced.
     pricing: Option<&'a Pricing<'a>>,
     /// Why it is this one.
     reason: String,
     decisions: Vec<CutDecision>,
-    /// Tops of leaves that stay with the host and may turn.
+    /// Tops of leaves that stay with the host and may move.
     own_leaves: BTreeSet<usize>,
     /// Broadcasts so far.
     broadcast_count: u32,
@@ -367,7 +365,7 @@ impl<'a> Placing<'a> {
         scans.collect()
     }
 
-    /// What lies below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the
+    /// The plan below a cut at `number`, with these scans, as a fragment for all of its devices; and by number, the
     /// operators whose rows are broadcast to it, in which no cuts are placed yet.
     fn piece(
         &mut self,
@@ -430,7 +428,7 @@ impl<'a> Placing<'a> {
         Ok(plan)
     }
 
-    /// Has the scans of `fragment`, the piece below a cut at `number`, sent the keys of the joins above.
+    /// Lets the scans of `fragment`, the piece below a cut at `number`, be sent the keys of the joins above.
     fn add_keys_above(&mut self, number: usize, fragment: &mut FragmentPlan) {
         let plan = self.plan;
         let places = plan.below_cut(number).into_iter();
@@ -457,9 +455,8 @@ impl<'a> Placing<'a> {
         PlannedBroadcast { input, plan, byte_estimate }
     }
 
-    /// The filters of `scan`, which is the operator `number`, that somebody tightens who runs on the same side of a
-    /// cut, or above it. Those of a join below another cut never reach it: they are handed down anew where that join
-    /// runs.
+    /// The filters of `scan`, which is the operator `number`, that an operator on the same side of a cut, or above it,
+    /// tightens. Those of a join below another cut never reach it: they are handed down anew where that join runs.
     fn live_filters(&self, number: usize, scan: &TableScanExec) -> Vec<Arc<dyn PhysicalExpr>> {
         let root_above = |number: usize| self.plan.root_above(&self.chosen.roots, number);
         let own = root_above(number);
@@ -498,8 +495,7 @@ impl<'a> Placing<'a> {
                 self.broadcast_count += 1;
                 continue;
             }
-            // What joins collect is made once, whatever copies there are of what streams, and a limit below a join has
-            // none above it.
+            // Build sides are made once, however many partitions stream, and a limit below a join has none above it.
             let limits = if is_join(plan.as_ref()) { Limits::Exact } else { limits };
             made.push(self.for_device(*input, limits, sent)?);
         }

@@ -1,18 +1,18 @@
-//! Which side runs a piece of a plan, decided again when its first row is asked for: what was expected of it, and what
-//! is known by then, in; a side out.
+//! Chooses the side of a piece of a plan again when its first row is asked for: the estimates and the actual figures
+//! in, a side out.
 //!
-//! A piece waits for the build sides of the joins above it. When they are there, the host knows how many keys they
-//! have, and how many pages zone maps leave of the piece's scans; estimates of both are where predictions go wrong
-//! most. The piece is priced again with those figures, by the model that made the choice.
+//! A piece waits for the build sides of the joins above it. When they are complete, the host knows how many keys they
+//! have, and how many pages zone maps leave of the piece's scans; predictions err most by the estimates of these two.
+//! The piece is priced again with the actual figures, by the model that made the choice.
 //!
-//! 1. A fragment that the plan gave to a device becomes the host's where it turns out to be so small, or so large on
-//!    the link, that the host is done clearly sooner.
-//! 2. A scan that the plan left to the host becomes a fragment where it turns out that few of its rows are wanted.
+//! 1. A fragment that the plan gave to a device moves to the host where it turns out to be so small, or so large on the
+//!    link, that the host is done clearly sooner.
+//! 2. A scan that the plan left to the host becomes a fragment where few of its rows turn out to be wanted.
 //!
-//! Invariants: a piece turns only where figures were off by [`CONTRADICTION`] at least, and only if the model, with the
-//! figures that the plan had, puts the piece where the plan has it: what the plan knew of the rest of the statement
-//! outweighs the piece by itself. No rows depend on it: the same operators run on either side. Source: the design's
-//! re-splitting between pipelines; POP (Markl et al., SIGMOD 2004) for validity ranges.
+//! Invariants: a piece moves only where figures were off by [`CONTRADICTION`] at least, and only if the model, with the
+//! estimates, puts the piece where the plan has it: the plan weighed the rest of the statement too. The rows do not
+//! depend on it: the same operators run on either side. Source: the design's re-splitting between pipelines; POP (Markl
+//! et al., SIGMOD 2004) for validity ranges.
 
 use std::ops::Range;
 
@@ -24,11 +24,11 @@ use crate::cost::makespan::predict;
 use crate::cost::{Limits, Placement, PlanShape, Work};
 use crate::profile::Profile;
 
-/// Actual and expected figures that differ by less than this factor contradict nothing.
+/// Actual and expected figures that differ by less than this factor do not contradict the plan.
 const CONTRADICTION: f64 = 3.0;
-/// A side must be predicted to take at most this share of the other's time before a piece turns to it.
+/// A side must be predicted to take at most this share of the other's time before a piece moves to it.
 const MARGIN: f64 = 0.8;
-/// Share of the expected rows for which a scan of the host's is tried, to see whether it could ever turn.
+/// Share of the expected rows for which a host scan is priced, to see whether it could ever move.
 const FEWEST: f64 = 0.02;
 
 /// Where a piece runs.
@@ -40,7 +40,7 @@ pub enum Side {
     Device,
 }
 
-/// A piece that may turn.
+/// A piece that may move.
 #[derive(Debug, Clone)]
 pub struct Revisit {
     planned: Side,
@@ -64,7 +64,7 @@ struct RevisitedScan {
     expected_share: f64,
 }
 
-/// What is known of a scan when its first row is asked for.
+/// The actual figures of a scan when its first row is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScanFacts {
     /// Share of the pages that the plan knew of which may have rows still.
@@ -73,18 +73,18 @@ pub struct ScanFacts {
     pub keys: Vec<Option<usize>>,
 }
 
-/// Where a piece runs after all.
+/// The side on which a piece finally runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Turn {
     /// The side.
     pub side: Side,
-    /// What contradicts the plan, in words; None: it stays where the plan has it.
+    /// The contradiction to the plan, in words; None: it stays where the plan has it.
     pub why: Option<String>,
 }
 
 impl Revisit {
-    /// For the piece whose root is the operator `root` of `plan`, of which `shape` is, with `scans`; None where nothing
-    /// can be learnt of it, or nothing that could be learnt would turn it.
+    /// For the piece whose root is the operator `root` of `plan`, whose shape is `shape`, with `scans`; None where no
+    /// actual figures will be known, or none of them could move it.
     pub(super) fn new(
         (plan, root): (&NumberedPlan, usize),
         (shape, profile, limits): (&PlanShape, &Profile, &Limits),
@@ -94,7 +94,7 @@ impl Revisit {
     ) -> Option<Self> {
         let piece = root..root + plan.nodes.get(root)?.size;
         if plan.below_cut(root).len() != piece.len() {
-            // What is broadcast to it is made elsewhere.
+            // Its broadcast rows are made elsewhere.
             return None;
         }
         let places = piece.clone().filter(|place| plan.scan(*place).is_some());
@@ -121,7 +121,7 @@ impl Revisit {
         (could_turn && revisit.side_of(&revisit.shape) == planned).then_some(revisit)
     }
 
-    /// Where the piece runs, given `facts` of its scans, in the order of the fragment's.
+    /// The side of the piece, given `facts` of its scans, in the order of the fragment's.
     pub fn turn(&self, facts: &[ScanFacts]) -> Turn {
         let shares = self
             .scans
@@ -194,7 +194,7 @@ impl RevisitedScan {
         let kept = self.distinct_counts.iter().zip(&facts.keys).map(|(distinct_count, keys)| {
             match (distinct_count, keys) {
                 (Some(distinct_count), Some(keys)) => (*keys as f64 / distinct_count).min(1.0),
-                // Nothing is left out by a filter that nobody knows.
+                // A filter without known keys leaves nothing out.
                 _ => 1.0,
             }
         });

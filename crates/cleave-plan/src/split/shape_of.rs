@@ -1,4 +1,5 @@
-//! A physical plan as cost models see it: operators in the order of their numbers, with the rows and bytes expected.
+//! Makes the shape of a physical plan for the cost models: operators in the order of their numbers, with expected rows
+//! and bytes.
 
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ pub(super) fn work(plan: &Arc<dyn ExecutionPlan>, rows: f64, context: &dyn CutCo
     if hands_on { Work::Pass } else { Work::Other }
 }
 
-/// What a condition takes of which each row is asked.
+/// The cost of a condition that is evaluated for each row.
 fn each_row(_column: &str) -> AskedColumn {
     AskedColumn::default()
 }
@@ -97,7 +98,7 @@ fn count_conditions(
     asked: &dyn Fn(&str) -> AskedColumn,
 ) {
     for part in split_conjunction(predicate) {
-        // What looks at one column is asked of its different values.
+        // A condition on one column is evaluated on its distinct values.
         let columns = collect_columns(part);
         let of_part = match columns.iter().next() {
             Some(only) if columns.len() == 1 => asked(only.name()),

@@ -1,9 +1,9 @@
 //! Whether a cut pays, by bytes over the link alone: the simple rule that `auto` starts with.
 //!
-//! Both plans read the same chunks from the media; what differs is what crosses. The cost models
-//! that know CPU, media and stalls replace this.
+//! Both plans read the same chunks from the media; only the bytes that cross differ. The cost models that know CPU,
+//! media and stalls replace this.
 
-/// What crosses the link for one leaf, with and without a cut above it.
+/// The bytes that cross the link for one leaf, with and without a cut above it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CutWeight {
     /// Estimated bytes of the fragment's rows, and of those that are sent to it first.

@@ -1,4 +1,4 @@
-//! How far something goes that changes no rows and only saves work.
+//! How eagerly an optimisation that changes no rows is applied: never, where it pays, always.
 
 /// Whether to do it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

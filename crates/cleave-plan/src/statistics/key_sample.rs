@@ -1,4 +1,4 @@
-//! Rows of some of a column's values, chosen by their hashes: the same values in all columns that have them.
+//! Counted rows of some values of a column, chosen by their hashes: the same values in all columns that have them.
 
 use datafusion_common::{Result, internal_err};
 
@@ -73,7 +73,7 @@ pub(crate) fn together(columns: &[&KeySample]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    //! What counts of values say of joins.
+    //! Join sizes from counts of values.
 
     use super::*;
 

@@ -1,17 +1,16 @@
-//! What ANALYZE knows of a table: a sample of a column's values in, its distinct count, common values and histogram
-//! out.
+//! Statistics of a table: a sample of a column's values in, its distinct count, common values and histogram out.
 //!
-//! 1. [`ColumnStatistics::summarize`] divides the values of a sample: those that come often keep their frequency
+//! 1. [`ColumnStatistics::summarize`] divides the values of a sample: frequent ones keep their frequency
 //!    ([`ColumnStatistics::common`]), the others become the bounds of parts with equally many rows
 //!    ([`ColumnStatistics::histogram`]).
 //! 2. [`ColumnStatistics::frequency`] and [`ColumnStatistics::share_below`] answer for `=` and `<`.
-//! 3. [`ColumnStatistics::distinct_count_at`] scales to the rows that the table has by now.
-//! 4. [`KeySample`] tells how often values that join come together.
+//! 3. [`ColumnStatistics::distinct_count_at`] scales to the present rows of the table.
+//! 4. [`KeySample`] tells how often join values occur together.
 //! 5. [`RowSample`] keeps some of the rows whole, for conditions over several columns.
 //! 6. [`StoredColumn`] tells what reading a column takes, and [`ColumnStatistics::asked_share`] how often a condition
-//!    is asked.
+//!    is evaluated.
 //!
-//! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest make one.
+//! Invariant: fractions are of all rows, NULLs included; those of NULLs, of common values and of the rest sum to one.
 //! Deliberately absent: counts over several columns; the sample of rows stands in for them.
 //!
 //! Source: PostgreSQL's manual, "Row Estimation Examples", and its `analyze.c` for what is common.
@@ -229,7 +228,7 @@ impl ColumnStatistics {
         let rest = self.rest_fraction();
         let rest_distinct = self.distinct_count_at(row_count) - self.common.len() as f64;
         let of_one = if rest_distinct < 1.0 || rest <= 0.0 { 0.0 } else { rest / rest_distinct };
-        // What is not known may be there since, once.
+        // An unknown value may have been added since, once.
         let once = 1.0 / row_count.max(1.0);
         if is_new { once } else { of_one.max(once) }
     }

@@ -1,4 +1,4 @@
-//! Whole rows of a table: what tells which conditions of several columns go together.
+//! Whole sampled rows of a table: they show which conditions on several columns are correlated.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ pub struct SampledRows {
 
 #[cfg(test)]
 mod tests {
-    //! What is left of a sample, and of which table.
+    //! Samples after changes of columns, and of whole tables.
 
     use datafusion_common::arrow::array::Int32Array;
 

@@ -1,4 +1,4 @@
-//! Summaries of columns whose truth is known.
+//! Summaries of columns with known values.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! What operators above a cut learn while its fragment runs, sent after it: their filters in, commands to the device
-//! out.
+//! Sends filters to a running fragment: filters that operators above the cut tighten in, commands to the device out.
 //!
 //! A top-k that merges rows of a fragment, or of a join above it, knows with each batch better which rows it will not
 //! keep. Each time rows are asked for, [`Feeding::look`] compares generations, and where one has changed and nothing is
-//! under way, sends what all filters of that scan are by now. So at most one is on its way, and nobody waits for it.
+//! under way, sends the present state of all filters of that scan. So at most one command is on its way, and nobody
+//! waits for it.
 //!
-//! Invariant: a filter that is lost, late or refused changes no rows (rule 4): what becomes of it is not looked at.
+//! Invariant: a filter that is lost, late or refused changes no rows (rule 4), so the outcome is not examined.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,13 +43,13 @@ pub(super) struct Feeding {
 pub(super) struct OpenFilters {
     scan: TableScanExec,
     pub(super) filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// What was sent last, with the fragment at first.
+    /// The generation sent last, with the fragment at first.
     generation: u64,
 }
 
 impl OpenFilters {
-    /// Those of `scan` that are not complete; None where all are. What they are by now is to be read afterwards: what
-    /// changes from here on is sent.
+    /// Those of `scan` that are not complete; None where all are. Their present form must be read afterwards: later
+    /// changes are sent.
     pub(super) fn of(scan: &FragmentScan) -> Option<Self> {
         let is_open = |filter: &&Arc<dyn PhysicalExpr>| {
             matches!(DynamicFilterTracking::classify(filter), DynamicFilterTracking::Watching(_))
@@ -84,7 +84,7 @@ impl Feeding {
         Self { device, link, run, scans: open.to_vec(), under_way: JoinSet::new(), sent }
     }
 
-    /// Another run with the same fragment is in the place of the one before, and has heard of none of what was sent.
+    /// Another run of the same fragment replaces the one before, and has got none of what was sent.
     pub(super) fn follow(&mut self, run: CommandHeader) {
         self.run = run;
         self.scans.iter_mut().for_each(|scan| scan.generation = 0);

@@ -1,8 +1,8 @@
-//! What a statement cost, and where: bytes at media, link and host, CPU on both sides, waits and stalls (rule 34).
+//! The figures of a statement by place: bytes at media, link and host, CPU on both sides, waits and stalls (rule 34).
 //!
-//! Fragments leave a [`FragmentFigures`] in the statement's [`FigureLog`]; [`QueryFigures`] adds what
-//! was read before and after: process CPU, link traffic, media totals. Link and media figures are
-//! differences of totals, so statements that run beside this one on the same device are in them.
+//! Fragments leave a [`FragmentFigures`] in the statement's [`FigureLog`]; [`QueryFigures`] adds differences of totals
+//! before and after the statement: process CPU, link traffic, media totals. Link and media figures so include
+//! statements that run beside this one on the same device.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use cleave_fragment::strip::Strip;
 
 use cleave_engine::buffer_pool::PoolStatus;
 
-/// What one fragment reported of one device.
+/// The figures of one fragment on one device.
 #[derive(Debug, Clone)]
 pub struct FragmentFigures {
     /// Number of the fragment within its statement.
@@ -28,7 +28,7 @@ pub struct FragmentFigures {
     pub report: Option<RunReport>,
     /// Whether the plan left it to the host.
     pub is_planned_here: bool,
-    /// Why it ran on the side that the plan had not given it to, where figures contradicted the plan.
+    /// Why it ran on another side than planned, where figures contradicted the plan.
     pub turned: Option<String>,
     /// Why the host ran it after all.
     pub refused: Option<String>,
@@ -42,7 +42,7 @@ pub struct FragmentFigures {
     pub broadcast: Option<(usize, u64)>,
     /// Rows that came over the cut, or from the host's own part.
     pub rows: u64,
-    /// What the host saw of it; what the device did is in its report.
+    /// The host's view of it; the device's work is in its report.
     pub timeline: HostTimeline,
     /// Bloom filters of keys that went down with it, and their bytes.
     pub key_filters: (usize, usize),
@@ -58,8 +58,8 @@ pub struct FragmentFigures {
     pub waited: Duration,
 }
 
-/// What the host saw of a run, from when it asked for it: when it waited for rows of it, in nanoseconds, and how many
-/// bytes of slots it then had.
+/// The host's view of a fragment run, from its request on: when it waited for rows, in nanoseconds, and how many bytes
+/// of slots it then had.
 #[derive(Debug, Clone, Default)]
 pub struct HostTimeline {
     /// Waiting.
@@ -89,7 +89,7 @@ impl FigureLog {
     }
 }
 
-/// What a whole statement cost.
+/// The figures of a whole statement.
 #[derive(Debug, Clone, Default)]
 pub struct QueryFigures {
     /// From the first poll to the last row, planning not included.

@@ -1,4 +1,4 @@
-//! The plan node above a cut: it sends a fragment to its devices and gives out the rows that come back.
+//! The plan node above a cut: it sends a fragment to its devices and returns their rows.
 //!
 //! ```text
 //!  partition 0 ◀─┬─ part: device a ◀══ slots ══ the fragment over a's morsels
@@ -6,23 +6,22 @@
 //!  partition 1 ◀─── part: device b, which the host reads: the same operators here
 //! ```
 //!
-//! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so
-//!    that the keys it wants ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule
-//!    out pages once more.
-//!    What its joins collect that does not lie on these devices, the host makes then ([`sent_rows`](super::sent_rows)):
+//! 1. Nothing is sent before the first poll. By then a hash join above has read its build side, so that its keys
+//!    ([`FragmentPlan::dynamic_filters`]) go down with the fragment and rule out pages once more. Build sides of the
+//!    fragment's joins that do not lie on these devices are made by the host then ([`sent_rows`](super::sent_rows)):
 //!    plans of its own, which are this node's inputs.
 //! 2. Each device that holds pages of the scan has a [part](FragmentPart), and all of them run at once; the scans of a
 //!    fragment that joins lie on one device. [`Execute`] carries the fragment, the snapshot and the device's morsels of
 //!    every scan; the device admits it.
 //! 3. The partitions of this node share the parts: each has some for itself, or several have one, from whose stream of
 //!    slots they take batches as they come.
-//! 4. Where both sides may work on it, the host takes morsels of the device's while it has nothing else to do
+//! 4. Where both sides may work on it, the host takes morsels of the device's while it is idle
 //!    ([`stealing`](super::stealing)).
 //! 5. A device that refuses the fragment, or loses it, before its first row is no error: the host runs the same
-//!    operators over its own page source (rule 13), and the figures say so. One whose memory is
-//!    too small is given space to put rows aside first ([`DeviceRun`]).
+//!    operators over its own page source (rule 13), and the figures say so. A fragment run that lacks memory first gets
+//!    space to spill ([`DeviceRun`]).
 //!
-//! Invariant: rows leave in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
+//! Invariant: rows come in no order, each once; at most [`FragmentPlan::fetch`] of them in all. A partition that waits
 //! for one of several parts holds no other partition up: no two have a part in common then.
 
 use std::collections::BTreeMap;
@@ -78,13 +77,13 @@ pub struct FragmentExec {
     context: Arc<StatementContext>,
     properties: Arc<PlanProperties>,
     passes: Arc<Passes>,
-    /// By pass: an engine that reads its input again gets other runs.
+    /// By pass: an operator that reads its input again gets other fragment runs.
     begun: Arc<Mutex<BTreeMap<usize, Arc<Pass>>>>,
     reports: Arc<Mutex<Vec<RunReport>>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// What one device has of a fragment's input.
+/// The part of a fragment's input on one device.
 #[derive(Debug, Clone)]
 pub struct FragmentPart {
     /// The device.
@@ -97,7 +96,7 @@ pub struct FragmentPart {
 
 /// One reading of the node's rows.
 struct Pass {
-    /// What is broadcast, from when the first part starts. Whoever asks goes on where the one before was dropped.
+    /// The broadcast rows, from when the first part starts. A caller goes on where a dropped one stopped.
     gathering: OnceLock<Gathering>,
     /// Made when the first part starts.
     prepared: OnceCell<Arc<PreparedFragment>>,
@@ -109,11 +108,11 @@ struct Pass {
 
 /// Where the rows of one part come from.
 enum Run {
-    /// Nobody has asked yet.
+    /// Not started yet.
     Waiting,
     /// The device sends them, over this link, and the host may make some itself.
     OnDevice { link: Arc<dyn Link>, run: Box<SharedRun>, figures: FragmentFigures },
-    /// The device would not, or should not, and the host makes them.
+    /// The device refused, or should not run it, and the host makes them.
     OnHost { stream: SendableRecordBatchStream, figures: FragmentFigures },
     /// All were given out, or the run failed.
     Over,
@@ -151,7 +150,7 @@ impl FragmentExec {
         &self.fragment.plan
     }
 
-    /// What the host makes for it first.
+    /// The rows that the host makes for it first.
     pub fn broadcasts(&self) -> &[PlannedBroadcast] {
         &self.fragment.broadcasts
     }
@@ -161,7 +160,7 @@ impl FragmentExec {
         self.names(true)
     }
 
-    /// What the devices measured whose runs are over.
+    /// What the devices measured of finished runs.
     pub fn reports(&self) -> Vec<RunReport> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -209,7 +208,7 @@ impl FragmentExec {
         outcome
     }
 
-    /// What the host makes for the fragment, once it is there.
+    /// The rows that the host makes for the fragment, once they are complete.
     async fn rows_to_send(&self, pass: &Pass, task: &Arc<TaskContext>) -> Result<Arc<SentRows>> {
         let gathering = pass.gathering.get_or_init(|| {
             let bytes_max = self.context.settings().broadcast_bytes;
@@ -277,7 +276,7 @@ impl FragmentExec {
         self.context.figures().add(figures.clone());
     }
 
-    /// Ends the runs of the parts at `places`, whose rows nobody wants any more.
+    /// Ends the runs of the parts at `places`, whose rows are not needed any more.
     async fn stop(&self, pass: &Pass, places: &[usize]) {
         for run in places.iter().filter_map(|place| pass.runs.get(*place)) {
             let mut run = run.lock().await;
@@ -311,7 +310,7 @@ impl FragmentExec {
         let inputs = prepared.inputs(part)?;
         let pages_left: usize = inputs.iter().map(|(_, input)| input.input.pages_left()).sum();
         if pages_left == 0 && place > 0 {
-            // One part is enough to say what there is of nothing.
+            // One part is enough for the result over no rows.
             return Ok(Run::Over);
         }
         let device = &part.device;
@@ -436,7 +435,7 @@ impl FragmentExec {
         wanted && is_apart && self.fragment.sharing.is_some() && self.fragment.fetch.is_none()
     }
 
-    /// Puts the morsels last of which the host holds all that `scan` reads: it takes from the end.
+    /// Puts morsels last whose chunks for `scan` are all on the host: it takes from the end.
     fn held_last(&self, morsels: &mut [Morsel], part: &FragmentPart, scan: &TableScanExec) {
         let mut columns = scan.scan().output.columns.clone();
         columns.extend(&scan.scan().filter.columns);
@@ -446,7 +445,7 @@ impl FragmentExec {
         let holds = |page: &MorselPage| {
             pool.held_count(part.device.id(), &page.page, &columns) == columns.len()
         };
-        // What is shipped the host holds in any case.
+        // Shipped pages are on the host in any case.
         morsels.sort_by_key(|morsel| {
             morsel.segment.segment.is_shipped() || morsel.pages.iter().all(holds)
         });
@@ -552,8 +551,8 @@ fn never_prepared() -> DataFusionError {
     DataFusionError::Internal("a fragment ran that was never made".to_owned())
 }
 
-/// Whether the host may run all of a run's part instead, none of whose rows it was given: the device will not, or
-/// knows nothing of the run any more. Where its pages cannot be reached either, reading them says so.
+/// Whether the host may run the whole part instead, as it was given no rows of the run: the device refuses, or has lost
+/// the run. Where its pages cannot be reached either, reading them fails.
 fn may_be_redone(error: &LinkError) -> bool {
     let is_unknown =
         error.device_error().is_some_and(|error| error.cause == DeviceErrorCause::UnknownRun);
@@ -609,7 +608,8 @@ impl ExecutionPlan for FragmentExec {
         &self.properties
     }
 
-    /// What is broadcast. What lies below the cut is the device's, and no rule of the host's planner may touch it.
+    /// The broadcast inputs. Operators below the cut are the device's, and no rule of the host's planner may touch
+    /// them.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.fragment.broadcasts.iter().map(|made| &made.plan).collect()
     }
@@ -695,7 +695,7 @@ impl ExecutionPlan for FragmentExec {
     ) -> Result<Arc<Statistics>> {
         match args.partition() {
             None => StatisticsContext::new().compute(self.fragment.plan.as_ref(), args),
-            // Whichever partition asks gets the next rows.
+            // The next partition that asks gets the next rows.
             Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.fragment.plan.schema()))),
         }
     }

@@ -1,9 +1,9 @@
 //! The host's half of a split statement: it runs fragments on devices and takes their rows.
 //!
 //! [`fragment_exec`] is the plan node above a cut. It sends a [`prepared_fragment`] to each device that has a part of
-//! the pages, with the [`sent_rows`] that its joins need of elsewhere, and takes the rows of a [`shared_run`], in which
-//! the host may be [`stealing`] morsels, [`feeding`] it what the operators above learn meanwhile; [`spill_space`] is
-//! where fragments that outgrow their memory put rows; [`figures`] is what is measured on the way.
+//! the pages, with the [`sent_rows`] that its joins need from elsewhere, and takes the rows of a [`shared_run`].
+//! Meanwhile the host may be [`stealing`] morsels, and [`feeding`] the run tightened filters; [`spill_space`] is where
+//! fragments that outgrow their memory spill; [`figures`] are measured on the way.
 
 mod feeding;
 pub mod figures;

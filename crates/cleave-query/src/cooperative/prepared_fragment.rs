@@ -1,9 +1,9 @@
-//! A fragment with what the operators above it have learnt by now, ready to be sent, or to run here.
+//! A fragment with the filters of the operators above it filled in, ready to be sent, or to run on the host.
 //!
-//! A hash join above a fragment has read its build side when the fragment's first row is asked for: the keys that it
-//! wants become part of the scans' predicates, and rule out pages once more; those that are too many, or no integers,
-//! as Bloom filters ([`KeysAbove`](cleave_plan::split::KeysAbove)). The same operators run on either side; on the host
-//! they read pages through the link and the buffer pool.
+//! A hash join above a fragment has read its build side when the fragment's first row is asked for: its keys become
+//! part of the scans' predicates, and rule out pages once more; keys that are too many, or not integers, go as Bloom
+//! filters ([`KeysAbove`](cleave_plan::split::KeysAbove)). The same operators run on either side; on the host they read
+//! pages through the link and the buffer pool.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,16 +43,16 @@ pub(super) struct PreparedFragment {
     /// Bloom filters of keys that go down with it, and their bytes.
     pub(super) key_filters: (usize, usize),
     may_run_as_partitions: bool,
-    /// By scan, and by filter of the operators above: the keys that it lets through, where that is known.
+    /// By scan, and by filter of the operators above: the number of keys that it lets through, where that is known.
     keys: Vec<Vec<Option<usize>>>,
-    /// What tightens further while it runs.
+    /// Filters that tighten further while it runs.
     pub(super) open: Vec<OpenFilters>,
     /// The rows that its leaves name.
     pub(super) rows: Arc<SentRows>,
 }
 
 impl PreparedFragment {
-    /// `fragment` with what the operators above have learnt by now, and with `rows`; a filter of keys takes at most
+    /// `fragment` with the present filters of the operators above, and with `rows`; a filter of keys takes at most
     /// `filter_bytes_max`.
     pub(super) fn new(
         fragment: &FragmentPlan,
@@ -139,7 +139,7 @@ impl PreparedFragment {
         pruned.collect()
     }
 
-    /// What is known by now of the scans over the pages of `part`, of which `inputs` are left.
+    /// The actual figures of the scans over the pages of `part`, of which `inputs` are left.
     pub(super) fn facts(
         &self,
         part: &FragmentPart,
@@ -180,7 +180,7 @@ impl PreparedFragment {
             task.window_functions().clone(),
             task.runtime_env(),
         );
-        // Operators of its own, with one partition a copy.
+        // Operators of its own, one partition each.
         let plan = with_partitions(Arc::clone(&self.plan), partitions)?;
         let plan = hand_down_filters(plan, task.session_config().options())?;
         let plan = stoppable_joins(&self.beneath(plan)?, stop)?;

@@ -1,11 +1,10 @@
-//! What joins of a fragment collect that the host makes: the host's plans in, rows that travel with the fragment out.
+//! Build sides of a fragment's joins that the host makes: the host's plans in, rows that travel with the fragment out.
 //!
 //! All of the plans run at once, when the fragment's first row is asked for; their own cuts are fragments of their own,
 //! which are over before this one begins. The rows are held once, charged to the statement's memory as a join's on the
 //! host are, and encoded once for all devices. The host's own part of the fragment reads them as they are.
 //!
-//! Invariant: rows of more than `broadcast_bytes` are sent to nobody. Then the host runs the fragment, over the same
-//! rows.
+//! Invariant: rows of more than `broadcast_bytes` are not sent. Then the host runs the fragment, over the same rows.
 
 use std::sync::Arc;
 
@@ -32,7 +31,7 @@ pub(super) struct SentRows {
     pub(super) byte_count: u64,
 }
 
-/// The rows on their way, for all who wait for them.
+/// The rows being made, for all waiting parts.
 pub(super) type Gathering = Shared<BoxFuture<'static, Result<Arc<SentRows>, Arc<DataFusionError>>>>;
 
 impl SentRows {

@@ -1,14 +1,14 @@
-//! A run on a device, whose rows the host takes and whose morsels it may take too: slots and the host's own rows in,
-//! one stream of rows out.
+//! A fragment run whose rows the host takes and whose morsels it may take too: slots and the host's own rows in, one
+//! stream of rows out.
 //!
-//! Slots come first: they wait in a ring. The host's own pipeline over what it takes ([`Stealing`]) runs in tasks of
-//! its own once that pays; its rows are taken where no slot is ready. When the run has ended, what the host was not
-//! told of until then is run too: so each morsel's rows come out once.
+//! Slots come first: they wait in a ring. The host's own pipeline over the morsels that it takes ([`Stealing`]) runs in
+//! tasks of its own once that pays; its rows are taken where no slot is ready. When the run has finished, morsels that
+//! the host learns of only then are run too: so each morsel's rows come out once.
 //!
-//! Invariant: the host's part ends without error only if all that it has taken was run. An error of it that comes
-//! before it has taken anything (its build sides did not fit, say) leaves everything to the device. A run that outgrew
-//! its memory is begun again with space of its own ([`DeviceRun`]) over the same morsels, so only if the host has taken
-//! none of them; from then on it takes none.
+//! Invariant: the host's part ends without error only if all that it has taken was run. An error of it before it has
+//! taken anything (its build sides did not fit, say) leaves everything to the device. A run that outgrew its memory is
+//! begun again with spill space ([`DeviceRun`]) over the same morsels, so only if the host has taken none of them; from
+//! then on it takes none.
 
 use std::sync::Arc;
 
@@ -161,14 +161,14 @@ impl SharedRun {
             return Err(error);
         }
         self.stream.begin_again(error).await?;
-        // What it may be told meanwhile of the run before is nobody's.
+        // Answers about the previous run are ignored.
         self.helper = None;
         self.feeding.follow(self.stream.header());
         Ok(())
     }
 
-    /// The device's part has failed. If none of its rows were given out, and the host has begun to take part, all that
-    /// the device had is the host's, and the stream goes on: true.
+    /// The device's part has failed. If none of its rows were given out, and the host has begun to take part, the host
+    /// gets all morsels of the device, and the stream goes on: true.
     pub(super) fn goes_on_without_device(&mut self) -> bool {
         let Some(helper) = self.helper.as_ref().filter(|_| self.device_rows == 0) else {
             return false;
@@ -186,7 +186,7 @@ impl SharedRun {
         self.device_rows > 0
     }
 
-    /// Adds to `figures` what is known by now.
+    /// Adds the present figures to `figures`.
     pub(super) fn tell(&self, figures: &mut FragmentFigures) {
         figures.waited = self.stream.waited();
         figures.report = self.stream.report().cloned();
@@ -201,7 +201,7 @@ impl SharedRun {
 }
 
 impl Helper {
-    /// Runs what was taken and given to nobody, if there is any.
+    /// Runs morsels that were taken and given to no reader, if there are any.
     fn begins_again(&mut self) -> bool {
         let begins = self.stealing.has_leftover();
         if begins {

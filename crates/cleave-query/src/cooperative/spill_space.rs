@@ -1,14 +1,14 @@
-//! Space on a device for fragments that outgrow their memory there.
+//! Spill space on a device for fragments that outgrow their memory there.
 //!
-//! 1. [`DeviceRun::begin`] sends a fragment without any: most need none, and nothing is taken or told for them.
-//! 2. Where the device answers that its memory does not suffice, before the first row, [`DeviceRun`] takes space on the
-//!    device, and sends the fragment once more, as another run that names it. Its operators put rows aside there
-//!    ([`GraceExec`]). At first that is a few times what the fragment reads; where that is full, all that
+//! 1. [`DeviceRun::begin`] sends a fragment without any: most need none, and none is taken for them.
+//! 2. Where the device answers, before the first row, that its memory does not suffice, [`DeviceRun`] takes space on
+//!    the device and sends the fragment once more, as another run that names it. Its operators spill there
+//!    ([`GraceExec`]). At first the space is a few times what the fragment reads; where that is full, all that
 //!    `device_spill` allows.
-//! 3. Where that does not help either, the error is the one that it would have been, and the host runs the fragment.
+//! 3. Where that does not help either, the first error is returned, and the host runs the fragment.
 //!
-//! Invariant: the space is this run's alone, and free again as soon as the device has said that the run stands still,
-//! however it ends ([`ClaimedRun`]). Nothing durable names it, so that after a crash it is free anyway.
+//! Invariant: the space belongs to this run alone, and is free again as soon as the device has reported that the run
+//! has stopped, however it ends ([`ClaimedRun`]). Nothing durable names it, so that it is free after a crash.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use cleave_engine::device::{Claim, ClaimedRun, Device};
 
-/// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, what is put aside is
-/// not.
+/// Blocks that are asked for at first, for each that the fragment reads: pages are compressed, spilled rows are not.
 const BLOCKS_FOR_ONE: u64 = 4;
 /// And beyond those.
 const BLOCKS_BESIDE: u64 = 256;
@@ -45,7 +44,7 @@ pub(crate) struct DeviceRun {
 enum Run {
     Plain(Box<RunStream>),
     WithSpace(ClaimedRun),
-    /// Ended, and none in its place yet.
+    /// Ended, and not replaced yet.
     Over,
 }
 
@@ -53,7 +52,7 @@ struct Again {
     request: Execute,
     /// Blocks to ask for, the next number last.
     sizes: Vec<u32>,
-    /// How the run without space has ended.
+    /// The outcome of the run without space.
     failure: Option<DeviceError>,
 }
 
@@ -147,7 +146,7 @@ impl DeviceRun {
                     again.failure.insert(failure.clone()).clone()
                 }
                 (DeviceErrorCause::OutOfReserved, Some(first)) => first.clone(),
-                // A device that has forgotten, as after a restart, what was reserved there.
+                // A device that has lost its reservations, as after a restart.
                 (DeviceErrorCause::NotReserved, Some(first)) => {
                     return Err(as_before(error, first, &failure));
                 }
@@ -157,12 +156,12 @@ impl DeviceRun {
                 return Err(as_before(error, &first, &failure));
             };
             let mut request = again.request.clone();
-            // What it had of the device's memory goes before as much is asked for.
+            // The old run's memory on the device is released before as much is asked for.
             self.waited = self.waited();
             self.run = Run::Over;
             let claim = Arc::new(Claim::new(Arc::clone(&self.device)));
             let Ok(extent) = claim.acquire(block_count).await else {
-                // A device that is full, or lost: the host takes over, and sees for itself.
+                // A device that is full, or lost: the host runs the fragment, and reports what fails.
                 return Err(as_before(error, &first, &failure));
             };
             request.header = self.device.next_run();

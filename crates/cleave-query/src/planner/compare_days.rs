@@ -1,6 +1,7 @@
-//! Comparisons of a date with a moment become comparisons of days: `day < date '1995-01-01' + interval '1 year'`
-//! compares a date with a timestamp, as PostgreSQL has it, and pages, indexes and tablets are chosen by the column
-//! itself.
+//! A planner rule: comparisons of a date with a moment become comparisons of dates.
+//!
+//! `day < date '1995-01-01' + interval '1 year'` compares a date with a timestamp, as PostgreSQL has it, but pages,
+//! indexes and tablets are chosen by the column itself.
 //!
 //! ```text
 //!   day::timestamp <  '1996-01-01 00:00'   ─▶   day <  '1996-01-01'
@@ -8,7 +9,7 @@
 //!   at::timestamptz < '1996-01-01'         ─▶   at <  '1996-01-01'
 //! ```
 //!
-//! Only where the moment is known by now, and in conditions alone: there no column has its name from them.
+//! Only where the moment is a constant by now, and in conditions alone: no column there takes its name from them.
 
 use cleave_fragment::functions::infinite::Infinite;
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
@@ -85,7 +86,7 @@ fn date_of<'a>(expr: &'a Expr, schema: &DFSchema) -> Option<&'a Expr> {
     matches!(date.get_type(schema), Ok(DataType::Date32)).then_some(date)
 }
 
-/// What `expr` makes a moment of.
+/// The expression that `expr` casts to a moment.
 fn cast_to_moment(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::Cast(Cast { expr, field }) => {

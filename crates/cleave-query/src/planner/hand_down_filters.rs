@@ -1,4 +1,4 @@
-//! The engine's rules that push filters down, replaced by ours, which goes by position: [`cleave_fragment::hand_down`].
+//! Replaces the engine's filter push-down by ours, which goes by position: [`cleave_fragment::hand_down`].
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use datafusion::physical_plan::ExecutionPlan;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// `rules` of the engine, with ours where filters that tighten were pushed down. What is known while planning is in
-/// the scans already; pushing it again, by name too, could only go wrong.
+/// `rules` of the engine, with ours in place of the push-down of dynamic filters. Static filters are in the scans
+/// already; pushing them again, by name too, could only go wrong.
 pub(super) fn with_hand_down_filters(rules: &[Rule]) -> Vec<Rule> {
     let kept = rules.iter().filter(|rule| rule.name() != "FilterPushdown");
     let ours = kept.map(|rule| match rule.name() {

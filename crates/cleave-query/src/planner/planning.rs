@@ -1,14 +1,14 @@
-//! Planning that can be stopped and has bounds: what plans a statement in, its plan or the reason why it has none out.
+//! Planning that can be cancelled and is bounded: a planning closure in, its plan or an error out.
 //!
-//! 1. [`Planning::over`] plans on a thread that may be busy, so that whoever waits for the plan hears of a cancel
+//! 1. [`Planning::over`] plans on a blocking thread, so that the session that waits for the plan hears of a cancel
 //!    request or of a timeout, and its neighbours on the same thread are served. Dropping the future stops the
-//!    planning. A small statement is planned where it is asked.
-//! 2. While it plans, each rule of the engine looks before it begins ([`watched_rules`]) whether somebody still waits
-//!    for the plan ([`check`]) and whether the plan has grown beyond its bound ([`check_size`]). Rules that the engine
-//!    applies to each operator look at each operator.
-//! 3. What a plan is expected to take of memory is taken from that of queries, and given back when the plan is there.
+//!    planning. A small statement is planned in place.
+//! 2. While it plans, each rule of the engine checks before it begins ([`watched_rules`]) whether the session still
+//!    waits for the plan ([`check`]) and whether the plan has grown beyond its bound ([`check_size`]). Rules that the
+//!    engine applies to each operator check at each operator.
+//! 3. The memory that a plan is expected to take is charged to the query memory, and given back when the plan is there.
 //!
-//! One call of one rule cannot be stopped in its midst; the bound on operators bounds it.
+//! One call of one rule cannot be stopped; the bound on operators bounds it.
 
 mod watched_rules;
 
@@ -72,7 +72,7 @@ impl Planning {
         }
     }
 
-    /// What `work` gives, which plans; on a thread that may be busy unless the statement `is_small`.
+    /// The result of `work`, which plans; on a blocking thread unless the statement `is_small`.
     ///
     /// # Errors
     /// Those of `work`; [`Fault::TooComplex`].
@@ -145,7 +145,7 @@ impl Planning {
     }
 }
 
-/// Fails if nobody waits any more for the plan that is made here, or too many operators came with views.
+/// Fails if no session waits any more for this plan, or too many operators came with views.
 ///
 /// # Errors
 /// [`Fault::TooComplex`]; any, if nobody waits.
@@ -189,7 +189,7 @@ pub(crate) fn has_room_for(count: usize) -> bool {
 /// How many operators `plan` has.
 pub(crate) fn operator_count(plan: &LogicalPlan) -> usize {
     let mut count = 0;
-    // What counts does not fail.
+    // Counting does not fail.
     let _counted = plan.apply_with_subqueries(|_| {
         count += 1;
         Ok(TreeNodeRecursion::Continue)

@@ -1,13 +1,13 @@
-//! Averages of whole numbers and of numerics become their sum and their count, which other aggregates of the statement
-//! may have made already, and a division above the aggregate.
+//! A planner rule: averages of integers and numerics become a sum and a count, which other aggregates of the statement
+//! may share, and a division above the aggregate.
 //!
 //! ```text
 //!   Aggregate [sum(x), avg(x)]   ─▶   Projection [sum, average_of(sum, count)] ◀─ Aggregate [sum(x), count(x)]
 //! ```
 //!
-//! The partial half of such an aggregate, which a device may run, then keeps and sends one sum where it had two.
-//! Runs after subqueries were joined in, since their treatment of aggregates without rows looks for counts.
-//! Deliberately left to the engine: averages of floats and of intervals.
+//! The partial half of such an aggregate, which a device may run, then keeps and sends one sum where it had two. Runs
+//! after subqueries were decorrelated, since that looks for counts in aggregates without rows. Deliberately left to the
+//! engine: averages of floats and of intervals.
 
 use std::sync::Arc;
 
@@ -125,7 +125,7 @@ fn shared(aggregate: Aggregate) -> Result<LogicalPlan> {
 /// What is counted: rows, where no value is NULL, as `count(*)` does.
 fn counted(params: &AggregateFunctionParams, input: &DFSchema) -> Vec<Expr> {
     let value = params.args.first();
-    // Of different values those are counted.
+    // With DISTINCT the distinct values are counted.
     if !params.distinct && value.is_some_and(|value| matches!(value.nullable(input), Ok(false))) {
         return vec![lit(1_i64)];
     }

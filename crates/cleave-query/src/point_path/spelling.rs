@@ -1,4 +1,4 @@
-//! How a statement is spelled: its text in, the text without its constants and the constants out.
+//! The spelling of a statement: its text in, the text without its constants and the constants out.
 //!
 //! ```text
 //!   SELECT a FROM t WHERE id = 17 AND name = 'it''s'
@@ -6,15 +6,15 @@
 //!     ─▶ constants  17, it's
 //! ```
 //!
-//! Two texts of one frame are the same tokens but for the values of constants, and so the same syntax tree. What that
-//! would not be certain of (comments, quoted names, escapes, casts, letters beyond ASCII outside of quotes) has no
-//! spelling, and is read by the parser each time.
+//! Two texts of one frame are the same tokens but for the values of constants, and so the same syntax tree. Texts for
+//! which that is not certain (comments, quoted names, escapes, casts, letters beyond ASCII outside of quotes) have no
+//! spelling, and are parsed each time.
 
 #![deny(clippy::indexing_slicing)]
 
 use std::borrow::Cow;
 
-/// Longer statements are not the ones that come again by the thousand.
+/// Longer statements seldom come again by the thousand.
 const BYTES_MAX: usize = 4096;
 
 /// See the module's description.

@@ -1,11 +1,12 @@
-//! A point query without its constants: a syntax tree in, what to look up for any constants out. A parameter is a
-//! constant that comes later.
+//! A point query without its constants: a syntax tree in, the look-up for any constants out. A parameter is a constant
+//! that comes later.
 //!
 //! [`PointTemplate::of`] recognises the shape of a query, or leaves it to the planner. [`PointTemplate::bind`] makes
-//! the key of constants, and [`Remembered`] spares the parser queries that differ from one before by nothing but these.
+//! the key from constants, and [`Remembered`] saves parsing queries that differ from an earlier one only in their
+//! constants.
 //!
-//! Invariant: a template is of the tables and indexes that it was made with. [`PointTemplate::holds`] tells whether
-//! they are still there; what is remembered is asked each time.
+//! Invariant: a template belongs to the tables and indexes that it was made with. [`PointTemplate::holds`] tells
+//! whether they are still there, and is called at each use.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -52,7 +53,7 @@ pub(super) struct PointTemplate {
     pub(super) wanted: Vec<ColumnRef>,
 }
 
-/// What says in which tablet the rows of a key are.
+/// Determines the tablet of the rows of a key.
 #[derive(Debug)]
 struct KeyDivision {
     key: TabletKey,
@@ -176,7 +177,7 @@ impl PointTemplate {
         Some((template, values.into_iter().map(|(_, value)| value.given).collect()))
     }
 
-    /// The query that it is with these constants; None: the planner knows what one of them means here.
+    /// The query with these constants; None: one of them is left to the planner.
     pub(super) fn bind(self: &Arc<Self>, constants: &[impl AsRef<str>]) -> Option<PointQuery> {
         let mut values: Vec<ArrayRef> = Vec::with_capacity(self.key.len());
         for (constant, part) in &self.key {
@@ -223,7 +224,7 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// The query that `spelling` is on `state`, if one like it was remembered.
+    /// The query of `spelling` on `state`, if one like it was remembered.
     pub(super) fn query(
         &self,
         spelling: &Spelling<'_>,

@@ -218,7 +218,7 @@ fn a_query_that_differs_by_its_constants_is_not_parsed_again() {
     ] {
         assert!(queries.seen(other, &state).is_none(), "{other}");
     }
-    // What the planner has to look at is not remembered either.
+    // Queries that need the planner are not remembered either.
     let planned = "SELECT a FROM pair WHERE a = 1";
     assert!(queries.detect(&parsed(planned), planned, &state).is_none());
     assert!(queries.seen(planned, &state).is_none());

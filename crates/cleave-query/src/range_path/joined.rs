@@ -1,4 +1,5 @@
-//! Rows of further tables, beside those of the first: looked up by an index for the values that the rows before have.
+//! Index nested-loop joins of the range path: rows of further tables, looked up by an index for the values of the rows
+//! so far.
 //!
 //! ```text
 //!  rows so far ─▶ their keys, each once ─▶ index of the next table: pages, memtables, delta, own rows ─▶ its rows
@@ -32,15 +33,15 @@ use crate::point_path::Sight;
 /// Keys that are looked up side by side.
 const SIDE_BY_SIDE: usize = 16;
 
-/// What a look-up has to do with the transaction that it is part of.
+/// The transaction of a look-up.
 pub trait Reader: Sync {
-    /// What that has changed in a table.
+    /// The transaction's changes in a table.
     fn own_changes(&self, table: u32) -> Option<&TableChange>;
 
-    /// Notes that it reads what lies in `ranges` of an index of a table, or may come to lie there.
+    /// Notes that it reads `ranges` of an index of a table, also rows inserted there later.
     ///
     /// # Errors
-    /// Where it cannot be serialized any more.
+    /// A serialisation failure.
     fn note_ranges(&self, table: u32, index: u32, ranges: &[KeyRange]) -> Result<()>;
 }
 
@@ -51,7 +52,7 @@ pub struct Joined {
     /// All indexes of the table, of which the best was chosen.
     pub(super) indexes: Vec<Arc<IndexDefinition>>,
     pub(super) shape: Arc<IndexShape>,
-    /// How the first columns of a key are made that are given.
+    /// How the given first columns of a key are made.
     pub(super) key: IndexKey,
     /// What they are.
     pub(super) keys: Vec<KeySource>,
@@ -80,7 +81,7 @@ struct Beside {
     rows: UInt32Array,
 }
 
-/// What is read, and of it which columns, up to how many rows.
+/// The source of rows, the wanted columns, and the most rows.
 pub(super) struct Asked<'a> {
     pub(super) sight: &'a Sight<'a>,
     pub(super) reader: &'a dyn Reader,
@@ -107,8 +108,8 @@ impl Joined {
     }
 }
 
-/// The columns that are wanted of the rows `found` of the first table, whose first column is at `first`, each beside
-/// those of the `joined` tables, and how many rows that are; None: too many, or the planner knows what a value means.
+/// The wanted columns of the rows `found` of the first table, whose first column is at `first`, each beside those of
+/// the `joined` tables, and the number of rows; None: too many, or a value is left to the planner.
 ///
 /// # Errors
 /// Those of the device and of pages.
@@ -209,7 +210,7 @@ impl Joined {
                 }
                 .boxed()
             };
-            // In boxes: that they may be sent between threads is known of these.
+            // Boxed, since the compiler then knows that they are `Send`.
             let walks: Vec<BoxFuture<'_, Result<Option<Vec<RangeRow>>>>> =
                 ranges.iter().map(walk).collect();
             let walks = stream::iter(walks).buffered(SIDE_BY_SIDE);
@@ -230,8 +231,8 @@ impl Joined {
     }
 }
 
-/// For each row so far what the entries of the rows of the next table begin with; None: no row is equal to NULL. An
-/// outer None: the planner knows what a constant means.
+/// For each row so far, the key prefix of the rows of the next table; None: NULL equals no row. An outer None: a
+/// constant is left to the planner.
 fn keys(
     joined: &Joined,
     all: &[Beside],

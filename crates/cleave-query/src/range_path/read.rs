@@ -1,4 +1,4 @@
-//! Rows by ranges of keys, from everywhere where rows are: pages, by memtables and runs; the delta; own rows of the
+//! Reads rows by ranges of keys from all places with rows: pages, by memtables and runs; the delta; own rows of the
 //! transaction.
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::query_engine::QueryEngine;
 pub struct RangeRead<'a> {
     /// The database.
     pub database: &'a Arc<QueryEngine>,
-    /// What it sees.
+    /// The snapshot that it reads.
     pub sight: &'a Sight<'a>,
     /// The table.
     pub table: &'a TableState,
@@ -54,7 +54,7 @@ impl RangeRead<'_> {
     }
 
     /// Rows whose entries lie in `ranges`, in the order of these and of their keys: `limit` of them at least, if there
-    /// are as many; None: what is to be read for that is too much.
+    /// are as many; None: that takes too many reads.
     pub(crate) async fn walk(
         &self,
         ranges: &[KeyRange],
@@ -105,7 +105,7 @@ impl RangeRead<'_> {
         let mut sources = vec![Walked { entries, is_cut }];
         if !live.delta.is_empty() {
             let own_dead = own.and_then(|own| own.dead.get(&place));
-            // Where some are dead here, the last one that is left does not tell how far this went.
+            // Where some are dead here, the last live one does not tell how far this went.
             let limit = if own_dead.is_some() { usize::MAX } else { walk.limit };
             let walk = Walk { limit, ..*walk };
             let found = live.delta.walk((table, place), self.index, &walk, live.number);

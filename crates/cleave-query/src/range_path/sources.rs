@@ -1,5 +1,5 @@
-//! The tables of FROM, where these are tables and nothing else, joined by `,`, JOIN or LEFT JOIN: what each is called,
-//! and which column a name means.
+//! The tables of FROM, where FROM has only tables, joined by `,`, JOIN or LEFT JOIN: their aliases, and which column a
+//! name means.
 
 use std::ops::ControlFlow;
 
@@ -9,7 +9,7 @@ use cleave_catalog::catalog::CatalogState;
 use cleave_sql::statement::key_predicate::{OneTable, conjuncts};
 use cleave_sql::statement::names::fold;
 
-/// Most tables of a statement that goes without a plan.
+/// Most tables of a statement on the range path.
 const TABLES_MAX: usize = 5;
 
 /// The tables of FROM, in their order.
@@ -52,7 +52,7 @@ impl<'a> Sources<'a> {
                     return None;
                 }
                 sources.add(&join.relation, state, (Some(on), is_outer))?;
-                // It may speak of what is joined here, and of nothing else.
+                // It may name columns of the tables joined here, and no others.
                 if !sources.tables_in(on)?.iter().all(|place| *place >= begin) {
                     return None;
                 }
@@ -104,7 +104,7 @@ impl<'a> Sources<'a> {
         self.all.iter().any(|source| source.one.column(expression).is_some())
     }
 
-    /// The places of the tables that `condition` speaks of; None: it has a name that is no column's.
+    /// The places of the tables whose columns `condition` names; None: it has a name that is no column.
     pub(super) fn tables_in(&self, condition: &ast::Expr) -> Option<Vec<usize>> {
         struct Names<'a> {
             sources: &'a Sources<'a>,

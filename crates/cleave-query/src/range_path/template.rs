@@ -1,13 +1,13 @@
-//! A statement over a range of keys, without values: a syntax tree in; out, which index, what its keys begin with, in
-//! which order, how many rows, and the query that is run over them.
+//! The template of a range-path statement, without values: a syntax tree in; out, the index, the prefix of its keys,
+//! the order, the number of rows, and the query that runs over them.
 //!
 //! 1. [`RangeTemplate::of`] takes the conditions of WHERE as [`key_predicate`](cleave_sql::statement::key_predicate)
-//!    reads them, chooses the index whose keys they say most about, and sees whether its order is that of ORDER BY.
-//! 2. [`RangeTemplate::bind`] makes ranges of keys of values, [`RangeTemplate::window`] LIMIT and OFFSET.
-//! 3. [`RangeTemplate::kept`] is the plan for these types of values, made when it is first needed.
+//!    reads them, chooses the index whose keys they bound most, and checks whether its order is that of ORDER BY.
+//! 2. [`RangeTemplate::bind`] makes ranges of keys from values, [`RangeTemplate::window`] LIMIT and OFFSET.
+//! 3. [`RangeTemplate::kept`] is the plan for these types of values, made on first use.
 //!
-//! What a statement may have in it is that which gives the same for the same values (`plain`): what is folded once
-//! must not be kept.
+//! A statement may contain only expressions with the same result for the same values (`plain`), since constant-folded
+//! results are cached with the plan.
 
 mod joins;
 mod plain;
@@ -63,13 +63,14 @@ pub struct RangeTemplate {
     parts: Vec<Part>,
     /// The greatest keys first.
     pub backward: bool,
-    /// A row of the table is one of the result or none: who has enough of these needs no more of those.
+    /// Each row of the table gives one row of the result or none, so that enough of the latter need no more of the
+    /// former.
     pub stops: bool,
     /// All rows in the ranges are in the result.
     pub(crate) is_exact: bool,
     limit: Option<Count>,
     offset: Option<Count>,
-    /// What is planned, and what it calls the table.
+    /// The query to plan, and its alias of the table.
     query: ast::Query,
     slot: String,
     /// The columns that its rows have in memory.
@@ -103,7 +104,7 @@ enum Part {
     In(Vec<Operand>),
     /// Any item of this parameter.
     AnyOf(usize, KeyPart),
-    /// Nothing more is said of the columns behind.
+    /// The columns behind are not bound.
     Range {
         low: Option<Bound>,
         high: Option<Bound>,
@@ -163,14 +164,14 @@ impl Operand {
         Some(Self { given, part })
     }
 
-    /// Whether it is NULL, which nothing compares with.
+    /// Whether it is NULL, which equals nothing.
     fn is_null(&self, parameters: &Parameters) -> bool {
         let Source::Parameter(place) = self.given else { return false };
         let parameter = parameters.values().get(place);
         parameter.is_some_and(|own| own.text().is_none() && own.items().is_none())
     }
 
-    /// The value; None: the planner knows what it means.
+    /// The value; None: it is left to the planner.
     pub(super) fn value(&self, parameters: &Parameters) -> Option<ArrayRef> {
         match &self.given {
             Source::Text(text) => self.part.value(text),
@@ -244,7 +245,7 @@ impl RangeTemplate {
         let (_, shape, Match { parts, used, order }) = Match::best(table, asked, types)?;
         let is_ordered = order.is_some() && !is_grouped;
         let is_exact = used.len() == conjuncts.len();
-        // Without a word on keys, only the first rows in their order are few.
+        // Without conditions on keys, only the first rows in their order are few.
         let is_first_rows =
             is_ordered && query.order_by.is_some() && limit.is_some() && conjuncts.is_empty();
         if parts.is_empty() && !is_first_rows {
@@ -359,8 +360,8 @@ impl RangeTemplate {
         )
     }
 
-    /// The ranges of keys for these values, in the order in which rows are to come; None: the planner knows what one of
-    /// them means.
+    /// The ranges of keys for these values, in the order in which rows are to come; None: one of them is left to the
+    /// planner.
     pub fn bind(&self, parameters: &Parameters) -> Option<Vec<KeyRange>> {
         let mut prefixes: Vec<Vec<ArrayRef>> = vec![Vec::new()];
         let mut last = None;
@@ -407,7 +408,7 @@ impl RangeTemplate {
                 ranges.push(KeyRange::of_prefix(begin));
                 continue;
             };
-            // Where the greatest come first, what is above lies before.
+            // Where the greatest come first, greater keys lie before.
             let (first, behind) = if descending { (high, low) } else { (low, high) };
             let key = |bound: &Option<Bound>| match bound {
                 None => Some(None),
@@ -443,7 +444,7 @@ impl RangeTemplate {
         Some(ranges)
     }
 
-    /// LIMIT and OFFSET with these values; None: the planner knows what is wrong with one.
+    /// LIMIT and OFFSET with these values; None: one is invalid, which the planner reports.
     pub fn window(&self, parameters: &Parameters) -> Option<Window> {
         let count = |count: &Count| match count {
             Count::Number(count) => Some(*count),
@@ -494,7 +495,7 @@ impl Kept {
             return known;
         }
         let tables = [(slot, Arc::clone(columns))];
-        // What is wrong with it the planner says.
+        // The planner reports its errors.
         let made = Box::pin(keep((database, settings), query.clone(), &tables, types)).await;
         let Ok(Some(made)) = made else {
             self.is_given_up.store(true, Ordering::Relaxed);

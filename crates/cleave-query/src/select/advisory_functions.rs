@@ -1,8 +1,8 @@
 //! `pg_advisory_lock` and its like, for one statement.
 //!
 //! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are
-//! futures: whoever waits for a lock keeps no thread from others. A lock is a `bigint`, or two `integer`s: two
-//! different spaces, as in PostgreSQL.
+//! futures: waiting for a lock blocks no thread. A lock is a `bigint`, or two `integer`s: two different spaces, as in
+//! PostgreSQL.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) fn register(
 struct AdvisoryFunction(StatementFunction<StatementContext>);
 
 impl AdvisoryFunction {
-    /// Whether it says how it went; the others give nothing, which is written as no text.
+    /// Whether it returns its success; the others return nothing, written as empty text.
     fn answers(&self) -> bool {
         self.0.name.starts_with("pg_try_")
             || (self.0.name.contains("unlock") && !self.0.name.ends_with("_all"))

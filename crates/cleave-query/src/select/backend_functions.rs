@@ -1,7 +1,7 @@
 //! `pg_cancel_backend`, `pg_terminate_backend` and `pg_sleep`, for one statement.
 //!
 //! [`register`] gives the engine those that a query calls. They are volatile, no device knows them, and they are
-//! futures, as [advisory locks](super::advisory_functions) are: whoever sleeps keeps no thread from others.
+//! futures, as [advisory locks](super::advisory_functions) are: sleeping blocks no thread.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl BackendFunction {
             let ScalarValue::Float64(Some(seconds)) = given.cast_to(&DataType::Float64)? else {
                 return Ok(None);
             };
-            // NaN and what is below zero is no time.
+            // NaN and negative values are no time.
             let seconds = if seconds > 0.0 { seconds.min(SLEEP_SECONDS_MAX) } else { 0.0 };
             waiting::sleep(Duration::from_secs_f64(seconds)).await;
             return Ok(Some(true));

@@ -1,5 +1,5 @@
-//! Expressions over one row of a table, compiled once for any values of parameters: what SET says of a row that is
-//! found without a plan.
+//! Expressions over one row of a table, compiled once for any values of parameters: the SET of a row that is found
+//! without a plan.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ use crate::query_engine::QueryEngine;
 
 /// The engine's rule that computes once what several expressions have in common.
 const SHARING_RULE: &str = "common_sub_expression_eliminate";
-/// What the column of a parameter is called, before its place.
+/// Prefix of the column name of a parameter, before its place.
 pub(super) const PARAMETER: &str = "\u{1}parameter";
 
 /// See the module's description.
@@ -107,7 +107,7 @@ pub async fn compile(
     let catalogs = MemoryCatalogProviderList::new();
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     let state = planner::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
-    // What several of them share would become a projection of its own, below theirs.
+    // Common subexpressions would become a projection of their own, below theirs.
     let rules = state.optimizers().iter().filter(|rule| rule.name() != SHARING_RULE);
     let rules = rules.map(Arc::clone).collect();
     let state = SessionStateBuilder::new_from_existing(state).with_optimizer_rules(rules).build();

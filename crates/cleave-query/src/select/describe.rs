@@ -1,8 +1,8 @@
-//! What a query with parameters is before it is asked: the types of its parameters, the columns of its result.
+//! Describes a query with parameters before it has values: the types of its parameters, the columns of its result.
 //!
-//! 1. Types that were declared, and those that the text says ([`written_types`]), are taken as they are.
-//! 2. For the others the engine binds the query with the parameters in it, and gives each the type of what it stands
-//!    beside: of several places, the first.
+//! 1. Declared types, and those that the text says ([`written_types`]), are taken as they are.
+//! 2. For the others the engine binds the query with the parameters in it, and gives each the type of its other
+//!    operand: of several places, the first.
 //! 3. The query is bound again with a typed NULL for each; its analysed plan has the columns of the result.
 //!
 //! Nothing is planned: no statistics are read, no index is asked, no device is called.
@@ -33,7 +33,7 @@ pub struct Described {
     pub types: Vec<ColumnType>,
     /// Columns of its result.
     pub schema: SchemaRef,
-    /// What the query itself calls these columns.
+    /// The query's own names of these columns.
     pub sources: Vec<String>,
     /// The tables that it reads, as they were.
     pub tables: Vec<Arc<TableSchema>>,
@@ -90,7 +90,7 @@ async fn describe_here(
         let (bound, _) = bound.await.map_err(|error| placed(error, query))?;
         let parts = bound.parts.iter().map(|part| &part.plan);
         parts.chain([&bound.logical]).try_for_each(|plan| infer(plan, &mut types))?;
-        // A column of its own is what it is given.
+        // A parameter that is a column by itself has the type that it is given.
         shown_places(&query.body, &mut |place| {
             if let Some(unknown @ None) = types.get_mut(place) {
                 *unknown = Some(ColumnType::Text);

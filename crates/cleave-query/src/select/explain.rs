@@ -1,4 +1,4 @@
-//! EXPLAIN: the plan with its cuts, why each lies where it does, and, with ANALYZE, what was measured.
+//! EXPLAIN: the plan with its cuts, the reason for each, and, with ANALYZE, what was measured.
 
 mod timeline;
 
@@ -112,7 +112,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// What `running`, which has given its last row, has done.
+    /// The measurements of `running`, which has given its last row.
     pub async fn of(running: &mut RunningQuery) -> Result<Self> {
         let figures = running.figures().await?;
         let nodes = query_nodes(running.planned(), true);
@@ -197,15 +197,15 @@ fn fragments(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<String>) -> Result<(
     plan.children().into_iter().try_for_each(|child| fragments(child, lines))
 }
 
-/// What is said below the plan, as titled groups of name and value.
+/// The text below the plan, as titled groups of name and value.
 #[derive(Debug)]
 struct Tail {
     groups: Vec<(&'static str, Vec<(String, String)>)>,
-    /// What is predicted of each split.
+    /// The prediction for each split.
     priced: Vec<PricedSplit>,
     /// The orders of joins that were compared.
     orders: ComparedOrders,
-    /// By which figures; `None`: nothing was to be priced.
+    /// The figures used; `None`: nothing was priced.
     profile: Option<Origin>,
 }
 
@@ -297,8 +297,8 @@ impl Tail {
     }
 }
 
-/// What is predicted of each order of joins with its best split, and by how much the chosen one is sooner than the one
-/// with the least work, which is the first.
+/// The prediction for each join order with its best split, and by how much the chosen one is sooner than the one with
+/// the least work, which is the first.
 fn order_lines(orders: &ComparedOrders) -> Vec<(String, String)> {
     let first_s = orders.planned.first().map_or(0.0, |order| order.finish_s);
     let line = |(place, order): (usize, &PricedOrder)| {
@@ -322,7 +322,7 @@ fn order_lines(orders: &ComparedOrders) -> Vec<(String, String)> {
     lines
 }
 
-/// What is predicted of a split.
+/// The prediction for a split.
 fn split_line(priced: &PricedSplit, has_link: bool) -> (String, String) {
     let Prediction { finish, first_result, link_bytes, device_memory_bytes, why, .. } =
         &priced.prediction;
@@ -345,7 +345,7 @@ fn seconds(seconds: f64) -> String {
     time(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
 }
 
-/// What came of looking keys up for the scans that ran on the host, by table.
+/// The results of index look-ups by keys for the scans that ran on the host, by table.
 fn host_look_ups(plan: &Arc<dyn ExecutionPlan>, lines: &mut Vec<(String, String)>) {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
         let metrics = scan.metrics().unwrap_or_default().aggregate_by_name();
@@ -732,7 +732,8 @@ fn json(nodes: &[PlanNode], tail: &Tail) -> String {
     let candidates: Vec<String> = tail.priced.iter().map(candidate_json).collect();
     let profile = tail.profile.map_or_else(|| "null".to_owned(), |origin| quoted(origin.name()));
     format!(
-        "{{\"plan\":[{}],\"profile\":{profile},\"orders\":[{}],\"orders_looked_at\":{},\"candidates\":[{}],\"notes\":[{}]}}",
+        "{{\"plan\":[{}],\"profile\":{profile},\"orders\":[{}],\"orders_looked_at\":{},\
+         \"candidates\":[{}],\"notes\":[{}]}}",
         plan.join(","),
         orders.join(","),
         tail.orders.looked_at,
@@ -755,7 +756,8 @@ fn candidate_json(priced: &PricedSplit) -> String {
     let it = &priced.prediction;
     format!(
         "{{\"split\":{},\"finish_ms\":{:.3},\"first_result_ms\":{:.3},\"host_ms\":{:.3},\
-         \"host_cpu_ms\":{:.3},\"device_ms\":{:.3},\"link_ms\":{:.3},\"host_wait_ms\":{:.3},\"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
+         \"host_cpu_ms\":{:.3},\"device_ms\":{:.3},\"link_ms\":{:.3},\"host_wait_ms\":{:.3},\
+         \"device_stall_ms\":{:.3},\"link_bytes\":{:.0},\
          \"device_memory_bytes\":{:.0},\"fits\":{},\"chosen\":{}}}",
         quoted(&priced.split.to_string()),
         it.finish * 1e3,

@@ -1,4 +1,4 @@
-//! What the planner asks of the host when it places cuts: devices, their builds, and what is held already.
+//! The host's answers to the planner while it places cuts: devices, their builds, and what is in the buffer pool.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -51,7 +51,7 @@ pub(super) struct HostCuts {
     fragment_count: AtomicUsize,
 }
 
-/// What is known of a device before any fragment is sent to it.
+/// The facts about a device before any fragment is sent to it.
 struct DeviceFacts {
     device: Arc<Device>,
     mode: AttachMode,
@@ -61,7 +61,7 @@ struct DeviceFacts {
 }
 
 impl HostCuts {
-    /// Asks every device that the statement reads who it is, and, if splits are to be priced, what it can do.
+    /// Connects every device that the statement reads, and, if splits are to be priced, gets its profile.
     pub(super) async fn new(
         context: Arc<StatementContext>,
         prices_splits: bool,
@@ -88,7 +88,7 @@ impl HostCuts {
         Ok(Self { context, devices, limits, profile, fragment_count: AtomicUsize::new(0) })
     }
 
-    /// Where the figures of the statement come from: measured only if those of both sides and of the link were.
+    /// The origin of the statement's figures: measured only if those of both sides and of the link were.
     pub(super) fn profile_origin(&self) -> Origin {
         let Profile { host, device, link } = &self.profile;
         let mut origins = vec![host.origin, device.origin];
@@ -253,7 +253,7 @@ impl CutContext for HostCuts {
     }
 }
 
-/// What both sides have for the statement: of several devices, what the least of them has.
+/// The resources of both sides for the statement: of several devices, the least.
 fn limits<'a>(
     context: &StatementContext,
     devices: impl Iterator<Item = &'a DeviceFacts> + Clone,
@@ -319,7 +319,7 @@ impl HostCuts {
         let is_late = |column: &&ColumnRef| !filtered.contains(column);
         let late: Vec<ColumnRef> = scan.output.columns.iter().filter(is_late).copied().collect();
         let pages_left = input.pages_left().max(1) as f64;
-        // What no condition looks at is read where a row is left.
+        // Columns without conditions are read only where a row is left.
         let read_late = match scan.predicate {
             Some(_) => 1.0 - (-rows_kept / (pages_left * input.share_read()).max(1.0)).exp(),
             None => 1.0,
@@ -376,7 +376,7 @@ impl HostCuts {
         }
     }
 
-    /// What would cross the link of one device.
+    /// The bytes that would cross the link of one device.
     fn weight(
         &self,
         fragment: &FragmentPlan,

@@ -1,4 +1,4 @@
-//! Which index a scan goes through: a table's conditions in, the rows that one of its indexes says may match out.
+//! Chooses the index of a scan: a table's conditions in, the rows that one of its indexes says may match out.
 //!
 //! ```text
 //!  conditions ─▶ ColumnBounds, a column each ─▶ KeyRanges of each index ─▶ fences: too many? ─▶ VIDs ─▶ pages
@@ -7,21 +7,21 @@
 //! 1. [`bounds`] takes what the conditions say of single columns: equal to one of some values, not below, not above;
 //!    NULL, which index keys hold as one more value, or not.
 //! 2. [`ranges`] turns it into ranges of an index's keys: equal values of its first columns, then one range.
-//! 3. [`choose`] leaves out an index whose fences, or the table's statistics, say already that too many entries lie
-//!    there, reads the entries of the best one that is left, up to the number at which a scan of the table is better,
-//!    and finds the rows' pages.
+//! 3. [`choose`] skips an index whose fences, or the table's statistics, say already that too many entries lie there,
+//!    reads the entries of the best one that is left, up to the number at which a scan of the table is better, and
+//!    finds the rows' pages.
 //!
 //! Where the scan will most likely run on a device behind a link, step 3 may leave reading the index to it
-//! ([`is_cheaper_there`]): then pages of the index do not cross the link, nor does planning wait for them, and what
-//! crosses are the names of all pages of the table that zone maps leave, instead of few.
+//! ([`is_cheaper_there`]): then pages of the index do not cross the link, nor does planning wait for them; instead the
+//! names of all pages of the table that zone maps leave cross, not of few.
 //!
-//! The number is that of rows which, spread at random, would touch half of the pages that zone maps leave: a page that
-//! is read at all is read for the whole column. So the entries read are never many, and planning may read them. The
-//! scan asks every condition again, of the pages that are left: ranges may be too wide, never too narrow, and an entry
-//! of a row that this statement does not see costs nothing but its page.
+//! That number is the rows which, spread at random, would touch half of the pages that zone maps leave: a page that is
+//! read at all is read for the whole column. So the entries read are never many, and planning may read them. The scan
+//! evaluates every condition again on the pages that are left: ranges may be too wide, never too narrow, and an entry
+//! of a row that is not visible costs nothing but its page.
 //!
 //! Deliberately absent: ranges over floats, whose order in the engine (−0.0 below 0.0, NaNs by sign) is not that of the
-//! keys; intervals. What joins look up is known only while they run: [`super::index_offers`].
+//! keys; intervals. Keys of joins are known only at run time: [`super::index_offers`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,14 +51,14 @@ use super::statement_context::StatementContext;
 
 /// Most ranges of one scan, of lists of values over several columns.
 const RANGE_COUNT_MAX: usize = 256;
-/// So many times more entries than pay are not looked for: an estimate may be wrong by less.
+/// An index with so many times more expected entries than pay is skipped: an estimate may be wrong by less.
 const EXPECTED_TOO_MANY: f64 = 4.0;
 /// Of the pages that zone maps leave, the part that random rows touch when an index stops to pay: ln 2 rows a page.
 const ROWS_PER_PAGE: f64 = std::f64::consts::LN_2;
-/// Where the scan reads the index, it looks at one row in so many at most: reading an entry costs about what it costs
-/// to evaluate conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
+/// Where the scan reads the index, it visits one row in so many at most: reading an entry costs about as much as
+/// evaluating conditions on this many rows. Not measured yet: `scripts/bench.py index` is for it.
 const ROWS_PER_ENTRY: u64 = 64;
-/// What the name of a page takes in a request.
+/// Bytes of a page's name in a request.
 const PAGE_NAME_BYTES: u64 = 48;
 /// Bytes that a link could carry while it waits for an answer: a gigabit for half a millisecond.
 const ROUND_TRIP_BYTES: u64 = 64 << 10;
@@ -432,7 +432,7 @@ pub(super) fn bounds(schema: &TableSchema, filters: &[Expr]) -> BTreeMap<u32, Co
 
 impl ColumnBounds {
     fn and(&mut self, other: Self) {
-        // Any of what was said holds: the first of equal kind is kept, the shorter list of values.
+        // Each bound holds, so any may be dropped: the first of its kind is kept, the shorter list of values.
         self.equal = match (self.equal.take(), other.equal) {
             (Some(one), Some(other)) if other.len() < one.len() => Some(other),
             (one, other) => one.or(other),

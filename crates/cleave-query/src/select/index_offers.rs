@@ -1,9 +1,8 @@
-//! Which scans may go through an index by the keys of the joins above them: a plan in, offers for its inputs out.
+//! Offers scans an index for the keys of the joins above them: a plan in, offers for its inputs out.
 //!
-//! A hash join hands the keys of its build side down to the scans that its probe side's keys come from, while it runs.
-//! Where such a column is the first one of an index, the scan is offered the index; it asks it once it knows the keys,
-//! where it runs, if that pays then ([`cleave_fragment::index_filter`]). Nothing is read here, and nothing of the plan
-//! changes.
+//! A hash join hands the keys of its build side down to the scans of its probe side while it runs. Where such a column
+//! is the first one of an index, the scan is offered the index; it uses it once it knows the keys, on its own side, if
+//! that pays then ([`cleave_fragment::index_filter`]). Nothing is read here, and nothing of the plan changes.
 //!
 //! Deliberately absent: keys of expressions; further columns of an index, whose keys come one by one and not in pairs;
 //! a scan for which conditions have chosen an index already.
@@ -25,7 +24,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use super::planned_input::OfferedIndex;
 use super::statement_context::StatementContext;
 
-/// Pages that a scan must have before an index is offered: one is read in any case, or the join's zone maps leave it
+/// Pages that a scan must have before an index is offered: a single page is read in any case, unless zone maps rule it
 /// out.
 const PAGES_MIN: usize = 2;
 /// A larger index is not offered: the names of its pages would take more than what a scan may save.

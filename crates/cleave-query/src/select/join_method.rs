@@ -1,16 +1,16 @@
-//! The setting `join_method`: a plan in, the same plan with its joins made as the setting wants out.
+//! The setting `join_method`: a plan in, the same plan with joins of the wanted method out.
 //!
-//! | here | of hybridNDP's joins |
-//! |---|---|
-//! | `nested_loop` | NLJ: each pair is looked at; one side lies in memory, the other passes |
-//! | `hash` | BNLJ, which fills its buffer with a hash table, and GHJ: where the table outgrows its memory, it is divided |
-//! | `hash` with an index on the other side's key | BNLIJ: the scan there looks the keys up ([`index_offers`](super::index_offers)) |
+//! - `nested_loop` is hybridNDP's NLJ: each pair is tried; one side lies in memory, the other streams.
+//! - `hash` is BNLJ, which fills its buffer with a hash table, and GHJ: where the table outgrows its memory, it is
+//!   divided.
+//! - `hash` with an index on the other side's key is BNLIJ: the scan there looks the keys up
+//!   ([`index_offers`](super::index_offers)).
 //!
 //! [`as_nested_loops`] acts on the logical plan, after joins are ordered: an equality becomes a condition as any other,
 //! so that the engine has nothing to hash. [`check_hashed`] looks at the physical plan. Both hold above and below cuts,
 //! which are placed later.
 //!
-//! `NOT IN` over a subquery keeps its hash join: what it says of NULLs, no pair tells.
+//! `NOT IN` over a subquery keeps its hash join: pairs of rows do not give its semantics of NULLs.
 
 use std::sync::Arc;
 

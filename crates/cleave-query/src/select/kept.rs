@@ -1,4 +1,4 @@
-//! Plans that are kept: a query over a few rows in memory, planned once and run for any rows and any values of its
+//! Cached plans over slots: a query over a few rows in memory, planned once and run for any rows and any values of its
 //! parameters.
 //!
 //! ```text
@@ -6,13 +6,14 @@
 //!     rows of t in an index range, values ─▶ slot ─▶ steps ─▶ rows
 //! ```
 //!
-//! 1. [`keep`] binds, rewrites and plans the query by the rules of every other one; its tables are [slots](Slot), its
-//!    parameters columns of the first of them.
+//! 1. [`keep`] binds, rewrites and plans the query by the usual rules; its tables are [slots](Slot), its parameters
+//!    columns of the first of them.
 //! 2. [`CachedPlan::run`] is given the rows: [`CachedPlan::input`] says which columns it reads. A plan of filters,
-//!    projections, sorts and aggregates without groups is [steps](Step), each one call; any other is executed as it is.
+//!    projections, sorts and aggregates without groups is a list of [steps](Step), each one call; any other is executed
+//!    as it is.
 //!
-//! Invariant: such a plan holds nothing of any state. What it says of rows is what a plan over the whole table says of
-//! them; which rows it is given is the [range's](crate::range_path) matter.
+//! Invariant: a cached plan refers to no catalog version. Its result for given rows is that of a plan over a table with
+//! them; the [range path](crate::range_path) decides which rows it gets.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -122,7 +123,7 @@ pub async fn keep(
     catalogs.register_catalog(CATALOG.to_owned(), Arc::new(catalog));
     let mut state =
         planner::statement_state(settings, 1, database.query_runtime(), Arc::new(catalogs));
-    // What one run learns must not hold for the next.
+    // Dynamic filters of one execution must not apply to the next.
     let options = state.config_mut().options_mut();
     options.set("datafusion.optimizer.enable_dynamic_filter_pushdown", "false")?;
     let names = ResultNames::take_alone(&mut query)?;
@@ -161,7 +162,7 @@ impl CachedPlan {
         &self.schema
     }
 
-    /// What the query says where its tables have these rows, each with the columns that are wanted.
+    /// The result of the query for tables with these rows, each with the wanted columns.
     ///
     /// # Errors
     /// Those of the query's expressions.

@@ -1,4 +1,4 @@
-//! Columns of the tables that a statement may name, as they are looked up before it is bound.
+//! Looks up the columns of the tables that a statement names, before it is bound.
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::view::{MadeOf, ViewState};

@@ -1,16 +1,16 @@
 //! SELECT: a parsed query in, a stream of rows out, cut between host and devices on the way.
 //!
-//! 1. [`plan_query`] binds the query to the tables of one catalog state ([`StatementContext`]);
-//! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by
-//!    tablets and zone maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
+//! 1. [`plan_query`] binds the query to the tables of one catalog version ([`StatementContext`]);
+//! 2. the engine's rules simplify it and push predicates into the scans, whose inputs are pruned by tablets and zone
+//!    maps ([`PlannedInput`]) and, where that pays, by an index ([`IndexChoice`]);
 //! 3. [`reorder_joins`](cleave_plan::join_order::reorder_joins) orders the inner joins;
 //! 4. the engine makes a physical plan, the scans of which are offered indexes for the keys of joins
 //!    ([`index_offers`]); [`place_cuts`](cleave_plan::split::place_cuts) divides it; where the settings ask for it,
 //!    steps 3 and 4 are done for several orders, and the best is taken ([`order_and_split`]);
 //! 5. [`run_query`] executes the host's half; the nodes above the cuts run the rest on the devices.
 //!
-//! [`explain`] shows all of it, and what it cost. [`describe`](describe()) tells of a query with parameters what is
-//! known before they have values; with values, it is planned as any other, for these.
+//! [`explain`] shows the plan and its cost. [`describe`](describe()) describes a query with parameters before they have
+//! values; with values, it is planned as any other, for these.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -113,7 +113,7 @@ use shared_rows::SharedRows;
 pub use used_columns::{is_whole, uses_column};
 use with_parts::{BoundPart, OptimisedPart};
 
-/// Batches that a query makes ahead which does not run where its rows are waited for.
+/// Batches that a query makes ahead where it runs in a task of its own.
 const AHEAD: usize = 2;
 
 /// A query that is ready to run.
@@ -129,7 +129,7 @@ pub struct PlannedQuery {
     pub orders: ComparedOrders,
     /// Time that planning took.
     pub planning: Duration,
-    /// Where the figures come from by which splits were priced.
+    /// The origin of the figures by which splits were priced.
     pub profile: Origin,
     names: ResultNames,
     state: Arc<SessionState>,
@@ -145,7 +145,7 @@ pub struct RunningQuery {
     schema: SchemaRef,
     meter: Meter,
     row_count: u64,
-    /// What the query log is to have, until the query has ended.
+    /// The open record of the query log, until the query ends.
     record: Option<OpenRecord>,
 }
 
@@ -156,7 +156,7 @@ pub struct Asked<'a> {
     pub query: &'a ast::Query,
     /// The values.
     pub parameters: &'a Parameters,
-    /// What it reads; None: the database's present state.
+    /// What it reads; None: the newest catalog version.
     pub view: Option<&'a ReadView>,
 }
 
@@ -187,7 +187,7 @@ impl<'a> From<&'a ast::Query> for Asked<'a> {
     }
 }
 
-/// Plans a query on the database's present state.
+/// Plans a query on the newest catalog version.
 pub async fn plan_query(
     database: &Arc<QueryEngine>,
     settings: &Settings,
@@ -205,7 +205,7 @@ async fn plan_shown(
     plan(database, settings, asked, true).await
 }
 
-/// A query bound to the tables of one catalog state.
+/// A query bound to the tables of one catalog version.
 struct Bound {
     state: SessionState,
     logical: LogicalPlan,
@@ -215,8 +215,7 @@ struct Bound {
     parts: Vec<BoundPart>,
 }
 
-/// Binds `query` to what `view` says, else to the database's present state; `put` puts values in the places of its
-/// parameters.
+/// Binds `query` to `view`, else to the newest catalog version; `put` replaces its parameters by values.
 async fn bind(
     database: &Arc<QueryEngine>,
     settings: &Settings,
@@ -230,7 +229,7 @@ async fn bind(
     Ok((bound(context, query).await?, names))
 }
 
-/// What a statement carries that reads what `view` says, else the database's present state.
+/// The context of a statement that reads `view`, else the newest catalog version.
 async fn context(
     database: &Arc<QueryEngine>,
     settings: &Settings,
@@ -248,14 +247,14 @@ async fn context(
     Ok(StatementContext::over_given(Arc::clone(database), view, settings.clone(), given.clone()))
 }
 
-/// `query`, which reads the tables of `context`, as the engine takes it, in which `put` has put values in the places of
-/// its parameters, and the names of its columns.
+/// `query`, which reads the tables of `context`, in the engine's form, with values from `put` for its parameters, and
+/// the names of its columns.
 fn lowered(
     mut query: ast::Query,
     context: &StatementContext,
     put: impl FnOnce(&mut ast::Query) -> Result<()>,
 ) -> Result<(ast::Query, ResultNames)> {
-    // First: a parameter names no column, whatever its value is written as.
+    // First: a parameter names no column, whatever its value looks like.
     let names = ResultNames::take(&mut query, context)?;
     put(&mut query)?;
     lower_syntax(&mut query);
@@ -365,7 +364,7 @@ async fn divided(
     let settings = context.settings();
     let split = settings.split_in_force();
     let statement = Planning { state: &state, settings, context: &context, split, price_all };
-    // What ORDER BY alone names is looked for last.
+    // Tables of columns that only ORDER BY names are looked for last.
     let Divided { cuts, profile, orders } = statement.divide(logical).await?;
     let (planning, with) = (stopwatch.elapsed(), Vec::new());
     Ok(PlannedQuery { context, cuts, split, orders, planning, profile, names, state, with })
@@ -549,7 +548,7 @@ impl PlannedQuery {
         self.cuts.plan = stoppable_joins(&self.cuts.plan, self.context.stop())?;
         let mut stream = execute_stream(Arc::clone(&self.cuts.plan), task)?;
         if loops_here(&*self.cuts.plan) {
-            // Who waits for its rows must hear that it is to stop.
+            // The reader of its rows must hear of a cancellation.
             stream = spawn_buffered(stream, AHEAD);
         }
         let schema = self.names.apply(&stream.schema());
@@ -594,7 +593,7 @@ impl RunningQuery {
         Ok((schema, batches, figures))
     }
 
-    /// What the query has cost until now.
+    /// The cost of the query until now.
     pub async fn figures(&mut self) -> Result<QueryFigures> {
         let figures = self.meter.read(&self.query, self.row_count);
         let Some(before) = self.meter.media_bytes else { return Ok(figures) };
@@ -669,7 +668,7 @@ impl Meter {
         })
     }
 
-    /// What can be told without asking a device.
+    /// The totals that need no request to a device.
     fn read(&self, query: &PlannedQuery, rows: u64) -> QueryFigures {
         let elapsed = self.stopwatch.elapsed();
         let process_cpu = process_cpu_time().saturating_sub(self.process_cpu);
@@ -733,7 +732,7 @@ fn has_link(contexts: &[Arc<StatementContext>]) -> bool {
 /// Bytes that came and went so far over the links of the statements' devices.
 fn traffic(contexts: &[Arc<StatementContext>]) -> (u64, u64) {
     let mut totals = (0, 0);
-    // A state never names a device that is not attached.
+    // A catalog version never names a device that is not attached.
     for device in statement_devices(contexts).unwrap_or_default() {
         let traffic = device.traffic();
         totals.0 += traffic.received_bytes;

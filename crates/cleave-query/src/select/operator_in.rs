@@ -1,4 +1,4 @@
-//! Where in a query an operator stands that is not there for its operands.
+//! Finds where in a query an operator stands that does not exist for its operand types.
 //!
 //! The parser keeps the places of operands, and of operators none: an operator stands behind its left operand.
 

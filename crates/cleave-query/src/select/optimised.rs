@@ -1,16 +1,16 @@
-//! Optimised plans that are kept: a query that was seen before in, what the engine's rules made of it then out.
+//! The plan cache: a repeated query in, its cached plan after the engine's optimiser rules out.
 //!
 //! ```text
 //!  query, values in their places ─▶ bind ─▶ optimise ─▶ order joins ─▶ physical plan ─▶ cuts
-//!                                  └──── kept ────┘     └──── anew, each time ──────────┘
+//!                                  └─── cached ───┘     └──── anew, each time ──────────┘
 //! ```
 //!
-//! A query that comes a second time is kept, by its syntax tree. Its tables are slots then, and each time it is asked
-//! they are put in from the state that it reads. Which pages its conditions leave, the order of its joins, its
-//! operators and its split are found anew: these depend on rows (`docs/design/sql-and-planning.md`).
+//! A query that comes a second time is cached, by its syntax tree. Its tables are slots then, which each use fills from
+//! its own snapshot. The pages that its conditions leave, the order of its joins, its operators and its split are found
+//! anew: these depend on rows (`docs/design/sql-and-planning.md`).
 //!
-//! Invariants: a cached plan holds nothing of any state. It is the same whenever the tables that the query names have
-//! the same definitions: it has no function that may say something else next time or that looks at anything but its
+//! Invariants: a cached plan refers to no catalog version. It is the same whenever the tables that the query names have
+//! the same definitions: it has no function that may give another result next time or that reads anything but its
 //! arguments, and no table but Cleave's.
 
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ struct Kept {
 struct Optimised {
     key: Key,
     query: ast::Query,
-    /// What the query names, as it was then.
+    /// The tables that the query names, as they were then.
     tables: Vec<Arc<TableSchema>>,
     /// Its tables are slots.
     plan: LogicalPlan,
@@ -66,7 +66,7 @@ struct Optimised {
     state: Arc<SessionState>,
 }
 
-/// What a query is looked for by, before it is compared.
+/// The hash by which a query is looked up, before it is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Key {
     hash: u64,
@@ -82,7 +82,7 @@ impl Key {
 }
 
 impl OptimisedPlans {
-    /// What is kept of `query`, with the tables of `context`; None: nothing, or its tables are not what they were.
+    /// The cached plan of `query`, with the tables of `context`; None: there is none, or its tables have changed.
     pub(super) fn get(
         &self,
         key: &Key,
@@ -145,7 +145,7 @@ impl OptimisedPlans {
     }
 }
 
-/// Whether what becomes of the plans `bound` is the same each time, and not too large.
+/// Whether the optimised form of the plans `bound` is the same each time, and not too large.
 fn says_the_same(bound: &[&LogicalPlan]) -> bool {
     let mut count = 0;
     bound.iter().all(|plan| {
@@ -163,7 +163,7 @@ fn cached_plan(optimised: &LogicalPlan) -> Option<LogicalPlan> {
         return None;
     }
     let slot = |scan: &TableScan| -> Option<Arc<dyn TableSource>> {
-        // It holds nothing of a state.
+        // It refers to no catalog version.
         if part_of(scan).is_some() {
             return Some(Arc::clone(&scan.source));
         }

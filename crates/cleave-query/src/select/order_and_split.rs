@@ -1,11 +1,11 @@
-//! The order of inner joins and the cuts, chosen one after the other or together: an optimised plan in, a plan with its
-//! cuts out.
+//! Chooses the order of inner joins and the cuts, one after the other or together: an optimised plan in, a plan with
+//! its cuts out.
 //!
 //! 1. [`reorder_joins`] finds the order with the least work; [`Planning::physical`] makes a physical plan of it;
 //!    [`place_cuts`] finds the split that is predicted to be done first.
-//! 2. With `join_order_with_split`, other orders that a device could prefer are looked at ([`Reordered::others`]), by
-//!    what the scans of the first plan cost on either side. The most promising becomes a physical plan with cuts of its
-//!    own, and is taken where it is clearly sooner than the first.
+//! 2. With `join_order_with_split`, other orders that a device could prefer are priced ([`Reordered::others`]), by the
+//!    costs of the first plan's scans on either side. The most promising becomes a physical plan with cuts of its own,
+//!    and is taken where it is clearly sooner than the first.
 //!
 //! Orders are compared where splits are: under `split = auto` with the strategy `makespan`, behind a link. The
 //! published equations (`paper`) take the order as it comes.
@@ -39,7 +39,7 @@ const SOONER_SHARE: f64 = 0.9;
 /// A plan with its cuts, and what it was chosen from.
 pub(super) struct Divided {
     pub(super) cuts: PlacedCuts,
-    /// Where the figures come from by which splits were priced.
+    /// The origin of the figures by which splits were priced.
     pub(super) profile: Origin,
     pub(super) orders: ComparedOrders,
 }
@@ -66,7 +66,7 @@ pub struct PricedOrder {
     pub is_chosen: bool,
 }
 
-/// What all orders of one statement are planned with.
+/// The common planning context of all orders of one statement.
 pub(super) struct Planning<'a> {
     pub(super) state: &'a SessionState,
     pub(super) settings: &'a Settings,
@@ -128,7 +128,7 @@ impl Planning<'_> {
         };
         planner::give_way();
         let reordered = reorder_joins(plan.clone(), leading, self.context.as_ref())?;
-        // A statement that joins nothing has no order to be wrong about.
+        // A statement without joins has no order.
         let names = &reordered.names;
         let unknown = leading.iter().find(|name| !names.is_empty() && !names.contains(*name));
         if let Some(unknown) = unknown {

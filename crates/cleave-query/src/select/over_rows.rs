@@ -1,5 +1,5 @@
-//! Queries over rows in memory: what RETURNING lists of those that a statement has changed, and what DO UPDATE makes of
-//! pairs of rows. Nothing of it is cut.
+//! Queries over rows in memory: the RETURNING list over changed rows, and the DO UPDATE of pairs of rows. Nothing of it
+//! is cut.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::query_engine::QueryEngine;
 /// The number by which [`TARGET`] is given to a query that reads tables too: that of no part of WITH.
 const RETURNED: usize = usize::MAX;
 
-/// What `asked`, a query over [`TARGET`], gives where that has these rows; its subqueries read what its view has.
+/// The result of `asked`, a query over [`TARGET`] with these rows; its subqueries read its view.
 ///
 /// # Errors
 /// Those of a query.
@@ -51,7 +51,7 @@ pub async fn over_rows(
     Ok((schema, batches))
 }
 
-/// The columns of what `query`, over [`TARGET`], gives where that has such rows; its subqueries read what `view` has.
+/// The result columns of `query` over [`TARGET`] with such rows; its subqueries read `view`.
 ///
 /// # Errors
 /// Those of binding it.
@@ -86,7 +86,7 @@ fn over_given(query: &ast::Query) -> ast::Query {
     query
 }
 
-/// What `asked`, a query over tables of these names, gives where they have these rows.
+/// The result of `asked`, a query over tables of these names with these rows.
 ///
 /// # Errors
 /// Those of a query.

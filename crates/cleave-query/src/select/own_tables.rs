@@ -1,6 +1,6 @@
-//! The schema `cleave`: what the database tells of itself, as tables that the engine reads from memory.
+//! The schema `cleave`: the database's own figures, as tables that the engine reads from memory.
 //!
-//! Such a table is no scan of ours: it lies on no device, and what reads it stays on the host.
+//! Such a table lies on no device, and plans that read it stay on the host.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Groups by several narrow columns, or by a short text, become groups by one integer.
+//! A planner rule: groups by several narrow columns, or by a short text, become groups by one integer.
 //!
 //! ```text
 //!   Aggregate [a, b | sum(x)]   ─▶   Projection [part 0 of key, part 1 of key, sum(x)]
@@ -9,8 +9,8 @@
 //! fewer bytes cross it. Widths are those that the table declares (`char(1)`, `date`), found by following the
 //! column down to its scan, so that no value can be wider.
 //!
-//! Invariant: names and types of the columns above stay. Where a column's origin is not certain (a computed one, an
-//! outer join's, a subquery's), nothing is packed.
+//! Invariant: names and types of the columns above stay. Where a column's origin is not certain (computed, of an outer
+//! join or a subquery), nothing is packed.
 
 use std::sync::Arc;
 

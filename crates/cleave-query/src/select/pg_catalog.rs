@@ -1,21 +1,21 @@
-//! The schemas `pg_catalog` and `information_schema`: the catalog as PostgreSQL's clients look at it, made for the
-//! statement that asks.
+//! The schemas `pg_catalog` and `information_schema`: the catalog for PostgreSQL's clients, made for each statement
+//! that reads it.
 //!
 //! ```text
 //!  CatalogState ─▶ View (names, numbers) ─▶ rows of a table (rows, information) ─▶ MemTable ─▶ the engine
 //!                                        └▶ functions that look a number up (functions)
 //! ```
 //!
-//! 1. [`catalog_tables`] lists the tables and their columns. Most of what PostgreSQL has cannot exist here (policies,
+//! 1. [`catalog_tables`] lists the tables and their columns. Much of what PostgreSQL has cannot exist here (policies,
 //!    triggers, …): those tables are there and always empty.
 //! 2. [`rows`] and [`information`] fill the others from the catalog.
 //! 3. [`functions`] are those that clients call with numbers out of these tables.
 //!
-//! What PostgreSQL's syntax has and the engine has not (`OPERATOR(pg_catalog.~)`, `::regclass`, `ARRAY(SELECT …)`) is
-//! said otherwise before, by [`catalog_syntax`](cleave_sql::statement::catalog_syntax).
+//! PostgreSQL's syntax that the engine lacks (`OPERATOR(pg_catalog.~)`, `::regclass`, `ARRAY(SELECT …)`) is rewritten
+//! before, by [`catalog_syntax`](cleave_sql::statement::catalog_syntax).
 //!
 //! Invariants: the numbers of things follow from the ids that the catalog keeps, so they stay as long as the things do.
-//! Nothing of this lies on a device, and what reads it stays on the host.
+//! Nothing of this lies on a device, and plans that read it stay on the host.
 //!
 //! Source: PostgreSQL's manual, "System Catalogs" and "The Information Schema"; `docs/design/wire-protocol.md`.
 

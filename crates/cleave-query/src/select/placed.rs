@@ -1,8 +1,7 @@
-//! Where in a query what is wrong with it stands: an error of binding it in, the same with its position out.
+//! Adds positions to binding errors: an error of the engine in, the same with its place in the text out.
 //!
-//! The engine says what is wrong by name. The place is the first in the text where that name stands as what it is wrong
-//! as: a column, a table or a function. What the engine says in its own words of a missing function or group is said in
-//! PostgreSQL's.
+//! The engine names what is wrong. The place is the first in the text where that name stands in its role: a column, a
+//! table or a function. The engine's messages of a missing function or group are reworded as PostgreSQL's.
 
 use std::ops::ControlFlow;
 
@@ -70,7 +69,7 @@ fn condition(body: &ast::SetExpr) -> Option<&Expr> {
     }
 }
 
-/// What the engine says of functions, groups and names that several columns have, as PostgreSQL says it.
+/// Rewords the engine's messages of functions, groups and ambiguous columns as PostgreSQL's.
 fn in_own_words(error: Error) -> Error {
     let Error::Query(engine) = &error else { return error };
     let (DataFusionError::Plan(message) | DataFusionError::Execution(message)) = engine.find_root()
@@ -139,10 +138,10 @@ fn type_name(engine: &str) -> &str {
     }
 }
 
-/// What the engine says of a condition that is none.
+/// The engine's message for a condition that is not boolean.
 const NOT_BOOLEAN: &str = "non-boolean predicate";
 
-/// How the engine begins where a function has no such arguments.
+/// The beginning of the engine's message for wrong argument types of a function.
 const NO_FUNCTION: &str = "No function matches the given name and argument types '";
 
 fn called_in_message(message: &str) -> Option<&str> {
@@ -158,7 +157,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     rest.split_once(after).map(|(found, _)| found)
 }
 
-/// What stands somewhere.
+/// The thing whose place is sought.
 #[derive(Debug, Clone, Copy)]
 enum Name<'a> {
     /// A column, perhaps with its table before it.

@@ -1,9 +1,9 @@
 //! The morsels of one scan: a table and its predicate in, the pages that may have matches out.
 //!
-//! Pages whose zones rule out every row are left out before anything is read or sent. Where an index was asked, all
-//! pages but those of the rows that it found are left out too, and the scan looks at these rows alone; where the scan
-//! asks the index, it leaves out both itself. By zones again when a join above the scan has learnt which keys it wants;
-//! and by an index that was offered ([`OfferedIndex`]), which the scan may ask by these keys.
+//! Pages whose zones rule out every row are left out before anything is read or sent. Where planning read an index, all
+//! pages but those of the rows that it found are left out too, and the scan reads these rows alone; where the scan
+//! reads the index, it leaves out both itself. Pages are left out again by zones when a join above the scan knows its
+//! keys, and by an offered index ([`OfferedIndex`]), which the scan may use with these keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct PlannedInput {
     pub page_count: usize,
     /// The index that left these pages, if one did, and how many there were before.
     pub index: Option<(IndexChoice, usize)>,
-    /// What that index leaves of them when they are read.
+    /// The index filter that the scan applies to them.
     index_filter: Option<Arc<PlannedIndexFilter>>,
     /// Indexes that the scan may ask by the keys of joins above it, where no other one was chosen.
     offered: Vec<OfferedIndex>,
@@ -49,7 +49,7 @@ pub struct PlannedInput {
     pub tablet_count: Option<usize>,
 }
 
-/// What an index says of the rows on the pages left.
+/// The rows that an index leaves on the pages left.
 #[derive(Debug, Default)]
 struct PlannedIndexFilter {
     ranges: Vec<KeyRange>,
@@ -213,8 +213,7 @@ impl PlannedInput {
         &self.offered
     }
 
-    /// What indexes leave of the morsels, for the input `number`. `is_near`: where the scan runs, pages come from local
-    /// media.
+    /// The index filter of the morsels, for the input `number`. `is_near`: the scan reads its pages from local media.
     pub fn index_filters(&self, number: u32, is_near: bool) -> Vec<IndexFilter> {
         let Some(planned) = &self.index_filter else {
             return self.offered.iter().map(|index| self.by_keys(number, index, is_near)).collect();

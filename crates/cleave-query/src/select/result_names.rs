@@ -1,7 +1,7 @@
 //! Names of a result's columns, as PostgreSQL gives them.
 //!
-//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of
-//! one name. PostgreSQL names it by what it is (`count`, `?column?`) and takes any number of a name. So:
+//! The engine names a column without an alias by its expression (`count(*)`, `Int64(1)`) and refuses two of one name.
+//! PostgreSQL names it by its kind (`count`, `?column?`) and allows equal names. So:
 //!
 //! 1. [`ResultNames::take`] names the columns of the queries within the query ([`name_columns`]), notes the names of
 //!    the outermost list, and gives the second column of a name in it a hidden alias, so that the engine takes the
@@ -144,7 +144,7 @@ fn clash(one: &SelectItem, other: &SelectItem) -> bool {
     }
 }
 
-/// What has one name for the engine, which leaves casts out of it, where it is said otherwise before it is planned.
+/// The engine's name of an expression, which leaves casts out, where the expression is rewritten before planning.
 fn engine_name(expression: &Expr) -> String {
     let mut inner = expression;
     while let Expr::Nested(own) | Expr::Cast { expr: own, .. } = inner {
@@ -175,7 +175,7 @@ fn hide_name(item: &mut SelectItem, place: usize) {
 
 #[cfg(test)]
 mod tests {
-    //! Names of lists, and lists that the engine would refuse.
+    //! Names of select lists, and lists that the engine would refuse.
 
     use datafusion::arrow::datatypes::DataType as ArrowType;
 

@@ -1,5 +1,5 @@
-//! A sequence as a table of one row, as `pg_dump` reads it: the last number, how many more its log has reserved (which
-//! nobody needs to know: 0), and whether the last was given.
+//! A sequence as a table of one row, as `pg_dump` reads it: the last number, how many more its log has reserved (always
+//! shown as 0), and whether the last was given.
 
 use std::sync::Arc;
 

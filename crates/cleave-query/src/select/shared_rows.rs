@@ -1,19 +1,19 @@
-//! The rows of a query that runs once and is read by several: a planned query in, its rows to each of its readers out.
+//! The rows of a query that runs once for several readers: a planned query in, its rows to each of its readers out.
 //!
 //! ```text
 //!  reader 0 ──▶ place 2 ┐   kept: [batch 0, batch 1, batch 2]  ◀── RunningQuery
 //!  reader 1 ──▶ place 0 ┘          in memory, or in a temporary file
 //! ```
 //!
-//! 1. Nothing runs before a reader asks. A reader that has read all that there is drives the query itself, up to the
-//!    next batch; the others are woken then. So it goes no further than the one who is furthest, and one that is never
-//!    asked, that stops early or is dropped holds nobody up.
-//! 2. Batches are kept as long as the statement, since a reader may begin late, or again. What they take is taken from
-//!    the memory of queries; where that does not suffice, they go to a temporary file, the oldest first.
+//! 1. Nothing runs before a reader asks. A reader that has read all batches so far drives the query itself, up to the
+//!    next batch; the others are woken then. So the query goes no further than its furthest reader, and a reader that
+//!    never asks, stops early or is dropped holds no other up.
+//! 2. Batches are kept as long as the statement, since a reader may begin late, or again. They are charged to the
+//!    memory of queries; where that does not suffice, they go to a temporary file, the oldest first.
 //! 3. An error of the query is the error of each reader.
 //!
-//! Invariant: whoever drives the query holds no lock while it waits. A reader that finds another one driving has said
-//! before how it is to be woken, and is, when that one lets go.
+//! Invariant: the reader that drives the query holds no lock while it waits. A reader that finds another one driving
+//! has registered its waker before, and is woken when that one stops.
 
 use std::fmt;
 use std::fs::File;
@@ -156,7 +156,7 @@ impl SharedRows {
         })
     }
 
-    /// What WITH calls it.
+    /// Its name in WITH.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -176,7 +176,7 @@ impl SharedRows {
         self.columns.iter().position(|own| *own == column)
     }
 
-    /// What `of` says of the query, while it does not run on another thread, nor has failed to begin.
+    /// The result of `of` for the query, unless it runs on another thread or has failed to begin.
     pub(super) fn with_query<T>(&self, of: impl FnOnce(&PlannedQuery) -> T) -> Option<T> {
         match &*self.source.lock().unwrap_or_else(PoisonError::into_inner) {
             Source::Planned(query) => Some(of(query)),
@@ -208,7 +208,7 @@ impl SharedRows {
             let mut source = match self.source.try_lock() {
                 Ok(source) => source,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Whoever has it wakes all when it lets go.
+                // The reader that has it wakes all when it returns it.
                 Err(TryLockError::WouldBlock) => return Poll::Pending,
             };
             // It may have come meanwhile.
@@ -228,7 +228,7 @@ impl SharedRows {
             drop(source);
             let was_woken = self.readers.waiting().times != times;
             if is_ready || was_woken {
-                // Those who came while the source was taken, too.
+                // Also readers that came while the source was taken.
                 self.readers.wake_all();
             }
             if !is_ready {
@@ -240,7 +240,7 @@ impl SharedRows {
         }
     }
 
-    /// What there is at `place`; an outer None: nothing yet.
+    /// The batch at `place`; an outer None: nothing yet.
     fn found(&self, place: usize) -> EngineResult<Option<Option<RecordBatch>>> {
         let kept = self.kept();
         let (offset, byte_count) = match (kept.batches.get(place), &kept.end) {

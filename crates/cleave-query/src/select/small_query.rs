@@ -1,5 +1,5 @@
-//! Which queries are planned at once, where they are asked: those of a few tables, whose plan is a matter of a
-//! millisecond. All others are planned on a thread of their own, which costs waking it.
+//! Which queries are planned in place: those of a few tables, which take about a millisecond. All others are planned on
+//! a thread of their own, which costs waking it.
 
 use std::ops::ControlFlow;
 

@@ -1,7 +1,7 @@
-//! What one SELECT carries from planning to its last row: the catalog state it began with, its scans'
-//! inputs, its settings, and what was measured.
+//! The context of one SELECT from planning to its last row: its catalog version, its scans' inputs, its settings, and
+//! what was measured.
 //!
-//! Holding the state is the claim on the pages that the statement reads (rule 30).
+//! Holding the catalog version keeps the pages that the statement reads from being reused (rule 30).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub struct StatementContext {
     /// The rows that ANALYZE kept, by table.
     samples: Mutex<BTreeMap<u32, Option<Arc<SampledRows>>>>,
     estimates: Mutex<PlanEstimates>,
-    /// What zone maps and indexes have left of tables.
+    /// The pages of tables that zone maps and indexes leave.
     left: Mutex<Vec<LeftPages>>,
     stop: Stop,
     /// Queries of WITH that it runs by themselves, until they are planned.
@@ -139,7 +139,7 @@ impl StatementContext {
         })
     }
 
-    /// Where queries of WITH are bound that it runs by themselves.
+    /// Binds the queries of WITH that run by themselves.
     pub(super) fn bound_parts(&self) -> &Arc<BoundParts> {
         &self.bound_parts
     }
@@ -153,7 +153,7 @@ impl StatementContext {
         self.part_rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Raised when nobody wants its rows any more.
+    /// Raised when its rows are not wanted any more.
     pub fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -217,7 +217,7 @@ impl StatementContext {
         self.given.get(name)
     }
 
-    /// Notes that rows of `table` are read that satisfy `filters`, be they there or not (rule 28).
+    /// Notes a read of all rows of `table` that satisfy `filters`, present or future (rule 28).
     ///
     /// # Errors
     /// [`ConflictKind::Dependencies`](cleave_catalog::error::ConflictKind::Dependencies).
@@ -260,12 +260,12 @@ impl StatementContext {
         &self.settings
     }
 
-    /// Where its fragments leave what they measured.
+    /// The log of its fragments' figures.
     pub fn figures(&self) -> &Arc<FigureLog> {
         &self.figures
     }
 
-    /// What is expected of leaves, joins and scans, as far as it is known by now.
+    /// The estimates of leaves, joins and scans so far.
     pub fn estimates(&self) -> PlanEstimates {
         self.estimates.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -319,7 +319,7 @@ impl StatementContext {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
     }
 
-    /// Offers the scan of input `number` an index, by which joins above may narrow it.
+    /// Offers the scan of input `number` an index, as an index filter for keys of joins above.
     pub(super) fn offer_index(&self, number: u32, index: OfferedIndex) {
         let mut inputs = self.inputs.lock().unwrap_or_else(PoisonError::into_inner);
         let place = usize::try_from(number).unwrap_or(usize::MAX);

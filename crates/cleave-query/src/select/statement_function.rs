@@ -1,6 +1,6 @@
-//! What functions made for one statement have in common: which of them a query calls, and when two are the same.
+//! Functions made for one statement: which of them a query calls, and when two are equal.
 //!
-//! Such a function answers from what one statement sees, its context: its name alone does not tell it.
+//! Such a function answers from the context of one statement: its name alone does not identify it.
 
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;

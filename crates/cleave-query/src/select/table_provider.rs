@@ -35,7 +35,7 @@ use super::{index_choice, sequence_rows, tablet_choice, views};
 pub(super) use cleave_catalog::identifiers::CATALOG;
 pub(super) use cleave_sql::statement::names::SCHEMA;
 
-/// One table of one statement's catalog state.
+/// One table of one statement's catalog version.
 pub(super) struct CleaveTable {
     table: Arc<TableState>,
     /// Its columns; of a target, VIDs behind them.
@@ -59,7 +59,7 @@ impl CleaveTable {
         Self { arrow: Arc::new(Schema::new(fields)), table, tablet: Some(tablet), context }
     }
 
-    /// The same within the statement of `context`, which reads the same state.
+    /// The same within the statement of `context`, which reads the same catalog version.
     pub(super) fn within(&self, context: &Arc<StatementContext>) -> Self {
         let (arrow, table) = (Arc::clone(&self.arrow), Arc::clone(&self.table));
         Self { arrow, table, tablet: self.tablet, context: Arc::clone(context) }
@@ -75,7 +75,7 @@ impl CleaveTable {
         &self.table
     }
 
-    /// What the engine's planner may know of the rows of a scan, of which there are about `row_estimate`.
+    /// The statistics of a scan for the engine's planner, with about `row_estimate` rows.
     fn statistics(&self, output: &Projection, row_estimate: f64) -> Statistics {
         let mut statistics = Statistics::new_unknown(&output.schema);
         statistics.num_rows = Precision::Inexact(rows_as_count(row_estimate));
@@ -103,7 +103,7 @@ impl CleaveTable {
         filter: &Projection,
         predicate: &Arc<dyn PhysicalExpr>,
     ) -> Result<PlannedInput> {
-        // What is kept is of all tablets.
+        // The cached pages are of all tablets.
         let is_kept = self.tablet.is_none();
         if let Some(left) = self.context.left_before(&self.table, filters).filter(|_| is_kept) {
             return Ok(left);
@@ -256,7 +256,7 @@ pub(super) fn rows_as_count(rows: f64) -> usize {
     rows.max(0.0) as usize
 }
 
-/// The catalog of one statement: the tables of the state it began with.
+/// The catalog of one statement: the tables of the version it began with.
 #[derive(Debug)]
 pub(super) struct StatementCatalog {
     context: Arc<StatementContext>,

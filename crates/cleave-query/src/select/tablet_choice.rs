@@ -1,7 +1,7 @@
-//! Which tablets a scan needs: a table's conditions in, the pages of the tablets that may have matches out.
+//! Prunes tablets: a table's conditions in, the pages of the tablets that may have matches out.
 //!
 //! Where a table is divided by a hash of columns, and conditions give each of them as equal to one of some values, rows
-//! that match lie in the tablets of these values, and nowhere else.
+//! that match lie only in the tablets of these values.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
-//! Whether a view's query speaks of a column: the query as it is bound in, an answer out.
+//! Whether a view's query uses a column: the bound query in, an answer out.
 //!
 //! A plan that is not optimised names every column that the text names, and those that `*`, USING and NATURAL stand
-//! for, by the table's name or alias. Those of a `*` that the view does not show, since they are younger than it, do
+//! for, by the table's name or alias. Columns of a `*` that the view does not show, since they are younger than it, do
 //! not count.
 //!
-//! Invariant: a column of which this says no can go, and the view gives the same rows, if its query can still be bound:
+//! Invariant: an unused column can be dropped, and the view gives the same rows, if its query can still be bound:
 //! without the column a name may mean another one, but then it is a name that meant the column before.
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use super::views::source_names;
 use super::{ReadView, bind};
 use crate::query_engine::QueryEngine;
 
-/// Whether the query of `view`, bound to what `state` has, speaks of `column` of the table `table`.
+/// Whether the query of `view`, bound to `state`, uses `column` of the table `table`.
 ///
 /// # Errors
 /// Those of binding it.
@@ -61,7 +61,7 @@ pub async fn uses_column(
     Ok(is_used)
 }
 
-/// Whether the query of `view` can be bound to what `state` has, and gives what the view shows.
+/// Whether the query of `view` can be bound to `state`, with the columns that the view shows.
 pub async fn is_whole(by: (&Arc<QueryEngine>, &Settings, &ReadView), view: &ViewState) -> bool {
     let Ok(plan) = bound(by, view).await else { return false };
     let names = source_names(&plan);

@@ -1,8 +1,8 @@
-//! Views in queries: a view's text in, its plan in the place of its name out.
+//! Expands views in queries: a view's text in, its plan in the place of its name out.
 //!
-//! The plan is made when a query that names the view is bound, on the tables of that query's own state, and stands
-//! where a scan would: it is optimised and cut with the rest. Its columns are found by the names that the view's query
-//! had for them when it was made, so a `*` in it goes on to mean the columns of then.
+//! The plan is made when a query that names the view is bound, on the tables of that query's catalog version, and
+//! stands where a scan would: it is optimised and cut with the rest. Its columns are found by the names of the time
+//! when the view was made, so a `*` in it still means the columns of then.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub(super) fn note_tables(
     Ok(())
 }
 
-/// `view` as the engine's planner takes it. Its query names what the view was made of, whatever has these names in the
-/// session: a temporary table or view would otherwise be read with the rights of the view's owner.
+/// `view` in the form of the engine's planner. Its query names the tables that the view was made of, whatever has these
+/// names in the session: a temporary table or view would otherwise be read with the rights of the view's owner.
 ///
 /// # Errors
 /// Those of binding its query.

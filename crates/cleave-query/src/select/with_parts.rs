@@ -1,5 +1,5 @@
-//! Queries of WITH that run once ([`shared_with`](cleave_sql::statement::shared_with)): a query with marks in; out, its
-//! plan over tables that stand for them, and a plan of each of them.
+//! Queries of WITH that run once ([`shared_with`](cleave_sql::statement::shared_with)): a query with marked parts in;
+//! out, its plan over tables that stand for them, and a plan of each of them.
 //!
 //! ```text
 //!  WITH x AS (q) … FROM x JOIN x AS y …
@@ -9,14 +9,13 @@
 //!    runs       each WithScanExec reads the rows of part 0 ─────▶ SharedRows, which run part 0 once
 //! ```
 //!
-//! 1. [`WithPlanner`] meets a mark while the engine binds the query, binds what is below it, and puts a [`PartTable`]
-//!    in its place. So however often it is used, it is bound once, and the plan that is optimised has one scan for each
+//! 1. [`WithPlanner`] finds a marked part while the engine binds the query, binds its query, and puts a [`PartTable`]
+//!    in its place. So a part is bound once, however often it is used, and the optimised plan has one scan for each
 //!    use.
-//! 2. [`optimised_parts`] finds which columns are read of each part, and optimises it; one of which nothing is read is
-//!    left out.
+//! 2. [`optimised_parts`] finds which columns are read of each part, and optimises it; unread parts are left out.
 //! 3. [`over`] puts the rows of the parts, [`SharedRows`], in the places of the tables that stand for them.
 //!
-//! A query that names columns of one around it has other rows for each row of that: it stays where it is.
+//! A query that refers to columns of an outer one has other rows for each outer row: it stays where it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -170,7 +169,7 @@ pub(super) fn part_name(number: usize) -> String {
     format!("{PART}{number}")
 }
 
-/// What decides whether a query of WITH can be run by itself.
+/// Decides whether a query of WITH can be run by itself.
 #[derive(Debug, Default)]
 struct Looked {
     is_volatile: bool,

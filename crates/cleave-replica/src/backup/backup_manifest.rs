@@ -1,6 +1,6 @@
-//! What a backup says of itself: its moment, and the length and checksum of all that it consists of.
+//! The backup manifest: the moment of a backup, and the length and checksum of each of its files.
 //!
-//! Invariant: nothing of a backup is used that does not match its backup manifest, and no more is read of a file than
+//! Invariant: nothing of a backup is used that does not match its backup manifest, and no more of a file is read than
 //! that says.
 
 use std::collections::BTreeSet;
@@ -76,7 +76,7 @@ pub(crate) struct FileEntry {
     pub(super) checksum: u32,
 }
 
-/// What a backup has.
+/// Contents of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupSummary {
     /// The last commit in it.
@@ -285,7 +285,7 @@ impl Pieces {
     }
 }
 
-/// Verifies every byte of the backup in `backup` that its backup manifest speaks of.
+/// Verifies every byte that the manifest of the backup in `backup` covers.
 ///
 /// # Errors
 /// [`StorageError::DamagedBackup`] with the first thing that does not hold; [`Error::Io`].

@@ -1,17 +1,18 @@
-//! What a commit changed that the log does not say row by row, definitions and bulk loads: copied whole into the
-//! archive as a backup of the tables that it changed, and put in their place again.
+//! Commits that the log does not have row by row, definitions and bulk loads: copied whole into the archive as a backup
+//! of the tables that they changed, and put back by a restore.
 //!
 //! ```text
-//!  <archive_directory>/<identity of the log>/commit-<number>/   backup_manifest, catalog/manifest and pages, as a backup has them
+//!  <archive_directory>/<identity of the log>/commit-<number>/   backup_manifest, catalog/manifest and pages,
+//!                                                               as a backup has them
 //! ```
 //!
-//! 1. [`copy`] runs within the commit, when its pages are durable and before its manifest is written. What it gives is
-//!    a note that the log gets behind the manifest: which tables there are, and how far ids have been given. A commit
-//!    that fails leaves a folder that no note names, and that the next commit of its number writes anew.
-//! 2. [`apply`] takes the tables of the copy instead of those that a restored database has of these ids, page by page.
+//! 1. [`copy`] runs within the commit, when its pages are durable and before its manifest is written. It returns a note
+//!    that the log gets behind the manifest: which tables there are, and how far ids have been given. A commit that
+//!    fails leaves a folder that no note names, and that the next commit of its number overwrites.
+//! 2. [`apply`] replaces the tables with these ids in a restored database by those of the copy, page by page.
 //!
-//! Invariant: a segment has one number for ever, so a restored database numbers those of its own above all that the
-//! archive has ([`Replaced::next_segment`]). Source: `docs/design/delta-and-snapshots.md`.
+//! Invariant: a segment has one number for ever, so a restored database numbers its own above all that the archive has
+//! ([`Replaced::next_segment`]). Source: `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,7 +42,7 @@ fn place(log: &Path, commit: u64) -> PathBuf {
     log.join(format!("commit-{commit}"))
 }
 
-/// Copies into `log`, the folder of the archived log, what `next` has that `base` has not; the note of it.
+/// Copies into `log`, the folder of the archived log, what `next` has that `base` has not; returns the note of it.
 ///
 /// # Errors
 /// Those of devices; [`Error::Io`]; a table that is damaged.
@@ -83,8 +84,8 @@ pub async fn copy(
     Ok(Committed::replaced(base, next.commit, replaced))
 }
 
-/// Makes the commit again whose copy lies in `log`: the tables that it changed as they were then, and no others than
-/// there were.
+/// Redoes the commit whose copy lies in `log`: its changed tables as they were then, and exactly the tables that there
+/// were.
 ///
 /// # Errors
 /// [`StorageError::DamagedBackup`](cleave_catalog::storage_error::StorageError::DamagedBackup) for a copy that is not

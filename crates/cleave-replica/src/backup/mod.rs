@@ -1,23 +1,24 @@
 //! Backups: an open database in, a folder out that has all of one commit; and that folder in, a database out.
 //!
 //! ```text
-//!  TARGET/backup_manifest        what all else is: lengths and checksums; written last, so a folder without it is no backup yet
-//!  TARGET/catalog/manifest    a manifest whose segments lie, one after the other, on a single device, and with their directories in it
-//!  TARGET/pages           the pages of all devices, block by block, in that order
-//!  TARGET/statistics/<id> what ANALYZE found; can be lost
-//!  TARGET/users           who may connect to the server
+//!  TARGET/backup_manifest   lengths and checksums of all else; written last, so a folder without it is no backup yet
+//!  TARGET/catalog/manifest  a manifest with the directories of its segments, which lie one after the other on a device
+//!  TARGET/pages             the pages of all devices, block by block, in that order
+//!  TARGET/statistics/<id>   the results of ANALYZE; can be lost
+//!  TARGET/users             the users of the server
 //! ```
 //!
-//! 1. `take`: holds the newest state, so that no page of it is used again, copies and verifies what it names, and
-//!    writes the backup manifest. Writers go on. No log is copied: what is in no manifest yet is in the state's pages.
+//! 1. `take`: holds the newest catalog version, so that no page of it is used again, copies and verifies what it names,
+//!    and writes the backup manifest. Writers go on. No log is copied: what is in no manifest yet is in pages of that
+//!    version.
 //! 2. [`check_backup`]: whether a backup is as it was written.
 //! 3. [`restore()`]: a new database of another identity, with all tables on its own device; [`restore_until`]: with
 //!    what an [archive](crate::archive) of the log has behind it.
 //!
-//! A commit that is in the log neither row by row nor at all is [copied](change) into the archive in the same form.
+//! A commit that the log does not have row by row is [copied](change) into the archive in the same form.
 //!
-//! Invariants: the source is only read; nothing that was there before a backup or a restore is written over; what was
-//! interrupted says so, and can be begun again in the same place. Source: rule 30; `docs/design/replica.md`.
+//! Invariants: the source is only read; nothing that was there before a backup or a restore is overwritten; an
+//! interrupted one says so, and can be begun again in the same place. Source: rule 30; `docs/design/replica.md`.
 
 mod backup_manifest;
 pub mod change;
@@ -49,8 +50,7 @@ const PAGES: &str = "pages";
 pub(crate) const STATISTICS: &str = "statistics";
 pub(crate) const USERS: &str = "users";
 
-/// Makes `directory` a place to write to that nobody else reads, or takes one in which there are only files called
-/// `ours`.
+/// Makes `directory` a private folder, or takes one that has only files called `ours`.
 ///
 /// # Errors
 /// [`StorageError::BackupPlace`] for one that holds anything else; [`Error::Io`].
@@ -82,7 +82,7 @@ pub(crate) fn prepare_place(directory: &Path, ours: impl Fn(&str) -> bool) -> Re
     only_for_owner(directory, 0o700)
 }
 
-/// Takes the rights of others from what has all rows, or passwords' verifiers, in it.
+/// Removes the access of other users to a folder with rows or password verifiers.
 pub(crate) fn only_for_owner(path: &Path, mode: u32) -> Result<()> {
     let set = fs::set_permissions(path, fs::Permissions::from_mode(mode));
     set.map_err(|error| Error::io("set the permissions of", path, error))

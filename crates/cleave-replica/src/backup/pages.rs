@@ -1,8 +1,7 @@
-//! The pages of a backup: segments in, one file out in which they lie one after the other, and their directories as
-//! they are there.
+//! The pages of a backup: segments in, one file with their pages one after the other out, and their directories for it.
 //!
-//! Several pages are read at once, past all caches, and every one is verified before it is written: a backup has no
-//! page that was damaged before it.
+//! Several pages are read at once, past all caches, and every one is verified before it is written: a backup never has
+//! a damaged page.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +55,7 @@ impl PageFile {
         })
     }
 
-    /// Copies the pages of `segment` from `device`; its directory as the backup has it.
+    /// Copies the pages of `segment` from `device`; returns its directory for the backup.
     ///
     /// # Errors
     /// Those of the device; [`StoreError::Corrupt`] for a page that does not hold; [`Error::Io`].

@@ -1,9 +1,8 @@
-//! A restored database and an archived log in, the database at a later moment out.
+//! Point-in-time restore: a restored database and an archived log in, the database at a later moment out.
 //!
-//! Records are made again as recovery makes them, up to the first commit behind the moment that is wanted. Invariant:
-//! nothing is skipped. Each record says which commit before it was the last that is in no log; where that one is
-//! not in the database by then, what comes behind it cannot be had from this backup, and the error says from when on a
-//! backup would have it.
+//! Records are redone as in recovery, up to the first commit behind the wanted moment. Invariant: nothing is skipped.
+//! Each record names the last commit before it that is in no log; where that one is not in the database by then, this
+//! backup cannot be brought further, and the error says from when on a backup would have it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use prost::Message;
 use super::backup_manifest::BackupManifest;
 use super::change;
 
-/// States after which a manifest is written meanwhile: what they leave is not used again before.
+/// Catalog versions after which a manifest is written meanwhile: space that they leave is not used again before.
 const FLUSHED_AT_ONCE: u64 = 100;
 
 /// How far a backup is brought forward.
@@ -55,7 +54,7 @@ pub struct Reached {
     pub commit: u64,
     /// When it was made, as SQL writes it.
     pub at: String,
-    /// Commits that were made again.
+    /// Commits that were redone.
     pub count: u64,
     /// The archived log ends there: nothing behind the moment that was wanted was found.
     pub is_end: bool,
@@ -97,7 +96,7 @@ impl Until {
     }
 }
 
-/// Makes again, in `database`, what the log that `wanted` names has behind the backup.
+/// Redoes, in `database`, what the log that `wanted` names has behind the backup.
 ///
 /// # Errors
 /// [`StorageError::PointInTime`] for what no log has; [`StorageError::Log`]; those of the device.
@@ -182,13 +181,13 @@ pub(super) async fn replay(
     Ok(reached)
 }
 
-/// The segment id that is the next one of all that the log in `folder` names behind the backup; 0: it names none.
+/// The id after all segments that the log in `folder` names behind the backup; 0: it names none.
 fn highest_segment(folder: &Path, backup_manifest: &BackupManifest) -> Result<u32> {
     let mut reader = LogReader::open(folder, Lsn(backup_manifest.log_position))?;
     let mut highest = 0;
     while let Some(logged) = reader.next_record()? {
         let Record::Note { payload } = logged.record else { continue };
-        // What is no message is told by whoever makes it again.
+        // An invalid record is reported when it is redone.
         let replaced = Committed::decode(payload.as_slice()).ok().and_then(|note| note.replaced);
         highest = highest.max(replaced.map_or(0, |replaced| replaced.next_segment));
     }

@@ -1,8 +1,8 @@
-//! A backup in, a new database out.
+//! Restore: a backup in, a new database out.
 //!
-//! 1. The folder is marked as one that is being restored: until the mark is gone, nothing opens it.
+//! 1. The folder is marked as one that is being restored: until that file is removed, nothing opens it.
 //! 2. The pages are written to the new database's own device, at the places that the backup's catalog names.
-//! 3. The manifest comes last, then the mark is removed.
+//! 3. The manifest comes last, then the marking file is removed.
 //!
 //! The database has an identity of its own: the original may go on beside it, and devices that are the original's
 //! refuse it.
@@ -35,8 +35,8 @@ use super::{STATISTICS, USERS, make_folder, only_for_owner, prepare_place, sync_
 /// The file that marks a database which is not whole yet.
 pub const MARK: &str = "restoring";
 
-/// Makes a database in `directory`, which is not there, or empty, or has what an interrupted restore left, of the
-/// backup in `backup`. All its tables lie on its own device.
+/// Makes a database of the backup in `backup`. `directory` does not exist, is empty, or has what an interrupted restore
+/// left. All tables lie on the new database's own device.
 ///
 /// # Errors
 /// [`StorageError::DamagedBackup`], before anything is written where it shows before; [`StorageError::BackupPlace`];
@@ -53,7 +53,7 @@ pub async fn restore(
     Ok(backup_manifest.summary())
 }
 
-/// As [`restore`], and then makes again what an archived log has behind the backup.
+/// As [`restore`], and then redoes what an archived log has behind the backup.
 ///
 /// # Errors
 /// As [`restore`]; [`StorageError::PointInTime`]; [`StorageError::Log`] for a log that lacks files or is damaged.
@@ -134,7 +134,7 @@ pub fn finish(directory: &Path) -> Result<()> {
     sync_folder(directory)
 }
 
-/// Refuses a database that a restore has not made whole.
+/// Refuses a database whose restore is not complete.
 ///
 /// # Errors
 /// [`StorageError::NotADatabase`].

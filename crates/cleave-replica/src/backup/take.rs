@@ -1,4 +1,4 @@
-//! A backup of an open database, while others go on writing to it.
+//! Takes a backup of an open database, while others go on writing to it.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ use super::backup_manifest::{BackupManifest, BackupSummary};
 use super::pages::PageFile;
 use super::{BACKUP_MANIFEST, CATALOG, PAGES, STATISTICS, USERS, only_for_owner, prepare_place};
 
-/// Writes a backup of `database`, as it is now, into the folder `target`, which is made, or empty, or has what an
+/// Writes a backup of `database`, as it is now, into the folder `target`, which is created, empty, or has what an
 /// interrupted backup left.
 ///
 /// # Errors
@@ -56,7 +56,7 @@ pub async fn take(database: &Arc<Engine>, target: &Path) -> Result<BackupSummary
     Ok(backup_manifest.summary())
 }
 
-/// Copies the tables of `state` into `target`; what is to be written for it to be a backup.
+/// Copies the tables of `state` into `target`; returns what completes it to a backup.
 ///
 /// # Errors
 /// As [`take`].
@@ -91,7 +91,7 @@ pub(super) async fn copied(
     Ok(backup_manifest)
 }
 
-/// Refuses a state of which not all can be read.
+/// Refuses a catalog version with tables or indexes that cannot be read.
 fn check_whole(state: &CatalogState) -> Result<()> {
     if let Some(table) = state.damaged_tables().next() {
         return Err(table.error().into());

@@ -1,4 +1,4 @@
-//! The files of the folder: the manifest, and the directories of sealed segments that it names.
+//! Checks the files of the folder: the manifest, and the directories of sealed segments that it names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::backup::check_restored;
 /// manifest itself is not.
 ///
 /// # Errors
-/// What keeps any check from beginning.
+/// The errors that keep any check from beginning.
 pub(super) async fn open(
     directory: &Path,
     options: OpenOptions,
@@ -61,7 +61,7 @@ pub(super) async fn verify(database: &Engine, state: &CatalogState, report: &mut
         let directory = database.directory().to_owned();
         let read = move || manifest::verify_segment(&directory, segment, &file);
         let outcome = joined(blocking(read).await);
-        // Files of segments that a commit left go with it, while this state is still held.
+        // A commit removes files of segments that it left, while this catalog version is still held.
         if !database.catalog().files.contains_key(&segment) {
             continue;
         }

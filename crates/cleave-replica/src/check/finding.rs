@@ -1,4 +1,4 @@
-//! One thing that does not hold: what, where, and what to do about it.
+//! A finding of a check: what does not hold, where, and what to do about it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub enum Fault {
     /// A file is missing or not what was written.
     #[error("{0}")]
     File(String),
-    /// Blocks belong to two pages, to none that may have them, or lie beyond the media.
+    /// Blocks belong to two pages, or to none that may have them, or lie beyond the media.
     #[error("{0}")]
     Space(String),
     /// The bytes of a page are not what was written.
@@ -73,7 +73,7 @@ pub enum Fault {
     /// The file of a table's statistics.
     #[error("{0}")]
     Statistics(String),
-    /// The device does not answer, or lets this database read nothing: what lies on it was not verified.
+    /// The device does not answer, or refuses reads of this database: its pages were not verified.
     #[error("{0}")]
     Unreachable(String),
 }

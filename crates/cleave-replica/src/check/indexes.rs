@@ -1,13 +1,14 @@
-//! Indexes against their tables, in both directions, in bounded memory.
+//! Checks indexes against their tables, in both directions, in bounded memory.
 //!
 //! ```text
 //!   VIDs a..b:  rows ──key──▶ hash of the entry that each must have ─┐
 //!               runs ──every entry whose VID is in a..b──────────────┴─ equal? each once?
 //! ```
 //!
-//! A window of VIDs takes nine bytes a row, and the runs are read once for each window: once in all, for most tables.
-//! Hashes stand for entries; two of them are taken for one with a chance of 1 in 2^64. Each entry must also pass the
-//! filter of its run, without which it is not found, and all entries, those of rows in no run among them, must ascend.
+//! A window of VIDs takes nine bytes a row, and the runs are read once for each window: for most tables once in all.
+//! Hashes stand for entries; two different ones are taken for equal with a chance of 1 in 2^64. Each entry must also
+//! pass the filter of its run, without which it is not found, and all entries must ascend, those of rows in no run
+//! among them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use super::{CheckOptions, CheckReport, Fault, Place, Work};
 /// Bytes of one row of a window.
 const ROW_BYTES: u64 = 9;
 
-/// Entries of one page that are told one by one.
+/// Entries of one page that are reported one by one.
 const TOLD_COUNT_MAX: usize = 5;
 
 /// What is known of a row.
@@ -92,7 +93,7 @@ impl Work {
         self.tablet.indexes.iter().map(index).collect()
     }
 
-    /// How people call the index `id`.
+    /// The display name of the index `id`.
     pub(super) fn index_name(&self, id: u32) -> String {
         let found = self.tablet.index(id).map(|index| index.definition().name.clone());
         found.unwrap_or_else(|| format!("number {id}"))
@@ -108,7 +109,7 @@ async fn check_index(
 ) -> Result<()> {
     let runs = index.index.runs().map(|run| Run::new(Arc::clone(run)));
     let runs: Vec<Run> = runs.collect::<std::result::Result<_, _>>()?;
-    // An entry that is not there may lie on a page that does not hold.
+    // A missing entry may lie on a damaged page.
     let all_runs = !runs.iter().any(|run| damaged.in_segment(run.directory().segment));
     let room = (options.memory_bytes / ROW_BYTES).max(1024);
     let end = work.tablet.next_vid;
@@ -302,7 +303,7 @@ async fn compare(
             wrong.push(format!("its run's filter hides its entry for VID {vid}{more}"));
         }
         for (vid, hash) in entries {
-            // Entries of no VID at all are told in the first window.
+            // Entries without a valid VID are reported in the first window.
             let fault = if vid >= end && window.first == 0 {
                 Some(format!("it has an entry for VID {vid}, which no row ever had"))
             } else {
@@ -433,7 +434,7 @@ impl Window {
                 None
             }
             State::Wanted => {
-                // Told here, and not once more as a row without an entry.
+                // Reported here, and not once more as a row without an entry.
                 *state = State::Unknown;
                 Some(format!("its entry for VID {vid} has another key than the row"))
             }

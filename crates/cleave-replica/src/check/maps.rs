@@ -1,4 +1,4 @@
-//! Version maps: what they say of VIDs, against directories and pages.
+//! Checks version maps: their VIDs, against directories and pages.
 
 use cleave_store::{SegmentId, VersionRun};
 

@@ -1,19 +1,18 @@
 //! Verifies a database: files, space, maps, pages, versions and indexes, through the link like every reader.
 //!
-//! What enters is a folder ([`check`]) or an open database (`Database::check`); what leaves
-//! is a [`CheckReport`]:
-//! what was verified, and a [`Finding`] for each thing that does not hold. In order:
+//! In goes a folder ([`check`]) or an open database (`Database::check`); out comes a [`CheckReport`]: what was
+//! verified, and a [`Finding`] for each thing that does not hold. In order:
 //!
 //! 1. [`files`]: the manifest, the segment files that it names; tables and indexes whose files are damaged are left out
 //!    of the rest.
-//! 2. [`space`]: no block belongs to two pages, none lies beyond the media, none is taken for free.
+//! 2. [`space`]: no block belongs to two pages, lies beyond the media, or is taken for free.
 //! 3. [`maps`]: every VID of a version map has its row's place in a directory, every chain ends.
 //! 4. [`pages`]: each page is read as blocks, past the buffer pool: checksums, values, bounds, versions.
 //! 5. [`indexes`]: each entry points to a row with that very key, and each row is found.
 //! 6. [`unique`]: no two tablets of a table have the same key of a unique index.
 //!
-//! Invariants: nothing is written; the check goes on after a fault; memory is bounded by [`CheckOptions`], whatever
-//! the size of the database; what follows from a fault that was told is not told again where that can be known.
+//! Invariants: nothing is written; the check goes on after a fault; memory is bounded by [`CheckOptions`], whatever the
+//! size of the database; consequences of a reported fault are not reported again where they can be recognised.
 
 mod files;
 mod finding;
@@ -194,7 +193,7 @@ struct Work {
     tablet: Arc<TabletState>,
     device: Arc<Device>,
     placement: Placement,
-    /// What says that a row lies in this tablet and in no other of its table.
+    /// The rule by which a row lies in this tablet and in no other of its table.
     tablet_key: Option<TabletKey>,
 }
 

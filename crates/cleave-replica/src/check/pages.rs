@@ -1,8 +1,8 @@
-//! Pages, one after the other: read as blocks from the device, and compared with all that is said of them.
+//! Checks pages one after the other: read as blocks from the device, and compared with every description of them.
 //!
 //! 1. [`verify`] reads a page and its pages of long values, past any pool.
-//! 2. The header is compared with the directory's checksum, each chunk with the header's; every fault is named by
-//!    its column.
+//! 2. The header is compared with the directory's checksum, each chunk with the header's; every fault is named by its
+//!    column.
 //! 3. All columns are decoded, and their values compared with the directory's bounds.
 //! 4. Versions are compared with the version map, entries of an index run with each other and with their fences.
 
@@ -38,13 +38,13 @@ const READ_BLOCK_COUNT: u32 = 1024;
 /// Blocks that hold the header of nearly every page.
 const HEADER_BLOCK_COUNT: u32 = 16;
 
-/// Pages that do not hold, so that what follows from them is not told again; and what the others have.
+/// Damaged pages, so that their consequences are not reported again; and what the others have.
 #[derive(Debug, Default)]
 pub(super) struct Damaged {
     pages: BTreeSet<(SegmentId, u32)>,
-    /// The device does not answer, or lets nobody read.
+    /// The device does not answer, or refuses reads.
     pub(super) unreachable: bool,
-    /// Rows of the others, ended ones among them.
+    /// Rows of the others, dead ones among them.
     pub(super) rows: u64,
 }
 
@@ -199,7 +199,7 @@ pub async fn blocks(device: &Device, extent: Extent) -> Result<Bytes> {
     Ok(joined.freeze())
 }
 
-/// Pages of a device, read past any pool, for those who want a page source.
+/// Pages of a device, read past any pool, as a page source.
 #[derive(Debug)]
 pub(super) struct DevicePages(pub(super) Arc<Device>);
 
@@ -332,7 +332,7 @@ impl Subject<'_> {
         self.find(place, fault);
     }
 
-    /// The bytes of a page; None where there are none to be had.
+    /// The bytes of a page; None where they cannot be read.
     async fn read(&mut self, page: &PageRef) -> Option<Bytes> {
         match blocks(&self.work.device, page.extent).await {
             Ok(bytes) => {

@@ -1,4 +1,4 @@
-//! Space on the devices: who owns which blocks, and whether free ones are free.
+//! Checks the space on the devices: which page owns which blocks, and whether free ones are free.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ struct Owned<'a> {
     page: u32,
 }
 
-/// The present state, and how much of each device was in use at that moment.
+/// The newest catalog version, and how much of each device was in use at that moment.
 pub(super) struct Moment {
     /// Held to the end of a check: what it names is not used again before (rule 30).
     pub(super) state: Arc<CatalogState>,
     spaces: Vec<(DeviceId, SpaceStatus)>,
 }
 
-/// Takes the state between two statements that write.
+/// Takes the catalog version between two statements that write.
 pub(super) async fn moment(database: &Engine) -> Moment {
     let _turn = database.writer_lock().await;
     let space = |device: &Arc<Device>| (device.id(), device.space());
     Moment { state: database.catalog(), spaces: database.devices().iter().map(space).collect() }
 }
 
-/// Compares what the state names with the media and with the map of free space; returns the devices that do not
-/// answer.
+/// Compares the extents of the catalog version with the media and with the map of free space; returns the devices that
+/// do not answer.
 pub(super) async fn check(
     database: &Engine,
     moment: &Moment,

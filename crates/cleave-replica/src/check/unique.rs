@@ -1,4 +1,4 @@
-//! Unique indexes of divided tables: no key in two tablets.
+//! Checks unique indexes of divided tables: no key in two tablets.
 //!
 //! ```text
 //!   tablet 0: runs, memtable ─▶ KeyMerge ─┐
@@ -6,8 +6,8 @@
 //!   tablet 2: runs, memtable ─▶ KeyMerge ─┘
 //! ```
 //!
-//! Each tablet by itself is [`indexes`](super::indexes)' matter. Where the table is divided by columns of the index,
-//! equal keys belong in one tablet, and a row elsewhere is told by its page; no keys are compared then.
+//! [`indexes`](super::indexes) checks each tablet by itself. Where the table is divided by columns of the index, equal
+//! keys belong in one tablet, and a misplaced row is found by its page; no keys are compared then.
 //!
 //! A merge holds a read of each run and the memtables. Tablets that take more than [`CheckOptions::memory_bytes`]
 //! together are compared in groups, each group with each other one.
@@ -24,7 +24,7 @@ use cleave_store::{KeyBlock, KeyMerge, KeyRange, MergeSource, PageClass, Run};
 use super::pages::{Damaged, DevicePages, is_of_device};
 use super::{CheckOptions, CheckReport, Fault, Place, Work};
 
-/// A tablet that was checked, and what of it does not hold.
+/// A tablet that was checked, and its faults.
 pub(super) type Checked = (Arc<Work>, Damaged);
 
 /// Compares the keys of each unique index of a table between its tablets, as far as these can be read.
@@ -212,7 +212,8 @@ async fn compare(parts: &[Part<'_>]) -> Result<Option<String>> {
         let tablet = stream.part.work.tablet.id.0;
         match &mut last {
             Some(last) if last.key == key => {
-                // Told once a key, however many rows have it. Rows of one tablet are told where that is checked.
+                // Reported once a key, however many rows have it. Equal keys of one tablet are reported where that is
+                // checked.
                 if last.tablet != tablet && !last.is_told && !shape.key.has_null(key) {
                     last.is_told = true;
                     count += 1;

@@ -1,4 +1,4 @@
-//! What the manifest says: tables, segments, maps, indexes, devices.
+//! Prints the manifest: tables, segments, maps, indexes, devices.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! What people see of a stored thing: its name in, lines of text out.
+//! Prints stored things for people: a name in, lines of text out.
 //!
 //! 1. [`open`] opens a database as far as its files are sound.
-//! 2. [`inspect`] prints one [`Subject`]: [`catalog`] what the manifest says, [`page`] a page, [`plan`] a fragment.
+//! 2. [`inspect`] prints one [`Subject`]: [`catalog`] the manifest, [`page`] a page, [`plan`] a fragment.
 //!
-//! Invariant: damage is printed, and ends nothing that can go on. Bytes are read by `cleave-store` alone; here they
-//! are only laid out.
+//! Invariant: damage is printed, and ends nothing that can go on. Only `cleave-store` reads bytes; this module lays
+//! them out.
 
 mod catalog;
 mod page;

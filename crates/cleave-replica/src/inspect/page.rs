@@ -1,4 +1,4 @@
-//! A page as it lies on a device, whether or not anything refers to it.
+//! Prints a page as it lies on a device, whether or not anything refers to it.
 
 use std::sync::Arc;
 

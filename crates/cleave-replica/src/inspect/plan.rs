@@ -1,4 +1,4 @@
-//! A fragment's plan, from its bytes.
+//! Prints a fragment's plan, from its bytes.
 
 use cleave_fragment::{decode_fragment, unread_task_context};
 use datafusion_physical_plan::displayable;
@@ -6,7 +6,7 @@ use datafusion_physical_plan::displayable;
 use cleave_catalog::error::Result;
 
 /// The lines that show the plan of a fragment: the bytes themselves, or hexadecimal digits as EXPLAIN (FORMAT FRAGMENT)
-/// gives them, one fragment a line. What is none says why.
+/// gives them, one fragment a line. Invalid bytes give the reason.
 #[must_use]
 pub fn fragment(input: &[u8]) -> Vec<String> {
     let text = str::from_utf8(input).unwrap_or_default();

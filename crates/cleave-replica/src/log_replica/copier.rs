@@ -1,19 +1,20 @@
-//! One log replica: what the host has in, acknowledged on the device out.
+//! Writes one log replica: the log and manifest of the host in, acknowledged on the device out.
 //!
-//! 1. [`Copier::reach`] waits until the device has the log up to a place, and the manifest. Who comes first leads: all
-//!    that is durable on the host by then goes in one write and one sync; who comes meanwhile waits for the next one.
+//! 1. [`Copier::reach`] waits until the device has the log up to a place, and the manifest. The first caller leads: all
+//!    that is durable on the host by then goes in one write and one sync; callers that come meanwhile wait for the next
+//!    one.
 //! 2. A manifest that is newer than the replica's goes with it: first the files, synced, then the stamp that names
 //!    them.
-//! 3. [`Copier::shortage`] says, before a manifest is written, what space the replica of it will want.
-//! 4. After a restart, of the host or of the device, it goes on from the newest stamp that holds. Where that has
-//!    another log than this host, since the host went on from a replica that had less, or cannot be compared with it,
-//!    the replica gets a new ring with its next manifest.
+//! 3. [`Copier::shortage`] says, before a manifest is written, how much space its replica will lack.
+//! 4. After a restart, of the host or of the device, it goes on from the newest valid stamp. Where that has another log
+//!    than this host, since the host went on from a replica that had less, or cannot be compared with it, the replica
+//!    gets a new ring with its next manifest.
 //!
-//! Invariants: the replica is a beginning of the host's log, and never has what the host may lose. What it has of the
-//! log fits its manifest: no commit is in it that was made on a definition behind that manifest. A slot whose write may
-//! still be on its way, since its link was lost, is not used again before the next incarnation, nor are files' blocks.
-//! A manifest that may be there keeps its pages until a newer one surely is. A step that was begun runs to its end,
-//! whoever waits.
+//! Invariants: the replica is a prefix of the host's log, and never has what the host may lose. Its log fits its
+//! manifest: it has no commit that was made on a definition behind that manifest. A slot whose write may still be on
+//! its way after its link was lost is not used again before the next incarnation, nor are blocks of files. A manifest
+//! that may be there keeps its pages until a newer one surely is. A step that was begun runs to its end, whether or not
+//! its caller still waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +38,7 @@ use super::layout::{
 };
 use super::{LogReplicas, fault, found, source};
 
-/// What is copied: the log of an open database.
+/// The source of the replica: the log of an open database.
 #[derive(Clone)]
 pub(super) struct Origin {
     pub(super) engine: Arc<Engine>,
@@ -49,13 +50,13 @@ pub(super) struct Origin {
 pub(super) struct Copier {
     id: [u8; 16],
     pub(super) device: Arc<Device>,
-    /// What the device has acknowledged; None: it was not asked yet. Held by who leads.
+    /// What the device has acknowledged; None: it was not asked yet. Locked by the leader.
     shipped: Arc<tokio::sync::Mutex<Option<Shipped>>>,
     /// How far the log is there.
     end: AtomicU64,
     /// Which manifest is there.
     generation: AtomicU64,
-    /// Where the log begins there; what lies before is not wanted any more.
+    /// Where the log begins there; earlier log is not needed any more.
     start: AtomicU64,
     failures: AtomicU64,
     failure: Mutex<Option<Arc<StorageError>>>,
@@ -80,7 +81,7 @@ struct Shipped {
     attempted: Vec<Extent>,
     /// The space that this start of the device knows to be ours.
     reserved: Option<(u64, Vec<Extent>)>,
-    /// The log in the ring is not known to be a beginning of this host's: nothing is added to it.
+    /// The log in the ring is not known to be a prefix of this host's: nothing is added to it.
     is_astray: bool,
 }
 
@@ -88,7 +89,7 @@ struct Shipped {
 enum Stopped {
     /// The space of the replica is too small; the next checkpoint gives it more.
     Room,
-    /// The manifest that was to be copied is not the last one any more, and not enough is left of it.
+    /// The manifest that was to be sent is not the last one any more, and parts of it are gone.
     Outdated,
     /// Something else.
     Failed(Error),
@@ -121,12 +122,12 @@ impl Copier {
         }
     }
 
-    /// Manifests whose pages are not to be used again, since the device may have them.
+    /// Manifests that the device may have, whose pages are not to be used again.
     pub(super) fn manifests(&self) -> Vec<Arc<CatalogState>> {
         self.manifests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Nobody is to go on from the replica any more.
+    /// Ends the replica: no failover may use it any more.
     pub(super) fn forget_manifests(&self) {
         self.manifests.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -176,7 +177,7 @@ impl Copier {
         if self.failures.load(Ordering::Acquire) != failures
             && let Some(failure) = self.failure()
         {
-            // Who waited for an attempt has its outcome too.
+            // Callers that waited for an attempt share its outcome.
             return Err(self.not_copied(failure));
         }
         let (copier, origin) = (Arc::clone(self), origin.clone());
@@ -190,7 +191,7 @@ impl Copier {
         let step = tokio::spawn(step);
         match step.await {
             Ok(Ok(())) => Ok(self.has(end, generation)),
-            // Each time that it is outdated there is a newer manifest: only who has the writer lock brings one.
+            // Each time that it is outdated there is a newer manifest, which only a holder of the writer lock makes.
             Ok(Err(Stopped::Room | Stopped::Outdated)) => Ok(false),
             Ok(Err(Stopped::Failed(Error::Storage(failure)))) => Err(self.not_copied(failure)),
             Ok(Err(Stopped::Failed(error))) => Err(error),
@@ -213,7 +214,7 @@ impl Copier {
         if let Err(Stopped::Failed(Error::Storage(failure))) = &outcome
             && is_of_a_start(failure)
         {
-            // A link that is lost shows at its next use, and so does a device that was started anew.
+            // A lost link shows at its next use, and so does a restarted device.
             if let Some(shipped) = &mut **shipped {
                 shipped.reserved = None;
             }
@@ -231,7 +232,7 @@ impl Copier {
             }
         };
         if failure.is_some() {
-            // The device may be another start of itself by now.
+            // The device may have restarted by now.
             if let Some(shipped) = &mut **shipped {
                 shipped.reserved = None;
             }
@@ -259,7 +260,7 @@ impl Copier {
         }
     }
 
-    /// The same, unless the manifest that is the last one now is not so any more when it is needed.
+    /// The same, unless a newer manifest replaces the last one before it is needed.
     async fn bring_to_manifest(
         &self,
         origin: &Origin,
@@ -277,7 +278,7 @@ impl Copier {
         if shipped.stamp.generation != durable.generation || !is_of_incarnation {
             match self.copy_manifest(origin, shipped, asked, &durable).await {
                 Ok(()) => replicas.let_go(database),
-                // The log alone will do for those who wait for it, if the replica's manifest is one that it follows.
+                // The log alone is enough for its waiters, if it follows the replica's manifest.
                 Err(Stopped::Room)
                     if !shipped.is_astray
                         && !is_before_failover(&shipped.stamp, &durable)
@@ -320,7 +321,7 @@ impl Copier {
         if let Some(found) = found::at(&self.device, arena.start, &self.id, block_count).await? {
             let is_further =
                 database.log().is_some_and(|log| found.stamp.log_end > log.durable_end().0);
-            // Of a host before a failover: what it had more was acknowledged by nobody, or given up by who failed over.
+            // Of a host before a failover: what it had more was never acknowledged, or given up by the failover.
             if !is_before_failover(&found.stamp, &database.durable())
                 && (is_further || !source::ends_as(database.directory(), &found.stamp)?)
             {
@@ -331,7 +332,7 @@ impl Copier {
                      database is to be opened where it was last, or failed over from the device",
                 ));
             }
-            // What nobody was told of may be there and not durable, and what it replaced is now written over.
+            // Unacknowledged writes may be there and not durable, and what they replaced is now overwritten.
             self.device.sync().await?;
             if self.device.incarnation().await? != incarnation {
                 return Err(self.device.restarted());
@@ -342,7 +343,7 @@ impl Copier {
         Ok(shipped)
     }
 
-    /// Whether the log that `stamp` has is a beginning of this host's, as far as that goes back.
+    /// Whether the log that `stamp` has is a prefix of this host's, as far as that goes back.
     async fn is_beginning(&self, database: &Engine, stamp: &Stamp) -> Result<bool> {
         let directory = database.directory();
         let from = stamp.log_start.max(source::log_start(directory)?);
@@ -369,12 +370,12 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies what the log has more.
+    /// Sends what the log has more.
     async fn copy_log(&self, origin: &Origin, shipped: &mut Shipped) -> Result<(), Stopped> {
         let Origin { engine: database, replicas } = origin;
         let Some(log) = database.log() else { return Ok(()) };
         let end = log.durable_end().0;
-        // Asked behind it: what is defined from here on, no commit up to there was made on.
+        // Asked behind it: no commit up to there was made on a definition that comes after here.
         if replicas.has_defined_since(shipped.stamp.generation) {
             return Err(Stopped::Outdated);
         }
@@ -388,7 +389,7 @@ impl Copier {
         Ok(())
     }
 
-    /// Copies `state`, which the manifest on disk says, with the files that it needs, and the log.
+    /// Sends `state`, which is in the manifest on disk, with the files that it needs, and the log.
     async fn copy_manifest(
         &self,
         origin: &Origin,
@@ -424,8 +425,7 @@ impl Copier {
                 continue;
             }
             let Some(bytes) = wanted.read(directory) else {
-                // Who has committed meanwhile may have removed it. If not, what needs it is damaged here, and would be
-                // there.
+                // A later commit may have removed it. If not, what needs it is damaged here, and would be there.
                 if database.durable().generation != state.generation {
                     return Err(Stopped::Outdated);
                 }
@@ -542,7 +542,7 @@ impl Copier {
         }
     }
 
-    /// Blocks that the replica of `next` wants beside those that `asked` has; 0: it has enough.
+    /// Blocks that the replica of `next` needs beside those that `asked` has; 0: it has enough.
     ///
     /// # Errors
     /// Those of the device.
@@ -554,7 +554,7 @@ impl Copier {
     ) -> Result<u32> {
         let mut place = Arc::clone(&self.shipped).lock_owned().await;
         let shipped = self.known(&mut place, database, asked).await?;
-        // It is to answer, or what is about to be made would be nobody's to take over.
+        // It must answer, or no failover could use what is about to be made.
         self.device.incarnation().await?;
         let end = database.log().map_or(0, |log| log.end().0);
         let needs_ring = shipped.is_astray || needs_ring(&shipped.stamp, end, next.log_position, 4);
@@ -571,7 +571,7 @@ impl Copier {
         Ok(ring.unwrap_or(0).saturating_add(files.saturating_mul(2)))
     }
 
-    /// Makes what is on the device nobody's replica.
+    /// Erases the replica on the device.
     ///
     /// # Errors
     /// Those of the device.
@@ -597,7 +597,7 @@ impl Copier {
 }
 
 impl Shipped {
-    /// What a device has that nothing was sent to.
+    /// What a device has before anything was sent to it.
     fn nothing(id: &[u8]) -> Self {
         Self {
             stamp: Stamp { id: id.to_vec(), ..Stamp::default() },
@@ -612,8 +612,8 @@ impl Shipped {
         }
     }
 
-    /// Goes on from what was found in the space of `asked`. What only another host took space for may be a table's
-    /// here: such files are written again, and so is the log if its ring lies there.
+    /// Goes on from what was found in the space of `asked`. Space that only another host took may belong to a table
+    /// here: files there are written again, and so is the log if its ring lies there.
     fn take(&mut self, found: Found, asked: &LogReplica) {
         self.is_astray |= !is_within(asked, found.stamp.ring());
         self.sequence_max = found.sequence_max;
@@ -673,8 +673,8 @@ fn is_within(asked: &LogReplica, extent: Extent) -> bool {
     arenas.any(|arena| arena.start <= extent.start && extent.end() <= arena.end())
 }
 
-/// Whether a host wrote `stamp` that was there before the one that failed over the database of `state`: its manifests,
-/// and the end of its log, may be none of this one's.
+/// Whether `stamp` is of a host before the failover of the database of `state`: its manifests, and the end of its log,
+/// may not be this host's.
 fn is_before_failover(stamp: &Stamp, state: &CatalogState) -> bool {
     stamp.epoch <= state.upkeep.failover_epoch
 }

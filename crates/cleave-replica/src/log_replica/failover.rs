@@ -1,20 +1,21 @@
 //! Failover: a device that keeps a log replica in, a database in a new folder out.
 //!
-//! 1. The replica is looked for and read, which changes nothing: where it is torn, damaged, stale or another's, all
-//!    stays as it is. So are the other devices that its manifest names: where one of them shows that the database went
-//!    on without this replica, the host that has them keeps them. Who was asked, and who was silent, is told with what
-//!    was failed over ([`Witnesses`]).
-//! 2. The device is claimed in a higher epoch. From here on the host that had it can acknowledge nothing.
-//! 3. The replica is read again, since that host may have gone on until then; so are the devices claimed that its
-//!    manifest names.
-//! 4. Files, manifest and log are written into the folder, which is marked until it is whole; then it is opened as
-//!    after a crash.
+//! 1. The replica is looked for and read, which changes nothing: where it is torn, damaged, stale or another
+//!    database's, all stays as it is. The other devices that its manifest names are looked at too: where one of them
+//!    shows that the database went on without this replica, the host that has them keeps them. The result lists the
+//!    devices that answered and those that did not ([`Witnesses`]).
+//! 2. The device is claimed in a higher epoch. From here on its previous host can acknowledge nothing.
+//! 3. The replica is read again, since that host may have gone on until then; the devices that its manifest names are
+//!    claimed.
+//! 4. Files, manifest and log are written into the folder, which is marked incomplete until it is whole; then it is
+//!    opened as after a crash.
 //!
 //! Tables of the lost host's own device are lost with it, unless its media can be served again: the manifest names it
-//! as a device that is offline ([`LOST_DEVICE`]), so those tables are [blocked](cleave_catalog::catalog::blocked), or
-//! named by the error of whoever reads them, and all others work.
+//! as an offline device ([`LOST_DEVICE`]), so those tables are [blocked](cleave_catalog::catalog::blocked), or their
+//! readers get an error that names them, and all others work.
 //!
-//! Invariant: nothing is written into a folder that holds anything else; what was interrupted can be begun again there.
+//! Invariant: nothing is written into a folder that holds anything else; an interrupted failover can be begun again
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ use crate::backup::{
     MARK, STATISTICS, USERS, embedded_entry, finish, only_for_owner, prepare_place, sync_folder,
 };
 
-/// What the lost host's own device is called from then on, where tables lie on it.
+/// The name of the lost host's own device from then on, where tables lie on it.
 pub const LOST_DEVICE: &str = "lost";
 
 /// From where a database is failed over.
@@ -56,7 +57,7 @@ pub const LOST_DEVICE: &str = "lost";
 pub struct FailoverSource {
     /// The way to a device that keeps a log replica.
     pub way: DeviceKind,
-    /// Whether a replica will do that may lack commits: the database was opened after it was written last.
+    /// Whether to accept a replica that may lack commits: the database was opened after its last write.
     pub accepts_stale: bool,
 }
 
@@ -74,16 +75,17 @@ pub struct FailedOver {
     pub epoch: u64,
     /// Tables of the lost host's own device.
     pub lost: Vec<String>,
-    /// Where the media of that device is to be served for these to come back.
+    /// The address at which that device's media must be served for these tables to come back.
     pub lost_socket: PathBuf,
     /// Devices that do not answer, by name.
     pub offline: Vec<String>,
-    /// Who could say whether the replica was given up; None: nobody was asked, since also a stale one would do.
+    /// The devices that could tell whether the replica was given up; None: none was asked, since a stale one is
+    /// accepted.
     pub witnesses: Option<Witnesses>,
 }
 
-/// The other devices that the manifest of a replica names. One that was there when the replica was given up, or came
-/// back later while the host ran, knows of that.
+/// The other devices that the manifest of a replica names. A device that was online when the replica was given up, or
+/// later while the host ran, knows of that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Witnesses {
     /// Names of those that know nothing against it.
@@ -92,12 +94,12 @@ pub struct Witnesses {
     pub silent: Vec<String>,
 }
 
-/// Makes a database in `directory`, which is empty or not there yet, of what a device has of it, and fences its old
+/// Makes a database in `directory`, which is empty or does not exist, of the replica on a device, and fences its old
 /// host; `keeper` keeps its log from then on. See the module's description.
 ///
 /// # Errors
-/// [`StorageError::LogReplica`] where the device has no replica that will do; [`StorageError::BackupPlace`]; those of
-/// the device; [`Error::Io`].
+/// [`StorageError::LogReplica`] where the device has no usable replica; [`StorageError::BackupPlace`]; those of the
+/// device; [`Error::Io`].
 pub async fn fail_over(
     directory: &Path,
     from: &FailoverSource,
@@ -132,7 +134,7 @@ struct Taking<'a> {
     entry: DeviceEntry,
     identity: Identity,
     owner: Ownership,
-    /// Whom it has when this claims it.
+    /// Its owner when this failover claims it.
     claimed: Ownership,
     looking: Device,
     witnesses: Option<Witnesses>,
@@ -206,8 +208,8 @@ impl<'a> Taking<'a> {
         Ok(taking)
     }
 
-    /// Refuses the replica `found` with this `manifest` where it is damaged, and, unless a stale one will do, where the
-    /// database went on without it.
+    /// Refuses the replica `found` with this `manifest` where it is damaged, and, unless a stale one is accepted, where
+    /// the database went on without it.
     async fn judge(&mut self, mut found: Found, mut manifest: proto::Manifest) -> Result<()> {
         let last = loop {
             match self.check(&found, &manifest).await {
@@ -217,7 +219,7 @@ impl<'a> Taking<'a> {
                     if newer.stamp.sequence == found.stamp.sequence {
                         return Err(error);
                     }
-                    // The host that has it went on meanwhile, over what it needs no more.
+                    // Its host went on meanwhile, and has overwritten what it needs no more.
                     manifest = manifest_of(&self.looking, &newer).await?;
                     found = newer;
                 }
@@ -244,16 +246,16 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
-    /// Whether the device of the replica `found` was claimed behind it by an incarnation that this failover is not.
+    /// Whether the device of the replica `found` was claimed after it by an incarnation other than this failover.
     fn is_used_since(&self, found: &Found) -> Result<bool> {
         let is_newer = self.owner.epoch > found.stamp.epoch;
         Ok(is_newer
             && !device::knows_incarnation(self.directory, self.entry.id, self.owner.incarnation)?)
     }
 
-    /// Reads all that a host needs of the replica `found` with this `manifest`, before it is taken from the host that
-    /// has it: the last commit, and when it was made, if the log says so. The log is in the folder then, as where a
-    /// failover is interrupted.
+    /// Reads all that a host needs of the replica `found` with this `manifest`, before it is taken from its host;
+    /// returns the last commit, and when it was made, if the log says so. The log is in the folder then, as after an
+    /// interrupted failover.
     ///
     /// # Errors
     /// What is damaged; those of the device; [`Error::Io`].
@@ -277,7 +279,7 @@ impl<'a> Taking<'a> {
         Ok(last)
     }
 
-    /// The bytes of the file `name`; None: it can be lost, and is.
+    /// The bytes of the file `name`; None: it is lost, and not needed.
     ///
     /// # Errors
     /// What is damaged; those of the device.
@@ -292,8 +294,8 @@ impl<'a> Taking<'a> {
         Ok(bytes)
     }
 
-    /// Asks the other devices that `manifest` names whether the database went on without the replica `found`: why it is
-    /// so, or who was asked. One that does not answer says nothing: the replica may be all that is left.
+    /// Asks the other devices that `manifest` names whether the database went on without the replica `found`; returns
+    /// the reason, or the devices asked. A silent device is no reason: the replica may be all that is left.
     async fn ask_others(
         &self,
         found: &Found,
@@ -308,13 +310,13 @@ impl<'a> Taking<'a> {
             let other = looking(&entry, self.owner.database, self.directory, self.options)?;
             let identity = waiting::timeout(INCARNATION_WAIT, Box::pin(other.identity())).await;
             let Some(Ok(identity)) = identity else {
-                // Of a host before, where nobody serves what is left of it.
+                // Of an earlier host, whose media are not served.
                 if entry.name != LOST_DEVICE {
                     witnesses.silent.push(entry.name);
                 }
                 continue;
             };
-            // What is another database's by now, or nobody's, has nothing of this one.
+            // A device of another database by now, or of none, has nothing of this one.
             let Some(owner) = identity.owner else { continue };
             let against = self.against(found, (&entry, &other), (owner, identity.block_count));
             match waiting::timeout(LOOKING_WAIT, Box::pin(against)).await {
@@ -326,7 +328,7 @@ impl<'a> Taking<'a> {
         Ok(Ok(witnesses))
     }
 
-    /// What `other`, of so many blocks and `owner`'s, says against the replica `found`; None: nothing.
+    /// What `other`, of so many blocks and owned by `owner`, says against the replica `found`; None: nothing.
     ///
     /// # Errors
     /// Those of the device.
@@ -365,8 +367,8 @@ impl<'a> Taking<'a> {
         }))
     }
 
-    /// The replica on `other`, of so many blocks, if it is newer than `found` and may have what that lacks and somebody
-    /// was told of.
+    /// The replica on `other`, of so many blocks, if it is newer than `found` and may have acknowledged commits that
+    /// this lacks.
     ///
     /// # Errors
     /// Those of the device.
@@ -381,7 +383,7 @@ impl<'a> Taking<'a> {
         let Some(newest) = newest.filter(|newest| age(&newest.stamp) > age(&found.stamp)) else {
             return Ok(None);
         };
-        // Of one incarnation, which asked for both to the end: nobody was told of anything that either of them lacks.
+        // Of one incarnation, which required both to the end: nothing was acknowledged that either of them lacks.
         let upkeep = manifest_of(other, &newest).await?.upkeep.unwrap_or_default();
         let mut replicas = upkeep.log_replicas.iter();
         let is_asked = replicas.any(|replica| replica.id == found.stamp.id && !replica.is_ended);
@@ -389,7 +391,7 @@ impl<'a> Taking<'a> {
         Ok((!is_beside).then_some(newest))
     }
 
-    /// Makes the device this host's, so that the one before can acknowledge nothing any more.
+    /// Claims the device, so that its previous host can acknowledge nothing any more.
     async fn claim(&self) -> Result<()> {
         self.claim_device(&self.entry, self.owner.incarnation).await
     }
@@ -514,7 +516,7 @@ impl<'a> Taking<'a> {
     }
 }
 
-/// The device as somebody has it who looks at what `database` has there.
+/// The device, opened only to look at what `database` has there.
 fn looking(
     entry: &DeviceEntry,
     database: [u8; 16],
@@ -661,8 +663,8 @@ fn is_wanted(name: &str) -> bool {
     name == USERS || is_of(SEGMENTS) || is_of(STATISTICS)
 }
 
-/// How far the replica with this stamp goes, whose `last` commit that is, in words, for those who are to decide whether
-/// it will do.
+/// How far the replica with this stamp, with this `last` commit, goes, in words, for the person who decides whether to
+/// accept it.
 fn reach(stamp: &Stamp, last: (u64, Option<i64>)) -> String {
     let (commit, time_us) = last;
     let of = time_us.map(|time_us| format!(" of {}", moment(time_us))).unwrap_or_default();

@@ -1,11 +1,10 @@
-//! Finding and reading a replica on a device: an anchor in, the newest stamp that holds out, and behind it files and
-//! log.
+//! Finds and reads a replica on a device: an anchor in, the newest valid stamp out, and its files and log.
 //!
-//! A stamp holds if all that it was written together with is there as it was written: the blocks of the log, the list,
-//! and the manifest in it. Where the newest one was torn by a crash, the one before it holds, and nothing that it lacks
-//! was acknowledged.
+//! A stamp is valid if all that was written together with it is there as it was written: the blocks of the log, the
+//! list, and the manifest in it. Where a crash tore the newest one, the one before it is valid, and nothing that it
+//! lacks was acknowledged.
 //!
-//! Invariant: what is read is bounded by what the device says that it has, and by [`FILE_BYTES_MAX`]; nothing is
+//! Invariant: what is read is bounded by the size that the device reports, and by [`FILE_BYTES_MAX`]; nothing is
 //! believed that does not match its checksum.
 
 #![deny(clippy::indexing_slicing)]
@@ -25,7 +24,7 @@ use super::{MANIFEST, fault};
 
 /// The largest file that is read back, and the longest log.
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// Blocks that one look at many places reads.
+/// Blocks that one search read covers.
 const LOOK_BLOCKS: usize = 1024;
 /// Blocks that one read asks for.
 const READ_BLOCKS: u32 = 1024;
@@ -188,10 +187,10 @@ pub(super) async fn file(device: &Device, place: &Place) -> Result<Option<Vec<u8
     Ok((crc32c::crc32c(&bytes) == place.checksum).then_some(bytes))
 }
 
-/// The log that `stamp` has, from the block on in which it begins.
+/// The log that `stamp` has, from the block in which it begins.
 ///
 /// # Errors
-/// Those of the device; a log that no host keeps.
+/// Those of the device; an invalid log.
 pub(super) async fn log(device: &Device, stamp: &Stamp) -> Result<Vec<u8>> {
     let (from, to) = (whole(stamp.log_start), whole(stamp.log_end));
     if to - from > FILE_BYTES_MAX {

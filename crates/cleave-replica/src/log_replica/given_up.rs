@@ -1,16 +1,15 @@
-//! Word of a replica that was given up, on the devices that are there: the replica itself may be away, and know nothing
-//! of it.
+//! Notes of replicas that were given up, written to the devices that are online: the replica itself may be on an
+//! offline device, and know nothing of it.
 //!
-//! 1. Who gives a replica up asks first who is there ([`answering`]): a host of which a device says that another one
-//!    has taken the database over gives nothing up, or it would acknowledge again what nobody has.
-//! 2. [`tell`] writes it before the manifest says that the replica is wanted no more: a [`Head`] that names the replica
-//!    and the epoch, where a search looks for replicas, with no stamps behind it. In the manifest it is a
-//!    [`LogReplica`] that has ended, so that its space is its own. Devices that answer later are told then, as long as
-//!    the replica is not erased ([`end_given_up`](super::LogReplicas::end_given_up)).
+//! 1. Giving a replica up begins by asking which devices answer ([`answering`]): where a device says that another host
+//!    has taken the database, nothing is given up, or this host would again acknowledge commits that no replica has.
+//! 2. [`tell`] writes the note before the manifest drops the replica: a [`Head`] that names the replica and the epoch,
+//!    where a search looks for replicas, with no stamps behind it. In the manifest it is a [`LogReplica`] marked as
+//!    ended, so that its space is reserved. Devices that answer later are told then, until the replica is erased
+//!    ([`end_given_up`](super::LogReplicas::end_given_up)).
 //! 3. A failover from that replica asks the other devices that its manifest names ([`is_told`]). A stamp of a later
-//!    epoch is newer than the word: somebody failed over from the replica in spite of it, or its database was opened
-//!    anew with it.
-//! 4. Once the replica is erased, so is the word.
+//!    epoch is newer than the note: a failover used the replica in spite of it, or its database was reopened with it.
+//! 4. Once the replica is erased, so is the note.
 //!
 //! Invariant: a device that does not answer, or has no room, is not told yet, and the replica is given up all the same.
 

@@ -1,15 +1,15 @@
-//! The bytes of a replica on its device: the manifest's entry of it, its head, its stamps and the list of its files.
+//! The bytes of a replica on its device: its entry in the manifest, its head, its stamps and the list of its files.
 //!
 //! ```text
 //!  anchor, at a multiple of 4 MiB      elsewhere in the arenas
-//!  ┌──────┬────────┬────────┬ … ┐     ┌──────────────────────────┐ ┌──────┬────────────┬───────┬──────┐
+//!  ┌──────┬────────┬────────┬ … ┐     ┌──────────────────────────┐ ┌──────────┬────────────┬───────┬──────┐
 //!  │ head │ slot 0 │ slot 1 │   │     │ ring: blocks of the log  │ │ manifest │ segments/7 │ users │ list │
-//!  └──────┴────────┴────────┴ … ┘     └──────────────────────────┘ └──────┴────────────┴───────┴──────┘
+//!  └──────┴────────┴────────┴ … ┘     └──────────────────────────┘ └──────────┴────────────┴───────┴──────┘
 //!            └── a stamp: where ring and list lie, how far the log goes, and the bytes behind its last whole block
 //! ```
 //!
 //! Invariant: a block that the newest acknowledged stamp counts on is not written before a newer one is acknowledged.
-//! So of two stamps one always holds, whatever tears.
+//! So of two stamps one is always valid, whatever tears.
 
 use cleave_media::{BLOCK_SIZE, BlockAddress, Extent};
 use cleave_store::Format;
@@ -44,7 +44,7 @@ pub(super) struct Head {
     /// The replica's id.
     #[prost(bytes = "vec", tag = "2")]
     pub(super) id: Vec<u8>,
-    /// It is of no replica, but says that the one of this id was given up; empty: it is of one.
+    /// The id of a replica that was given up, of which this head is the note; empty: the head of a replica.
     #[prost(bytes = "vec", tag = "3")]
     pub(super) given_up: Vec<u8>,
     /// The epoch in which it was.
@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// What a replica has at one moment.
+/// The contents of a replica at one moment.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Stamp {
     /// The replica's id.

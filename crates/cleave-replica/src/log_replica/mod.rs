@@ -8,18 +8,17 @@
 //!
 //! 1. `ALTER SYSTEM SET log_replica` names the devices; [`LogReplicas::set`] puts them into the manifest, with the
 //!    space that each reserves.
-//! 2. [`LogReplicas::reach`] is asked before anybody is told of what was committed: the [`copier`] sends what the
-//!    device lacks.
-//! 3. [`LogReplicas::prepare`] sees to it, before a manifest is written, that the replica has room for it.
-//!    Who gives a replica up tells the other devices ([`given_up`]), and it is erased when its device answers
+//! 2. [`LogReplicas::reach`] is called before a commit is acknowledged: the [`copier`] sends what the device lacks.
+//! 3. [`LogReplicas::prepare`] makes room for a manifest in the replica before it is written. When a replica is given
+//!    up, the other devices are told ([`given_up`]), and it is erased when its device answers
 //!    ([`LogReplicas::end_given_up`]).
-//! 4. [`fail_over`](failover::fail_over) makes a folder of what a device has ([`failover`]); [`found`] reads it,
-//!    [`layout`] is how it lies there.
+//! 4. [`fail_over`](failover::fail_over) makes a folder of a device's replica ([`failover`]); [`found`] reads it,
+//!    [`layout`] is its format.
 //!
-//! A replica is a beginning of the host's log, so that a host that is not lost always has more. A host whose device was
+//! A replica is a prefix of the host's log, so that a host that is not lost always has more. A host whose database was
 //! failed over can acknowledge nothing any more, since the device refuses it.
 //!
-//! Invariant: while a replica is asked for, nothing is acknowledged that it does not have. Source: rules 25, 27 and
+//! Invariant: while a replica is configured, nothing is acknowledged that it does not have. Source: rules 25, 27 and
 //! 29; `docs/design/replica.md`.
 
 mod copier;
@@ -59,24 +58,23 @@ const SEGMENTS: &str = "segments";
 
 /// How long opening a database waits for its replicas.
 const INCARNATION_WAIT: Duration = Duration::from_secs(2);
-/// How often a commit makes more space before it gives up.
+/// How often a commit makes more space before it fails.
 const ATTEMPTS: u32 = 3;
 
 /// The replicas of a database's log. See the module's description.
 #[derive(Debug, Default)]
 pub struct LogReplicas {
     is_on: AtomicBool,
-    /// What is not told by who has appended it.
+    /// Records that their writers do not report.
     wanted_end: AtomicU64,
-    /// The end of the log that recovery has found, if there are replicas, which may lack some of it.
+    /// The end of the log found by recovery, if there are replicas, which may lack some of it.
     opened_end: AtomicU64,
     /// The last manifest whose commit is in no log.
     wanted_generation: AtomicU64,
     copiers: Mutex<BTreeMap<[u8; 16], Arc<Copier>>>,
-    /// What the manifest kept for replicas that was there at the incarnation; nothing any more once they all have a
-    /// newer one.
+    /// What the manifest at the start of the incarnation kept for replicas; empty once they all have a newer one.
     kept: Mutex<KeptSpace>,
-    /// Held by who erases ended ones: their space is let go of once.
+    /// Locked while ended ones are erased: their space is freed once.
     erasing: tokio::sync::Mutex<()>,
 }
 
@@ -86,8 +84,7 @@ impl LogReplicas {
         self.is_on.store(source::asked(state).next().is_some(), Ordering::Release);
     }
 
-    /// Begins with `state`, which recovery has found: the replicas may have it, or any before it, and lack what it
-    /// defines.
+    /// Begins with `state`, found by recovery: the replicas may have it or an earlier one, and lack what it defines.
     pub fn open(&self, database: &Engine, state: &Arc<CatalogState>) -> Result<()> {
         let mut copiers = self.copiers.lock().unwrap_or_else(PoisonError::into_inner);
         for asked in source::asked(state) {
@@ -105,29 +102,29 @@ impl LogReplicas {
         self.is_on.load(Ordering::Acquire)
     }
 
-    /// What every reader has seen since the incarnation that has found it: 0 where there was no replica.
+    /// The end of the log that readers may have seen since the start of the incarnation: 0 without replicas.
     pub fn opened_end(&self) -> u64 {
         self.opened_end.load(Ordering::Acquire)
     }
 
-    /// Asks for the log up to `end`, of whoever comes to [`LogReplicas::reach`] next.
+    /// Requests the log up to `end` of the next call of [`LogReplicas::reach`].
     pub(crate) fn want(&self, end: u64) {
         self.wanted_end.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// Asks likewise for the manifest of `generation`. Before a commit may be made on it, so that the replicas have it
-    /// before that.
+    /// Requests likewise the manifest of `generation`, before a commit may be made on it, so that the replicas have it
+    /// first.
     pub(crate) fn want_manifest(&self, generation: u64) {
         self.wanted_generation.fetch_max(generation, Ordering::AcqRel);
     }
 
-    /// Whether a manifest behind that of `generation` has what no log has.
+    /// Whether a manifest after that of `generation` has something that is in no log.
     fn has_defined_since(&self, generation: u64) -> bool {
         self.wanted_generation.load(Ordering::Acquire) > generation
     }
 
-    /// Waits until all replicas have the log up to `end`, which is durable here, and what else is asked for. The writer
-    /// lock must be free.
+    /// Waits until all replicas have the log up to `end`, which is durable here, and what else was requested. The
+    /// writer lock must be free.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`].
@@ -156,8 +153,7 @@ impl LogReplicas {
         }
     }
 
-    /// As [`LogReplicas::reach`] for a manifest that has nothing which is not in the log: copied now, if the device
-    /// answers.
+    /// As [`LogReplicas::reach`] for a manifest with nothing that is not in the log: sent now, if the device answers.
     pub(crate) async fn follow(self: &Arc<Self>, database: &Arc<Engine>) {
         let state = database.durable();
         for asked in source::asked(&state) {
@@ -199,8 +195,8 @@ impl LogReplicas {
         Ok(copier)
     }
 
-    /// What is to be kept beside `next`, the next manifest: what that does not name of all manifests that a replica may
-    /// have when `next` is read when the database is opened.
+    /// What must be kept beside `next`, the next manifest: the parts that it does not name of all manifests that a
+    /// replica may have when the database is opened with `next`.
     fn kept_beside(&self, database: &Engine, next: &CatalogState) -> KeptSpace {
         // The last manifest may be sent to a replica until there is another.
         let mut manifests = vec![database.durable()];
@@ -229,8 +225,8 @@ impl LogReplicas {
         kept
     }
 
-    /// Lets go of what replicas may have that are wanted no more, and of what was kept from before the incarnation if
-    /// all others surely have a manifest of this incarnation.
+    /// Frees what was kept for replicas that are dropped, and what was kept from before the incarnation if all others
+    /// surely have a manifest of this one.
     pub(crate) fn let_go(&self, database: &Engine) {
         let durable = database.durable();
         let wanted: BTreeSet<[u8; 16]> = source::asked(&durable).map(|asked| asked.id).collect();
@@ -257,7 +253,7 @@ impl LogReplicas {
         starts.map(start).fold(position, u64::min)
     }
 
-    /// A checkpoint, which gives the replicas more space and lets go of what they need no more.
+    /// A checkpoint, which gives the replicas more space and frees what they need no more.
     ///
     /// # Errors
     /// [`StorageError::NotCopied`] where a device does not give it; those of a commit.
@@ -268,7 +264,7 @@ impl LogReplicas {
                 Ok(()) => {}
                 Err(Error::Storage(error)) => {
                     return Err(match &*error {
-                        // What waits for it was made before.
+                        // Commits that wait for it were made before.
                         StorageError::Uncopied { device, source } => {
                             let (device, source) = (device.clone(), Arc::clone(source));
                             StorageError::NotCopied { device, source }.into()
@@ -282,7 +278,7 @@ impl LogReplicas {
         })
     }
 
-    /// Sees to it that the replicas have room for `edit`'s state, before it is committed.
+    /// Makes room in the replicas for `edit`'s catalog version, before it is committed.
     ///
     /// # Errors
     /// Those of the devices; 53100 where one has no room.
@@ -383,14 +379,14 @@ impl LogReplicas {
         self.erase_ended(database, false).await
     }
 
-    /// Erases the replicas that are wanted no more, where their devices answer, and what others were told of them, and
-    /// lets go of their space. Of a replica that is not known any more, since its device was removed while it was
-    /// offline, they know until the database is next opened, whose epoch says as much.
+    /// Erases dropped replicas and the notes of them, where the devices answer, and frees their space. The note of a
+    /// replica whose device was removed while it was offline stays until the database is next opened, whose epoch says
+    /// as much.
     ///
     /// # Errors
     /// Those of a commit.
     async fn erase_ended(&self, database: &Arc<Engine>, is_incarnation: bool) -> Result<()> {
-        // Who came before may have erased them, and their space may be a table's by now.
+        // An earlier call may have erased them, and their space may belong to a table by now.
         let _erasing = self.erasing.lock().await;
         let state = database.durable();
         let mut erased = Vec::new();
@@ -423,21 +419,21 @@ impl LogReplicas {
         Ok(())
     }
 
-    /// Does what could not be done while devices were offline: brings replicas to where the log is, and
-    /// [ends](Self::end_given_up) others. A server asks for it again and again.
+    /// Catches up after devices were offline: brings replicas to the end of the log, and [ends](Self::end_given_up)
+    /// others. A server calls it periodically.
     ///
     /// # Errors
     /// As [`Self::end_given_up`].
     pub async fn look_after(self: &Arc<Self>, database: &Arc<Engine>) -> Result<()> {
         if let Some(log) = database.log().filter(|_| self.are_on()) {
-            // Who waited for it was told why it is not there, and nobody else need be.
+            // The waiting session has got the error, and nobody else needs it.
             drop(self.reach(database, log.durable_end().0).await);
         }
         self.end_given_up(database, false).await
     }
 
-    /// Erases the replicas that were given up, and tells whoever answers by now, and did not then, of those that cannot
-    /// be erased yet.
+    /// Erases the replicas that were given up, and tells devices that answer only now of those that cannot be erased
+    /// yet.
     ///
     /// # Errors
     /// Those of a commit; [`StorageError::Copied`] and [`StorageError::Superseded`] where another host has taken the
@@ -468,16 +464,15 @@ impl LogReplicas {
         Ok(())
     }
 
-    /// [`Self::end_given_up`], for as long as an incarnation waits: beside a checkpoint, to which it is nothing that a
-    /// device is offline.
+    /// [`Self::end_given_up`], with the time limit of a start: beside a checkpoint, which an offline device does not
+    /// affect.
     pub async fn end_what_answers(&self, database: &Arc<Engine>) {
         let ending =
             waiting::timeout(INCARNATION_WAIT, Box::pin(self.end_given_up(database, false)));
         drop(ending.await);
     }
 
-    /// Brings the replicas to where the database is, when it is opened; who is offline hinders nobody but those who
-    /// commit.
+    /// Brings the replicas up to date when the database is opened; an offline device hinders only commits.
     pub async fn start(self: &Arc<Self>, database: &Arc<Engine>) {
         let state = database.catalog();
         if state.upkeep.log_replicas.is_empty() {
@@ -488,13 +483,13 @@ impl LogReplicas {
         }
         let following = async {
             self.follow(database).await;
-            // Tried again by whoever looks after them.
+            // Tried again by the periodic task.
             drop(self.end_given_up(database, true).await);
         };
         waiting::timeout(INCARNATION_WAIT, Box::pin(following)).await.unwrap_or_default();
     }
 
-    /// How the replicas stand, in words.
+    /// The status of the replicas, in words.
     pub fn status(&self, database: &Engine) -> String {
         let state = database.durable();
         let end = database.log().map_or(0, |log| log.durable_end().0);
@@ -567,8 +562,8 @@ fn drawn_id() -> Result<[u8; 16]> {
     })
 }
 
-/// Erases what a device that is being attached has of log replicas of `database`: it was removed while it was
-/// away, and no manifest names them.
+/// Erases log replicas of `database` on a device that is being attached: it was removed while it was offline, and no
+/// manifest names them.
 ///
 /// # Errors
 /// Those of the device.

@@ -1,4 +1,4 @@
-//! What is copied: the bytes of the log's files, and the other files of the folder.
+//! The source of a replica: the bytes of the log's files, and the other files of the folder.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -96,7 +96,7 @@ pub(super) fn segment_of(database: &Path, place: u64) -> Result<(u64, Vec<u8>)> 
 pub(super) struct Wanted {
     /// Its name there.
     pub(super) name: String,
-    /// Its bytes; None: they are those that the checksum and length are of, and are read where they are not copied yet.
+    /// Its bytes; None: they have this checksum and length, and are read where they are not sent yet.
     pub(super) bytes: Option<Vec<u8>>,
     /// CRC-32C.
     pub(super) checksum: u32,
@@ -120,7 +120,7 @@ impl Wanted {
     }
 }
 
-/// What `state`, which the manifest on disk says, needs beside the log.
+/// The files that `state`, which is in the manifest on disk, needs beside the log.
 ///
 /// # Errors
 /// [`Error::Io`].

@@ -1,4 +1,4 @@
-//! A device owes an answer from when it was given up until it comes.
+//! A device owes an answer from when its caller gave up until it comes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn who_comes_later_waits_for_what_is_left_and_then_not_at_all() {
     let answered = device.has_answered(Duration::from_secs(20));
     assert!(tokio::join!(answering, answered).1);
     device.sync().await.unwrap();
-    // What could not be done in time is shown to be done by a sync.
+    // A sync shows that a late command was completed.
     Arc::clone(&device).note_slow();
     assert!(device.has_answered(Duration::from_secs(20)).await);
 }

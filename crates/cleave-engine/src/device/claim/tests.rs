@@ -1,4 +1,4 @@
-//! Claims: what they notice of a device that restarts, and which of their space stays in doubt.
+//! Tests of claims: a device that restarts is noticed, and only the right part of their space stays in doubt.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ async fn a_restart_is_noticed_however_much_is_reserved_anew() {
 
     served.stop().await;
     let _served = Served::start(media, address).await;
-    // What may be repeated connects anew.
+    // Commands that may be repeated connect anew.
     device.incarnation().await.unwrap();
     let keys = claim.acquire(64).await.unwrap();
     claim.write(keys.start, Bytes::from(vec![8; BLOCK_SIZE])).await.unwrap();

@@ -1,4 +1,4 @@
-//! Fetches that come to nothing.
+//! Tests of fetches that fail.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn a_read_while_the_runtime_ends_fails_and_leaves_no_flight() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let handle = runtime.handle().clone();
         drop(runtime);
-        // What is spawned here is dropped by the one who spawns it.
+        // The spawning call drops the task.
         let _entered = handle.enter();
         let source: Arc<dyn PageSource> = Arc::new(Nothing);
         let outcome = futures::executor::block_on(told.read_through(&[read], &source));

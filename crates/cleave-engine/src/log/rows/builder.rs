@@ -1,10 +1,10 @@
-//! Bytes of records in, the rows that they are out, of many records as one batch: an array for each row would take ten
-//! times as long.
+//! Decodes rows of log records: bytes of many records in, their rows as one batch out. An array for each row would take
+//! ten times as long.
 //!
 //! 1. [`RowsBuilder::push`] appends the rows of one record to builders of the table's columns.
 //! 2. [`RowsBuilder::finish`] gives all of them, in the order of the records.
 //!
-//! Invariant: it makes room for no more than the bytes that it is given can fill.
+//! Invariant: it allocates no more than the bytes that it is given can fill.
 
 use arrow::array::types::{
     ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type,
@@ -54,7 +54,7 @@ impl RowsBuilder {
     /// Appends the rows that `bytes` are.
     ///
     /// # Errors
-    /// What is wrong with them; nothing is to be appended behind that.
+    /// A message about what is wrong with them; nothing is to be appended behind that.
     pub(in crate::log) fn push(&mut self, bytes: Vec<u8>) -> Result<(), String> {
         match bytes.first() {
             Some(&FORM) => {}
@@ -80,7 +80,7 @@ impl RowsBuilder {
     /// All of them; none are left.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// A message about what is wrong with them.
     pub(in crate::log) fn finish(&mut self) -> Result<Begun, String> {
         if self.row_count > 0 {
             let columns = self.columns.iter_mut().flatten();
@@ -113,7 +113,7 @@ impl RowsBuilder {
     }
 }
 
-/// What gathers a column of this type; None: it has no form here.
+/// The builder of a column of this type; None: the type has no form here.
 fn builder_of(data_type: &DataType) -> Option<Box<dyn ArrayBuilder>> {
     fn primitive<T: ArrowPrimitiveType>(data_type: &DataType) -> Box<dyn ArrayBuilder> {
         Box::new(PrimitiveBuilder::<T>::new().with_data_type(data_type.clone()))
@@ -141,7 +141,7 @@ fn builder_of(data_type: &DataType) -> Option<Box<dyn ArrayBuilder>> {
     })
 }
 
-/// What is not read yet. None from any of its functions: the bytes are not what was asked for.
+/// The bytes not read yet. None from any of its functions: the bytes are invalid.
 struct Reader<'a> {
     rest: &'a [u8],
 }

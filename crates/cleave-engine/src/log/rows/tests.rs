@@ -1,4 +1,4 @@
-//! Rows of records: all types there and back, and bytes that are none.
+//! Tests of rows in records: all types there and back, and bytes that are invalid.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Every type goes there and back; other types, other tables and fractions that are none are refused or left out.
+//! Every type goes there and back; other types, other tables and invalid fractions are refused or left out.
 
 use cleave_store::{Column as TableColumn, ColumnType};
 

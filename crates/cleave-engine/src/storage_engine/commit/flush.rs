@@ -1,14 +1,15 @@
-//! Flushing the delta: what small commits have put there becomes pages, and a state that names them, which no manifest
-//! names yet. The same rows are visible before and after.
+//! Flushing the delta: its rows become pages, and a catalog version that names them, which no manifest names yet. The
+//! same rows are visible before and after.
 //!
 //! 1. [`flush`] does so under the writer lock: for a commit that finds the delta full, and for each edit as it begins.
-//! 2. [`flush_beside`] does so for readers, beside those who commit: pages are written and synced without the lock,
-//!    under which only the state and what is [behind it](crate::delta::Delta::behind) are put in place.
-//! 3. A table that lies on another device, which does not take its rows, is
-//!    [blocked](cleave_catalog::catalog::blocked): its rows stay in the delta and in the log, and keep no other table
-//!    from being flushed. [`Engine::retry_blocked`] tries again.
+//! 2. [`flush_beside`] does so for readers, beside commits: pages are written and synced without the lock, under which
+//!    only the catalog version and what is [behind it](crate::delta::Delta::behind) are put in place.
+//! 3. A table on another device, which does not take its rows, is [blocked](cleave_catalog::catalog::blocked): its rows
+//!    stay in the delta and in the log, and keep no other table from being flushed. [`Engine::retry_blocked`] tries
+//!    again.
 //!
-//! Invariant: whatever fails, the delta and the state are as they were. Source: `docs/design/delta-and-snapshots.md`.
+//! Invariant: whatever fails, the delta and the catalog version are as they were. Source:
+//! `docs/design/delta-and-snapshots.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
@@ -33,12 +34,12 @@ use crate::storage_engine::catalog_edit::{CatalogEdit, Kind};
 use crate::storage_engine::patience::lies_elsewhere;
 use crate::write::insert;
 
-/// The longest pause before devices are asked for again that blocked tables lie on.
+/// The longest pause between tries of the devices of blocked tables.
 const HELD_RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Makes pages of what the delta has, and a state that names them. A table that lies elsewhere too and whose device
-/// does not take them is [blocked](cleave_catalog::catalog::blocked), and keeps no other from it. The
-/// writer lock may be another's meanwhile.
+/// Makes pages of what the delta has, and a catalog version that names them. A table with another device that does not
+/// take them is [blocked](cleave_catalog::catalog::blocked), and keeps no other from being flushed. The writer lock may
+/// pass to others meanwhile.
 ///
 /// # Errors
 /// Those of the database's own device; everything is then as it was.
@@ -52,22 +53,22 @@ pub(in crate::storage_engine) async fn flush(
 /// The same; a device of others' tables that needs longer than `patience` has them blocked.
 ///
 /// # Errors
-/// As there.
+/// As above.
 pub(in crate::storage_engine) async fn flush_within(
     database: &Arc<Engine>,
     mut lock: OwnedMutexGuard<()>,
     patience: Duration,
 ) -> Result<OwnedMutexGuard<()>> {
-    // Who writes the same pages beside is waited for: twice they would take twice the room, and the same time. Not
-    // with the writer lock: a device that takes long would hold up all who commit. Nobody who has the writer lock waits
-    // for the place, so it may be kept meanwhile.
+    // Waits for a flush beside that writes the same pages: written twice they would take twice the room, and the same
+    // time. Not with the writer lock: a slow device would hold up all commits. No holder of the writer lock waits for
+    // the place, so it may be kept meanwhile.
     let mut place = match database.beside.try_lock() {
         Ok(place) => Some(place),
         Err(_) => {
             drop(lock);
             let place = match database.has_rows_elsewhere() {
-                // Not for longer than for the device itself: what is written beside then finds another state, and
-                // is dropped.
+                // Not for longer than for the device itself: the flush beside then finds another version, and is
+                // dropped.
                 true => waiting::timeout(patience, database.beside.lock()).await,
                 false => Some(database.beside.lock().await),
             };
@@ -102,7 +103,7 @@ pub(in crate::storage_engine) async fn flush_within(
             Err((None, error)) => return Err(error),
             Err((Some(table), error)) => {
                 let Error::Storage(reason) = error else { return Err(error) };
-                // A link that is lost shows at its next use, and is made anew by the one behind that.
+                // A lost link shows at its next use, and is reconnected by the one after that.
                 let is_final = failed.contains_key(&table) || reason.is_unanswered();
                 failed.insert(table, Failed { reason, is_final });
             }
@@ -112,9 +113,9 @@ pub(in crate::storage_engine) async fn flush_within(
     }
 }
 
-/// As [`flush`], of all that is committed by now, beside those who commit meanwhile: pages are written and synced
-/// before the writer lock is taken, under which only the state and what is [behind it](crate::delta::Delta::behind) are
-/// put in place. Who has the lock and flushes does that too. False: something is to be dealt with under the lock.
+/// As [`flush`], of all that is committed by now, beside later commits: pages are written and synced before the writer
+/// lock is taken, under which only the catalog version and what is [behind it](crate::delta::Delta::behind) are put in
+/// place. A flush under the lock does that too. False: something is to be dealt with under the lock.
 pub(in crate::storage_engine) async fn flush_beside(database: &Arc<Engine>) -> Result<bool> {
     database.check_running()?;
     let mut place = database.beside.lock().await;
@@ -135,17 +136,16 @@ pub(in crate::storage_engine) async fn flush_beside(database: &Arc<Engine>) -> R
         let lock = database.writer_lock().await;
         database.check_running()?;
         if let Ok(mut place) = database.beside.try_lock() {
-            // None: who had the writer lock before has put it in place.
+            // None: the previous holder of the writer lock has put it in place.
             return Ok(place.take().is_none_or(|beside| beside.put_in_place(database)));
         }
-        // Who has it flushes, and waits for the writer lock.
+        // Its holder flushes, and waits for the writer lock.
         drop(lock);
         drop(database.beside.lock().await);
     }
 }
 
-/// It with all that `live` has, but for tables that have `failed`; or the table that fails now and need not be in
-/// it.
+/// The edit with all of `live`, but for tables that have `failed`; or the table that fails now and may be left out.
 async fn flushed(
     mut edit: CatalogEdit,
     live: &Live,
@@ -184,7 +184,7 @@ async fn flushed(
         let flushed = waiting::timeout(patience, flushing).await;
         edit = flushed.unwrap_or_else(|| Err(database.slow(&table, patience))).map_err(fails)?;
     }
-    // What another device has not synced it may forget at any time, and is not asked for again.
+    // Another device may lose unsynced writes at any time, and is not asked for them again.
     sync_elsewhere(&edit, &written, patience).await?;
     edit.next.blocked.tables.retain(|id, _| kept.contains(id));
     edit.delta = Arc::new(live.delta.blocked(&kept));
@@ -213,9 +213,9 @@ async fn sync_elsewhere(
 }
 
 impl Engine {
-    /// Flushes what is committed, one at a time: beside those who commit where that goes, else under the writer lock.
+    /// Flushes what is committed, one at a time: beside commits where that is possible, else under the writer lock.
     pub(in crate::storage_engine) async fn flush_now(self: &Arc<Self>) -> Result<()> {
-        // Who has it may wait for a device that is slow, and whose tables this one does not read.
+        // Its holder may wait for a slow device whose tables this statement does not read.
         let one = waiting::timeout(self.patience(), self.flushing.lock()).await;
         if self.live().delta.is_flushed() {
             return Ok(());
@@ -246,8 +246,8 @@ impl Engine {
     }
 
     /// Tries again to flush tables that are [blocked](cleave_catalog::catalog::blocked), where their devices answer;
-    /// not while another writes. A statement whose `text` has the name of one asks at once. So that a device that is
-    /// offline costs others little, they ask after twice what asking took.
+    /// not while another writes. A statement whose `text` has the name of one tries at once. Others try after twice the
+    /// time that a try took, so that an offline device costs them little.
     pub async fn retry_blocked(self: &Arc<Self>, text: &str) {
         let mut devices: BTreeSet<DeviceId> = BTreeSet::new();
         let mut is_named = false;
@@ -274,7 +274,7 @@ impl Engine {
             *at = begun + HELD_RETRY_MAX;
         }
         let devices: Vec<_> = devices.into_iter().filter_map(|id| self.device(id)).collect();
-        // Who does not name them waits for none that is known to be slow.
+        // A statement that does not name them waits for no device that is known to be slow.
         let patience = if is_named { self.device_timeout() } else { self.writer_wait() };
         let asked = devices.iter().map(|device| async move {
             let for_answer = if is_named { device.wait_left() } else { Duration::ZERO };
@@ -284,7 +284,7 @@ impl Engine {
         if asked.is_some_and(|asked| asked.contains(&true))
             && let Ok(lock) = self.try_writer_lock()
         {
-            // What fails is still blocked, and says why.
+            // A table whose flush fails stays blocked, with the reason.
             drop(Box::pin(flush_within(self, lock, patience)).await);
         }
         let dead = SystemClock.now();
@@ -307,17 +307,17 @@ struct Failed {
 
 /// Pages of what was committed, which nothing names yet: [`flush_beside`].
 pub(in crate::storage_engine) struct Beside {
-    /// What they are of.
+    /// The snapshot that they are of.
     live: Live,
     edit: CatalogEdit,
 }
 
-/// Lets go of what was written beside, if nobody has put it in place.
+/// Drops what was written beside, if it was not put in place.
 struct GivenUp<'a>(&'a Engine);
 
 impl Beside {
-    /// Makes its state what new statements see, with what was committed meanwhile behind it; false: there is another
-    /// one already. Under the writer lock.
+    /// Publishes its catalog version, with what was committed meanwhile behind it; false: there is a newer one already.
+    /// Under the writer lock.
     fn put_in_place(self, database: &Engine) -> bool {
         let Self { live, mut edit } = self;
         let now = database.live();
@@ -338,7 +338,7 @@ impl Beside {
 
 impl Drop for GivenUp<'_> {
     fn drop(&mut self) {
-        // Whoever holds it takes what is there.
+        // Its holder takes what is there.
         if let Ok(mut place) = self.0.beside.try_lock() {
             drop(place.take());
         }

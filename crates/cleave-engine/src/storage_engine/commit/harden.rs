@@ -1,7 +1,7 @@
-//! After a commit: waiting until the log that has it is durable, here and in its copies. Nobody is told of a commit,
-//! nor of rows that it has changed, before that (rule 27).
+//! After a commit: waits until the log that has it is durable, here and in its replicas. No commit is acknowledged, and
+//! no row that it has changed is returned, before that (rule 27).
 //!
-//! Invariant: what was found durable once is not asked for again.
+//! Invariant: a position that was found durable once is not asked for again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,10 +31,10 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Self::harden_log`], and keeps the thread; log replicas get it with the next one who hardens.
+    /// As [`Self::harden_log`], blocking the thread; log replicas get it with the next session that hardens.
     ///
     /// # Errors
-    /// As there.
+    /// As above.
     pub fn harden_now(&self, end: u64) -> Result<()> {
         if end > self.hardened.load(Ordering::Acquire)
             && let Some(log) = self.log()
@@ -49,7 +49,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits until the log is durable up to `end`, here and in its copies.
+    /// Waits until the log is durable up to `end`, here and in its replicas.
     ///
     /// # Errors
     /// As [`Engine::harden_log`]; [`StorageError::NotCopied`].
@@ -61,7 +61,7 @@ impl Engine {
         }
     }
 
-    /// Whether it is known that the log is durable up to `end`, and nobody else need have it.
+    /// Whether the log is known to be durable up to `end`, and no replica needs it.
     pub fn is_hardened(&self, end: u64) -> bool {
         end <= self.hardened.load(Ordering::Acquire) && !self.keeper.is_on()
     }

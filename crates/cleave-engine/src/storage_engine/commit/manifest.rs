@@ -1,11 +1,11 @@
-//! Commits with a manifest: the pages that an edit has written in, a manifest that names them out. Each is a checkpoint
-//! of all that was logged before.
+//! Commits with a manifest: an edit with its written pages in, a manifest that names them out. Each is a checkpoint of
+//! all that was logged before.
 //!
 //! 1. [`commit`] makes durable what the manifest will name: pages on all devices, and the log up to the place from
 //!    which it will be read.
-//! 2. [`swap_manifest`] writes the directories of sealed segments and replaces the manifest, publishes the state, and
-//!    gives up what the log and the state before no longer need. From the first file on it cannot be cancelled: it runs
-//!    to its end on a thread of its own, whether or not anyone still waits.
+//! 2. [`swap_manifest`] writes the directories of sealed segments, replaces the manifest, publishes the catalog
+//!    version, and gives up the log and space that it no longer needs. From the first file on it cannot be cancelled:
+//!    it runs to its end on a thread of its own, whether or not the session still waits.
 //!
 //! Invariant: a manifest names nothing that is not durable; where it is not known which manifest is on disk, the
 //! database stops. Source: rule 25, `docs/design/versions-and-commit.md`.
@@ -68,7 +68,7 @@ pub(super) async fn checkpoint(mut edit: CatalogEdit) -> Result<Published> {
     settings(edit).await
 }
 
-/// Commits an edit that changes what the database is told to do, its devices among it, and neither rows nor tables.
+/// Commits an edit of the database's settings, devices among them, and neither rows nor tables.
 pub(super) async fn settings(mut edit: CatalogEdit) -> Result<Published> {
     edit.logged = Logged::Unchanged;
     edit.makes_room = true;
@@ -114,9 +114,8 @@ async fn sync_pages(edit: &CatalogEdit) -> Result<()> {
         && let Some(embedded) = database.device(DeviceId::EMBEDDED)
         && let Err(error) = embedded.sync().await
     {
-        // What a device has not synced it may have dropped, and a later sync says nothing of it: pages of commits
-        // by the log among them, which the next incarnation makes again. One that has not answered may have synced it
-        // yet.
+        // A device may have dropped what it has not synced, and a later sync does not tell: pages of commits by the log
+        // among them, which the next incarnation redoes. A device that has not answered may still sync them.
         if !error.is_unanswered() {
             database.stop(&error);
         }
@@ -139,7 +138,7 @@ async fn harden_log(edit: &mut CatalogEdit) -> Result<()> {
     next.blocked.until = position;
     next.log_position = next.blocked.first(position);
     if !edit.is_checkpoint {
-        // Who sees it waits for the log replicas, which have it with what is before it there.
+        // Its readers wait for the log replicas, which have it with what is before it there.
         next.log_end = next.log_end.max(position);
     }
     next.sequences = database.sequences().as_given(&next.sequences);
@@ -164,7 +163,7 @@ async fn sync_claims(edit: &CatalogEdit) -> Result<()> {
     outcome.await.map(drop)
 }
 
-/// Replaces the manifest by that of `edit`, and publishes its state.
+/// Replaces the manifest by that of `edit`, and publishes its catalog version.
 fn swap_manifest(mut edit: CatalogEdit) -> Result<Arc<CatalogState>> {
     let _stop = StopIfDying(Arc::clone(&edit.database));
     replace_manifest(&mut edit)?;
@@ -200,13 +199,13 @@ fn replace_manifest(edit: &mut CatalogEdit) -> Result<()> {
     })
 }
 
-/// Makes the state of `edit`, which the manifest has, what new statements see, and gives up what only older ones need.
+/// Publishes the catalog version of `edit`, which the manifest has, and gives up what only older ones need.
 fn publish_manifest(mut edit: CatalogEdit) -> Arc<CatalogState> {
     // Dropped before what is left of `edit`, which has the writer lock.
     let _stop = StopIfDying(Arc::clone(&edit.database));
     let database = Arc::clone(&edit.database);
     publish::hand_over(&mut edit);
-    // Here, where nothing can be cancelled: a state never names a device that is not attached.
+    // Here, where nothing can be cancelled: a catalog version never names a device that is not attached.
     for device in std::mem::take(&mut edit.devices) {
         database.adopt(device);
     }
@@ -242,14 +241,14 @@ fn publish_manifest(mut edit: CatalogEdit) -> Arc<CatalogState> {
     state
 }
 
-/// Says in the log what the commit of `state` was, and gives up what of the log its manifest does not need.
+/// Logs what the commit of `state` was, and gives up the part of the log that its manifest does not need.
 fn give_up_log(database: &Engine, state: &CatalogState, logged: &Logged) {
     let Some(log) = database.log() else { return };
     database.keeper.log_commit(log, state, logged);
     if log.has_failed() {
         database.stop(&"the log failed");
     }
-    // What cannot be archived or removed now is after the next checkpoint.
+    // What cannot be archived or removed now is tried again after the next checkpoint.
     let needed = database.keeper.first_needed(state, state.log_position);
     let truncated = log.truncate_before(Lsn(needed));
     database.keeper.log_truncated(truncated.as_ref().err());

@@ -1,6 +1,6 @@
-//! The last step of a commit: what is committed becomes what new statements see.
+//! The last step of a commit: makes it visible to new statements.
 //!
-//! Invariant: under the writer lock, and called by the modules beside this one alone.
+//! Invariant: runs under the writer lock, and is called only by the modules beside this one.
 
 use std::sync::{Arc, PoisonError};
 
@@ -20,7 +20,7 @@ impl Engine {
         self.versions.note_commit();
     }
 
-    /// Makes a state, with the commits behind it, what new statements see.
+    /// Publishes a catalog version, with the commits behind it.
     pub(super) fn publish(&self, live: Live) {
         self.note_published(&live.state);
         let before = {
@@ -28,14 +28,13 @@ impl Engine {
             std::mem::replace(&mut *now, live)
         };
         self.flushed.notify_waiters();
-        // Nobody waits for a whole delta that goes.
+        // Drops a whole delta where nobody waits for it.
         drop(before);
     }
 }
 
-/// Makes the state of `edit` what new statements see, though no manifest has it: the log has what is in it. `number`
-/// commits are behind it in its delta, all of which the log has up to `log_end`. Gives the writer lock back, if `edit`
-/// has it.
+/// Publishes the catalog version of `edit`, though no manifest has it: the log has what is in it. `number` commits are
+/// behind it in its delta, all of which the log has up to `log_end`. Gives the writer lock back, if `edit` has it.
 pub(super) fn edit(
     mut edit: CatalogEdit,
     number: u64,
@@ -59,7 +58,7 @@ pub(super) fn edit(
     }
 }
 
-/// Makes the space that `edit` has taken the state's, and its keys those of memtables.
+/// Moves the space that `edit` has taken to the catalog version, and its keys to memtables.
 pub(super) fn hand_over(edit: &mut CatalogEdit) {
     edit.claims.values().for_each(|claim| claim.commit());
     edit.kept.iter().for_each(|(claim, named)| claim.commit_named(named));

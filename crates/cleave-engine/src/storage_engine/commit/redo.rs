@@ -1,5 +1,5 @@
-//! Commits that are made again from the log: those that [`crate::log::redo`] has gathered enter the delta at once, and
-//! are seen. They were validated when they were made, and the log has them.
+//! Commits that are redone from the log: those that [`crate::log::redo`] has gathered enter the delta at once and are
+//! published. They were validated when they were made, and the log has them.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::device::DISK_FULL;
 use crate::storage_engine::catalog_edit::CatalogEdit;
 use crate::write::insert::TableChange;
 
-/// Commits behind one another, as one.
+/// Consecutive commits, as one.
 pub struct Redone<'a> {
-    /// What they change in all, by table.
+    /// Their changes in all, by table.
     pub changes: &'a [&'a TableChange],
     /// How many they are.
     pub(crate) commit_count: u64,

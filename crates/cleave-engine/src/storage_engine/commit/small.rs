@@ -1,8 +1,8 @@
-//! Small commits: rows in, a record of the log and rows of the delta out. Those that are not small go by a
+//! Small commits: rows in, a record of the log and rows of the delta out. Larger ones replace the
 //! [manifest](super::manifest).
 //!
-//! Invariant: between the record and the publication nothing is waited for and nothing fails, so that a record in the
-//! log is a commit that is seen, in the order of the log.
+//! Invariant: between the record and the publication nothing waits and nothing fails, so that each record in the log is
+//! a visible commit, in the order of the log.
 
 use std::sync::Arc;
 
@@ -57,14 +57,13 @@ fn log_for<'a>(engine: &'a Engine, rows: &RowChanges<'_>) -> Option<&'a Wal> {
     })
 }
 
-/// Finds out whether `rows` fit what is committed, and takes room for the pages that they will be; what they are to
-/// follow.
+/// Validates `rows` against what is committed, and takes room for their pages; returns what they follow.
 async fn validate(
     engine: &Arc<Engine>,
     mut lock: OwnedMutexGuard<()>,
     rows: &RowChanges<'_>,
 ) -> Result<(OwnedMutexGuard<()>, Live)> {
-    // What was in force at a tick is to be a state of its own.
+    // What held at a tick becomes a catalog version of its own.
     let is_due = |live: &Live| live.delta.is_full() || engine.versions.has_passed_tick(&live.state);
     if is_due(&engine.live()) {
         lock = Box::pin(flush::flush(engine, lock)).await?;
@@ -95,7 +94,7 @@ async fn validate(
     Ok((lock, live))
 }
 
-/// Appends the record of `rows` to the log: what is to enter the delta, and where the record begins and ends.
+/// Appends the record of `rows` to the log; returns what is to enter the delta, and where the record begins and ends.
 fn append(
     engine: &Engine,
     log: &Wal,

@@ -1,4 +1,4 @@
-//! What a commit that dies leaves behind.
+//! Tests of what a commit leaves behind when it is cut off.
 
 use super::manifest::StopIfDying;
 use super::*;

@@ -1,7 +1,7 @@
-//! Whether a change can be made of what is committed: found out row by row and key by key, without making pages of it.
+//! Validates a change against what is committed, row by row and key by key, without making pages of it.
 //!
-//! Who asks has locked the rows and the keys, so what holds now holds until its transaction ends, unless something else
-//! than a small commit comes between, which locks no keys ([`Engine::rewritten_count`]): then it is asked again.
+//! The caller has locked the rows and the keys, so what holds now holds until its transaction ends, unless a commit
+//! that is not small comes between: it locks no keys ([`Engine::rewritten_count`]), and the change is validated again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::write::load::made_anew;
 /// A row: the place of its tablet, and its VID.
 pub type RowPlace = (usize, u64);
 
-/// Refuses `change`, the last part of `whole`, where a row that it ends is dead, or a key that it begins is there.
-/// Returns how often something else than small commits had changed rows when it began.
+/// Refuses `change`, the last part of `whole`, where a row that it deletes is dead, or a key that it inserts exists.
+/// Returns how often commits that were not small had changed rows when it began.
 ///
 /// # Errors
-/// [`Error::Conflict`], [`Error::DuplicateKey`]; of a table that is another one by now; those of the device.
+/// [`Error::Conflict`], [`Error::DuplicateKey`]; of a table that was replaced meanwhile; those of the device.
 pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange) -> Result<u64> {
     let rewritten_count = database.rewritten_count();
     let live = database.live();
     let table = live.state.find_writable_table(&change.schema.name)?;
     check_dead(&live, change)?;
-    // Each row has the keys of one that ends, which is there: no other has them.
+    // Each row has the keys of a live one that is deleted: no other has them.
     if change.keeps_keys {
         return Ok(rewritten_count);
     }
@@ -42,10 +42,10 @@ pub async fn check(database: &Engine, whole: &TableChange, change: &TableChange)
     Ok(rewritten_count)
 }
 
-/// Refuses a change that ends a row which is not there any more.
+/// Refuses a change that deletes a row which is dead already.
 ///
 /// # Errors
-/// [`Error::Conflict`]; of a table that is another one by now.
+/// [`Error::Conflict`]; of a table that was replaced meanwhile.
 pub fn check_dead(live: &Live, change: &TableChange) -> Result<()> {
     let schema = &change.schema;
     let table = live.state.find_writable_table(&schema.name)?;
@@ -144,7 +144,7 @@ impl Keys<'_> {
         Ok(())
     }
 
-    /// Whether a row of the tablet has `key` that the change does not end.
+    /// Whether a row of the tablet has `key` that the change does not delete.
     async fn is_there(&self, place: usize, key: &[u8]) -> Result<bool> {
         let (live, id) = (self.live, self.shape.definition.id);
         let table = self.table.schema.table_id;
@@ -167,12 +167,12 @@ impl Keys<'_> {
 }
 
 impl Engine {
-    /// How often something else than a small commit has changed rows, keys or tables.
+    /// How often a commit that was not small has changed rows, keys or tables.
     pub(crate) fn rewritten_count(&self) -> u64 {
         self.rewritten_count.load(Ordering::Acquire)
     }
 
-    /// Notes that something else than a small commit does.
+    /// Notes a commit that is not small.
     pub(super) fn note_rewritten(&self) {
         self.rewritten_count.fetch_add(1, Ordering::AcqRel);
     }

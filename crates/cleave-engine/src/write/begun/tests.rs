@@ -1,4 +1,4 @@
-//! Batches that come one by one become few, in their order; places count through them; a copy is a copy.
+//! Batches that come one by one become few, in their order; places count through them; a clone keeps its own rows.
 
 use arrow::array::{AsArray, Int64Array};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};

@@ -1,4 +1,4 @@
-//! The runs of an index of several tablets, made side by side: rows of each from some VID on in, one run for each out.
+//! Builds the runs of an index of several tablets side by side: rows of each from some VID on in, one run for each out.
 //!
 //! ```text
 //!                    ┌─▶ worker: pages ─▶ keys ─▶ KeyRunWriter ─┐
@@ -6,13 +6,13 @@
 //!                    └─▶ at most WORKERS_MAX, over all parts ───┘                    one at a time on a device
 //! ```
 //!
-//! 1. A worker reads chunks of one [`Part`]. The next one goes to the part with the fewest workers that has chunks left
-//!    for it ([`next_part`]), so devices are at work at once, and the last parts get the workers that are left.
+//! 1. A worker reads chunks of one [`Part`]. The next worker goes to the part with the fewest workers that has chunks
+//!    left for it ([`next_part`]), so devices work at once, and the last parts get the workers that are free.
 //! 2. The runs of a part's workers are merged where they lie, as soon as no other part is merged on that device: a
 //!    merge takes a fragment's memory there.
 //!
 //! Invariants: memory is that of [`WORKERS_MAX`] workers, who share what a statement may sort, however many tablets
-//! there are. When an error is told, no task is left that holds space.
+//! there are. When an error is returned, no task is left that holds space.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub(super) struct Part {
     pub(super) vid_from: u64,
     /// Where the run takes space, on the tablet's device.
     pub(super) claim: Arc<Claim>,
-    /// What the run will be.
+    /// The segment of the run.
     pub(super) segment: SegmentRef,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn build_runs(
     match build.run().await {
         Ok(()) => Ok(build.parts.into_iter().map(|part| part.run).collect()),
         Err(error) => {
-            // The others hold space, which shall be free when the error is told.
+            // The others hold space, which must be free when the error is returned.
             build.tasks.shutdown().await;
             for part in &build.parts {
                 part.part.claim.writes_ended().await;
@@ -79,7 +79,7 @@ struct Build<'a> {
     settings: &'a Arc<Settings>,
     shape: &'a Arc<IndexShape>,
     parts: Vec<PartBuild>,
-    /// Places of parts all of whose workers have ended.
+    /// Places of parts without running workers.
     to_merge: VecDeque<usize>,
     /// Devices on which a part is being merged.
     merging: BTreeSet<DeviceId>,
@@ -91,16 +91,16 @@ struct Build<'a> {
 struct PartBuild {
     part: Part,
     chunks: Arc<Vec<Chunk>>,
-    /// The next chunk that nobody has taken.
+    /// The next chunk to hand out.
     next: Arc<AtomicUsize>,
     worker_count: usize,
-    /// Of the workers that have ended.
+    /// Of the finished workers.
     runs: Vec<Arc<SegmentDirectory>>,
     /// The run of all rows.
     run: Option<Arc<SegmentDirectory>>,
 }
 
-/// What a task did, for the part at a place.
+/// The result of a task, for the part at a place.
 enum Ended {
     Worker { place: usize, runs: Vec<Arc<SegmentDirectory>> },
     Merge { place: usize, run: Option<Arc<SegmentDirectory>> },
@@ -224,8 +224,8 @@ impl PartBuild {
     }
 }
 
-/// The place of the part that gets the next worker: of those with a chunk left for each of their workers and for one
-/// more, the first one with the fewest. Of each part is given how many chunks are left, and how many workers it has.
+/// The place of the part that gets the next worker: of the parts with a chunk left for each of their workers and for
+/// one more, the first one with the fewest. Each part is given by the chunks left and its workers.
 fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
     let open = parts.iter().enumerate().filter(|(_, (chunks, workers))| chunks > workers);
     open.min_by_key(|(_, (_, workers))| *workers).map(|(place, _)| place)
@@ -235,7 +235,7 @@ fn next_part(parts: &[(usize, usize)]) -> Option<usize> {
 struct Chunk {
     segment: Arc<SegmentDirectory>,
     pages: std::ops::Range<usize>,
-    /// Which rows have ended.
+    /// Which rows are dead.
     map: Arc<VersionMap>,
 }
 

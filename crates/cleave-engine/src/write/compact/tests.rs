@@ -1,4 +1,4 @@
-//! Which runs a compaction takes.
+//! Tests of which runs a compaction takes.
 
 use super::{MERGE_RUNS_MIN, RUNS_MAX, tier};
 

@@ -1,4 +1,4 @@
-//! How the pages of one statement are shared out among commands.
+//! Tests of how the pages of one statement are shared out among commands.
 
 use cleave_store::PageKind;
 

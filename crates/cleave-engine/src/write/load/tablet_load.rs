@@ -1,4 +1,4 @@
-//! The rows of a load that go to one tablet: batches in, pages and keys on the tablet's device out.
+//! The part of a load that goes to one tablet: batches in, pages and keys on the tablet's device out.
 //!
 //! Encoding, writing and each index have a task of their own, so tablets are written side by side.
 //!
@@ -44,13 +44,13 @@ pub(super) struct TabletLoad {
     pub(super) merger: RunMerger,
     segment: SegmentRef,
     class: PageClass,
-    /// One task each. First, so that a load that is given up ends them before they can take the end of `rows` for that
-    /// of the load.
+    /// One task each. First, so that a cancelled load ends them before they can take the end of `rows` for that of the
+    /// load.
     encoder: JoinSet<Result<()>>,
     sink: JoinSet<Result<SegmentSink>>,
     /// One for each index, in the tablet's order.
     indexes: Vec<IndexLoad>,
-    /// `None` once all rows have been given away.
+    /// `None` once there are no more rows.
     rows: Option<mpsc::Sender<RecordBatch>>,
     pub(super) row_count: u64,
 }
@@ -130,7 +130,7 @@ impl TabletLoad {
         if given {
             return Ok(());
         }
-        // The encoder has ended, and only an error ends it before the rows do.
+        // The encoder has stopped, which only an error does before the last row.
         self.finish_pages().await.map(|_| ())
     }
 
@@ -139,7 +139,7 @@ impl TabletLoad {
         self.rows = None;
     }
 
-    /// Waits until all rows given away are encoded and written: the heap's new segment.
+    /// Waits until all rows are encoded and written; returns the heap's new segment.
     ///
     /// # Errors
     /// As [`TabletLoad::give`].
@@ -171,7 +171,7 @@ impl TabletLoad {
         }
     }
 
-    /// Ends its tasks, before the load's error is told: the space that they hold is free by then.
+    /// Ends its tasks, before the load's error is returned: the space that they hold is free by then.
     pub(super) async fn stop(&mut self) {
         self.encoder.shutdown().await;
         self.sink.shutdown().await;
@@ -184,7 +184,7 @@ impl TabletLoad {
     async fn finish_pages(&mut self) -> Result<Vec<PageEntry>> {
         self.rows = None;
         let encoded = outcome(&mut self.encoder).await;
-        // What kept the pages from being written is why the encoder stopped.
+        // The error of writing pages is why the encoder stopped.
         let sink = outcome(&mut self.sink).await?;
         encoded?;
         sink.finish().await
@@ -215,7 +215,7 @@ impl IndexLoad {
         if given {
             return Ok(());
         }
-        // The task has ended, and only an error ends it before the rows do.
+        // The task has stopped, which only an error does before the last row.
         self.finish().await.map(|_| ())
     }
 
@@ -233,7 +233,7 @@ fn one_task<T: Send + 'static>(
     tasks
 }
 
-/// What the only task gave.
+/// The result of the only task.
 async fn outcome<T: 'static>(task: &mut JoinSet<Result<T>>) -> Result<T> {
     match task.join_next().await {
         Some(outcome) => joined(outcome)?,
@@ -244,7 +244,7 @@ async fn outcome<T: 'static>(task: &mut JoinSet<Result<T>>) -> Result<T> {
     }
 }
 
-/// Encodes batches until there are no more, or nobody wants their pages: batch by batch on a thread that may be busy.
+/// Encodes batches until there are no more, or the load is cancelled: batch by batch on a blocking thread.
 async fn encode(
     mut writer: SegmentWriter,
     mut rows: mpsc::Receiver<RecordBatch>,

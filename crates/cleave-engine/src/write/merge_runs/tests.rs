@@ -1,4 +1,4 @@
-//! What a device may say that it wrote, and a merge that comes to the host.
+//! Tests of the device's report of what it wrote, and of a merge that falls back to the host.
 
 use cleave_catalog::catalog::DeviceId;
 use cleave_catalog::catalog::index_definition::IndexDefinition;
@@ -99,7 +99,8 @@ proptest! {
         let pages: Vec<_> = places.iter().map(|(start, blocks)| page(0, *start, *blocks, 0, ["", ""])).collect();
         let run = PlacedRun { pages, entry_count: 0, filter: None };
         if let Ok(end) = check_placed(&run, &(0..=0), RESERVED) {
-            let mut blocks: Vec<u64> = places.iter().flat_map(|(start, blocks)| *start..start + u64::from(*blocks)).collect();
+            let mut blocks: Vec<u64> =
+                places.iter().flat_map(|(start, blocks)| *start..start + u64::from(*blocks)).collect();
             prop_assert!(blocks.iter().all(|block| (100..end.0).contains(block) && *block < 150));
             let count = blocks.len();
             blocks.dedup();

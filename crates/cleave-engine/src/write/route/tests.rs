@@ -1,4 +1,4 @@
-//! Every row goes to one tablet, in its order, and where its tablet is looked for.
+//! Every row goes to one tablet, in its order, and to the one in which a look-up searches it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which segments are written anew together.
+//! Tests of which segments are rewritten together.
 
 use super::*;
 

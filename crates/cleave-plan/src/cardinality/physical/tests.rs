@@ -1,4 +1,4 @@
-//! Rows of nodes that are known, and of those that follow from their inputs.
+//! Estimates of nodes that are known, and of those that follow from their inputs.
 
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_fragment::operators::table_scan_exec::TableScan;

@@ -1,4 +1,4 @@
-//! Predictions against numbers worked by hand, and what must hold for all of them.
+//! Predictions against numbers worked by hand, and the invariants of all of them.
 
 use cleave_media::Stopwatch;
 use proptest::prelude::*;
@@ -115,7 +115,7 @@ fn both_sides_of_a_shared_fragment_are_done_together() {
     let full = PlanShape { nodes: vec![full] };
     let share = sharing(&full, 0, &Profile::assumed(), &shares).unwrap().host_share();
     assert_eq!(share, 0.0);
-    // What does not stream is nobody's share.
+    // Work that does not stream is not shared.
     assert_eq!(Sharing::default().host_share(), 0.0);
 }
 
@@ -160,7 +160,7 @@ fn one_page_read_by_the_host_by_hand() {
     assert_eq!(found.link_bytes, 720_000.0);
     assert_eq!(found.first_result, found.finish);
     assert!((found.link_busy - 1.0).abs() < 1e-9);
-    // Held pages do not cross, and nobody is asked.
+    // Cached pages do not cross, and no request is sent.
     let mut held = shape;
     if let Work::Scan(scan) = &mut held.nodes[0].work {
         scan.held_bytes = scan.chunk_bytes;

@@ -1,4 +1,4 @@
-//! Where a device has its say in the order, and where it has none.
+//! Where a device changes the order, and where it does not.
 
 use super::super::enumerate::PAIR_COUNT_MAX;
 use super::super::graph::{JoinGraph, KeyClass, Member};
@@ -126,7 +126,7 @@ fn no_order_with_less_work_costs_less_than_the_first() {
         let of_cheapest = weighing.along(&search.cheapest().unwrap()).host.seconds;
         weighing.weigh_all();
         let found = weighing.found();
-        // What is said of a tree is what it costs.
+        // The reported cost of a tree is its cost.
         let seconds = weighing.best[&search.all()].host.seconds;
         let along = weighing.along(&found[0]).host.seconds;
         assert!((along / seconds - 1.0).abs() < 1e-9, "{along} against {seconds}");

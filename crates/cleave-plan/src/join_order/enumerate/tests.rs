@@ -1,4 +1,4 @@
-//! Orders against all orders there are, and the rules of what may be joined.
+//! Orders against all possible orders, and the rules of which parts may be joined.
 
 use super::super::graph::{KeyClass, Member};
 use super::*;

@@ -154,7 +154,7 @@ fn leading_names_join_first_whatever_they_cost() {
         line.len() - line.trim_start().len()
     };
     assert!(depth("small") < depth("middle") && depth("small") < depth("large"), "{text}");
-    // What no name is of changes nothing.
+    // Unknown names change nothing.
     assert_eq!(leading(&["nothing"]).cheapest.plan, cheapest.cheapest.plan);
 }
 

@@ -1,4 +1,4 @@
-//! What samples say of joins with small tables.
+//! Samples correct the sizes of joins with small tables.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Where the cuts lie, shown as text: what goes down, what stays, and what a forced split refuses.
+//! Tests of where cuts lie, shown as text: what goes down, what stays, and what a forced split refuses.
 
 use std::sync::Mutex;
 
@@ -407,7 +407,7 @@ fn rows_that_are_collected_are_handed_on_by_one_device_only() {
         );
         assert!(below(&two_devices(&[("a", 0), ("b", 1)]), join(join_type)).is_ok(), "{join_type}");
     }
-    // What has to see all rows first cannot be divided either.
+    // Operators that need all rows first cannot be divided either.
     let counted = joined(scan("a", None, 1), scan("b", Some(7), 1));
     let error = below(&two_devices(&[]), counted).unwrap_err().to_string();
     assert!(error.contains("it needs all rows of"), "{error}");
@@ -558,7 +558,7 @@ fn keys_are_collected_where_a_fragment_may_be_asked_for_them() {
     let below = Split::Hybrid { joins: 1, leaves: Leaves::None };
     assert_eq!(keys_sent(&texts, below, &told(When::Always)), (0, false));
     assert_eq!(keys_sent(&texts, Split::Host, &told(When::Always)), (0, false));
-    // What has no hash, and where NULL is a key.
+    // Types without a hash, and joins where NULL is a key.
     let floats = joined_by(DataType::Float64, NullEquality::NullEqualsNothing);
     assert_eq!(keys_sent(&floats, Split::H0, &told(When::Always)), (0, false));
     let nulls = joined_by(DataType::Utf8, NullEquality::NullEqualsNull);

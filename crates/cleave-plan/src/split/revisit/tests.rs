@@ -1,4 +1,4 @@
-//! What turns a piece, and what does not.
+//! Tests of when a piece moves to the other side.
 
 use super::*;
 use crate::cost::{Conditions, ScanWork, ShapeNode, SlotSize};

@@ -1,5 +1,5 @@
-//! The host takes morsels of a run on a device, from the end of its list: a run in, a morsel source for the same
-//! operators here out.
+//! Work stealing: the host takes morsels of a fragment run from the end of its list. A run in, a morsel source for the
+//! same operators on the host out.
 //!
 //! ```text
 //!   the run's morsels   0 1 2 3 4 5 6 7 8 9 10 11
@@ -12,12 +12,12 @@
 //! 2. Its operators pull from [`Stealing`], as from any [`MorselSource`]. Where it has none left, it tells the device
 //!    to keep fewer ([`Request::Revoke`]); the device answers how many it does keep, which is never fewer than it has
 //!    begun.
-//! 3. What lies behind that is the host's from the answer on, and not before. The run's report is the last answer: what
-//!    the host was not told of until then, it learns there.
+//! 3. Morsels behind that belong to the host from the answer on, and not before. The run's report is the last answer:
+//!    the host learns there what it was not told until then.
 //!
 //! Invariant (rule 11): each morsel is given out by one side only. The device's end of the list only ever moves to the
 //! front, and it begins nothing behind what it has answered; so requests and answers may be lost, late, doubled and out
-//! of order (the tests look at all ways). A run is begun once: a device that was restarted knows nothing of it.
+//! of order (the tests try all ways). A run is begun once: a device that was restarted knows nothing of it.
 //! Deliberately absent: rows of a run that was lost on the way. Once its rows were given out, its loss ends the
 //! statement.
 
@@ -40,7 +40,7 @@ use pace::{Pace, Seen, Step};
 
 use cleave_engine::device::Device;
 
-/// Pause of a reader who waits for what another one takes.
+/// Pause of a reader that waits for what another one takes.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The host's part in one run; see the [module](self).
@@ -53,11 +53,11 @@ pub(super) struct Stealing {
     partitions: u32,
     clock: Stopwatch,
     state: Mutex<State>,
-    /// Held by who asks the device, so that one does.
+    /// Locked while the device is asked, so that one caller does.
     asking: tokio::sync::Mutex<()>,
 }
 
-/// Whom to ask for the morsels of which input.
+/// The device to ask, and for the morsels of which input.
 struct Asked {
     device: Arc<Device>,
     link: Arc<dyn Link>,
@@ -74,13 +74,13 @@ struct State {
     /// Time that partitions have waited for slots, when the device was last asked, and when that was.
     stall: (Duration, Duration),
     stalled: f64,
-    /// What the device had begun when it was first seen to have begun any, and when that was.
+    /// The morsels begun when the device was first seen to have begun any, and the time of that.
     streams: Option<(u32, Duration)>,
     /// Since when the host is at work on what it has taken, idle times left out.
     began: Option<Stopwatch>,
     idle: Duration,
     idle_since: Option<Stopwatch>,
-    /// Copies that wait for a morsel.
+    /// Partitions that wait for a morsel.
     waiting: u32,
     /// The device was asked and did not answer: only the end of the run tells what it has given back.
     deaf: bool,
@@ -88,7 +88,7 @@ struct State {
     over: bool,
 }
 
-/// What the host knows of its part: which morsels are its own.
+/// The host's view of its part: which morsels are its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Part {
     /// What the device has, as it last answered; it may have begun more by now.
@@ -103,13 +103,13 @@ impl Part {
     /// The device has answered: the morsels that are the host's now, from and below which place.
     fn answered(&mut self, answer: Lease) -> std::ops::Range<u32> {
         let before = self.lease.kept;
-        // An answer that was late says more than the device has by now.
+        // A late answer names more than the device has by now.
         self.lease.kept = before.min(answer.kept);
         self.lease.begun = self.lease.begun.max(answer.begun).min(self.lease.kept);
         self.lease.kept..before
     }
 
-    /// The device's run is no more and has given no rows: all that it had is the host's.
+    /// The device's run is gone and has given no rows: the host gets all its morsels.
     fn lost(&mut self) -> std::ops::Range<u32> {
         let kept = self.lease.kept;
         self.lease = Lease::default();
@@ -192,7 +192,7 @@ impl Stealing {
         state.over = true;
     }
 
-    /// The run is no more and has given no rows: all that it had is the host's now.
+    /// The run is gone and has given no rows: the host gets all its morsels.
     pub(super) fn take_rest(&self) {
         let mut state = self.lock();
         let rest = state.part.lost();
@@ -200,8 +200,8 @@ impl Stealing {
         state.over = true;
     }
 
-    /// Whether morsels were taken that no reader was given. A reader that is told of no more of them is done, and they
-    /// may come after that: they need another one, which begins here.
+    /// Whether morsels were taken that no reader was given. A reader that finds no more is done, and morsels may come
+    /// after that: they need another reader, which begins here.
     pub(super) fn has_leftover(&self) -> bool {
         let mut state = self.lock();
         let first = state.given_out.first().copied().unwrap_or_default();
@@ -221,7 +221,7 @@ impl Stealing {
             return Step::Wait(PAUSE);
         }
         let given_out = state.given_out.first().copied().unwrap_or_default() as f64;
-        // Each copy reads one morsel ahead of the one that it decodes.
+        // Each partition reads one morsel ahead of the one that it decodes.
         let under_way = f64::from(2 * self.partitions - state.waiting.min(self.partitions));
         let now_idle = state.idle_since.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
         let began = state.began.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
@@ -249,7 +249,7 @@ impl Stealing {
         let answer = link.call(asked).await;
         let mut state = self.lock();
         let Ok(Reply::Kept(Kept { lease, stall })) = answer else {
-            // What became of the run, and of what it may have given back, its end tells.
+            // The end of the run tells what it may have given back.
             state.deaf = true;
             return;
         };
@@ -285,11 +285,11 @@ impl Stealing {
                 return Some(morsel);
             }
             if self.lock().over {
-                // What was taken meanwhile, if anything.
+                // Morsels taken meanwhile, if any.
                 return self.next_taken(pass);
             }
             if pass > 0 {
-                // What the first pass takes, each has to read.
+                // Each pass must read the morsels that the first one takes.
                 cleave_fragment::waiting::sleep(PAUSE).await;
                 continue;
             }
@@ -322,7 +322,7 @@ impl MorselSource for Stealing {
     }
 }
 
-/// A copy that waits for a morsel, until it is dropped.
+/// A partition that waits for a morsel, until it is dropped.
 struct Waits<'a>(&'a Stealing);
 
 impl<'a> Waits<'a> {

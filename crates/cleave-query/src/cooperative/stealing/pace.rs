@@ -1,15 +1,15 @@
-//! Which of a run's morsels the host should take, and when: what is known of both sides' pace in, a step out.
+//! Decides how many of a run's morsels the host should take, and when: the pace of both sides in, a step out.
 //!
-//! Both sides are to be done at the same time. Each side's seconds a morsel are those that were predicted, corrected by
-//! what was seen: the prediction weighs as much as one morsel, and is doubted to the disadvantage of the host
-//! ([`DOUBT`]), for what the host has taken it cannot give back. What a device does before its first morsel, build
-//! sides above all, is no part of its pace, however long it takes.
+//! Both sides are to be done at the same time. Each side's seconds a morsel are the predicted ones, corrected by
+//! measurement: the prediction weighs as much as one morsel, and is biased against the host ([`DOUBT`]), for the host
+//! cannot give back what it has taken. The time of a device before its first morsel, for build sides above all, is no
+//! part of its pace.
 //!
-//! 1. *Before the host has begun*, it has to take in what joins collect; it begins where the device would still be at
-//!    work well after that.
+//! 1. *Before the host has begun*, it has to read the build sides; it begins where the device would still be at work
+//!    well after that.
 //! 2. *Then* it takes a lease of a few morsels from the end, never more than its share of what is left, and asks again
-//!    when they are given out. So a side that falls behind loses work, whichever it is.
-//! 3. A device that waits for the host or for the link is not the one that needs help: nothing is taken from it.
+//!    when they are given out. So the slower side loses work, whichever it is.
+//! 3. A device that waits for the host or for the link does not need help: nothing is taken from it.
 //!
 //! Invariant: pure figures, no clock and no I/O. Source: rule 11; `docs/design/split-and-cost.md`.
 
@@ -42,10 +42,10 @@ pub(super) enum Step {
     Over,
 }
 
-/// What was seen of a run by now.
+/// The observations of a run so far.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
-    /// What the device has left, as it was told last.
+    /// The morsels left to the device, as last reported.
     pub(super) lease: Lease,
     /// Seconds since the run was accepted.
     pub(super) elapsed_s: f64,
@@ -61,7 +61,7 @@ pub(super) struct Seen {
     pub(super) host_begun: bool,
 }
 
-/// What is expected of both sides.
+/// The predicted pace of both sides.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pace {
     sharing: Sharing,

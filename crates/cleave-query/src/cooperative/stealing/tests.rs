@@ -1,5 +1,5 @@
-//! All ways in which takes, requests, answers, losses and repetitions can follow each other, over the two states that
-//! the system itself uses: [`Lease`] on the device, [`Part`] on the host.
+//! All sequences of takes, requests, answers, losses and repetitions, over the two states that the system itself uses:
+//! [`Lease`] on the device, [`Part`] on the host.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ struct World {
     device: Lease,
     /// Morsels that the device has begun.
     device_ran: BTreeSet<u32>,
-    /// The device was started anew and knows nothing of the run.
+    /// The device was restarted and knows nothing of the run.
     restarted: bool,
     host: Part,
     /// Morsels that the host took, which it will run.
@@ -53,7 +53,7 @@ impl World {
                 found.push(next);
             }
         };
-        // A copy takes the next morsel.
+        // A partition takes the next morsel.
         may(&|world| {
             let place = if world.restarted { None } else { world.device.take(world.device.begun) };
             place.is_some_and(|place| world.device_ran.insert(place))

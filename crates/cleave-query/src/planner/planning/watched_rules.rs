@@ -1,4 +1,4 @@
-//! The engine's rules, each of which looks before it begins whether its plan is still wanted, and not too large.
+//! Wraps the engine's rules: each checks before it begins whether its plan is still wanted, and not too large.
 
 use std::sync::Arc;
 

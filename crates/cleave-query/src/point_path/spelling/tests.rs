@@ -1,4 +1,4 @@
-//! What is taken out of a text, and what has no spelling.
+//! Tests of which constants are taken out of a text, and which texts have no spelling.
 
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer, Whitespace};
@@ -67,7 +67,7 @@ proptest! {
         let text = format!("select {}", parts.concat());
         let Some(spelling) = Spelling::of(&text) else { return Ok(()) };
         let dialect = PostgreSqlDialect {};
-        // What is no SQL never comes to be remembered.
+        // Invalid SQL is never remembered.
         let Ok(tokens) = Tokenizer::new(&dialect, &text).tokenize() else { return Ok(()) };
         let mut constants = Vec::new();
         for token in tokens {

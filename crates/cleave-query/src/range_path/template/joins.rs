@@ -1,18 +1,20 @@
-//! Statements over few rows of several tables: those of the first by a range of keys, those of each other one by an
-//! index, for the values that the rows before have.
+//! Templates of joins on the range path: rows of the first table by a range of keys, those of each other one by an
+//! index, for the values of the rows before.
 //!
 //! ```text
 //!  SELECT o.day, i.* FROM orders AS o JOIN item AS i ON i.order_id = o.id WHERE o.id = $1 AND i.price > $2
 //!    ─▶ orders by its key, item by an index on (order_id): rows side by side
-//!    ─▶ SELECT "0 day" AS "day", "1 order_id" AS "order_id", … FROM rows WHERE "1 order_id" = "0 id" AND "0 id" = $1 AND "1 price" > $2
+//!    ─▶ SELECT "0 day" AS "day", "1 order_id" AS "order_id", … FROM rows
+//!       WHERE "1 order_id" = "0 id" AND "0 id" = $1 AND "1 price" > $2
 //! ```
 //!
-//! 1. [`of`] begins with the table of whose keys WHERE says most, and adds one table after the other that can be looked
-//!    up for what is there: where one cannot, it begins with the next best.
-//! 2. The query is made one over a single table in memory, which has the columns of all under names of their own.
+//! 1. [`of`] begins with the table whose keys WHERE bounds most, and adds one table after the other that can be looked
+//!    up by the rows so far: where one cannot, it begins with the next best.
+//! 2. The query is rewritten over a single table in memory, which has the columns of all tables under names of their
+//!    own.
 //!
-//! All conditions stay in that query, but for those of LEFT JOIN: what is looked up is what they say, no more and no
-//! less, or it is planned.
+//! All conditions stay in that query, but for those of LEFT JOIN: the look-up must be exactly its ON condition, or the
+//! query is planned.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -103,7 +105,7 @@ fn others(
             let Some((worth, own)) = look_up(sources, place, &there, conditions, types) else {
                 continue;
             };
-            // That with the fewest rows, as far as is known.
+            // The table with the fewest rows, as far as is known.
             if next.as_ref().is_none_or(|(known, ..)| *known < worth) {
                 next = Some((worth, place, own));
             }
@@ -169,12 +171,12 @@ fn look_up(
         keys.push(key);
         used.push(number);
     }
-    // Where nothing ties its rows to those that are there, one is few enough.
+    // Without a join condition to the tables so far, only a single row is few enough.
     let is_tied = keys.iter().any(|key| matches!(key, KeySource::Column(_)));
     if !is_tied && !is_only {
         return None;
     }
-    // Of an outer join all that ON says must be looked up: a row that fails it is none.
+    // The whole ON of an outer join must be in the look-up: a row that fails it does not match.
     if source.is_outer && !(0..conditions.len()).all(|number| used.contains(&number)) {
         return None;
     }
@@ -187,8 +189,7 @@ fn look_up(
     Some(((is_only, count), joined))
 }
 
-/// Whether a value of the other column equals one of the key's column just where the bytes of keys are the same, once
-/// it has its type.
+/// Whether values of the two columns are equal exactly where their key bytes are, once cast to the key column's type.
 fn is_compared_as(key: ColumnType, other: ColumnType) -> bool {
     use ColumnType as Type;
     let is_whole = |own| matches!(own, Type::SmallInt | Type::Int | Type::BigInt);
@@ -213,7 +214,7 @@ fn columns(sources: &Sources<'_>) -> Arc<Schema> {
     Arc::new(Schema::new(fields))
 }
 
-/// What a column of the table at `place` is called among those of all.
+/// The name of a column of the table at `place` among those of all tables.
 fn own_name(place: usize, column: &str) -> String {
     format!("\u{1}{place} {column}")
 }
@@ -296,7 +297,7 @@ fn one_table<'a>(
     Some(query)
 }
 
-/// Gives columns the names that they have among those of all tables; breaks at what is none.
+/// Gives columns the names that they have among those of all tables; breaks at a name that is no column.
 struct Names<'a, 'b> {
     sources: &'a Sources<'b>,
 }

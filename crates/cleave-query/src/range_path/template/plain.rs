@@ -1,4 +1,4 @@
-//! What a statement may have in it whose plan is kept: what gives the same for the same values.
+//! Which statements may have a cached plan: those with the same result for the same values.
 
 use std::ops::ControlFlow;
 
@@ -7,13 +7,13 @@ use datafusion::sql::sqlparser::ast::{self, Visit};
 use cleave_sql::statement::key_predicate::{Clauses, plain_select};
 use cleave_sql::statement::parameters::any_of;
 
-/// Functions of values that may be kept.
+/// Functions of values that may be cached.
 const FUNCTIONS: [&str; 9] =
     ["abs", "ceil", "coalesce", "floor", "length", "lower", "nullif", "round", "upper"];
-/// Functions of rows that may be kept.
+/// Functions of rows that may be cached.
 const AGGREGATES: [&str; 5] = ["avg", "count", "max", "min", "sum"];
 
-/// Whether `query`, which has nothing in it but what may be kept, has aggregates; None: it has something else.
+/// Whether `query` has aggregates; None: it contains something that may not be cached.
 pub(super) fn plain(query: &ast::Query) -> Option<bool> {
     plain_select(query, Clauses::Grouped)?;
     let mut seen = Seen { queries: 0, has_aggregates: false };
@@ -21,7 +21,7 @@ pub(super) fn plain(query: &ast::Query) -> Option<bool> {
     (flow.is_continue() && seen.queries == 1).then_some(seen.has_aggregates)
 }
 
-/// Whether `items` have nothing in them but what may be kept.
+/// Whether `items` contain only what may be cached.
 pub fn are_plain(items: &[ast::SelectItem]) -> bool {
     let mut seen = Seen { queries: 0, has_aggregates: false };
     let is_plain = |item: &ast::SelectItem| Visit::visit(item, &mut seen).is_continue();

@@ -1,4 +1,5 @@
-//! When each side worked on a fragment, and when it waited, as EXPLAIN ANALYZE draws it: strips in, one line each out.
+//! The timeline of EXPLAIN ANALYZE: when each side worked on a fragment, and when it waited. Strips in, one line each
+//! out.
 //!
 //! ```text
 //!   host waited     |█████▓▒░ ░   |
@@ -7,9 +8,9 @@
 //!   link            | ░▒▓█▓▓▒▒▒▒▒░|   at most 41.2 MB/s
 //! ```
 //!
-//! Time begins when the fragment is sent. The device's clock begins when it is asked, which is half a round trip later.
-//! A column is as dark as the time in it that was spent so, and of the link as its bytes to those of the fullest
-//! column.
+//! Time begins when the fragment is sent. The device's clock begins when it gets the request, which is half a round
+//! trip later. The darkness of a column is the share of its time spent so; for the link, its bytes relative to the
+//! fullest column.
 
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ fn drawing(strip: &Strip, count: usize, full: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Columns are as dark as they are full.
+    //! The darkness of a column follows its fill.
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What conditions say of columns, and the ranges of keys that follow.
+//! Tests of bounds of columns, and the ranges of keys that follow.
 
 use cleave_catalog::catalog::index_definition::{IndexColumn, IndexDefinition};
 use cleave_store::{Column, IndexKey};

@@ -1,5 +1,4 @@
-//! `pg_stat_activity`: what the sessions of a server do. Of others' a role that is no superuser sees that they are
-//! there.
+//! `pg_stat_activity`: the sessions of a server. A role that is no superuser sees of others' only that they exist.
 
 use cleave_catalog::backends::Seen;
 use cleave_catalog::backends::TransactionStatus;
@@ -9,7 +8,7 @@ use cleave_txn::locks::{KeyKind, LockStatus};
 
 use super::view::{View, number};
 
-/// What stands for a statement that is none of the asker's business.
+/// Stands for a statement that the asker may not see.
 const HIDDEN: &str = "<insufficient privilege>";
 
 /// The rows of `pg_stat_activity`.
@@ -70,7 +69,8 @@ fn event(kind: KeyKind) -> &'static str {
     }
 }
 
-/// Whether who asks may know, and end, what a session of `role` does: a member of it, and of a superuser's a superuser.
+/// Whether the asker may see, and end, what a session of `role` does: a member of it, and for a superuser's a
+/// superuser.
 pub(in super::super) fn may_stop(view: &View, role: Option<u32>) -> bool {
     let Some(asking) = view.client.acting.role else { return true };
     let rights = view.newest_rights();

@@ -1,5 +1,4 @@
-//! Comments: what COMMENT ON names to the number that it is kept under, and back to `pg_description` and the functions
-//! that psql asks.
+//! Comments: the objects of COMMENT ON as `pg_description` keys, and the functions that psql calls.
 
 use cleave_catalog::catalog::CatalogState;
 use cleave_catalog::catalog::comments::Subject;
@@ -25,7 +24,7 @@ const CONSTRAINT: i64 = 2606;
 /// `pg_namespace`
 const NAMESPACE: i64 = 2615;
 
-/// What `named` is in `state`, and the id of the table, view or sequence that it belongs to.
+/// The subject that `named` names in `state`, and the id of the table, view or sequence that it belongs to.
 ///
 /// # Errors
 /// [`Error::UnknownName`]; [`Error::Invalid`] for something of another kind.

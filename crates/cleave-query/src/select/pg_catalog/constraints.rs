@@ -1,4 +1,4 @@
-//! Constraints that no index stands for, as both schemas show them.
+//! Constraints without an index, as both schemas show them.
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
-//! `pg_depend` and `pg_rewrite`: what goes with what, and the queries of views as the rules that PostgreSQL has for
-//! them.
+//! `pg_depend` and `pg_rewrite`: dependencies of objects, and the queries of views as PostgreSQL's rules for them.
 //!
-//! A view is said to be made of all tables and views that it is made of, also by way of other views, each as a whole.
+//! A view depends on all tables and views that it is made of, also by way of other views, each as a whole.
 //!
 //! Source: PostgreSQL's manual, "pg_depend", "pg_rewrite".
 

@@ -1,7 +1,7 @@
 //! Functions that clients call about the catalog and their own session, for one statement.
 //!
 //! [`register`] gives the engine those that a query calls. Each answers row by row from the [`View`]; none is known to
-//! a device, and none needs to be: what they are given are constants, or columns of tables that lie on none.
+//! a device, and none needs to be: their arguments are constants, or columns of tables that lie on no device.
 //!
 //! Source: PostgreSQL's manual, "System Information Functions and Operators".
 
@@ -31,7 +31,7 @@ use super::rows;
 use super::sizes::{self, Part};
 use super::view::{self, View, is_of_catalog, type_named, type_text};
 
-/// What a function is told beside its arguments.
+/// The context of a function beside its arguments.
 #[derive(Debug, Clone)]
 struct Asker {
     view: View,
@@ -51,7 +51,7 @@ impl Asker {
     }
 }
 
-/// What a function gives.
+/// The result type of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Gives {
     Text,

@@ -1,6 +1,6 @@
-//! `pg_locks`: what the host's lock table holds and who waits, as PostgreSQL calls it.
+//! `pg_locks`: the locks and waiters of the host's lock table, in PostgreSQL's terms.
 //!
-//! A lock of a row has the mode of the lock that PostgreSQL takes on a tuple for it, a row the tablet's number as its
+//! A lock of a row has the mode of the lock that PostgreSQL takes on a tuple for it, with the tablet's number as its
 //! page and its VID as its tuple. The key of a unique index, which PostgreSQL locks otherwise, is an `object` with the
 //! key's hash.
 
@@ -51,7 +51,7 @@ fn row(view: &View, status: &LockStatus) -> Row {
             ("transactionid", key.id().cast_signed().into()),
         ]),
         KeyKind::Advisory => row.extend(advisory(key)),
-        // Nobody of the host holds or awaits one.
+        // No session of the host holds or awaits one.
         KeyKind::Entry => {}
     }
     row

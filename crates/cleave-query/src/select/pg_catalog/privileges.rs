@@ -109,7 +109,7 @@ fn one(
     let Some(what) = arguments.first() else { return Ok(None) };
     let object = match about {
         About::Schema => match is_public(what) {
-            // What every database has, everyone may look into.
+            // Everyone may read the tables that every database has.
             false => return Ok(Some(privilege == Privilege::Usage || rights.is_superuser(role))),
             true => Object::Schema,
         },

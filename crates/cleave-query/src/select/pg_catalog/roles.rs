@@ -56,7 +56,7 @@ impl View {
         self.client.acting.role.unwrap_or(FIRST)
     }
 
-    /// What `relacl` and its like say; NULL: nothing but what there is without a word.
+    /// The value of `relacl` and its like; NULL: only the default privileges.
     pub(super) fn access(&self, object: Object, kind: ObjectKind) -> Cell {
         let rights = &self.state().rights;
         // Everyone's USAGE of the schema is said where it stands, as PostgreSQL does since its version 15.
@@ -88,8 +88,8 @@ impl View {
         if granted.is_empty() { Cell::Null } else { Cell::Texts(granted) }
     }
 
-    /// What everyone and the owner of a thing of this kind have without a word, as `acldefault` says it; None: there is
-    /// no such kind.
+    /// The default privileges of everyone and the owner for a thing of this kind, in the form of `acldefault`; None:
+    /// there is no such kind.
     pub(super) fn access_at_first(&self, kind: &str, owner: u32) -> Option<Vec<String>> {
         let (everyone, own) = match kind {
             "c" => ("", ""),

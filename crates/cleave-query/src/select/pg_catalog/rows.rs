@@ -192,7 +192,7 @@ fn storage(type_oid: i64, size: i64) -> &'static str {
     }
 }
 
-/// What rows have whose page is older than the column, as an array of one.
+/// The value of rows whose page is older than the column, as an array of one.
 fn absent_value(column: &Column) -> Option<String> {
     let value = column.absent.as_ref()?.array(&column.column_type.arrow(), 1)?;
     let field = Arc::new(Field::new_list_field(value.data_type().clone(), true));
@@ -205,7 +205,7 @@ fn classes(view: &View) -> Vec<Row> {
         let schema = &table.schema;
         let oid = table_oid(schema);
         let has_index = view.indexes().any(|index| index.table.schema.table_id == schema.table_id);
-        // As PostgreSQL has it of a table that nobody has counted.
+        // As PostgreSQL shows a table that was never analysed.
         let rows = match view.may(schema.table_id, Privilege::Select) {
             true => i64::try_from(table.row_count()).unwrap_or(i64::MAX),
             false => -1,
@@ -437,7 +437,7 @@ fn settings_rows(settings: &Settings) -> Vec<Row> {
         }
         shown
     });
-    // What drivers ask for, and nobody can set.
+    // Settings that drivers ask for, and that cannot be set.
     let fixed = [("max_index_keys", "32"), ("max_identifier_length", "63"), ("block_size", "4096")];
     let fixed = fixed.into_iter().map(|(name, value)| -> Row {
         vec![

@@ -1,4 +1,4 @@
-//! Bytes that tables and indexes take on their devices: their pages, without what the rows would be by themselves.
+//! Bytes of tables and indexes on their devices: those of their pages.
 
 use cleave_catalog::catalog::{TableState, segment_extents};
 use cleave_media::BLOCK_SIZE;

@@ -1,5 +1,5 @@
-//! What PostgreSQL tells of the use of tables, as far as it is known here: rows, dead rows, and vacuums. Rows are
-//! counted for those alone who may read them.
+//! PostgreSQL's statistics of table use, as far as they exist here: rows, dead rows, and vacuums. Rows are counted only
+//! for roles that may read them.
 
 use cleave_catalog::activity::vacuums::Vacuums;
 use cleave_catalog::catalog::rights::Privilege;

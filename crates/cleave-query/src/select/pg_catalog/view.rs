@@ -1,4 +1,4 @@
-//! The catalog with a number for each thing: what rows and functions are made from.
+//! The catalog with a number for each thing: the source of rows and functions.
 //!
 //! A table's number is made of its id, those of its indexes and constraints of both ids. Ids are never reused, nor are
 //! numbers.
@@ -42,7 +42,7 @@ pub(super) mod number {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     state: Arc<CatalogState>,
-    /// What is committed now, be that of a snapshot or of the past.
+    /// The newest committed version, even where the statement reads an older one.
     newest: Arc<CatalogState>,
     /// Whose session it is.
     pub(super) client: Client,
@@ -57,7 +57,7 @@ pub(super) struct Index<'a> {
 }
 
 impl View {
-    /// The catalog as `state` has it, of which `newest` is what is committed now.
+    /// The catalog of `state`, where `newest` is the newest committed version.
     pub(crate) fn new(
         state: &Arc<CatalogState>,
         newest: &Arc<CatalogState>,
@@ -67,7 +67,7 @@ impl View {
         Self { state, newest, client: client.clone() }
     }
 
-    /// Who may do what now.
+    /// The rights in force now.
     pub(super) fn newest_rights(&self) -> &Rights {
         &self.newest.rights
     }
@@ -76,7 +76,7 @@ impl View {
     pub(super) fn may(&self, id: u32, privilege: Privilege) -> bool {
         let Some(role) = self.client.acting.role else { return true };
         let rights = &self.newest.rights;
-        // What nobody has committed is the session's own.
+        // Uncommitted objects belong to the session.
         let is_own = || !self.newest.has_relation(id) && !self.committed().has_relation(id);
         rights.is_superuser(role)
             || self.newest.has_relation(id)
@@ -84,7 +84,7 @@ impl View {
             || is_own()
     }
 
-    /// What the state is made from that was committed.
+    /// The committed version that this one is made from.
     fn committed(&self) -> &CatalogState {
         let mut state: &CatalogState = &self.state;
         while let Some(base) = state.base() {
@@ -93,7 +93,7 @@ impl View {
         state
     }
 
-    /// Of a state that nobody else has yet.
+    /// Of a version that no other session sees yet.
     pub(super) fn of(state: &CatalogState, client: &Client) -> Self {
         let state = Arc::new(state.clone());
         Self::new(&state, &state, client)

@@ -1,4 +1,4 @@
-//! Morsels: small pages are gathered by what reading them takes.
+//! Morsels: small pages are gathered by the bytes that reading them takes.
 
 use cleave_catalog::catalog::TabletState;
 use cleave_catalog::catalog::division::Division;

@@ -1,4 +1,4 @@
-//! Files that go while a check reads them.
+//! Files that are removed while a check reads them.
 
 use crate::check::space;
 use cleave_device::{Runtime, RuntimeOptions};

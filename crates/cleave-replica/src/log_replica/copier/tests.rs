@@ -1,4 +1,4 @@
-//! What is found of a replica counts where its space is, and nowhere else.
+//! A replica that is found counts only where its space is.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn a_ring_outside_of_the_space_has_no_log_of_this_host() {
         let mut shipped = Shipped::nothing(&[7; 16]);
         shipped.take(found(ring, &[]), &asked());
         assert_eq!(shipped.is_astray, is_astray, "{ring}");
-        // What was found to differ stays so.
+        // A replica that was found to differ stays so.
         shipped.is_astray = true;
         shipped.take(found(extent(1153, 71), &[]), &asked());
         assert!(shipped.is_astray);

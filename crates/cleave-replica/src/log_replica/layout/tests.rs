@@ -1,4 +1,4 @@
-//! The bytes of a replica: what was written is read, what was torn is not.
+//! The bytes of a replica: whole ones are read, torn ones are not.
 
 use cleave_catalog::catalog::log_replicas::LogReplica;
 

@@ -1,8 +1,8 @@
-//! Who gets the next worker.
+//! Tests of which part gets the next worker.
 
 use super::*;
 
-/// How many workers each part has, of which some chunks are left, once `worker_count` were given out.
+/// How many workers each part has, given its chunks left, once `worker_count` were given out.
 fn given(chunks: &[usize], worker_count: usize) -> Vec<usize> {
     let mut parts: Vec<(usize, usize)> = chunks.iter().map(|chunks| (*chunks, 0)).collect();
     for _ in 0..worker_count {
