@@ -1,14 +1,13 @@
-//! Rows that the host has made and sends to every device that runs a fragment: what a join below a cut collects, where
-//! that does not lie with what streams.
+//! Broadcast rows: the host sends the build side of a join below a cut to every device that runs the fragment, if that
+//! side is not stored with the streamed side.
 //!
-//! 1. The host runs what makes them, and holds them as [`BroadcastRows`], for its own part of the fragment too.
-//! 2. [`BroadcastRows::encode`] writes them once, as slots are written: Arrow IPC in pieces, each with its checksum.
-//!    The [`Broadcast`] travels with the command that begins the run, so that a repeated one needs no other.
-//! 3. [`BroadcastRows::decode`] reads them back on the device, charged to the run's memory before anything is made of
-//!    them.
-//! 4. [`BroadcastExec`](crate::BroadcastExec) gives them out, on either side.
+//! 1. The host runs the build side and keeps its rows as [`BroadcastRows`], also for its own part of the fragment.
+//! 2. [`BroadcastRows::encode`] encodes them once, in the format of slots: Arrow IPC in pieces, each with its checksum.
+//!    The [`Broadcast`] travels with the command that begins the run, so that a repeated command needs no other.
+//! 3. [`BroadcastRows::decode`] decodes them on the device. The run's memory is charged before anything is allocated.
+//! 4. [`BroadcastExec`](crate::BroadcastExec) emits them, on either side.
 //!
-//! Invariant: what was sent is all of it or an error, and of the columns that the leaf names.
+//! Invariant: decoding gives all rows sent, with exactly the columns that the leaf names, or an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

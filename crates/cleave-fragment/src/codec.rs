@@ -1,9 +1,8 @@
-//! Fragments as bytes: the plan by `datafusion-proto`, the leaves by a node of our own.
+//! Encodes fragments to bytes and back: the plan by `datafusion-proto`, the leaves by a node of our own.
 //!
-//! [`encode_fragment`] writes a plan, [`decode_fragment`] reads one back and refuses every operator
-//! that is not on the list of [`check_device_operator`]. `datafusion-proto` promises nothing across
-//! versions, so fragments are exchanged only between sides of equal [`build_id`] (rule 2); pages and
-//! commands have formats of their own.
+//! [`encode_fragment`] writes a plan. [`decode_fragment`] reads one and refuses every operator that is not on the list
+//! of [`check_device_operator`]. `datafusion-proto` promises no compatibility between versions, so fragments are
+//! exchanged only between sides of equal [`build_id`] (rule 2). Pages and commands have formats of their own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

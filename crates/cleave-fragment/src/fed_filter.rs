@@ -1,13 +1,13 @@
-//! Filters in flight: what the host learns while a fragment runs, on its way to a scan of it.
+//! Fed filters: filters that the host learns while a fragment runs, sent to a scan of that fragment.
 //!
-//! 1. The host says with the fragment which inputs may get a filter. There the device adds one to the scan that lets
-//!    every row through ([`FedFilter::attach`]).
-//! 2. While the operators above the cut tighten theirs, a top-k say, the host sends what they are by now, whole, with a
-//!    rising generation ([`encode_filter`]).
+//! 1. The host names the inputs that may get a filter in the fragment's command. The device adds to their scans a
+//!    filter that lets every row through ([`FedFilter::attach`]).
+//! 2. While the operators above the cut tighten their filters (a top-k, say), the host sends the current ones, whole,
+//!    with a rising generation ([`encode_filter`]).
 //! 3. The scan looks at it between batches, as at any filter from above.
 //!
-//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one that is older
-//! than what is known is skipped. It is decoded with the checks of a fragment, and charged to its run.
+//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one older than
+//! the current one is skipped. It is decoded with the checks of a fragment, and charged to its run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,9 +1,9 @@
-//! How many fields a message has that may become structures in memory, found out without decoding it.
+//! Counts the fields of a message that may become structures in memory, without decoding it.
 //!
-//! A field of two bytes can become a structure of a kilobyte, and a decoder has made all of them before anyone can ask
-//! how many there are. So what comes from a peer is counted first, without taking memory: every field with a length of
-//! its own, at every depth. Which of them are messages only their decoder knows; here every one is read as if it were,
-//! up to where it cannot be, so the count is never below what a decoder makes and seldom far above it.
+//! A field of two bytes can become a structure of a kilobyte, and a decoder allocates all of them before anyone can ask
+//! how many there are. So a peer's messages are counted first, without taking memory: every length-delimited field, at
+//! every depth. Only the decoder knows which of them are messages; here every one is read as if it were, as far as it
+//! parses. So the count is never below the decoder's and seldom far above it.
 //!
 //! Source: the encoding as <https://protobuf.dev/programming-guides/encoding/> describes it.
 

@@ -1,8 +1,8 @@
-//! What a fragment needs where it runs: its pages, its snapshot, its morsels, where it may write (rule 1).
+//! The run-time context of a fragment: its pages, its snapshot, its morsels, and where it may write (rule 1).
 //!
-//! A serialised fragment *names* tables, columns and predicates and holds nothing else. The side
-//! that runs it puts a [`FragmentContext`] beside it, as an extension of the session configuration
-//! that DataFusion hands to every `execute` (the only place it has for one).
+//! A serialised fragment *names* tables, columns and predicates and holds nothing else. The side that runs it attaches
+//! a [`FragmentContext`] as an extension of the session configuration, the only thing that DataFusion hands to every
+//! `execute`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

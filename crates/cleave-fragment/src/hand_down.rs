@@ -1,11 +1,11 @@
-//! What operators learn while they run, handed down to the scans that can use it: the keys of a join's build side, the
-//! bound of a top-k.
+//! Hands filters that operators learn while they run down to the scans that can use them: the keys of a join's build
+//! side, the bound of a top-k.
 //!
-//! A physical plan in, the same plan out, whose scans hold the filters of the operators above them
+//! The pass takes a physical plan and returns the same plan, whose scans hold the filters of the operators above them
 //! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
-//! columns up by name, and where an input has two columns of one name, the first gets what is meant for the other: rows
-//! are lost. A filter that goes astray on the way is dropped, which never changes rows; so is one that may fail, where
-//! an operator on the way leaves out rows: the error could be one of those.
+//! columns up by name: where an input has two columns of one name, the first gets the other's filter and rows are lost.
+//! A filter whose columns cannot be followed is dropped, which never changes rows. So is one that may fail, where an
+//! operator on the way removes rows: the error could come from a removed row.
 
 use std::sync::Arc;
 

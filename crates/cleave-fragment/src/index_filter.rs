@@ -1,4 +1,4 @@
-//! What an index leaves of a scan's input: keys and the pages of an index in, the rows to look at out.
+//! Filters a scan's input by an index: from keys and the index's pages it computes the rows that the scan must look at.
 //!
 //! ```text
 //!   ranges, or ─────────┐
@@ -7,20 +7,19 @@
 //!   VIDs that the host knows ────────────────┴─▶ sorted ─▶ for each page of the scan: its rows, or leave it out
 //! ```
 //!
-//! 1. The host sends a [`IndexFilter`] beside the morsels: pages of an index, and rows that it found itself. It gives
-//!    the ranges of keys that are asked for, and the pages that fences (and filters) say may hold them; or it names the
-//!    index's first column ([`ScanKeys`]), and gives all pages, with their fences. An input may have several of the
-//!    second kind.
+//! 1. The host sends an [`IndexFilter`] beside the morsels: pages of an index, and rows that it found itself. It either
+//!    gives the ranges of keys and the pages that may hold them by their fences (and filters); or it names the index's
+//!    first column ([`ScanKeys`]), and gives all pages with their fences. An input may have several of the second kind.
 //! 2. The first partition of a scan that takes a morsel reads the entries, where it runs, and keeps the VIDs for all
-//!    partitions. Where a column was named, it makes ranges of the values that the scan's filters list by then: those
-//!    of joins above have read their build sides. Of several indexes it takes the one that saves most; where none pays
-//!    ([`worth`]), the scan goes on without. A scan that is run again (a pass) asks its filters again.
+//!    partitions. For a named column, the ranges come from the values that the scan's filters list by then: joins above
+//!    have read their build sides. Of several indexes it takes the one that saves most; if none pays ([`worth`]), the
+//!    scan goes on without. A scan that is run again (a pass) looks at its filters again.
 //! 3. A page of a segment filtered by an index has rows that count up from `vid_first`, but for the gaps that its
-//!    morsel tells. Pages without a hit are not read; of the others, only hits are looked at.
+//!    morsel lists. Pages without a hit are not read; of the others, only hits are looked at.
 //!
-//! Invariants: an index filter only leaves out, and the scan asks all its conditions again; so it may name too many
-//! rows, never too few. Segments that it does not name are read whole, and so are pages with rows that the index does
-//! not have yet. Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
+//! Invariants: an index filter only removes rows, and the scan evaluates all its conditions again; so it may name too
+//! many rows, never too few. Segments that it does not name are read whole, and so are pages with rows that the index
+//! does not have yet. Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,12 +1,12 @@
 //! Morsels: the units of a fragment's input, and the sources that hand them out.
 //!
-//! A [`Morsel`] names pages and where they lie; whoever takes it reads them through its own
-//! [`PageSource`](cleave_store::PageSource). Partitions of one pipeline share one [`MorselSource`], so
-//! that a fragment needs no exchange (rule 3) and an idle copy takes what is next.
+//! A [`Morsel`] names pages and where they lie; the partition that takes it reads them through its own
+//! [`PageSource`](cleave_store::PageSource). Partitions of one pipeline share one [`MorselSource`], so that a fragment
+//! needs no exchange (rule 3) and an idle partition takes the next morsel.
 //!
-//! A [`MorselList`] is also what a device holds of a host's morsels, from the front, while the host takes them back
-//! from the end ([`MorselList::keep`]): where the list ends is a [`Lease`]. Invariant (rule 11): what was said to be
-//! given back is never handed out, whatever is said twice, late or out of order.
+//! A [`MorselList`] also serves the morsels that a host hands to a device: the device takes them from the front while
+//! the host takes them back from the end ([`MorselList::keep`]); a [`Lease`] says where the list ends. Invariant (rule
+//! 11): a morsel reported as given back is never handed out, even if messages repeat, come late or out of order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
-//! Where a fragment writes pages: encoded pages in, the places where they lie out.
+//! Where a fragment writes pages: encoded pages in, their places out.
 //!
-//! The host owns physical space: it takes extents and names them beside the fragment. Where the fragment runs, a
+//! The host owns physical space: it allocates extents and names them beside the fragment. Where the fragment runs, a
 //! [`PageSink`] hands them out: on the device it writes to local media and knows no other blocks, on the host it writes
 //! over the link. Invariant: a fragment writes nowhere else. Source: `docs/design/pages-and-encodings.md`.
 

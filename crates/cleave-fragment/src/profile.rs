@@ -1,8 +1,8 @@
-//! What a side can do, measured or described: [`Figure`]s in units a second, and the [`LinkProfile`] between two sides.
+//! The performance of a side: measured [`Figure`]s in units a second, and the [`LinkProfile`] between two sides.
 //!
-//! A [`SideProfile`] is a table of figures by name, so that measuring, sending, storing and printing need no code of
-//! their own for each. Figures of work are those of one copy of a fragment as time on the wall passes: a CPU quota is
-//! in them. What n partitions reach together is n times that only up to [`SideProfile::cores_together`].
+//! A [`SideProfile`] is a table of figures by name, so that measuring, sending, storing and printing need no code for
+//! each. Figures of work are those of one partition of a fragment in wall-clock time, so a CPU quota is included. What
+//! n partitions reach together is n times that only up to [`SideProfile::cores_together`].
 //!
 //! Source: hybridNDP, section 3.1, which measures memcpy, arithmetic, flash and handshakes; the operators' rates are
 //! ours.

@@ -1,24 +1,24 @@
-//! Reads the pages of the next morsels while the present one is decoded: a page source and the order of its morsels
-//! in, the same pages out, sooner.
+//! Reads the pages of the next morsels while the present one is decoded: a page source and the order of its morsels in,
+//! the same pages out, sooner.
 //!
 //! ```text
 //!   morsels   0   1   2   3   4   5   6   7 ...
 //!             └ decoded ┘ └ wanted ┘ └ ahead: under way or here, at most so many bytes ┘
 //! ```
 //!
-//! 1. A read of all pages of a morsel says how far its input has come and which columns the scan wants now.
-//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, a few morsels in one
-//!    read ([`GROUP`]): media has more to work on at once, and fewer threads wake one another. Twice as many are asked
-//!    for as were read so far, so that a scan that ends early has read little in vain.
-//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads. A group that failed is
-//!    read again, morsel by morsel, by whoever wants one.
+//! 1. A read of all pages of a morsel tells how far its input has come and which columns the scan wants now.
+//! 2. If reads of this input have waited lately, those columns of the next morsels are requested, a few morsels in one
+//!    read ([`GROUP`]): the media has more to work on at once, and fewer threads wake one another. Twice as many are
+//!    requested as were read so far, so that a scan that ends early has read little in vain.
+//! 3. A read of a morsel that was requested takes what came, and reads the rest. A group that failed is read again,
+//!    morsel by morsel, by the partitions that want them.
 //!
-//! Where an index has left out rows of an input while the scan runs ([`crate::index_filter`]), nothing tells which
-//! pages come next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
+//! If an index removes rows of an input while the scan runs ([`crate::index_filter`]), the next pages are unknown: its
+//! reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
 //!
-//! Invariants: what is ahead is charged to the memory of the run, of which it takes at most an eighth, and at most
-//! [`AHEAD_BYTES_MAX`]; where that is refused, nothing is read ahead. Dropping the source ends what it began. Pages
-//! that come from memory are not read ahead: asking for them is all the work there is.
+//! Invariants: pages read ahead are charged to the memory of the run, of which they take at most an eighth, and at most
+//! [`AHEAD_BYTES_MAX`]; if that is refused, nothing is read ahead. Dropping the source ends what it began. Pages in
+//! memory are not read ahead: asking for them is all the work there is.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Rows that a fragment is going to change, locked: VIDs in, what became of each out, on whichever side it runs.
+//! Locks the rows that a fragment is going to change: VIDs in, the outcome of each out, on whichever side it runs.
 //!
 //! ```text
 //!              fragment ── RowLocks::lock(object, VIDs) ──▶ held │ changed │ not free │ queued, then one of these
@@ -11,22 +11,21 @@
 //!                                         ▲ the host's own transactions (the tail)
 //! ```
 //!
-//! 1. [`RowLocks`] is what a fragment has: the same calls and outcomes wherever it runs.
-//! 2. [`SharedRows`] locks in the table that this process shares with the host, and says to the host only that it
-//!    waits.
-//! 3. [`AskedLocks`] asks by batches over the run's link, and has the next one on its way while it waits for the answer
+//! 1. [`RowLocks`] is the interface of a fragment: the same calls and outcomes wherever it runs.
+//! 2. [`SharedRows`] locks in the table that this process shares with the host, and tells the host only that it waits.
+//! 3. [`AskedLocks`] sends batches over the run's link, and has the next one on its way while it waits for the answer
 //!    to one.
-//! 4. [`HostedJob`] is the host's part of a run that locks: for a device behind a network it takes the device's side of
-//!    the table, and pushes grants; of every device's it hears that it waits, and has the host look for rings
+//! 4. [`HostedJob`] is the host's part of a run that locks. For a device behind a network it takes the device's side of
+//!    the table, and pushes grants. Every device tells it of waits, and it has the host look for deadlock cycles
 //!    ([`JobTransaction`]).
 //!
 //! Invariants: the host's memory is the only authority over a network (rule 20): its transactions lock without a round
-//! trip, and what a device believes to hold it holds there. A job has a row until its transaction ends, all at once
-//! (rule 19), whatever becomes of a connection; a device that died holds nothing once the host has ended its job.
-//! Messages may be lost, late or repeated.
+//! trip, and every lock that a device believes to hold is held there. A job keeps its rows until its transaction ends,
+//! and loses all at once (rule 19), whatever becomes of a connection; a dead device holds nothing once the host has
+//! ended its job. Messages may be lost, late or repeated.
 //!
-//! Deliberately absent: modes, since an entry of the shared table excludes all others (which is what any change of a
-//! row needs to), and time: who waits too long is cancelled by its statement. Source: the Update NDP paper, 5;
+//! Deliberately absent: modes, since an entry of the shared table excludes all others (as any change of a row needs),
+//! and timeouts: a job that waits too long is cancelled by its statement. Source: the Update NDP paper, 5;
 //! `docs/design/locks.md`.
 
 mod asked;

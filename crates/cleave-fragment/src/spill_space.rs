@@ -1,18 +1,18 @@
-//! Where operators put rows that do not fit their memory: blocks in, the same blocks out, on the media of the side that
-//! runs them.
+//! Spill space: where operators put rows that do not fit their memory, in blocks on the media of the side that runs
+//! them.
 //!
 //! 1. The host reserves blocks for one run and names them beside the fragment, as for pages that a fragment writes
 //!    ([`crate::page_sink`]). Where the fragment runs, a [`SpillSpace`] hands them out and takes them back.
 //! 2. A [`RunsWriter`] divides batches into [`SpillRun`]s: it gathers rows of each, and writes them as frames.
-//! 3. A [`SpillRun`] gives its batches back in order, as often as it is asked, and its blocks when it is dropped.
+//! 3. A [`SpillRun`] returns its batches in order, any number of times, and frees its blocks when it is dropped.
 //!
 //! ```text
-//! frame: magic 8 │ stamp 8 │ length of the body 8 │ crc32c 4 │ zeros to 64 │ one batch, as in a slot │ zeros to a block
+//! frame: magic 8 │ stamp 8 │ body length 8 │ crc32c 4 │ zeros to 64 │ one batch, as in a slot │ zeros to a block
 //! ```
 //!
-//! The checksum is over magic, stamp, length and body; the stamp is of this frame alone, so that neither a lost write
-//! nor a frame that lay there before passes for it. Frames live as long as their run: nothing durable names them, and
-//! no version of them is kept. Invariant: what is reserved for a run is all that it writes to. Source:
+//! The checksum is over magic, stamp, length and body. The stamp is unique to this frame, so that neither a lost write
+//! nor an older frame in the same place passes for it. Frames live as long as their run: nothing durable names them,
+//! and no version of them is kept. Invariant: a run writes only to blocks reserved for it. Source:
 //! `docs/design/rules.md`, rule 1.
 
 use std::fmt;

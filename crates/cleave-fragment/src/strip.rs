@@ -1,6 +1,6 @@
-//! What was done when: amounts over a time of unknown length, in a few columns of equal width.
+//! Activity over time: amounts over a time of unknown length, in a few columns of equal width.
 //!
-//! A strip begins with narrow columns; when time outgrows them, each two become one of twice the width. So it takes the
+//! A strip begins with short columns; when time outgrows them, each two become one of twice the width. So it takes the
 //! same few bytes for a millisecond and for an hour, and strips of one run can be laid one below the other.
 
 use std::time::Duration;

@@ -1,8 +1,7 @@
-//! Waiting for time, and for work that blocks, so that a simulator can take the place of both.
+//! Waits for time, and for blocking work, so that a simulator can replace both.
 //!
-//! On a thread that a simulator owns ([`cleave_media::simulation`]), time is the simulated one, and work that would
-//! have a thread of its own runs as a task among the others: one thread, one order, one seed. Elsewhere these are
-//! tokio's.
+//! On a thread that a simulator owns ([`cleave_media::simulation`]), time is simulated, and work that would have a
+//! thread of its own runs as a task among the others: one thread, one order, one seed. Elsewhere these are tokio's.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! What is sent comes back, in memory that was asked for; what is no such rows is refused.
+//! Broadcast rows survive encoding, within memory that was reserved; malformed ones are refused.
 
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, NullArray, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};

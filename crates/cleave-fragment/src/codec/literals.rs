@@ -1,9 +1,9 @@
-//! Values that are written in a fragment, checked before the engine decodes them: what it makes of some takes any
-//! amount of memory.
+//! Checks the literals of a fragment before the engine decodes them, since decoding some of them would take any amount
+//! of memory.
 //!
 //! A list or a struct is an Arrow IPC message, which is checked as slots are
-//! ([`arrow_message`](crate::command::arrow_message)). A NULL is made as wide as its type says, and so has to be of a
-//! sound one.
+//! ([`arrow_message`](crate::command::arrow_message)). A NULL is allocated as wide as its type says, so its type must
+//! be a sound one.
 
 use arrow::datatypes::{DataType, Schema};
 use cleave_store::page::ValueType;

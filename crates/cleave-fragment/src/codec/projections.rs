@@ -1,7 +1,7 @@
-//! Columns that a plan reads of pages, as they travel: ids, a schema, and what rows have in those that their page
-//! lacks.
+//! The wire form of the columns that a plan reads of pages: ids, a schema, and the default values of columns that a
+//! page lacks.
 //!
-//! Invariant: columns that were decoded have types that pages have.
+//! Invariant: decoded columns have types that pages can store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

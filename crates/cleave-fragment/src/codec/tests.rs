@@ -1,4 +1,4 @@
-//! Fragments survive the way to bytes and back; what is no fragment is refused by name.
+//! Fragments survive encoding and decoding; malformed ones are refused by name.
 
 use arrow::datatypes::{DataType, Field};
 use arrow::ipc::CompressionType;

@@ -1,18 +1,16 @@
-//! Arrow IPC messages that come from a peer or from media, checked before Arrow's reader makes anything of them.
+//! Checks Arrow IPC messages from a peer or from media before Arrow's reader allocates anything for them.
 //!
 //! Arrow's reader checks values: offsets, texts, keys of dictionaries, counts of NULLs. It trusts a message about
-//! memory. It makes room for as many bytes as a compressed buffer says that it has, believes row counts that no buffer
-//! bounds, copies a buffer that is not aligned as often as the message names it, and expands a schema whose parts the
-//! message shares. So:
+//! memory: it allocates the size that a compressed buffer claims, believes row counts that no buffer bounds, copies an
+//! unaligned buffer as often as the message names it, and expands a schema whose parts the message shares. So:
 //!
 //! 1. [`parse`] reads the metadata, which may not expand to much more than its bytes.
-//! 2. [`check_batch`] goes through the columns of a batch as the reader will. Nothing is compressed; buffers lie inside
-//!    the body, one behind the other, aligned, and have the bytes that the declared lengths need; and nothing is left
-//!    over.
-//! 3. [`check_rows`] looks at what came out: values that several rows share are not counted by their bytes.
+//! 2. [`check_batch`] goes through the columns of a batch as the reader will. Nothing is compressed. Buffers lie inside
+//!    the body, one behind the other, aligned, with the bytes that the declared lengths need, and nothing is left over.
+//! 3. [`check_rows`] looks at the decoded rows: values that several rows share are not counted by their bytes.
 //!
-//! Invariant: a batch that passes takes memory in proportion to the bytes of its message, whatever it says, and so do
-//! copies of its rows.
+//! Invariant: a batch that passes takes memory in proportion to the bytes of its message, and so do duplicates of its
+//! rows.
 //!
 //! Source: <https://arrow.apache.org/docs/format/Columnar.html>, "Serialization and Interprocess Communication".
 

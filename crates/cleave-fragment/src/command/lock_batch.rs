@@ -1,4 +1,4 @@
-//! Locks of a device that has no memory in common with the host: VIDs in one way, outcomes back.
+//! Lock messages of a device that shares no memory with the host: VIDs to the host, outcomes to the device.
 //!
 //! ```text
 //! call     lock      0 │ number │ object │ waits │ count │ count × difference of the VID to the one before
@@ -10,19 +10,19 @@
 //!          released  3
 //! ```
 //!
-//! The host's memory is the only authority (rule 20): it takes the job's side of a table of its own
-//! ([`HostedJob`](crate::row_locks::HostedJob)). The device ([`AskedLocks`](crate::row_locks::AskedLocks))
-//! sends the next batch while it scans on; a row that is queued is parked there, and a grant of it is pushed. A
-//! conflict is a row that the job has and that has changed since its snapshot, with its newest version.
+//! The host's memory is the only authority (rule 20): the host takes the job's side of a lock table of its own
+//! ([`HostedJob`](crate::row_locks::HostedJob)). The device ([`AskedLocks`](crate::row_locks::AskedLocks)) sends the
+//! next batch while it goes on scanning. A queued row is parked at the host, and its grant is pushed. A conflict is a
+//! row that the job has locked and that has changed since its snapshot; its newest version comes with it.
 //!
-//! Any of them may be lost with its connection, come late or twice. Batches have numbers, rising without gaps in a job;
-//! what a call asks for is that something *be* so, and what a say tells has become so and remains: a row that the job
-//! has it has until it releases all. Each side goes forward only, and the device says again over the next connection
-//! what it knows no end of.
+//! A message may be lost with its connection, come late or twice. Batches of a job are numbered without gaps. A call
+//! asks for a state, not for a step, and what a say reports is final: a locked row stays locked until the job releases
+//! all its rows. The state of each row only advances, and over the next connection the device repeats every request
+//! that has no final answer.
 //!
-//! Numbers are varints, seven bits a byte, least first; differences have their sign in the lowest bit, so that rows in
-//! the order of a scan take a byte each. What a peer sends is checked before memory is taken, and nothing may
-//! follow it.
+//! Numbers are varints, seven bits a byte, least significant first. Differences have their sign in the lowest bit, so
+//! that rows in the order of a scan take a byte each. What a peer sends is checked before memory is taken, and nothing
+//! may follow it.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -1,11 +1,11 @@
 //! Commands, replies and slots as both sides hold them in memory.
 //!
-//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros to
-//! reserved space at most; a claim of the incarnation that owns the device, and a give-up by one that does not, change
-//! nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch carries
-//! is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; a filter that
-//! is fed takes the place of older ones only; what is said about locks remains so; cancel and release of what is gone
-//! succeed; a repeated execute attaches to the run that exists.
+//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes at most
+//! zeros to reserved space; a claim by the incarnation that owns the device, and a give-up by one that does not, change
+//! nothing; a repeated write stores the same bytes at the same place; reserve is a union; fetch carries a total, of
+//! which the larger wins; revoke carries a count of which the smaller wins; a fed filter replaces older ones only; lock
+//! messages state what is final; cancel and release of what is gone succeed; a repeated execute attaches to the
+//! existing run.
 
 use std::time::Duration;
 

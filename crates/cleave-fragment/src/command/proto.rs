@@ -1,8 +1,8 @@
-//! Messages as protobuf: the heads of frames. Commands stand here, their [`answer`]s below.
+//! Encodes messages as protobuf, the heads of frames: commands here, their [`answer`]s in the module below.
 //!
-//! Each `encode_*` makes a [`Frame`], each `decode_*` takes one apart and trusts nothing in it: what
-//! does not make sense is an error that names the field. Payloads never pass through protobuf; they
-//! are parts of the frame, in the order in which the message mentions them.
+//! Each `encode_*` makes a [`Frame`]. Each `decode_*` takes one apart and trusts nothing in it: a value that makes no
+//! sense is an error that names the field. Payloads never pass through protobuf; they are parts of the frame, in the
+//! order in which the message mentions them.
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};

@@ -1,11 +1,11 @@
-//! Batches as slot payloads and back: Arrow IPC messages, one record batch a slot.
+//! Encodes batches as slot payloads and back: Arrow IPC messages, one record batch a slot.
 //!
-//! The schema crosses once, with the acceptance of the run. Dictionaries, where there are any, cross
-//! in every slot again, so that a slot is decodable without its neighbours. What is encoded is
-//! compacted first: a view array or a slice otherwise carries all of the page that it was cut from.
+//! The schema crosses once, when the run is accepted. Dictionaries cross in every slot again, so that a slot is
+//! decodable without its neighbours. Batches are compacted before they are encoded: a view array or a slice otherwise
+//! carries all of the page that it was cut from.
 //!
-//! Slots, pieces of broadcasts, rows in the log and rows that were put aside all come back through [`SlotDecoder`],
-//! which checks every message first ([`arrow_message`](super::arrow_message)).
+//! Slots, pieces of broadcasts, rows in the log and spilled rows are all decoded by [`SlotDecoder`], which checks every
+//! message first ([`arrow_message`](super::arrow_message)).
 
 use std::collections::HashMap;
 use std::iter;

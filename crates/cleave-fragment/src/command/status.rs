@@ -1,4 +1,4 @@
-//! How a command failed, how a run went, how a device is.
+//! Statuses: how a command failed, how a run went, how a device is.
 
 use std::fmt;
 use std::sync::Arc;

@@ -8,12 +8,12 @@
 //!          │ (part length u32, part crc32c u32)* │ head │ parts
 //! ```
 //!
-//! All numbers are little-endian. `length` counts what follows the first crc32c, which covers the
-//! frame up to the end of the head, itself left out. Parts are payloads: each has the checksum that
-//! its maker gave it and that whoever uses it compares, so nothing is summed twice.
+//! All numbers are little-endian. `length` counts what follows the first crc32c, which covers the frame up to the end
+//! of the head, itself left out. Parts are payloads. The checksum of each is computed by its producer and compared by
+//! its consumer, so nothing is summed twice.
 //!
-//! The layouts of hello and welcome never change; all else may change with [`PROTOCOL_VERSION`].
-//! Nothing that a peer sends is trusted: lengths are checked before memory is taken.
+//! The layouts of hello and welcome never change; all else may change with [`PROTOCOL_VERSION`]. Nothing that a peer
+//! sends is trusted: lengths are checked before memory is taken.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -1,15 +1,15 @@
-//! The keys of a join's build side as a Bloom filter, where they are too many or not of a kind that crosses a link as a
-//! set of integers ([`key_set`](super::key_set)).
+//! The keys of a join's build side as a Bloom filter, for keys that are too many, or of a type that cannot cross a link
+//! as a set of integers ([`key_set`](super::key_set)).
 //!
 //! 1. [`CollectedKeys`] takes the hashes of the keys while the join reads its build side
 //!    ([`CollectKeysExec`](crate::operators::collect_keys_exec::CollectKeysExec)).
-//! 2. Before a fragment is sent, [`CollectedKeys::filter`] makes a [`KeyFilterExpr`] of them, over what the keys of the
-//!    other side are in a scan of it. It crosses as the bits of its [`BloomFilter`].
-//! 3. Where it runs, a scan looks integers up as pages store them, and other values by their hashes, of a dictionary
-//!    once an entry.
+//! 2. Before a fragment is sent, [`CollectedKeys::filter`] makes a [`KeyFilterExpr`] of them, over the columns of a
+//!    scan that are the probe side's keys. It crosses as the bits of its [`BloomFilter`].
+//! 3. In the fragment, a scan looks integers up in the form that pages store, and other values by their hashes, once
+//!    for each entry of a dictionary.
 //!
-//! Invariants: what is equal to a key passes: both sides have equal types, and [`hash_keys`] is defined here for these
-//! types alone, not by the engine, whose hashes differ from machine to machine. It may be true elsewhere: a filter from
+//! Invariants: every value equal to a key passes: both sides have equal types, and [`hash_keys`] is defined here for
+//! these types alone, because the engine's hashes differ between machines. False positives are allowed: a filter from
 //! above only saves work (rule 4). Nothing is equal to NULL.
 //!
 //! Source: predicate transfer, `docs/design/split-and-cost.md`; Bloom filters as [`cleave_store::bloom`] has them.

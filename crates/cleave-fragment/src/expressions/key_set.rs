@@ -1,11 +1,11 @@
-//! The keys of a join's build side, as a filter that is small enough to cross a link.
+//! The keys of a join's build side as sets of integers, small enough to cross a link.
 //!
-//! The engine hands them down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
-//! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of
-//! integers of them; [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each.
+//! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as `struct(a, b)
+//! IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
+//! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each.
 //!
-//! Invariant: what comes out of [`compact_keys`] is true wherever the filter was. It may be true elsewhere:
-//! a filter from above only saves work (rule 4).
+//! Invariant: the result of [`compact_keys`] is true wherever the original filter is. It may also be true elsewhere: a
+//! filter from above only saves work (rule 4).
 //!
 //! Source: hybridNDP §4 on what is passed to the device; the wire form is ours.
 

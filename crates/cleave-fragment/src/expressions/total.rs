@@ -1,5 +1,5 @@
-//! Which expressions have a value for every row: they may be asked of rows that a condition before them would have left
-//! out, or of a dictionary's values, and raise no error that the statement as written does not raise.
+//! Tells which expressions are total (have a value for every row). A total one may be evaluated on rows that an earlier
+//! condition would have removed, or on a dictionary's values, and raises no error that the statement itself would not.
 
 use std::sync::Arc;
 

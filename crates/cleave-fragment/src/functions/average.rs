@@ -1,8 +1,8 @@
-//! `avg` with PostgreSQL's types: of whole numbers and of numerics it is a numeric with the digits of a
+//! `avg` with PostgreSQL's types: of integers and numerics it is a numeric with the digits of a
 //! [quotient](super::quotient); of floats and intervals it is the engine's.
 //!
-//! What a query aggregates becomes a sum and a count before it runs, so that is all that a device has of it. This one
-//! is asked where a window's frame moves.
+//! In an aggregate, `avg` is rewritten to a sum and a count before the query runs, so a device only sees those. This
+//! function serves windows with a moving frame.
 
 use std::mem::size_of_val;
 use std::sync::{Arc, OnceLock};

@@ -1,13 +1,12 @@
-//! Functions of the engine whose result can be larger than any memory, held to a bound: arguments in, the engine's
-//! result or an error out, before anything is allocated.
+//! Bounds the engine's functions whose result can be larger than memory: beyond the bound they fail before anything is
+//! allocated.
 //!
-//! 1. [`bounded`] puts each of them behind a [`Bounded`], which has its name and meaning.
-//! 2. An estimate of the result of a whole batch ([`Size`]) is made of the arguments. Beyond [`RESULT_BYTES_MAX`] it is
-//!    [`ResultTooLarge`].
-//! 3. [`in_place_of`] gives the bounded one for a function that the engine took by itself, as it does for `||` of
-//!    lists.
-//! 4. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device,
-//!    whose budget does not see them.
+//! 1. [`bounded`] wraps each of them in a [`Bounded`] of the same name and meaning.
+//! 2. The size of the result for a whole batch is estimated from the arguments ([`Size`]). Beyond [`RESULT_BYTES_MAX`]
+//!    the call fails with [`ResultTooLarge`].
+//! 3. [`in_place_of`] gives the bounded version of a function that the engine chose by itself, as for `||` of lists.
+//! 4. [`HOST_ONLY`] names functions whose result size does not depend on their arguments: they do not run on a device,
+//!    whose memory budget does not see them.
 //!
 //! Invariant: a result within the bound is the engine's own.
 

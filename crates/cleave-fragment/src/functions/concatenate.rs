@@ -1,8 +1,8 @@
-//! `concatenate`: what `||` makes of texts or bytes, all of a chain at once, held to the bound of
+//! `concatenate`: evaluates a whole chain of `||` over texts or bytes at once, within the bound of
 //! [`bounded`](super::bounded).
 //!
-//! The engine's operator makes a value a row of each operand and a copy for each link of a chain, before anybody knows
-//! how large they get. Where an operand is NULL, so is the result, unlike that of `concat`.
+//! The engine's operator expands each operand to one value a row and makes an intermediate result for each `||`, before
+//! the sizes are known. If an operand is NULL, so is the result, unlike that of `concat`.
 
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};

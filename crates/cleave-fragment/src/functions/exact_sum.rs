@@ -1,8 +1,8 @@
-//! `sum` with PostgreSQL's types: of integers it is a bigint, of bigints a `numeric(38)`, which holds any, and of
+//! `sum` with PostgreSQL's types: of integers a bigint; of bigints a `numeric(38)`, which holds any such sum; of
 //! numerics a numeric of 38 digits or an error.
 //!
-//! The engine's sums of bigints and of numerics wrap around. Here both are read as they lie and added in 128
-//! bits; floats, intervals and DISTINCT numerics are the engine's own sum.
+//! The engine's sums of bigints and of numerics wrap around. Here both are added in 128 bits. Sums of floats, intervals
+//! and DISTINCT numerics are the engine's own.
 
 use std::collections::BTreeSet;
 use std::mem::size_of_val;

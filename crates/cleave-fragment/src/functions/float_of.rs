@@ -1,7 +1,7 @@
-//! Numerics as floats: of each the one that is nearest to it, as PostgreSQL's, which reads the digits.
+//! Converts each numeric to its nearest float, as PostgreSQL does by reading the digits.
 //!
-//! Arrow makes a double of the digits, which rounds those above 2⁵³, and divides it by a power of ten, which rounds
-//! once more.
+//! Arrow converts the unscaled digits to a double, which rounds those above 2⁵³, and divides it by a power of ten,
+//! which rounds once more.
 //!
 //! Source: PostgreSQL's `numeric_float8` and `numeric_float4`; Clinger, "How to Read Floating Point Numbers
 //! Accurately".

@@ -1,8 +1,8 @@
-//! `infinity` and `-infinity`: the dates and moments after and before all others, as PostgreSQL has them.
+//! `infinity` and `-infinity`: the dates and timestamps after and before all others, as PostgreSQL has them.
 //!
-//! They are the ends of the integers that dates (days) and moments (microseconds) are, so they compare, sort, and are
-//! stored and aggregated as any other. What *calculates* must know them: [`of_finite`] does so for a kernel of the
-//! engine that does not, and [`time_cast`] for its casts.
+//! They are the ends of the integer range that stores dates (days) and timestamps (microseconds), so they compare,
+//! sort, and are stored and aggregated as any other. Only *arithmetic* must know them: [`of_finite`] does so for a
+//! kernel of the engine that does not, and [`time_cast`] for its casts.
 //!
 //! Source: PostgreSQL's `DATE_NOBEGIN`, `DATE_NOEND`, `DT_NOBEGIN` and `DT_NOEND`.
 

@@ -1,10 +1,10 @@
-//! Functions of times and of intervals as PostgreSQL has them.
+//! Functions of times and intervals with PostgreSQL's results.
 //!
-//! [`age`] counts years, months and days by the calendar; [`justify_hours`], [`justify_days`] and [`justify_interval`]
-//! carry 24 hours to a day and 30 days to a month; [`interval_times`] and [`interval_divided`] carry fractions the
-//! other way; [`interval_span`] is what intervals compare by.
+//! [`age`] counts years, months and days by the calendar. [`justify_hours`], [`justify_days`] and [`justify_interval`]
+//! carry 24 hours to a day and 30 days to a month. [`interval_times`] and [`interval_divided`] carry fractions the
+//! other way. [`interval_span`] is the value that intervals compare by.
 //!
-//! What the engine gives for the difference of two times, a duration, is taken for an interval of days and hours.
+//! The engine's difference of two times is a duration; it is taken for an interval of days and hours.
 //!
 //! Source: PostgreSQL's `timestamp_age`, `interval_justify_…`, `interval_mul`, `interval_div` and `interval_cmp_value`.
 

@@ -1,5 +1,5 @@
-//! Several narrow values as one integer, and back: groups of one integer are found several times as fast as
-//! groups of texts.
+//! Packs several narrow values into one integer, and unpacks them: grouping by one integer is several times as fast as
+//! grouping by texts.
 //!
 //! ```text
 //!  pack_key('c1 d?', flag, day)      63                55        34        33          0
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A layout names the parts, first to last: `b` boolean, `h` smallint, `i` integer, `d` date, `cN` text of at most N
-//! characters of 21 bits each; `?`: may be NULL. Equal keys are equal values and the other way round.
+//! characters of 21 bits each; `?`: may be NULL. Keys are equal exactly if the values are.
 //!
-//! Invariant: what does not fit the layout is an error, never another key.
+//! Invariant: a value that does not fit the layout is an error, never another key.
 
 mod layout;
 

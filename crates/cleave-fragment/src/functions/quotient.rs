@@ -1,10 +1,10 @@
 //! Quotients of numerics, with as many digits as PostgreSQL gives each of them.
 //!
-//! PostgreSQL chooses the digits behind the point of a quotient by its value: at least 16 that say something, and no
-//! fewer than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76,
-//! 38)`: its value is rounded to PostgreSQL's digits and lies with zeros behind them. [`shown_scale`] says of a value
-//! how many of its digits are shown. No table has such a column, so the type alone tells what was divided, on its way
-//! through any operator, on either side of a cut.
+//! PostgreSQL chooses the scale of each quotient by its value: at least 16 significant digits, and no fewer decimals
+//! than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76, 38)`:
+//! its value is rounded to PostgreSQL's digits and padded with zeros. [`shown_scale`] tells how many decimals of a
+//! value are shown. No table has a column of this type, so the type alone identifies quotients, through any operator
+//! and on either side of a cut.
 //!
 //! Source: PostgreSQL's `select_div_scale`, `div_var` and `numeric_out`.
 

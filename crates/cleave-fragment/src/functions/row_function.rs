@@ -1,7 +1,7 @@
-//! Functions of the values of one row, in one shape: a name, what it takes, what it gives, and how.
+//! A uniform way to define scalar functions: a name, argument types, a result type, and the code.
 //!
-//! [`row_function`] makes one of them of three plain functions. Arguments come as arrays of one length, of the types
-//! that `takes` asked for; where all of them are constants, of length one, and the result is a constant too.
+//! [`row_function`] makes one of three plain functions. Arguments come as arrays of one length, of the types that
+//! `takes` asked for. If all of them are constants, the arrays have length one, and the result is a constant too.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;

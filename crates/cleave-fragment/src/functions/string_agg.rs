@@ -1,7 +1,7 @@
-//! `string_agg`, held to the bound of [`bounded`](super::bounded): the engine's, asked before it grows by a batch, or
-//! by all that it has gathered, how much that would be.
+//! `string_agg` within the bound of [`bounded`](super::bounded): the engine's aggregate, whose size is computed before
+//! it grows by a batch, or by all that it has gathered.
 //!
-//! A delimiter comes as often as a row does, and the memory pool hears of what has grown only behind each batch.
+//! A delimiter is added for each row, and the memory pool hears of the growth only after each batch.
 
 use std::mem::size_of_val;
 use std::sync::{Arc, OnceLock};

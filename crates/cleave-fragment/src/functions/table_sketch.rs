@@ -1,4 +1,4 @@
-//! `table_sketch(column, …)`: what a planner wants to know of a table's columns, in one pass over its rows.
+//! `table_sketch(column, …)`: gathers a planner's statistics of a table's columns in one pass over its rows.
 //!
 //! ```text
 //!  rows ─▶ counts of rows, NULLs and bytes │ ends │ registers of distinct values │ some of the rows
@@ -6,11 +6,11 @@
 //!  states of any number of partitions, on any side of a cut ─▶ merged ─▶ TableSketch
 //! ```
 //!
-//! An aggregate like any other: its partial half runs beside the rows, and what crosses a link are states. ANALYZE is
-//! a query of it. States come from a peer: what they say is checked before it is used.
+//! It is an ordinary aggregate: its partial half runs beside the rows, and states cross the link. ANALYZE is a query of
+//! it. States come from a peer: their content is checked before it is used.
 //!
-//! Invariants: merging states gives what one state of all rows would have, up to which rows are drawn; the same rows in
-//! the same batches give the same state, on any machine.
+//! Invariants: merging states gives the state of all rows together, up to which rows are drawn; the same rows in the
+//! same batches give the same state, on any machine.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,9 +1,9 @@
-//! Sums, differences and casts of dates and moments that know [infinite](super::infinite) ones.
+//! Sums, differences and casts of dates and timestamps that support [infinite](super::infinite) ones.
 //!
 //! [`time_plus`] and [`time_minus`] take an interval, or a time of day; [`date_plus`] and [`date_minus`] take days.
 //! [`moments_between`] and [`days_between`] are differences. [`cast_to_time`] has a function for each type to cast to.
-//! [`knowing_infinite`] makes `date_part` and `date_trunc` of the engine's; [`date_bin`] is ours, in microseconds.
-//! [`frame_place`] is where a time stands for frames of windows.
+//! [`knowing_infinite`] wraps the engine's `date_part` and `date_trunc`; [`date_bin`] is ours, in microseconds.
+//! [`frame_place`] is the position of a time in the frames of windows.
 //!
 //! Source: PostgreSQL's `timestamp_pl_interval`, `timestamp_mi`, `date_pli`, `date_mi` and `timestamp_part_common`.
 

@@ -1,4 +1,4 @@
-//! Filters reach the column that they are about, by its position, and stop where they would change rows.
+//! Filters reach their column by its position, and stop where they would change rows.
 
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{ColumnRef, Projection};

@@ -1,6 +1,6 @@
-//! What a scan's look-ups in an index came to: counts among the scan's metrics, so that they travel as those do.
+//! Counters of a scan's index look-ups, kept among the scan's metrics so that they travel with those.
 //!
-//! A metric's name is what it counts and the index's name; [`IndexFigures::of_metrics`] puts together again what
+//! A metric's name is the counter's and the index's. [`IndexFigures::of_metrics`] reassembles what
 //! [`IndexFigures::counts`] took apart, summed over partitions and devices.
 
 use std::collections::BTreeMap;

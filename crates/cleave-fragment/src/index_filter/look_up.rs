@@ -1,11 +1,10 @@
-//! Reads the entries of an index that an index filter is about: ranges of keys in, VIDs of rows out.
+//! Reads the index entries that an index filter asks for: ranges of keys in, VIDs of rows out.
 //!
 //! 1. Each page of a run is paired with the ranges that its fences say it may hold ([`pages_wanted`]); without fences,
-//!    with all.
-//! 2. By keys, each index of which the filters list keys is weighed ([`Worth`]), and the best one taken, if it pays.
-//! 3. The pages are read in order, several at once; the entries of each that lie in its ranges are hits. By keys, hits
-//!    and the pages of the scan that they lie on are counted meanwhile, and the look-up is given up when there are too
-//!    many.
+//!    with all ranges.
+//! 2. By keys, each index whose keys the filters list is weighed ([`Worth`]), and the best one taken, if it pays.
+//! 3. The pages are read in order, several at once; their entries inside the ranges are hits. By keys, the hits and the
+//!    scan's pages that they lie on are counted meanwhile, and the look-up is given up when there are too many.
 
 use std::ops::Range;
 use std::sync::Arc;

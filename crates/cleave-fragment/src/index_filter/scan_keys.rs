@@ -1,12 +1,11 @@
-//! The keys of a column that a scan's filters list by now: filters in, ranges of an index's keys out.
+//! Extracts the keys that a scan's filters list for a column, as ranges of an index's keys.
 //!
-//! What joins above have learnt reaches a scan as a list of values or a set of integers, among other conditions
-//! ([`crate::expressions::key_set`]), in a filter that is still theirs or, where the fragment was sent later, in the
-//! scan's predicate. Every row that the scan puts out has one of the listed values: all its filters hold. Of several
+//! Keys learnt by the joins above reach a scan as a list of values or a set of integers, among other conditions
+//! ([`crate::expressions::key_set`]): in a filter that the join still fills or, if the fragment was sent later, in the
+//! scan's predicate. Every output row of the scan has one of the listed values, since all filters must hold. Of several
 //! lists, the shortest is taken.
 //!
-//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges, which would be too
-//! wide.
+//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges (too wide).
 
 use std::sync::Arc;
 

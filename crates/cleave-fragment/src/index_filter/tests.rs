@@ -1,4 +1,4 @@
-//! Which rows an index filter leaves, against a plain filter, and which index filters are refused.
+//! The rows that an index filter keeps, against a plain filter, and the index filters that are refused.
 
 mod by_keys;
 

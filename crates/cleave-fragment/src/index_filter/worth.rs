@@ -1,17 +1,17 @@
-//! Whether looking keys up in an index pays: figures of both in, bytes saved out.
+//! Decides whether looking keys up in an index pays: sizes of table and index in, bytes saved out.
 //!
 //! ```text
 //!   reading less   bytes of the pages without a hit, halved   − bytes of the index's pages
 //!   working less   rows not looked at, halved                 − rows' worth of the index's pages and entries
 //! ```
 //!
-//! The first is asked wherever the scan runs, the second only where pages come from media beside it ([`Thrift::Work`]):
-//! over a link, a page of an index costs what it takes there. A saving is halved so that an estimate may be wrong by
-//! that; what is not saved at last was a small part of the scan.
+//! The first saving counts wherever the scan runs. The second counts only where pages come from media beside it
+//! ([`Thrift::Work`]): over a link, a page of an index costs its transfer. A saving is halved so that an estimate may
+//! be wrong by that; a saving missed this way is a small part of the scan.
 //!
-//! Before anything is read, hits are what the host expects of so many keys, and lie on pages at random. While the index
-//! is read they are counted, and so are the pages that they lie on; so keys that lie together are found out, and
-//! a look-up that has found too much is given up.
+//! Before anything is read, the number of hits is the host's estimate, and hits are assumed on pages at random. While
+//! the index is read, hits and their pages are counted: clustered keys are found out, and a look-up that has found too
+//! much is given up.
 
 use cleave_store::PageRef;
 

@@ -1,7 +1,7 @@
-//! Which stream speaks for a run, where an execute was repeated.
+//! Decides which stream controls a run whose execute was repeated.
 //!
-//! Dropping a stream ends its run, unless a later execute has taken the run over: then only the later
-//! stream may end it.
+//! Dropping a stream ends its run, unless a later execute has attached to the run: then only the later stream may end
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,13 +1,13 @@
-//! A link over a connection, whatever that is made of: commands and runs out, answers and slots in.
+//! A link over a connection of any kind: sends commands and runs, receives answers and slots.
 //!
-//! All commands and runs of a link share one connection, told apart by their request numbers. The
-//! connection's tasks run on a thread of their own, because on the host's workers a link starves.
-//! A connection that breaks fails everything under way with [`LinkError::Lost`]; the next use opens a
-//! new one, and releases the runs that were abandoned with the old.
+//! All commands and runs of a link share one connection, told apart by their request numbers. The connection's tasks
+//! run on a thread of their own, because on the host's workers a link starves. A connection that breaks fails
+//! everything under way with [`LinkError::Lost`]; the next use opens a new one, and releases the runs that were
+//! abandoned with the old.
 //!
-//! Invariant: every connection begins with the question who answers, and nothing else is said before
-//! the answer. Another device than before is [`LinkError::OtherDevice`]; a device of another build gets
-//! no fragments over that connection (rule 2).
+//! Invariant: every connection begins by identifying the device, and nothing else is sent before the answer. Another
+//! device than before is [`LinkError::OtherDevice`]; a device of another build gets no fragments over that connection
+//! (rule 2).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,13 +1,13 @@
-//! One connection to a device, after its handshake: a task that writes, a task that reads and hands
-//! out, and a watch over silence.
+//! One connection to a device, after its handshake: a writer task, a reader task that dispatches, and a watchdog for
+//! silence.
 //!
 //! ```text
 //! callers ─ frames ─▶ writer ─▶ TLS, or a ring ─▶ reader ─▶ waiting callers and runs, by request
 //! ```
 //!
-//! Invariants: once a connection is dead it stays dead, and everybody who waited for it has been told
-//! why ([`Connection::fail`]); nobody can begin to wait afterwards. No run has more slots here, or
-//! more bytes of them, than the host has granted: a device that sends more loses the connection.
+//! Invariants: a dead connection stays dead; every waiter has been told why ([`Connection::fail`]), and no new one is
+//! accepted. No run has more slots here, or more bytes of them, than the host has granted: a device that sends more
+//! loses the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

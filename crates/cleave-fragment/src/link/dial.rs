@@ -1,12 +1,12 @@
-//! From the way to a device to a connection: TCP, or a Unix socket and shared memory; then the same handshake.
+//! Connects to a device: TCP, or a Unix socket and shared memory; then the same handshake.
 //!
 //! ```text
 //! Way::Tcp ───▶ TcpStream, counted ─▶ TLS ─▶ hello, welcome ─────────────────▶ Connection
 //! Way::Local ─▶ UnixStream ─▶ whose is it? ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
 //! ```
 //!
-//! Invariant: a token is sent over TLS or to this machine only, and over shared memory not at all: there the
-//! system says who is on the other side.
+//! Invariant: a token is sent over TLS or to this machine only. Over shared memory it is not sent at all: there the
+//! system identifies the other side.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The link to a device in the same process: nothing is encoded, nothing crosses a wire.
 //!
-//! Commands go straight to the [`DeviceService`], which answers on threads of its own; batches pass
-//! as they are. A rate cap, where one is asked for, counts the bytes of payloads and of rows.
+//! Commands go straight to the [`DeviceService`], which answers on threads of its own; batches are handed over
+//! unchanged. A rate cap, if one is set, counts the bytes of payloads and of rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

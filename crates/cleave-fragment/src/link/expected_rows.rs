@@ -1,8 +1,8 @@
-//! Rows of a device, compared with what the fragment that it was sent makes.
+//! Checks a device's rows against the output type of the fragment that it was sent.
 //!
-//! A device that errs, or lies, may send any rows; but none that the operators above could not have got from below:
-//! each column has its type, no NULL where there can be none, and no number with more digits than its type has. (Arrow
-//! has checked texts, offsets and dictionaries when it read them.)
+//! A faulty or malicious device may send any rows, but none that the fragment could not have produced: each column has
+//! its type, no NULL where there can be none, and no number with more digits than its type has. (Arrow has checked
+//! texts, offsets and dictionaries when it read them.)
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Decimal128Type, FieldRef, Schema, SchemaRef};

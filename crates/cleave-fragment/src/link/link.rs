@@ -1,10 +1,10 @@
-//! [`Link`], what a host holds of a device; [`DeviceService`], what a device is to a link; and
-//! [`RunStream`], the result of a fragment as it arrives.
+//! The interfaces of a link: [`Link`] is the host's end, [`DeviceService`] the device's, and [`RunStream`] the result
+//! of a fragment as it arrives.
 //!
-//! Credits: a device may have `slot_count` slots more outstanding than the host has consumed, and begins
-//! none while those outstanding have `slot_count` × `slot_bytes` bytes.
-//! [`RunStream`] counts what it hands out and tells the device through [`RunControl`]; the device
-//! keeps what was not consumed, so that a repeated execute can send it again.
+//! Credits: a device may have `slot_count` slots outstanding beyond those that the host has consumed, and begins none
+//! while the outstanding ones have `slot_count` × `slot_bytes` bytes. [`RunStream`] counts the slots it hands out and
+//! tells the device through [`RunControl`]; the device keeps slots that were not consumed, so that a repeated execute
+//! can send them again.
 
 use std::fmt;
 use std::io;

@@ -6,8 +6,8 @@
 //!      ═ Unix socket ═        hands over the region; its end says at once that the other side died
 //! ```
 //!
-//! Everything above the stream is what a remote link has: commands, credits, resuming a run over the next
-//! connection ([`ConnectedLink`]). There is no token: the system says which user is on the other side.
+//! Everything above the stream is shared with a remote link: commands, credits, resuming a run over the next connection
+//! ([`ConnectedLink`]). There is no token: the system tells the user of the other side.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Shared memory as a stream of bytes: two rings, their bells, and the Unix socket as the lifeline.
+//! Shared memory as a stream of bytes: two rings, their bells, and a Unix socket whose end tells that a side has died.
 //!
 //! ```text
 //! offer    region bytes u64, with 5 descriptors: the region, then the bells by which
@@ -12,8 +12,8 @@
 //! 3. The socket ends when the other side closes the stream or dies, however it dies: what is still in the ring
 //!    is read, then the stream is at its end.
 //!
-//! Invariant: whatever the other side writes into the region, this side reads bytes, an end, or an error; the
-//! bytes have the checksums that those over TCP have.
+//! Invariant: whatever the other side writes into the region, this side reads bytes, an end, or an error. The bytes
+//! have the same checksums as over TCP.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,6 +1,6 @@
-//! A byte stream that counts what crosses it and, where asked to, holds it to a rate.
+//! A byte stream that counts the bytes crossing it and can limit their rate.
 //!
-//! It lies directly on the socket, below TLS, so that it counts what is on the wire.
+//! It wraps the socket directly, below TLS, so that it counts what is on the wire.
 
 use std::io;
 use std::pin::Pin;

@@ -1,6 +1,6 @@
 //! The link to a device on another machine: frames over TCP, with TLS and a token.
 //!
-//! What it does is [`ConnectedLink`]; here is where the device is and how to connect to it.
+//! [`ConnectedLink`] implements it; this module holds the device's address and how to connect to it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Where a simulator takes the place of the network: on its thread, links to remote devices are the ones it makes.
+//! Replaces the network in simulations: on a simulator's thread, links to remote devices are made by the simulator.
 
 use std::cell::RefCell;
 use std::fmt;

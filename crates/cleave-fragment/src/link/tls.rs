@@ -1,9 +1,8 @@
-//! Who is on the other side: the token that a host shows, and the certificate that a device shows.
+//! Authentication of both sides: the host shows a token, the device a certificate.
 //!
-//! A host pins: it is given the device's certificate, or the authority that signed it, as PEM, and
-//! trusts nothing else, the system's authorities included. A certificate that equals a pinned one is
-//! trusted whatever names and dates it carries; one signed by a pinned authority must carry the
-//! host name. TLS 1.2 and 1.3, by rustls with ring.
+//! A host pins: it is given, as PEM, the device's certificate or the authority that signed it, and trusts nothing else,
+//! the system's authorities included. A certificate that equals a pinned one is trusted whatever names and dates it
+//! carries; one signed by a pinned authority must carry the host name. TLS 1.2 and 1.3, by rustls with ring.
 //!
 //! Invariant: a token is never printed, and compared in constant time.
 

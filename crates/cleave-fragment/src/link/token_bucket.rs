@@ -1,8 +1,8 @@
-//! Holds a link to a rate: bytes in, the time to wait before they count as crossed out.
+//! Limits the rate of a link: bytes in, the delay before they count as crossed out.
 //!
-//! Invariant: this is for caps that somebody asked for (demos, quotas, tests) and for nothing else.
-//! Over any stretch longer than [`BURST`], the bytes that pass are at most the rate times the stretch
-//! plus one burst; nothing is ever delayed beyond what the rate asks for.
+//! Invariant: this serves only caps that a user set (demos, quotas, tests). Over any stretch longer than [`BURST`], the
+//! bytes that pass are at most the rate times the stretch plus one burst; nothing is delayed beyond what the rate asks
+//! for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! A leaf whose rows the host has made: it names a broadcast and gives out the rows that the
-//! [`FragmentContext`] has under that number, as often as it is asked.
+//! A leaf that emits broadcast rows: it names a broadcast and emits the rows that the [`FragmentContext`] has under
+//! that number, as often as it is executed.
 //!
-//! It stands for what a join below a cut collects where that does not lie with what streams: on the devices to which
-//! the rows were sent, and on the host, which holds them anyway. It has one partition, whatever copies there are of
-//! what streams.
+//! It replaces the build side of a join below a cut, if that side is not stored with the streamed side: on the devices
+//! to which the rows were sent, and on the host, which has them anyway. It has one partition, however many partitions
+//! the streamed side has.
 
 use std::fmt;
 use std::sync::Arc;

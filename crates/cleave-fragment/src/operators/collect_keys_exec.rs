@@ -1,9 +1,9 @@
-//! What a join's build side has for keys, on the way into the join: rows in, the same rows out, and the hashes of their
-//! keys in [`CollectedKeys`].
+//! Collects the keys of a join's build side on their way into the join: rows in, the same rows out, and the hashes of
+//! their keys in [`CollectedKeys`].
 //!
 //! It stands on the host alone, below the build side of a join whose keys may have to cross a link as a Bloom filter:
-//! the engine's own table of them can only be asked, and by hashes that are not the same on every machine. The join has
-//! read it to the end when it asks its other side for the first row, which is when a fragment there is sent.
+//! the engine's hash table can only be probed, and its hashes differ between machines. The join has read its build side
+//! to the end when it asks the probe side for the first row, which is when a fragment there is sent.
 //!
 //! Invariant: rows pass unchanged, whatever becomes of the keys; keys count only if all of them came.
 

@@ -1,4 +1,4 @@
-//! Aggregates on what pages store: a partial aggregate that takes whole pages before they are decoded.
+//! Aggregates over encoded pages: a partial aggregate that takes whole pages before they are decoded.
 //!
 //! ```text
 //!   DenseAggregateExec          states of the groups of pages that were taken, behind those from below
@@ -7,15 +7,14 @@
 //!         TableScanExec ───▶ DenseGroups: pages whose groups are few and whose values are narrow
 //! ```
 //!
-//! 1. [`Program::of`] finds out whether the aggregate is one of counts, sums and extremes of numbers that fit 64 bits,
-//!    by plain columns, over one scan.
-//! 2. The scan offers each page, once its rows are selected, to the copy's [`DenseGroups`]. A page is taken where its
+//! 1. [`Program::of`] checks that the aggregate consists of counts, sums and extremes of numbers that fit 64 bits,
+//!    grouped by plain columns, over one scan.
+//! 2. The scan offers each page, once its rows are selected, to the partition's [`DenseGroups`]. A page is taken if its
 //!    groups are codes of dictionaries or small ranges of integers and no step of the program can overflow.
-//! 3. All other pages go the way that they would go without this operator, and so does every row of a plan for which
-//!    there is no program.
+//! 3. All other pages take the usual way through the plan, and so does every row of a plan without a program.
 //!
-//! Invariant: states leave in the form that the aggregate below gives them, so whoever merges them cannot tell who made
-//! which; a page is taken whole or not at all.
+//! Invariant: states leave in the form that the aggregate below gives them, so the final aggregate cannot tell them
+//! apart; a page is taken whole or not at all.
 
 mod dense_groups;
 mod program;

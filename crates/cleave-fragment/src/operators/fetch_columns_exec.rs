@@ -1,5 +1,5 @@
-//! The other columns of rows that joins have left: rows with references in, rows with those columns in their places
-//! out.
+//! Late materialisation: fetches the remaining columns of rows that joins have kept. Rows with references in, rows with
+//! those columns in their places out.
 //!
 //! ```text
 //!   FetchColumnsExec: title [note]      a │ b │ note          notes of the rows that are left, page by page
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! For each batch: references are sorted and each taken once; the pages that they name
-//! ([`RowPlaces`](crate::row_places)) are read a few at a time, and the rows named are decoded; then the values go to
-//! the rows that referred to them.
+//! ([`RowPlaces`](crate::row_places)) are read a few at a time, and the rows named are decoded; then the values are
+//! copied to the rows that referred to them.
 //!
-//! Invariants: it runs on the side and in the run of the scan that made the references; what they name is checked
-//! against the run's pages and their rows. A row may be referred to any number of times.
+//! Invariants: it runs on the side and in the run of the scan that made the references; they are checked against the
+//! run's pages and their rows. A row may be referred to any number of times.
 //!
 //! Source: hybridNDP §4.4, the pointer cache: late materialisation.
 

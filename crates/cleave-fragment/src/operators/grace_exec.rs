@@ -1,4 +1,4 @@
-//! Hash joins and aggregates that outgrow their memory: the engine's operator, run over one part of its rows after the
+//! Hash joins and aggregates that exceed their memory: the engine's operator, run over one part of its rows after the
 //! other (Grace hash join).
 //!
 //! ```text
@@ -9,28 +9,28 @@
 //!         by a hash of the keys                    │ does not fit: divided again, by another hash
 //! ```
 //!
-//! 1. [`GraceExec::wherever_it_helps`] puts it in the place of each operator that [`GraceExec::helps`], where the run
-//!    has a [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory, for as long as it runs:
-//!    none finds that others have taken it all after rows have left.
-//! 2. [`join`] reads the build side into its share. Where that fits, the engine's join runs over it, and nothing is
-//!    different from a plan without this operator but the share.
-//! 3. Where it does not, or the engine's table does not, both inputs are divided by a hash of the keys and put aside,
-//!    and the engine joins part by part. A part that is not expected to fit is divided again, all before the first row;
-//!    so is one that turns out not to fit.
-//! 4. [`aggregate`] does the same for groups. It puts states aside, not rows: one that reads rows becomes the engine's
-//!    partial aggregate, which gives out what it has when its memory is full, below the engine's final one.
+//! 1. [`GraceExec::wherever_it_helps`] replaces each operator that [`GraceExec::helps`], if the run has a
+//!    [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory for as long as it runs. So no
+//!    operator loses its memory to others after it has emitted rows.
+//! 2. [`join`] reads the build side into its share. If that fits, the engine's join runs over it as in a plan without
+//!    this operator, except for the share.
+//! 3. If it does not fit, or the engine's hash table does not, both inputs are divided by a hash of the keys and
+//!    spilled, and the engine joins part by part. A part that is not expected to fit is divided again, all before the
+//!    first row; so is one that turns out not to fit.
+//! 4. [`aggregate`] does the same for groups. It spills states, not rows: an aggregate that reads rows becomes the
+//!    engine's partial aggregate, which emits its states when its memory is full, below the engine's final one.
 //!
-//! Joining, grouping, hashing and encoding are the engine's; ours are dividing, putting aside and going on.
+//! Joining, grouping, hashing and encoding are the engine's; dividing, spilling and going on are ours.
 //!
-//! Invariants: each input is read once. Rows with equal keys are of the same part. A part that cannot be made smaller,
-//! for all its rows have one key, is an error of memory; as the largest part comes first, so does the error, before the
-//! first row, and the host may take over. It is never encoded: a fragment names operators, and each side decides how it
-//! runs them. A filter that the join hands down stays open where its rows are put aside: it is filled by the engine
-//! only when the whole build side is in memory.
+//! Invariants: each input is read once. Rows with equal keys are in the same part. A part whose rows all have one key
+//! cannot be made smaller and is an out-of-memory error; the largest part comes first, so the error comes before the
+//! first row, and the host may run the fragment instead. The operator is never encoded: a fragment names operators, and
+//! each side decides how it runs them. A filter that the join hands down stays open if its rows are spilled: the engine
+//! fills it only when the whole build side is in memory.
 //!
 //! Deliberately absent: null-aware anti joins, which must see a NULL of the other side wherever it lies; joins that
-//! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They have the memory that
-//! they have. So have partial aggregates, which never need more. Parts are not joined side by side.
+//! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They run in the memory
+//! that they have. So do partial aggregates, which never need more. Parts are not joined in parallel.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

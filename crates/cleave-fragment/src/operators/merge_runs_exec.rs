@@ -1,9 +1,9 @@
-//! Merges sorted runs of an index: an index input in, its entries in the order of their keys out.
+//! Merges sorted runs of an index: an index input in, its entries in key order out.
 //!
-//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a run that is not sorted is an error, and so
-//! is a key that two runs have, unless rows may have taken over keys of others that are dead, the newest of which is
-//! then left. Entries of rows that are named as gone are left out. Memory is that of a few pages of each run, out of
-//! the fragment's budget, and one page of each where the budget is small.
+//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a run that is not sorted is an error. A key
+//! in two runs is an error too, unless rows may have reused keys of dead rows; then the newest entry is kept. Entries
+//! of rows that are named as gone are left out. Memory is a few pages of each run, out of the fragment's budget, or one
+//! page of each where the budget is small.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What a fragment says of the run that it wrote: a row for each page, and one of the whole behind them.
+//! The result of a fragment that writes a run: one row for each page, and a last one for the whole run.
 //!
 //! ```text
 //!   page  start  block_count  row_count  checksum  first_key  last_key │ entry_count  filter_kind  filter
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`PlacedRows`] makes the rows where the fragment runs, [`PlacedRun::read`] reads them on the host. Invariant: the
-//! last row is there exactly once, so that a result which ends early is none. Whether the pages lie where they may, and
-//! their keys are in order, is the host's to check.
+//! last row is there exactly once, so that a truncated result is refused. The host checks that the pages lie where they
+//! may and that their keys are in order.
 
 use std::sync::Arc;
 

@@ -1,17 +1,17 @@
-//! Joins that stop in their midst: a plan in, the same plan out, whose joins let go of their thread once nobody wants
+//! Makes joins cancellable: a plan in, the same plan out, whose joins yield their thread and end once nobody wants
 //! their rows.
 //!
-//! The engine's nested-loop join looks at a batch of one side against all of the other before it lets go of its thread,
-//! and what gathers rows above a join takes all that the join makes of one batch. A task that is dropped meanwhile goes
-//! on until then, which may be hours.
+//! The engine's nested-loop join compares a batch of one side with all of the other before it yields its thread, and an
+//! operator that gathers rows above a join takes all that the join makes of one batch. A dropped task goes on until
+//! then, which may be hours.
 //!
 //! 1. [`stoppable_joins`] puts a [`StoppableJoinExec`] in the place of each join, just before the plan runs.
-//! 2. Between batches, the join gives its thread to others as scans do, and ends if it was [stopped](Stop).
-//! 3. A nested-loop join's condition is asked for a batch of pairs at a time, and is an error from then on
-//!    ([`WhileWanted`]).
+//! 2. Between batches, the join yields its thread as scans do, and ends if it was [stopped](Stop).
+//! 3. A nested-loop join's condition is evaluated for a batch of pairs at a time, and is an error once the join was
+//!    stopped ([`WhileWanted`]).
 //!
-//! Invariant: whoever looks at the plan sees the joins as they were planned, and as many nodes. It is never encoded:
-//! who runs a fragment does this to it.
+//! Invariant: readers of the plan see the joins as they were planned, and as many nodes. The operator is never encoded:
+//! the side that runs a fragment adds it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -1,18 +1,18 @@
 //! The scan of a table: names columns, predicate and morsel input, and holds no page (rule 1).
 //!
-//! Where an index was asked ([`crate::index_filter`]), pages and rows that it has not found are left out first. For
-//! each morsel it takes, in order:
+//! If there is an index filter ([`crate::index_filter`]), pages and rows that the index has not found are left out
+//! first. For each morsel it takes, in order:
 //!
 //! 1. read the chunks that the predicate needs, and the version columns;
-//! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns, of the
-//!    rows left, or works on what is stored;
-//! 3. where any row is left, read the remaining columns and decode the selected rows of them.
+//! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns of the
+//!    remaining rows, or works on the encoded form;
+//! 3. if any row is left, read the remaining columns and decode the selected rows of them.
 //!
-//! Steps 1 and 3 become one read where most pages turn out to have matches: a second request
-//! costs a round trip, an unneeded chunk costs bytes, and the scan counts which it is.
+//! Steps 1 and 3 become one read where most pages turn out to have matches: a second request costs a round trip, an
+//! unneeded chunk costs bytes, and the scan counts which costs more.
 //!
-//! The predicate speaks of `filter_columns` by position, not of the output: a column that only
-//! the predicate needs is never materialised above the scan.
+//! The predicate refers to `filter_columns` by position, not to the output: a column that only the predicate needs is
+//! never materialised above the scan.
 
 use std::collections::BTreeMap;
 use std::fmt;

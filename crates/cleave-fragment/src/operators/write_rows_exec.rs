@@ -1,11 +1,11 @@
-//! Writes rows as pages of a segment: rows and their VIDs in, an entry for each page that was placed out.
+//! Writes rows as pages of a segment: rows and their VIDs in, an entry for each written page out.
 //!
-//! The root of a fragment that prunes a table: below it lies the scan of the pages that are to be written anew, which
-//! leaves out the dead rows. As of [an index run](super::write_run_exec), pages go to the context's
-//! [`PageSink`], and nothing refers to them before the host commits. Which rows should have come is known to the host,
-//! which counts them on the pages.
+//! It is the root of a fragment that prunes a table: below it lies the scan of the pages that are to be rewritten,
+//! which leaves out the dead rows. As with [an index run](super::write_run_exec), pages go to the context's
+//! [`PageSink`], and nothing refers to them before the host commits. The host knows which rows should have come, and
+//! counts them on the pages.
 //!
-//! Invariant: VIDs ascend, or the fragment fails; memory is that of a page or two, out of the fragment's budget.
+//! Invariant: VIDs ascend, or the fragment fails; memory is a page or two, out of the fragment's budget.
 
 use std::collections::BTreeMap;
 use std::fmt;

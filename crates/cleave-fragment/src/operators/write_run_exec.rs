@@ -1,10 +1,10 @@
-//! Writes sorted entries as a run of an index: entries in, a row for each page that was placed out.
+//! Writes sorted entries as a run of an index: entries in, a row for each written page out.
 //!
-//! The root of a fragment that builds or merges runs. Its pages go to the context's [`PageSink`], which knows where
-//! they may lie; what comes out is all that the host needs to name them ([`super::placed_run`]), and means nothing
+//! It is the root of a fragment that builds or merges runs. Its pages go to the context's [`PageSink`], which knows the
+//! space they may use. The output is all that the host needs to name them ([`super::placed_run`]), and means nothing
 //! before its last row. Until the host commits, nothing refers to what was written.
 //!
-//! Invariant: memory is that of a few pages and of the filter's hashes, out of the fragment's budget.
+//! Invariant: memory is a few pages and the filter's hashes, out of the fragment's budget.
 
 use std::fmt;
 use std::sync::Arc;

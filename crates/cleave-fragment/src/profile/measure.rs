@@ -1,13 +1,13 @@
-//! Measures what a core does in a second, with the kernels and operators that fragments are made of.
+//! Measures a core's rate for each kernel and operator that fragments are made of.
 //!
-//! 1. [`measure`] runs each [`Kernel`] for a slice of time on one thread, over the same few rows; then as many threads
-//!    as there are cores at once, to see what they reach together.
-//! 2. A slice is timed by the thread's CPU time, and all slices together say how much CPU that thread was given while
-//!    time passed: the product is what a fragment sees, and a quota that lets a thread run for 1 ms of every 5 falls on
-//!    all kernels alike. Of the parts of a slice the fastest counts: what else happens on a machine only makes slower,
-//!    and which kernel it falls on is chance.
+//! 1. [`measure`] runs each [`Kernel`] for a slice of time on one thread, over the same few rows; then on as many
+//!    threads as there are cores, to see what they reach together.
+//! 2. A slice is timed by the thread's CPU time, and all slices together tell how much CPU time that thread got while
+//!    time passed. The product is the rate of a fragment; a quota that lets a thread run for 1 ms of every 5 affects
+//!    all kernels alike. Of the parts of a slice the fastest counts: other load only makes slower, and which kernel it
+//!    hits is chance.
 //!
-//! Invariants: about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the
+//! Invariants: takes about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the
 //! assumed ones.
 
 use std::hint::black_box;

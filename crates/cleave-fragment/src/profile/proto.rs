@@ -1,7 +1,7 @@
 //! Profiles as protobuf, for the reply that carries a device's and for the host's files.
 //!
-//! Figures stand in the order of [`Figure::ALL`], so that a later version may add some: those that are not there are
-//! not known. Nothing that was read is believed before it was checked: a figure is a positive number, or not known.
+//! Figures stand in the order of [`Figure::ALL`], so that a later version may add some: missing ones are unknown. A
+//! figure that was read is checked before use: it is a positive number, or unknown.
 
 use prost::Message;
 

@@ -1,4 +1,4 @@
-//! What is asked for before it is wanted, what comes of it, and what is charged for it.
+//! What is requested ahead of its use, what becomes of it, and the memory charged for it.
 
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::PageHeader;

@@ -1,14 +1,14 @@
-//! The device's part of a run that locks rows of a host behind a network: batches of VIDs out, what became of them in.
+//! The device's part of a run that locks rows of a host behind a network: batches of VIDs out, their outcomes in.
 //!
 //! ```text
-//!  lock ─▶ batch n ─▶ (sent) ─ answers ─▶ held, changed, not free: settled
-//!             ▲                        └▶ queued ─ grant ─▶ settled
-//!             └ sent again over the next connection, until all of it is settled
+//!  lock ─▶ batch n ─▶ (sent) ─ answers ─▶ held, changed, not free: final
+//!             ▲                        └▶ queued ─ grant ─▶ final
+//!             └ sent again over the next connection, until every row has its final outcome
 //! ```
 //!
-//! Batches follow each other without waiting for answers: so many rows may be unsettled at once, which bounds the
-//! memory of both sides. A row goes forward only, from asked over queued to settled, so answers and grants may come
-//! late, or twice, or in any order.
+//! Batches follow each other without waiting for answers. The number of rows without a final outcome is limited, which
+//! bounds the memory of both sides. A row only advances, from asked over queued to final, so answers and grants may
+//! come late, or twice, or in any order.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -7,12 +7,12 @@
 //!                                      grants ◀─ pump, a task of the link ◀┘
 //! ```
 //!
-//! Wakers only list what they woke: they are called by whoever lets go of a row, who may have a part of the host's
-//! table in hand.
+//! Wakers only list what they woke: they are called by the transaction that releases a row, which may be holding a
+//! partition of the host's table.
 //!
-//! Repetition: a row that is asked for again is held already, or parked already under the same name; a batch below
-//! those given up is skipped; a job that ended says so to everything. So the state is the same, however often and
-//! late calls come.
+//! Repetition: a row that is requested again is already held, or already parked under the same name; a batch below
+//! those given up is skipped; an ended job answers so to everything. So the state is the same, however often and late
+//! calls come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

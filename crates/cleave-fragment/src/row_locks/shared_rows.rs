@@ -1,7 +1,7 @@
-//! The locks of a run in a table that its process shares with the host: no message, but that it waits.
+//! The locks of a run in a table that its process shares with the host: no messages, except to tell that it waits.
 //!
-//! Whoever closes a deadlock cycle last must have it found. A transaction of the host sees the shared table and looks
-//! for itself; a job that comes to wait says so to the host, after the table says that it waits.
+//! The last waiter that closes a deadlock cycle must have it detected. A transaction of the host sees the shared table
+//! and looks for itself; a waiting job tells the host, after it has written into the table that it waits.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! One batch as whole blocks and back; the form is drawn in the [module above](super).
+//! Encodes one batch as whole blocks and back; the [module above](super) draws the format.
 
 #![deny(clippy::indexing_slicing)]
 

@@ -1,4 +1,4 @@
-//! Runs of batches that were put aside, and who writes several of them at once.
+//! Runs of spilled batches, and the writer of several runs at once.
 
 use std::collections::VecDeque;
 use std::fmt;

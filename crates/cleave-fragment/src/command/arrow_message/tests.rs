@@ -1,5 +1,4 @@
-//! Messages that no writer of this build writes are refused before anything is made of them; those that it writes are
-//! not.
+//! Messages that this build never writes are refused before anything is allocated for them; those that it writes pass.
 
 use std::sync::Arc;
 

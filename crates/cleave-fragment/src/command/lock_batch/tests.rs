@@ -1,4 +1,4 @@
-//! Messages that come as they went, how long they are, and what is refused.
+//! Lock messages survive encoding; how long they are, and which are refused.
 
 use cleave_store::SegmentId;
 use proptest::prelude::*;

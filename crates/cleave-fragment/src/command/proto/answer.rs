@@ -1,4 +1,4 @@
-//! Answers as protobuf: replies, errors, slots, reports.
+//! Encodes answers as protobuf: replies, errors, slots, reports.
 
 use std::time::Duration;
 

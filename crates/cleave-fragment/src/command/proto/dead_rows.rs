@@ -1,7 +1,6 @@
-//! The dead rows of a page as a morsel tells them: as gaps from one to the next where they are few, a bit each
-//! otherwise.
+//! The wire form of a page's dead rows in a morsel: the gaps between them where they are few, else a bit for each row.
 //!
-//! Invariant: what comes in takes no more memory than the message, or the rows that a page may have, whatever it says.
+//! Invariant: decoding takes no more memory than the message, or the largest row count of a page, whatever it says.
 
 use cleave_store::DeadRows;
 

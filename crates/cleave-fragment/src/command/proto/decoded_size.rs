@@ -1,10 +1,9 @@
-//! How many bytes of memory decoding the head of a message takes, found out before it is decoded and without taking
+//! Computes how many bytes of memory decoding the head of a message will take, before it is decoded and without taking
 //! any.
 //!
-//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that are dead a
-//! bit each once one of them has. So every field that repeats is counted here by what it becomes: in the protobuf
-//! structure and in what is made of that, while both are there. Fields that nobody knows are skipped, as decoders
-//! do.
+//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the dead rows of a page a bit for
+//! each row of the page. So every repeated field is counted by its size in memory: in the protobuf structure and in the
+//! value made of that, while both exist. Unknown fields are skipped, as decoders do.
 //!
 //! Invariant: never less than decoding takes. Vectors grow by doubling, so each counts twice.
 //!

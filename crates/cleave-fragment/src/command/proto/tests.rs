@@ -1,4 +1,4 @@
-//! Every message survives the way to bytes and back; garbage is an error and never a panic.
+//! Every message survives encoding and decoding; garbage is an error and never a panic.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Batches survive the way to bytes and back, and carry no more than their rows.
+//! Batches survive encoding and decoding, and carry no more than their rows.
 
 use arrow::array::{
     BinaryViewArray, Decimal128Array, DictionaryArray, Int64Array, ListArray, StringArray,

@@ -1,4 +1,4 @@
-//! Frames and handshakes against every truncation, every flipped bit, and random ones.
+//! Frames and handshakes against every truncation, every flipped bit, and random bytes.
 
 use proptest::prelude::*;
 

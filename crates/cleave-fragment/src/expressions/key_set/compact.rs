@@ -1,11 +1,11 @@
-//! A filter of the engine's in, the same with its keys as sets of integers out.
+//! Rewrites a filter of the engine with its keys as sets of integers.
 //!
-//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns one for each column.
-//! 2. A look-up in a join's hash table has no wire form. Where bounds beside it say that its keys lie close together,
-//!    it is asked about each integer between them: [`tabulated`].
-//! 3. What is still too long, or can only be asked on this side, becomes true.
+//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns become one for each column.
+//! 2. A look-up in a join's hash table has no wire form. If bounds beside it say that its keys lie close together, the
+//!    table is probed with each integer between them: [`tabulated`].
+//! 3. A condition that is still too long, or works on this side only, becomes true.
 //!
-//! Invariant: what comes out is true wherever the filter was.
+//! Invariant: the result is true wherever the original filter is.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How large the items of lists are, as texts and in longer lists.
+//! Sizes of list items, for functions that turn them into texts or longer lists.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;

@@ -1,7 +1,7 @@
-//! How large a text gets in which matches are replaced.
+//! Estimates the size of a text after its matches of a pattern are replaced.
 //!
-//! First as if every place of it matched. Only where that is too much, and the arguments alone are not, are matches
-//! counted, which costs about as much as replacing them.
+//! The first estimate assumes a match at every position. Only where that is too large, and the arguments alone are not,
+//! are matches counted, which costs about as much as replacing them.
 
 use std::collections::HashMap;
 

@@ -1,8 +1,8 @@
-//! `+`, `-` and `*` of numerics whose unscaled values all fit 64 bits: nothing can overflow 128, so nothing is
-//! checked a value.
+//! `+`, `-` and `*` of numerics whose unscaled values all fit 64 bits: the result cannot overflow 128 bits, so no value
+//! is checked.
 //!
-//! Invariant: a result is what Arrow's own kernel gives, value and type; where one of the values is larger,
-//! or a scale is out of reach, there is none, and Arrow's is asked.
+//! Invariant: a result equals that of Arrow's own kernel, in value and type. Where one of the values is larger, or a
+//! scale is out of range, there is no result and the caller uses Arrow's kernel.
 
 use std::sync::Arc;
 

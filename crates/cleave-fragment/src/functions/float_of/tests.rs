@@ -1,4 +1,4 @@
-//! Numerics become the nearest floats, as their digits do.
+//! Numerics become the floats that parsing their digits gives.
 
 use arrow::array::{Decimal128Array, Decimal256Array};
 use arrow::datatypes::{Float64Type, i256};

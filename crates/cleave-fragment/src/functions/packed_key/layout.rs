@@ -1,4 +1,4 @@
-//! Which values lie in which bits of a packed key.
+//! The layout of a packed key: which bits hold which value.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! How many different values a column has: a HyperLogLog sketch of 4096 registers, within 1.6 % (one standard error).
-//! With it go the [`KeyCounts`] of the same hashes.
+//! Estimates the number of distinct values of a column: a HyperLogLog sketch of 4096 registers, within 1.6 % (one
+//! standard error). It also keeps the [`KeyCounts`] of the same hashes.
 //!
 //! Invariant: a value's hash is the same on every machine, so registers of different devices can be merged.
 //!

@@ -1,8 +1,7 @@
-//! How many rows some values of a column have: those whose hashes are least, the same ones in every column that has
-//! them.
+//! Row counts of some values of a column: those with the least hashes, so that every column picks the same values.
 //!
-//! Two columns that are joined keep the same values, as far as both have them, so their counts side by side tell how
-//! many rows the join has of these values, and whether values that are frequent in one are frequent in the other.
+//! Two joined columns keep the same values, as far as both have them. Their counts side by side tell how many rows the
+//! join has of these values, and whether frequent values of one column are frequent in the other.
 //!
 //! Invariant: exactly the values whose hash lies below the threshold are kept, each with all of its rows; so states
 //! merge exactly.

@@ -1,8 +1,8 @@
-//! Some of the rows, drawn with equal chances, whatever their number and however they are spread over partitions.
+//! Sampled rows, drawn with equal probability, whatever their number and however they are spread over partitions.
 //!
-//! Each row gets a random priority; the rows below a threshold are kept, and the threshold falls when there are too
-//! many. How many rows to pass over until the next one below the threshold is drawn at once, so that most rows cost
-//! nothing. Two samples merge: the lower threshold holds for both.
+//! Each row gets a random priority. Rows below a threshold are kept, and the threshold falls when there are too many.
+//! The number of rows to skip until the next one below the threshold is drawn at once, so that most rows cost nothing.
+//! Two samples merge under the lower of their thresholds.
 //!
 //! Invariant: the sample has exactly the rows whose priority lies below the threshold.
 

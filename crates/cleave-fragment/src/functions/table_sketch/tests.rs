@@ -1,4 +1,4 @@
-//! Counts are exact, distinct counts close, samples fair, merged states as one, and what a peer makes up is refused.
+//! Counts are exact, distinct counts close, samples fair, states merge, and made-up states of a peer are refused.
 
 use arrow::array::{
     Decimal128Array, Float64Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray,

@@ -1,5 +1,5 @@
-//! Rows by the keys that a scan's filters list: the same as those of the filter, from the pages that may have them
-//! alone.
+//! Index filters by the keys that a scan's filters list: the rows of the filter alone, read only from pages that may
+//! have them.
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use cleave_store::{IndexKey, KeyColumn};

@@ -1,4 +1,4 @@
-//! What is refused before it crosses. The rest is tested where there are devices.
+//! Requests that are refused before they cross. The rest is tested where there are devices.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Peers that say nothing, or too much. The rest is tested where there are devices.
+//! Peers that send nothing, or too much. The rest is tested where there are devices.
 
 use std::net::SocketAddr;
 

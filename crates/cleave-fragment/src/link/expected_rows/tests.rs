@@ -1,4 +1,4 @@
-//! Rows that could not have come from below are told apart from those that could.
+//! Rows that the fragment could not have produced are told apart from those that it could.
 
 use std::sync::Arc;
 

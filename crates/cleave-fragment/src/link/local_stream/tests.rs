@@ -1,4 +1,4 @@
-//! The stream between two ends in one process, and other sides that stop, die or spoil what they can reach.
+//! The stream between two ends in one process, and peers that stop, die or corrupt the shared region.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The bucket on a clock that the test turns.
+//! The bucket on a clock that the test controls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

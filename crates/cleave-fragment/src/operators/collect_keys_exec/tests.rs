@@ -1,4 +1,4 @@
-//! Rows pass as they are; keys count only if all of them came.
+//! Rows pass unchanged; keys count only if all of them came.
 
 use arrow::array::Int64Array;
 use arrow::datatypes::{DataType, Field, Schema};

@@ -1,4 +1,4 @@
-//! The groups of pages that were taken whole: selected pages in, states out.
+//! Groups the rows of pages that were taken whole: selected pages in, states out.
 //!
 //! ```text
 //!   page ─▶ blocks of 1024 rows ─▶ a group's number │ a number for each step ─▶ cells of the page's groups
@@ -6,13 +6,13 @@
 //!                                                     groups by their values ◀─────┘
 //! ```
 //!
-//! 1. [`DenseGroups::absorb`] looks whether the page's groups are few: places in dictionaries, or in short ranges.
-//! 2. Block by block it computes the program's steps. The least and greatest value of each column say beforehand that
-//!    nothing leaves 64 bits, neither a step nor a sum over the page; a row that is not selected adds to a group that
-//!    is thrown away. Without a group's key that is one pass over the numbers ([`one_group`]).
+//! 1. [`DenseGroups::absorb`] checks that the page's groups are few: entries of dictionaries, or short ranges.
+//! 2. Block by block it computes the program's steps. The least and greatest value of each column prove beforehand that
+//!    nothing exceeds 64 bits, neither a step nor a sum over the page; an unselected row adds to a group that is thrown
+//!    away. Without a group key this is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
 //!
-//! Invariant: what was begun of a page that turns out to be none for here is forgotten.
+//! Invariant: work on a page that turns out not to qualify is discarded.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! What a dense aggregate computes: an aggregate over one scan in, steps on columns of 64-bit integers out.
+//! Compiles an aggregate over one scan to a program: steps on columns of 64-bit integers.
 //!
-//! Invariant: what the steps give is what the engine's expressions give, digit for digit, as long as no step leaves
-//! 64 bits; whoever runs them sees to that. An expression that is not certain to be such has no program.
+//! Invariant: the steps give the results of the engine's expressions, digit for digit, as long as no step exceeds 64
+//! bits, which the caller ensures. An expression that is not certain to do so has no program.
 
 use std::sync::Arc;
 

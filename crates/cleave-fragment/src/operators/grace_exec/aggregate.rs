@@ -1,4 +1,4 @@
-//! A grouped aggregate whose groups need not fit.
+//! A grouped aggregate whose groups need not fit in memory.
 
 use std::sync::Arc;
 

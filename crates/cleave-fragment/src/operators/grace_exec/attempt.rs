@@ -1,4 +1,4 @@
-//! One try of an engine's operator, and what all tries of one [`GraceExec`](super::GraceExec) work with.
+//! One attempt of an engine's operator, and the context that all attempts of one [`GraceExec`](super::GraceExec) share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Rows divided by a hash of their keys.
+//! Divides rows by a hash of their keys.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Stands for an input of an engine's operator and gives out rows that come from elsewhere, once.
+//! A leaf that replaces an input of an engine's operator and emits given rows, once.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Batches of an input that are held in memory as long as there is room.
+//! Keeps batches of an input in memory as long as there is room.
 
 use std::sync::Arc;
 

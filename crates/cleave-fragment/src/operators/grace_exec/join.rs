@@ -1,4 +1,4 @@
-//! A hash join whose build side need not fit.
+//! A hash join whose build side need not fit in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Rows that an asynchronous function hands out as it makes them, as a stream.
+//! A stream of the rows that an asynchronous function produces.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

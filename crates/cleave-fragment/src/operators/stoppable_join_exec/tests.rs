@@ -1,4 +1,4 @@
-//! A join that is stopped asks its condition no more, lets others have their turn, and looks as it was planned.
+//! A stopped join evaluates its condition no more, yields to others, and looks as it was planned.
 
 use std::sync::atomic::AtomicUsize;
 

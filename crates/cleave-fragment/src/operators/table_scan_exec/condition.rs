@@ -1,18 +1,18 @@
-//! One condition of a scan: a page and the rows kept so far in, the rows that satisfy it, too, out.
+//! One condition of a scan: a page and the rows kept so far in, the rows that also satisfy it out.
 //!
-//! 1. [`Condition::new`] finds which columns it speaks of, whether it may fail, and whether it compares one column
-//!    with one number or looks it up among keys.
-//! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer:
-//!    a comparison or look-up of integers on their packed form; any condition on one column once a distinct value; else
-//!    the expression over decoded columns, of the kept rows alone where they are few or the condition may fail.
-//! 3. What it cost and how many rows it left is counted: [`Condition::rank`] is its place among others, and one that
-//!    only saves work is left out where it does not ([`Condition::pays`]).
+//! 1. [`Condition::new`] finds the columns it uses, whether it may fail, and whether it compares one column with one
+//!    number or looks it up among keys.
+//! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer: a comparison or look-up of integers
+//!    on their packed form; any condition on one column once for each distinct value; else the expression over decoded
+//!    columns, of the kept rows alone where they are few or the condition may fail.
+//! 3. Its cost and the rows it kept are counted: [`Condition::rank`] is its place among others, and an optional
+//!    condition is skipped where it saves no work ([`Condition::pays`]).
 //!
-//! A look-up in a join's hash table that was asked about about as many rows as there are integers between its bounds is
-//! asked about each of these once, and is a set of integers from then on.
+//! A look-up in a join's hash table that has been probed about as often as there are integers between its bounds is
+//! probed with each of these once, and is a set of integers from then on.
 //!
-//! Invariants: a condition that may fail is asked only of rows that are visible and satisfy those before it, as people
-//! expect of `b <> 0 AND a / b > 1`; the way taken changes time and never rows.
+//! Invariants: a condition that may fail is evaluated only on rows that are visible and satisfy those before it, as
+//! users expect of `b <> 0 AND a / b > 1`; the way taken changes time and never rows.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

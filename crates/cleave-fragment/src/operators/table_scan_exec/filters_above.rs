@@ -1,10 +1,10 @@
-//! What the operators above a scan have learnt by now, as conditions: filters in flight in, [`Conditions`] out.
+//! The current filters of the operators above a scan, as conditions: filters in flight in, [`Conditions`] out.
 //!
-//! A filter is looked at again only when its generation has changed, once for all partitions of a scan:
+//! A filter is examined again only when its generation has changed, once for all partitions of a scan:
 //!
-//! 1. its form of now is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
-//! 2. bounds that a set of keys implies are let go: looking a value up sees them, too;
-//! 3. what [`compact_keys`] would let go because it cannot cross a link stays as it is: here it can be asked.
+//! 1. its current form is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
+//! 2. bounds that a set of keys implies are dropped, because the look-up implies them;
+//! 3. a condition that [`compact_keys`] would drop because it cannot cross a link is kept: here it can be evaluated.
 //!
 //! Invariant: losing a condition changes no rows (rule 4), so each of them is optional.
 

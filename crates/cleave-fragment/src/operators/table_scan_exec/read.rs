@@ -1,4 +1,4 @@
-//! The stream of one copy of a scan: morsels in, batches of visible, matching rows out.
+//! The stream of one partition of a scan: morsels in, batches of visible, matching rows out.
 
 use std::borrow::Cow;
 use std::ops::Range;

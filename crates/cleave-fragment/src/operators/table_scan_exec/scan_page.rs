@@ -1,7 +1,7 @@
-//! A page on its way through a scan: chunks in, decoded columns of the rows that are left out.
+//! A page on its way through a scan: chunks in, decoded columns of the remaining rows out.
 //!
-//! Invariants: a column is opened once a page, so its text is checked once, whoever asks for it; nothing is decoded
-//! but the columns and rows that were asked for.
+//! Invariants: a column is opened once for each page, so its text is validated once; only the columns and rows asked
+//! for are decoded.
 
 use std::borrow::Cow;
 use std::ops::Range;

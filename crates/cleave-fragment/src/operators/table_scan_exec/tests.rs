@@ -1,4 +1,4 @@
-//! A scan with keys of joins above it puts out the rows of a filter above the scan, however pages store the column and
+//! A scan with the keys of joins above it emits the rows of a filter above the scan, however pages store the column and
 //! however the join gives its keys.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What comes out of measuring on this machine, as far as that can be said of any.
+//! Plausibility of the figures measured on this machine, as far as that can be tested on any.
 
 use tokio::runtime::Handle;
 

@@ -1,4 +1,4 @@
-//! What is counted before decoding is at least what decoding makes.
+//! The size counted before decoding is at least the size of the decoded message.
 
 use bytes::Bytes;
 use cleave_media::BlockAddress;

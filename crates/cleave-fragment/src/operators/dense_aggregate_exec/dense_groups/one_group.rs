@@ -1,5 +1,4 @@
-//! A block of rows that are all of one group, since there is no key: numbers are joined as they lie, without a cell
-//! each.
+//! Aggregates a block of rows without a group key: numbers are added up where they lie, without a cell for each row.
 
 use std::ops::Range;
 

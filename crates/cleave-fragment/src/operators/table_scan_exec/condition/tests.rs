@@ -1,4 +1,4 @@
-//! Tests of conditions: whatever a page's encodings offer, the rows are those of plain evaluation.
+//! Whatever a page's encodings offer, a condition keeps the rows of plain evaluation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
