@@ -1,8 +1,8 @@
-//! Measures whole calls of a link: round trips, and what reads bring in a second, embedded, local and remote.
+//! Measures whole calls of a link, embedded, local and remote: round trips, and bytes read in a second.
 //!
 //! `link_figures MEDIA SOCKET PORT TOKEN_FILE`: the embedded device makes its media at MEDIA; a `cleaved` of the same
 //! build listens at SOCKET and at PORT of this machine, without TLS. `scripts/bench.py local` starts all of it, on
-//! media in memory, so that what is measured is the link and not a disk.
+//! media in memory, so that the link is measured and not a disk.
 //!
 //! Rounds over the links are interleaved. Each line gives the median of 9 rounds, and the second and eighth of them.
 

@@ -1,12 +1,12 @@
-//! Measures locks of a remote device: how many a second, and how many bytes of the wire each takes, over TCP with TLS.
+//! Measures locks of a remote device over TCP with TLS: locks in a second, and bytes on the wire for each.
 //!
 //! `lock_wire_figures` is both sides, over the loopback. `lock_wire_figures device ADDRESS CERTIFICATE` and
 //! `lock_wire_figures host ADDRESS CERTIFICATE` are one each: the device writes its certificate into the file, the host
 //! reads it.
 //!
-//! A double of a fragment asks for a million rows, 4096 at a time and 16 batches ahead, in the order of a scan and
-//! scattered. A lock is counted with its unlocking: the time is to the end of the job, which gives all back. Each line
-//! is the median of 5 rounds, and the least and the most of them; as the wire comes, and held to 1 Gbit/s each way.
+//! A stand-in for a fragment asks for a million rows, 4096 at a time and 16 batches ahead, in the order of a scan and
+//! scattered. A lock is counted with its unlocking: the time is to the end of the job, which releases all rows. Each
+//! line is the median, the least and the most of 5 rounds, without a rate limit and with 1 Gbit/s each way.
 
 #![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
 

@@ -1,8 +1,8 @@
-//! Who may run: the bytes of all runs together stay within the device's memory for fragments.
+//! Admission of runs: the bytes of all runs together stay within the device's memory for fragments.
 //!
-//! A run that can never fit is refused at once. One that does not fit now waits its turn, first come
-//! first served, for a bounded time: a host may be holding one run open until the next one has
-//! begun, so an unbounded queue could wait for itself.
+//! A run that can never fit is refused at once. One that does not fit now waits in a first-come, first-served queue,
+//! for a bounded time: a host may be holding one run open until the next one has begun, so an unbounded queue could
+//! wait for itself.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! `cleaved` from its arguments to its exit code. `cleave device-process` is the same program.
+//! The program `cleaved`, from its arguments to its exit code. `cleave device-process` is the same program.
 //!
-//! It makes nothing silently: a media file or identity that was not there is made aloud. It needs no
-//! orderly end: what a host was told is synced is on the media, and what it was not told is repeated
-//! or given up by the host, so a signal may stop it at any moment.
+//! It makes nothing silently: it reports when it creates a missing media file or identity. It needs no orderly
+//! shutdown: writes that a host was told are synced are on the media, and the host repeats or gives up the others, so a
+//! signal may stop it at any moment.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Errors of media, store and engine as the status that a host can act on.
+//! Maps errors of media, store and engine to statuses that a host can act on.
 
 use arrow::error::ArrowError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};

@@ -1,14 +1,14 @@
-//! One run: the ring of slots between its partitions and the host, and how it ends.
+//! One run: the ring of slots between its partitions and the host, and the end of the run.
 //!
 //! ```text
 //! partitions ─ offer ─▶ ring (slots made and not consumed) ─ SlotSender ─▶ link
 //!            ▲ waits while the ring is full                   host: consumed(n) drops slots below n
 //! ```
 //!
-//! Slots stay in the ring until the host has consumed them, so that a repeated execute can send them
-//! again (rule 29). Invariants: slot numbers have no gaps; never more than `slot_count` slots are
-//! outstanding, and none is added to those that have the ring's bytes already, so that at most one slot
-//! goes beyond what the run was admitted with; after the outcome nothing is offered.
+//! Slots stay in the ring until the host has consumed them, so that a repeated execute can send them again (rule 29).
+//! Invariants: slot numbers have no gaps; never more than `slot_count` slots are outstanding, and none is added once
+//! they have the ring's bytes, so that at most one slot exceeds the memory that the run was admitted with; after the
+//! outcome nothing is offered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};

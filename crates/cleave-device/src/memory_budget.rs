@@ -1,5 +1,5 @@
-//! The bytes that the operators of one run may hold: a memory pool for DataFusion with a limit, a high
-//! mark, and errors that say the figures.
+//! The memory budget of one run's operators: a memory pool for DataFusion with a limit, a high-water mark, and errors
+//! that give the figures.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

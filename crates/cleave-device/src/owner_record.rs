@@ -1,19 +1,19 @@
-//! Whose the device is, as it must be known after a restart: one small file beside the media's identity, or on a whole
-//! block device, which keeps its identity itself, in the head of the media.
+//! The durable owner of the device: one small file beside the media's identity. A whole block device, which keeps its
+//! identity itself, keeps it in the head of the media.
 //!
 //! ```text
 //!  <identity's name>.owner, or    a frame (cleave_store::Format) with the mark "CLVOWNER" around
 //!  bytes 512..1024 of the head    database 16 bytes │ epoch u64 │ incarnation u64
 //! ```
 //!
-//! A new record is durable before the claim that it records is answered. In a file it is written aside, synced, renamed
-//! over the old one, and its folder synced; in a head it is one sector, which a device writes whole or not at all. So
-//! the old record or the new one is there, whole, at every instant, and a record that does not hold its checksum is
-//! damage, for which the device refuses to start. Where the file system has no room for a file aside, the record is
-//! written over in place, as in a head: a device that is full is claimed all the same, to be read and emptied.
+//! A new record is durable before the claim that it records is answered. In a file it is written to a temporary file,
+//! synced, renamed over the old one, and its folder synced; in a head it is one sector, which a device writes whole or
+//! not at all. So the old record or the new one is there, whole, at every instant. A record with a wrong checksum is
+//! damage, for which the device refuses to start. If the file system has no room for a temporary file, the record is
+//! overwritten in place, as in a head: a full device can still be claimed, to be read and emptied.
 //!
-//! Invariant: the epochs in the file only rise, unless the device was given up or handed over by its
-//! operator. Source: rule 29.
+//! Invariant: the epochs in the file only rise, unless the operator gave the device up or handed it over. Source: rule
+//! 29.
 
 use std::fs;
 use std::io;

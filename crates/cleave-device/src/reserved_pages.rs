@@ -1,15 +1,14 @@
-//! The pages that one run writes: encoded pages in, local media behind, nothing outside of what was reserved for the
-//! run.
+//! Writes the pages of one run to local media, only inside the space that was reserved for the run.
 //!
-//! 1. [`check_reserved`] looks at the extents that a request names: reserved by its database, apart from each other,
-//!    and apart from what the run reads.
-//! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a thread that may wait; a few writes
-//!    are under way at once.
-//! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: what the host is told of the end of a
-//!    run holds for its writes too, and its space may be used for something else.
+//! 1. [`check_reserved`] checks the extents that a request names: reserved by its database, apart from each other, and
+//!    apart from what the run reads.
+//! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a blocking thread; a few writes are
+//!    under way at once.
+//! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: when the host learns of the end of a
+//!    run, its writes have ended too, and its space may be used for something else.
 //!
-//! 4. Operators that outgrow their memory put rows into the same extents ([`spilled`]), and give them back when they
-//!    have read them: to each other, for the host learns of no place but those of pages.
+//! 4. Operators that outgrow their memory spill rows into the same extents ([`spilled`]), and free them for each other
+//!    when they have read them; the host learns only the places of pages.
 //!
 //! Deliberately absent: a sync. The host syncs the device before it commits, as for pages that it wrote itself.
 

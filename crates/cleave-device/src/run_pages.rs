@@ -1,4 +1,4 @@
-//! The pages of one run: local media, read on threads that may wait, every byte counted (rule 34).
+//! The pages of one run: reads local media on blocking threads and counts every byte (rule 34).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

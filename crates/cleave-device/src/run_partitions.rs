@@ -1,13 +1,13 @@
 //! Runs the partitions of a fragment's pipeline and gathers their batches into slots.
 //!
-//! 1. [`run_partitions`] starts n partitions of one pipeline: the n partitions of one plan. They share its
-//!    morsel sources and nothing else (rule 3: no exchange), and the thresholds that a TopK tightens.
-//! 2. Each copy gathers batches up to the slot's size, cuts what is larger, encodes and offers it to
-//!    the run's ring, where it waits for credit.
+//! 1. [`run_partitions`] starts the n partitions of one plan. They share its morsel sources and nothing else (rule 3:
+//!    no exchange), and the thresholds that a TopK tightens.
+//! 2. Each partition gathers batches up to the slot's size, splits larger ones, encodes and offers them to the run's
+//!    ring, where it waits for credit.
 //! 3. When all partitions have ended, the report follows the last slot.
 //!
-//! A copy that fails or panics ends the others. CPU time is measured around every poll of a copy, so
-//! that it counts what the copy did and not who shared the thread.
+//! A partition that fails or panics ends the others. CPU time is measured around every poll of a partition, so that
+//! other work on the same thread is not counted.
 
 use std::pin::Pin;
 use std::sync::Arc;

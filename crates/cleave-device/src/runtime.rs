@@ -1,13 +1,12 @@
-//! The device: commands in, media and fragments behind them.
+//! The runtime of a device: executes commands on its media and runs fragments.
 //!
-//! Host I/O (read, write, sync, reserve) is served on blocking threads of its own; fragments run on
-//! `cores` threads of theirs and read media on a third set, so that neither waits behind the other.
+//! Host I/O (read, write, sync, reserve) is served on blocking threads of its own. Fragments run on `cores` threads of
+//! their own and read media on a third set. So neither waits behind the other.
 //!
-//! Invariants: one database at a time owns the device, in one epoch; both outlive the process
-//! ([`OwnerRecord`]). A write lands only inside what that database reserved in that epoch, in this
-//! process. A claim of a higher epoch is answered when nothing of the lower ones is under way any more
-//! (rule 29): writes hold the ownership lock shared until they are done, a claim takes it alone and
-//! waits for the runs.
+//! Invariants: one database at a time owns the device, in one epoch; both outlive the process ([`OwnerRecord`]). A
+//! write lands only inside the space that this database reserved in this epoch, in this process. A claim of a higher
+//! epoch is answered when nothing of the lower ones is under way any more (rule 29): writes hold the ownership lock
+//! shared until they are done, a claim takes it exclusively and waits for the runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;

@@ -1,4 +1,4 @@
-//! A device on a socket: connections in, commands and runs served side by side.
+//! Serves a device on a socket: accepts connections, and serves the commands and runs of each side by side.
 //!
 //! ```text
 //! Listener ──────▶ TLS ─▶ hello, token ──────────┐
@@ -6,11 +6,10 @@
 //!                                                       └──── one task a run ─ slots ─▶ ┘
 //! ```
 //!
-//! Invariants: nothing is read of a peer before it has shown the token, except the token (through shared memory:
-//! before the system has said that it is the same user's, or root's). What a peer
-//! does wrong costs it its own connection, with a word of why where it can still be said, and nobody
-//! else's. What waits in memory on behalf of one connection is bounded, whatever the peer sends and
-//! however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
+//! Invariants: nothing of a peer is read before its token, except the token (through shared memory: before the system
+//! has confirmed that its user is the same, or root). A peer's mistake costs it its own connection, with a reason where
+//! one can still be sent, and affects nobody else. The memory queued for one connection is bounded, whatever the peer
+//! sends and however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
 
 mod local;
 mod strangers;

@@ -1,6 +1,5 @@
 //! The index input of a fragment: which pages of which runs, by the input number that an operator names.
 //!
-//! Like morsels, index inputs come beside the fragment and not in it (rule 1). Unlike morsels they are not shared out:
 //! Like morsels, index inputs come beside the fragment and not in it (rule 1). Unlike morsels, each reader reads all
 //! pages. A scan that learns its keys only at run time also gets fences, and reads the pages that may hold the keys
 //! ([`crate::index_filter`]). Otherwise there are no fences: the host has used them.

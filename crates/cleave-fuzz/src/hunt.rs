@@ -1,11 +1,12 @@
-//! Input after input through one target: in a child process, which a defect may kill, and its parent.
+//! Runs many inputs through one target in a child process, and finds the input that killed the child.
 //!
-//! 1. The child ([`child`]) says at which number it stands, and what it found: a panic, with the input in a file.
-//! 2. The parent reads that ([`Said::parse`]). A child that died without a word took too much memory, too much time
-//!    or too much stack. The parent runs it again from where it last stood, carefully: it says each number, and saves
-//!    each input before it is tried. So the one that is saved is the culprit; where none is, making it was.
+//! 1. The child ([`child`]) reports the number of the current input, and its finding: a panic, with the input in a
+//!    file.
+//! 2. The parent reads that ([`Said::parse`]). A child that died silently took too much memory, time or stack. The
+//!    parent starts it again from the last number it reported, in careful mode: it reports each number, and saves each
+//!    input before it is tried. So the saved one is the culprit; if none is saved, generating the input was.
 //!
-//! Limits on memory and time are the caller's, who starts the child: they take a call of the operating system.
+//! The caller, who starts the child, limits memory and time: that takes a system call.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};

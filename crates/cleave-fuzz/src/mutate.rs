@@ -1,6 +1,6 @@
-//! Inputs out of seeds: a number in, bytes out.
+//! Makes fuzzing inputs from seeds: a number in, bytes out.
 //!
-//! Invariant: [`input`] depends on its arguments alone, so an input that was found once can be made again.
+//! Invariant: [`input`] depends on its arguments alone, so every input can be made again.
 
 use cleave_media::SplitMix64;
 

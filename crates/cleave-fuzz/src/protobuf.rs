@@ -1,7 +1,7 @@
-//! Messages of protobuf as trees of fields, without knowing which message: bytes in, changed bytes out.
+//! Mutates protobuf messages as trees of fields, without knowing their type.
 //!
-//! A field whose bytes read as a message may be one; changes go down into it now and then. Lengths are written anew
-//! around every change, so that a decoder reads on behind it.
+//! A field whose bytes parse as a message may be one; some mutations descend into it. Lengths are rewritten around
+//! every change, so that a decoder reads on behind it.
 
 use cleave_media::SplitMix64;
 

@@ -1,4 +1,4 @@
-//! What is fuzzed: the decoders of all that comes from media or from a peer.
+//! The fuzzing targets: the decoders of everything that comes from media or from a peer.
 
 pub mod command;
 pub mod fragment;

@@ -1,7 +1,7 @@
 //! Runs every target: a fixed number of inputs with `cargo test`, more with `FUZZ_SECONDS=60`.
 //!
-//! `FUZZ_FROM` begins at another number, `FUZZ_INPUT` tries one saved input. The process that tries inputs may have so
-//! much memory and time, and is started by its test as this program once more.
+//! `FUZZ_FROM` begins at another number, `FUZZ_INPUT` tries one saved input. Each test starts this program again as the
+//! process that tries inputs, with limited memory and time.
 
 #![expect(clippy::unwrap_used, reason = "it is a test, its helpers too")]
 

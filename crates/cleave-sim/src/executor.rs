@@ -1,7 +1,7 @@
-//! One thread on which everything takes turns, and whose time jumps to the next event when nothing can run.
+//! The executor of a simulation: one thread runs all tasks, and time jumps to the next event when nothing can run.
 //!
 //! It is tokio's single-threaded scheduler without clock and sockets: tasks run in the order in which they were woken,
-//! and before the thread would sleep, the world moves its time on. Work that would block runs as a task
+//! and before the thread would sleep, the world advances its time. Blocking work runs as a task
 //! ([`cleave_fragment::waiting`]).
 
 use std::future::{Future, poll_fn};

@@ -1,8 +1,7 @@
-//! The host's files: real ones, in a folder of the run, which forget what was not synced ([`ForgetfulFiles`]) when the
-//! world takes the host's power, and fail when it says so.
+//! The host's files: real ones, in a folder of the run. They lose unsynced data ([`ForgetfulFiles`]) when the world
+//! cuts the host's power, and fail when it says so.
 //!
-//! Invariant: every change is one that the world knows of ([`SimWorld::host_change`]), and is written down in its
-//! trace.
+//! Invariant: every change goes through the world ([`SimWorld::host_change`]), and is recorded in its trace.
 //!
 //! [`SimWorld::host_change`]: crate::world::SimWorld::host_change
 

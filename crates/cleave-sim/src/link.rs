@@ -1,16 +1,16 @@
-//! The way to the machine far away: a [`Link`] over which commands and replies are late, lost or served twice.
+//! The link to the remote machine: a [`Link`] over which commands and replies are late, lost or served twice.
 //!
 //! ```text
 //!  call ─▶ wait ─▶ (lost? twice? late?) ─▶ Runtime::call ─▶ wait ─▶ (lost?) ─▶ reply
 //!  execute ─▶ the same, and slots wait one by one behind it
 //! ```
 //!
-//! It behaves as the link over TCP does: a connection that breaks fails everything under way with
-//! [`LinkError::Lost`], and the next use makes a new one. A command of a lost connection may still reach the device
-//! afterwards; what the device was told, it does, whether or not anyone hears of it. Commands under way overtake each
-//! other, since each waits by itself; slots of one run do not.
+//! It behaves as the link over TCP does: a connection that breaks fails everything under way with [`LinkError::Lost`],
+//! and the next use makes a new one. A command of a lost connection may still reach the device afterwards, which
+//! executes it even if nobody gets the reply. Commands under way overtake each other, since each waits by itself; slots
+//! of one run do not.
 //!
-//! Invariant: a host without power sends nothing and hears nothing.
+//! Invariant: a host without power sends nothing and receives nothing.
 
 use std::fmt;
 use std::sync::Arc;

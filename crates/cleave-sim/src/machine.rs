@@ -1,7 +1,7 @@
-//! The machine far away: a device over its own media, killed, without power, started again, all while others run.
+//! The remote machine: a device over its own media that is killed, loses power and is started again while others run.
 //!
-//! Its identity stays; each start is a new [`Runtime`], as each start of `cleaved` is. What a dead start still has
-//! running finds its media gone.
+//! Its identity stays; each start is a new [`Runtime`], as each start of `cleaved` is. Work left over from a dead start
+//! finds its media gone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

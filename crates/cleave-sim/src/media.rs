@@ -1,16 +1,16 @@
-//! Media of the world: sparse blocks, live and durable, with faults on every operation.
+//! Simulated media: sparse blocks, live and durable, with faults on every operation.
 //!
 //! 1. A write changes the live blocks; [`Media::sync`] makes them durable.
 //! 2. [`SimMedia::lose_power`] keeps each unsynced block with even odds: the older or the newer bytes. A kill
 //!    keeps all of them.
-//! 3. A sync that fails takes each unsynced block with even odds, for good, as a system does that reports a failure
-//!    once and takes the block for written; the handle syncs nothing more ([`SyncGate`]) until its process is started
-//!    again, which [`SimMedia::wants_restart`] tells whoever looks after it.
-//! 4. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Taking the power or attaching
-//!    anew makes older handles useless: what a dead process left behind writes nothing.
+//! 3. A failed sync keeps each unsynced block with even odds, for good, as a system does that reports a failure once
+//!    and then takes the block for written. The handle syncs nothing more ([`SyncGate`]) until its process is started
+//!    again, which [`SimMedia::wants_restart`] reports.
+//! 4. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Cutting the power or attaching
+//!    anew disables older handles: leftovers of a dead process write nothing.
 //!
-//! Apart from [`cleave_media::FaultyMedia`] because faults come from the world's seed and go into its trace, and
-//! because a device of many gigabytes must cost what was written to it.
+//! Not [`cleave_media::FaultyMedia`], because faults come from the world's seed and go into its trace, and because a
+//! device of many gigabytes must cost only the blocks written to it.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,6 +1,6 @@
-//! What the tables must hold: rows by id, and what each query of the workload gives over them.
+//! The model of the tables: the expected rows by id, and the result of each query of the workload.
 //!
-//! Invariant: the model is so simple that it is right by reading it: maps, filters and sorts.
+//! Invariant: the model is so simple that it can be verified by reading: maps, filters and sorts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,14 +1,14 @@
-//! One seed: statements, faults and crashes in a world of their own, and the comparison with the model after each.
+//! Runs one seed: statements, faults and crashes in a world of their own, compared with the model after each.
 //!
-//! 1. A database is made, and the device far away attached, without faults.
-//! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: the host's
-//!    power goes at its n-th change of media and files, or the host is killed at a time, or the machine far away is, or
-//!    connections break, or a disk is full from here on.
-//! 3. An acknowledged statement counts. One that failed counts for nothing, unless the host went away or the
-//!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
-//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever
-//!    is asked for; [`run_seed_failing_at`] but one of the link, at one command.
-//! 5. [`run_seed_failing_over`] has a log replica far away, and loses the host with its folder now and then
+//! 1. A database is made, and the remote device attached, without faults.
+//! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: a power
+//!    failure of the host at its n-th change of media and files, a kill of the host or of the remote machine at a given
+//!    time, broken connections, or a disk that is full from here on.
+//! 3. An acknowledged statement counts. A failed one has no effect, unless the host died or the database stopped
+//!    meanwhile: then the next check shows whether it is there, whole or not at all.
+//! 4. [`run_seed_cut_at`] has a single fault: a power failure at a given change of the host's media or files.
+//!    [`run_seed_failing_at`] has a single fault of the link, at one command.
+//! 5. [`run_seed_failing_over`] has a log replica on the remote device, and loses the host with its folder now and then
 //!    ([`failovers`]).
 //! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.

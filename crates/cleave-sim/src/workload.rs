@@ -1,4 +1,4 @@
-//! Statements by the seed, each with what it does to the model or what it gives.
+//! Generates statements from the seed, each with its effect on the model or its result.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

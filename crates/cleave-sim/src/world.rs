@@ -1,7 +1,7 @@
 //! The world of one run: its time, its randomness, its trace, and whether the host has power.
 //!
-//! Invariant: all randomness that decides anything comes from here, and all that happens is written down here, in
-//! order. A world belongs to one thread; [`with`] finds it.
+//! Invariant: all randomness that decides anything comes from here, and all events are recorded here, in order. A world
+//! belongs to one thread; [`with`] finds it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

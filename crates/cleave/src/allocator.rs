@@ -1,7 +1,7 @@
-//! The program's allocator.
+//! The program's allocator, mimalloc.
 //!
-//! mimalloc keeps freed memory for a second, since pages and batches come and go in megabytes on every thread (decision
-//! 0010). Where the budgets are small, what it keeps would be larger than they are: there it gives memory back at once.
+//! It keeps freed memory for a second, since pages and batches of megabytes come and go on every thread
+//! (`docs/design/pages-and-encodings.md`). With small budgets that would exceed them: there it frees memory at once.
 
 #![expect(unsafe_code, reason = "mimalloc's options are functions of C")]
 

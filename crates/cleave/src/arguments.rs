@@ -1,4 +1,4 @@
-//! The command line in, what to do out.
+//! Parses the command line into a command.
 //!
 //! Invariant: everything that can be checked without opening a database is checked here.
 

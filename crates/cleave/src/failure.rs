@@ -1,4 +1,4 @@
-//! Why a command ends early, and the exit code that a script sees.
+//! Failures that end a command, with the exit code that a script sees.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -9,7 +9,7 @@
 //!    `backup`, `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave
 //!    bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
-//! 5. [`failure`] is why a command ended early.
+//! 5. [`failure`] holds the failures that end a command.
 
 // A connection's future holds those of all that a statement may do, one within the other.
 #![recursion_limit = "256"]

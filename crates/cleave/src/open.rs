@@ -1,7 +1,7 @@
-//! A place in, an open database and a session out: the only place where host and device meet.
+//! Opens a database and a session for a path: the only place where host and device meet.
 //!
-//! `cleave-host` does not name the device's crate. It asks for a service over a media file when it needs
-//! its embedded device, and [`embedded_device`] is what this program hands it.
+//! `cleave-host` does not depend on the device's crate. When it needs its embedded device, it asks for a service over a
+//! media file; [`embedded_device`] is the one that this program passes in.
 
 use std::fs::Metadata;
 use std::io::{self, Write};

@@ -1,18 +1,17 @@
-//! `cleave serve`: a database in, a server out that PostgreSQL's clients talk to.
+//! `cleave serve`: serves a database to PostgreSQL's clients.
 //!
 //! ```text
 //!  TcpListener ─▶ a thread with few clients: greet ─▶ connection loop ─▶ its own Session ─▶ the one Database
 //!        ▲                     │ users, TLS, limits
 //!        └── SIGTERM, SIGINT: nothing new begins, what runs may end, then it is stopped
 //! ```
+//! 1. [`options`] checks the command line against itself and the existing users.
+//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] stores who may connect; [`signals`] end
+//!    the server.
+//! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
 //!
-//! 1. [`options`] checks what the command line says against itself and the users that there are.
-//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it
-//!    is to end.
-//! 3. [`admission`] bounds the clients: those that are not known yet, and sessions.
-//!
-//! Invariants: nothing listens where other machines can reach it without TLS and users. Nobody gets in without a
-//! password but on this machine, and there only where the server was told so (`--trust`) or the database has never had
+//! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
+//! password except on this machine, and there only if the server was told so (`--trust`) or the database has never had
 //! a password: no statement opens a server. A connection that fails, by its client's fault or ours, ends alone. No
 //! password, proof or key is logged.
 //!

@@ -1,4 +1,4 @@
-//! A record comes back as it was written, or is refused; a write that was torn leaves the one before.
+//! A record survives encoding or is refused; a torn write leaves the previous one.
 
 use proptest::prelude::*;
 

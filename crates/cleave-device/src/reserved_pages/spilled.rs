@@ -1,4 +1,4 @@
-//! Rows that operators put aside, in the blocks that are reserved for their run.
+//! Rows that operators spill, in the blocks that are reserved for their run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What reserved pages hand out.
+//! The places that reserved pages get.
 
 use cleave_fragment::SpillSpace;
 use cleave_media::Memory;

@@ -1,11 +1,12 @@
-//! Execute, from the request to a run that works.
+//! The execute command, from the request to a working run.
 //!
-//! 1. The request's figures are checked, its header enters the epoch, and the space that it may write to is its own.
-//! 2. A run of the same number that exists takes the new listener; else one is entered.
-//! 3. [`Admission`](crate::admission::Admission) takes its memory: operators and slots. Runs that
-//!    nobody listens to any more give way first.
-//! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and
-//!    its context built: the thread that serves the sockets goes on meanwhile.
+//! 1. The request's figures are checked, its header enters the epoch, and the space that it may write to must be its
+//!    own.
+//! 2. An existing run of the same number takes the new listener; else a new run is entered.
+//! 3. [`Admission`](crate::admission::Admission) reserves its memory: operators and slots. Runs without a listener give
+//!    way first.
+//! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and its context built:
+//!    the thread that serves the sockets goes on meanwhile.
 //! 5. Its partitions start on the fragment threads.
 
 use std::collections::BTreeMap;

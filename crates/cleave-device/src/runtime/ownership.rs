@@ -1,14 +1,15 @@
-//! Whose the device is: claims, and who is let in.
+//! Ownership of the device: claims, and the check that every command passes.
 //!
-//! 1. A claim ends what older epochs have under way, records the new owner durably, and only then is
-//!    answered. It names the incarnation that it follows, so of two hosts that claim at once one succeeds.
-//! 2. Every other command enters: its header must name the owner's database, epoch and incarnation. While it
-//!    works it holds the ownership, so that a claim waits for it.
-//! 3. Who only looks belongs to no incarnation, and its header says so with epoch 0. It may read what the database
-//!    stores here whoever has it open, and whether or not anyone does: a reader verifies what it gets by its own root.
+//! 1. A claim ends the commands and runs of older epochs, records the new owner durably, and only then is answered. It
+//!    names the incarnation that it follows, so of two hosts that claim at once one succeeds.
+//! 2. Every other command enters: its header must name the owner's database, epoch and incarnation. While it works it
+//!    holds the ownership, so that a claim waits for it.
+//! 3. A reader without a claim belongs to no incarnation, and its header says so with epoch 0. It may read the blocks
+//!    of the database at any time, also while another host has it open: a reader verifies what it gets by its own
+//!    manifest.
 //!
-//! Partitions of one database count the same epochs. What tells them apart is the incarnation: an epoch belongs
-//! to the incarnation that claimed it first, and no command of another one is served in it.
+//! Copied folders of one database count the same epochs. The incarnation tells them apart: an epoch belongs to the
+//! incarnation that claimed it first, and no command of another one is served in it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -1,12 +1,12 @@
-//! What this device can do in a second: [`measure`] for its cores, and its own media here.
+//! Measures what this device can do in a second: its cores by [`measure`], and its own media here.
 //!
-//! 1. One measurement at a time ([`Kept`]): who asks while it runs takes what it finds, and what was found is kept.
+//! 1. One measurement runs at a time ([`Kept`]): requests that arrive meanwhile get its result, which is kept.
 //! 2. Cores are measured on the fragment threads, where fragments would feel the same quota.
-//! 3. Media are read in the sample that the host names, and written in the scratch space that it has reserved for that.
-//!    Without either the figure is left out, and a remark says so.
+//! 3. Media are read in the extents that the host names as a sample, and written in the scratch space that it has
+//!    reserved for that. Without either the figure is left out, and a remark says so.
 //!
-//! Invariant: nothing is written but reserved blocks, while the command holds its place in the epoch: a later
-//! incarnation is answered when the last of these writes is done.
+//! Invariant: only reserved blocks are written, while the command holds its place in the epoch: a later incarnation is
+//! answered when the last of these writes is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
-//! A device at a Unix socket: hosts on the same machine, through shared memory.
+//! Serves hosts on the same machine: a Unix socket, and shared memory.
 //!
-//! The socket is for the greeting, for handing over the memory, and for knowing at once that the other side is
-//! gone. Only its owner and root may connect: the file says so (mode 0600), and the system is asked who did.
+//! The socket carries the handshake, hands over the memory, and tells at once when the other side is gone. Only its
+//! owner and root may connect: the file's mode is 0600, and the system is asked for the peer's user.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};

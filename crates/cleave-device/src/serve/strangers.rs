@@ -1,10 +1,10 @@
-//! Peers that have not shown the token: there are few places for them, and who comes anew gets one.
+//! Limits connections that have not shown the token (strangers), so that a new peer always gets a place.
 //!
-//! A place costs a peer nothing to take, so a peer that says nothing must not keep others out. Where all places are
-//! taken, or all that one address may have, [`Strangers::admit`] turns somebody away: of the address that has the most
-//! places, who came first of those that have said nothing. Where these are few, who came first of all. A host speaks as
-//! soon as it is connected and must be given the time for it, however fast others come: nobody is turned away before
-//! [`HEARD_FOR`] has passed, and who comes next waits as long in the system's queue ([`Strangers::wait_for`]).
+//! A place costs a peer nothing, so a silent peer must not keep others out. When all places are taken, or all that one
+//! address may have, [`Strangers::admit`] closes a connection: of the address with the most places, the oldest one that
+//! has sent nothing; where these are few, the oldest of all. A host speaks as soon as it is connected and must be given
+//! the time for it, however fast others come: no connection is closed before [`HEARD_FOR`] has passed, and the next
+//! peer waits as long in the system's queue ([`Strangers::wait_for`]).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;

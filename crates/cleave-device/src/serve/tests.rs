@@ -1,4 +1,4 @@
-//! When a peer counts as gone, and what it is believed. The rest is tested over sockets.
+//! When a peer counts as gone, and which of its claims are believed. The rest is tested over sockets.
 
 use cleave_fragment::command::CommandHeader;
 use tokio::io::duplex;

@@ -1,5 +1,5 @@
-//! What the tests work with: a device over memory, a link to it, a table written through that link,
-//! and fragments that scan it.
+//! The bench of the tests: a device over memory, a link to it, a table written through that link, and fragments that
+//! scan it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
-//! Rows that come along with a fragment, over every link: joined with what streams on the device, or refused for what
-//! is wrong.
+//! Broadcast rows over every link: joined with streamed rows on the device, or refused if malformed.
 
 use std::sync::Arc;
 use std::time::Duration;

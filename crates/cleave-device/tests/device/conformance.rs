@@ -1,4 +1,4 @@
-//! What every link must do, in one suite that runs over each: every command, good and bad.
+//! The conformance suite of links, run over each kind: every command, good and bad.
 
 use std::sync::Arc;
 

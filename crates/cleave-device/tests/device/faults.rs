@@ -1,4 +1,4 @@
-//! Media that waits when told to, a device that lies, and a wire that can be cut.
+//! Faults for the tests: media that stalls on request, a device that lies, and a wire that can be cut.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};

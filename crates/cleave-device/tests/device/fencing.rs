@@ -1,4 +1,4 @@
-//! One host at a time: claims, what they end, and what an older host's commands come to.
+//! One host at a time: claims, what they end, and how an older host's commands fail.
 
 use std::sync::Arc;
 

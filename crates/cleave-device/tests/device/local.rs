@@ -1,5 +1,5 @@
-//! What only shared memory can do: processes that die with a hand in it, sockets that dead devices left, and
-//! hosts that write garbage where they can.
+//! Tests of shared memory alone: processes that die while using it, sockets left behind by dead devices, and hosts that
+//! write garbage into it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};

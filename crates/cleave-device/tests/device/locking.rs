@@ -1,5 +1,5 @@
-//! Runs that lock rows of a host behind a network, end to end: a double of a fragment asks for rows over TCP and TLS,
-//! while the host's side of the table holds some, and the wire is cut.
+//! Runs that lock rows of a host behind a network, end to end: a stand-in for a fragment asks for rows over TCP and TLS
+//! while the host's transactions hold some, and the wire is cut.
 
 use std::sync::{Arc, Mutex};
 

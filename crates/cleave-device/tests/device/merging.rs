@@ -1,4 +1,4 @@
-//! Fragments that write pages: runs merged on the device, over every link, and nothing written elsewhere.
+//! Fragments that write pages, over every link: runs merged on the device, and nothing written elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};

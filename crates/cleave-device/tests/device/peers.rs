@@ -1,4 +1,4 @@
-//! Peers that are not what they should be: each is a clear error, and nobody else's trouble.
+//! Misbehaving peers: each gets a clear error, and nobody else is affected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

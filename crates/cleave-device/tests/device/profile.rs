@@ -1,4 +1,4 @@
-//! What a device says that it can do: measured once for all who ask, and without harm to what it holds.
+//! A device's profile: measured once for all who ask, and without harm to stored data.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! Pages that come along with a fragment, over every link: scanned with those of media, kept for the run, and refused
-//! where they are no pages.
+//! Pages of a shipped delta, over every link: scanned with those of media, kept for the run, and refused if malformed.
 
 use bytes::Bytes;
 use cleave_fragment::Morsel;

@@ -1,7 +1,7 @@
 //! Commands and answers: frames, their heads, and the batches in slots.
 //!
-//! The first byte says which decoder. Heads are messages; the rest of the bytes of a stream are as a peer would send
-//! them, with a checksum that fits where there is a frame.
+//! The first byte selects the decoder. Heads are messages; other inputs are a byte stream as a peer would send it, with
+//! the checksum corrected where there is a frame.
 
 use std::sync::Arc;
 use std::time::Duration;

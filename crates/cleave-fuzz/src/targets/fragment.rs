@@ -1,6 +1,6 @@
 //! Fragments: the plans that a device runs, as bytes.
 //!
-//! Seeds are the fragments of real statements. What decodes must be printable.
+//! Seeds are the fragments of real statements. A decoded plan must be printable.
 
 use std::sync::{Arc, OnceLock};
 

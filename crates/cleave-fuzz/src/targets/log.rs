@@ -1,7 +1,7 @@
-//! The log: a segment's file, as a crash or a stranger may leave it.
+//! The log: a segment's file, as a crash or a foreign writer may leave it.
 //!
-//! Checksums are made to fit as far as lengths lead from record to record. What is read must be read again once the log
-//! was resumed, with what was appended then behind it.
+//! Checksums are corrected as far as lengths lead from record to record. Records that were read must be read again
+//! after the log is resumed, followed by newly appended ones.
 
 use cleave_txn::wal::record::{RECORD_HEADER_BYTES, Seed, encode, record_bytes};
 use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, segment_path};

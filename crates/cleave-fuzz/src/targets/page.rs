@@ -1,7 +1,7 @@
 //! Pages: a page and the overflow pages behind it in, decoded as rows, whole and one by one.
 //!
-//! Checksums are made to fit. What decodes must be arrays that hold what Arrow promises, and a row must be the same
-//! whether it is read alone, selected, or with all others.
+//! Checksums are corrected. Decoded arrays must satisfy Arrow's invariants, and a row must be the same whether it is
+//! read alone, selected, or with all others.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What is stored beside pages: directories of segments, version maps, memtables, schemas.
+//! Stored structures beside pages: directories of segments, version maps, memtables, schemas.
 //!
-//! The first byte says which. The rest is a message, which goes into a frame whose checksums fit; frames inside of
-//! it are made to fit too. What decodes must encode again, to what decodes to the same.
+//! The first byte selects one. The rest is a message, which goes into a frame with a correct checksum; checksums of
+//! inner frames are corrected too. A decoded value must encode to bytes that decode to the same value.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! Hosts that are lost with their folders, and others that go on from the log replica on the device far away.
+//! Failovers: hosts are lost with their folders, and new ones continue from the log replica on the remote device.
 //!
-//! 1. A failover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is begun
-//!    again, in the same folder, and succeeds.
-//! 2. What was acknowledged is there then, and nothing else: [`Run::look`] and [`Run::check`] say so.
+//! 1. A failover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is
+//!    started again, in the same folder, and succeeds.
+//! 2. Then exactly the acknowledged statements are there: [`Run::look`] and [`Run::check`] verify it.
 
 use std::rc::Rc;
 

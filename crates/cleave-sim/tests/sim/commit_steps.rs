@@ -1,5 +1,5 @@
-//! Each step of a commit, by the log and with a manifest: it fails there, or the host's power goes, and the commit is
-//! there whole if it was acknowledged, whole or not at all if it was not, and writers go on.
+//! Fails each step of a commit, by the log and with a manifest, or cuts the host's power there. An acknowledged commit
+//! is there whole, another whole or not at all, and writers go on.
 //!
 //! The steps are those of the module `commit` of the host's storage engine.
 

@@ -1,8 +1,8 @@
 //! Simulated runs: one seed twice, and many seeds once.
 //!
 //! `CLEAVE_SIM_SEED=N` runs that seed alone and prints its trace when it fails; `CLEAVE_SIM_SEEDS=COUNT` runs more of
-//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, and the link
-//! fail at so many commands; `all` at every one.
+//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` cuts the power at that many changes of each swept seed, and fails the
+//! link at that many commands; `all` at every one.
 
 mod commit_steps;
 

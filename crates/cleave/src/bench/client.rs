@@ -1,10 +1,10 @@
-//! A connection to the database that is measured: statements with values in, rows of text out.
+//! A connection to the measured database: statements with values in, rows of text out.
 //!
-//! 1. [`Client`] is all that a workload asks of it.
+//! 1. [`Client`] is the interface that a workload uses.
 //! 2. [`embedded`] is a session of a database in this process, [`wire`] a connection to a server, Cleave's or
 //!    PostgreSQL's.
 //!
-//! Both take the same SQL and give values as text, so that a workload is written once and compared over both.
+//! Both take the same SQL and return values as text, so that one workload runs over both.
 
 pub(crate) mod embedded;
 pub(crate) mod wire;

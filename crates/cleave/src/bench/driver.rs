@@ -1,7 +1,7 @@
-//! Clients side by side: each a thread that runs operation after operation until the time is over.
+//! Runs clients side by side: each is a thread that runs operation after operation until the time is over.
 //!
-//! An operation that fails for the sake of isolation alone (40001, 40P01) is undone and tried again with the same
-//! choices, at most [`TRIES_MAX`] times; its latency is from the first try on. Any other failure ends the run.
+//! An operation that fails because of isolation (40001, 40P01) is rolled back and retried with the same choices, at
+//! most [`TRIES_MAX`] times; its latency counts from the first try. Any other failure ends the benchmark.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,4 @@
-//! How long operations took: counts by logarithmic buckets, so that threads add theirs up and any quantile is known to
-//! 1.6 %.
+//! Latencies of operations: counts in logarithmic buckets, which threads can add up; any quantile is exact to 1.6 %.
 
 use std::time::Duration;
 

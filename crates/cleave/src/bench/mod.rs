@@ -1,4 +1,4 @@
-//! `cleave bench`: standard workloads of transactions, over the wire or embedded, against any server of PostgreSQL's
+//! `cleave bench`: standard transactional workloads, over the wire or embedded, against any server of PostgreSQL's
 //! protocol.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!                                            └─▶ latencies, retries ─▶ report
 //! ```
 //!
-//! 1. [`BenchOptions`] names the workload, and what is measured: the database of `--db`, or the server of `--url`.
-//! 2. [`workloads`] make tables and rows, and say which operation comes next.
-//! 3. [`driver`] runs clients side by side for a time, retries what failed only for the sake of isolation, and counts.
-//! 4. Where a workload knows what must be true of its rows afterwards, that is checked ([`Workload::check`]).
+//! 1. [`BenchOptions`] names the workload, and the target: the database of `--db`, or the server of `--url`.
+//! 2. [`workloads`] make tables and rows, and choose each next operation.
+//! 3. [`driver`] runs clients side by side for a time, retries operations that failed because of isolation, and counts.
+//! 4. A workload with invariants over its rows has them checked afterwards ([`Workload::check`]).
 //!
-//! Every choice follows from the seed, the client and the operation's number, so that two systems are asked the same.
+//! Every choice follows from the seed, the client and the operation's number, so that two systems get the same load.
 
 pub(crate) mod client;
 mod driver;

@@ -1,4 +1,4 @@
-//! What was measured, as a table or as JSON.
+//! Prints the results, as a table or as JSON.
 
 use std::io::Write;
 use std::time::Duration;

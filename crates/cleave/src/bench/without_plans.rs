@@ -1,5 +1,5 @@
-//! That the statements of transactions go without a plan of their own and leave the delta as it is: each workload's,
-//! and those of pgbench and sysbench, watched by what the database counts.
+//! Tests that transactional statements run without the planner and without flushing the delta, by the database's
+//! counters: the statements of each workload, of pgbench and of sysbench.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

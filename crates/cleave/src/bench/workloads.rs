@@ -1,4 +1,4 @@
-//! The workloads: tables and rows, the operations and how often each comes, and what must hold of the rows afterwards.
+//! The workloads: tables and rows, the operations and their shares, and the invariants of the rows afterwards.
 //!
 //! Each is written from its published description, with statements that every PostgreSQL understands.
 

@@ -1,11 +1,12 @@
-//! `cleave advise`: what splitting would save a list of queries, by the figures of this database's devices.
+//! `cleave advise`: predicts what splitting would save for a list of queries, by the figures of this database's
+//! devices.
 //!
 //! 1. [`sources`] reads the files; [`statements::split`] finds their statements, [`logged`] those of a query log.
-//! 2. Devices that are not embedded are measured, where that was not done before.
+//! 2. Devices that are not embedded are measured, if they have not been before.
 //! 3. Each statement is planned with `EXPLAIN (FORMAT JSON)`, which prices every split, and never run: [`advice`].
 //! 4. [`Output`] prints host-only against the best split, for each and in all.
 //!
-//! All figures are predictions; what a query took stands in the table `cleave.query_log` of the process that ran it.
+//! All figures are predictions; measured times are in the table `cleave.query_log` of the process that ran the queries.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

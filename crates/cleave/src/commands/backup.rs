@@ -1,7 +1,7 @@
-//! `cleave backup` and `cleave restore`: all of a database's one moment into a folder, and a database out of that.
+//! `cleave backup` writes a consistent snapshot of a database into a folder; `cleave restore` makes a database of one.
 //!
-//! What was done goes to standard output. Exit codes: 0 done, 1 the command line or a folder that it names is wrong, 2
-//! the database cannot be opened, 3 the backup failed.
+//! The result goes to standard output. Exit codes: 0 done, 1 the command line or a folder that it names is wrong, 2 the
+//! database cannot be opened, 3 the backup failed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

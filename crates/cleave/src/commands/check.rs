@@ -1,4 +1,4 @@
-//! `cleave check`: whether a database is as it was written, and where it is not.
+//! `cleave check`: verifies that a database is as it was written, and reports faults.
 //!
 //! Findings go to standard output, progress and the summary to standard error. Exit codes: 0 nothing found, 1 faults
 //! found, 2 the check could not run.

@@ -1,5 +1,5 @@
-//! `cleave device`: attach a device that runs elsewhere, list those attached, say what one can do, change how one is
-//! reached, and remove one.
+//! `cleave device`: attaches a device that runs elsewhere, lists those attached, shows a device's profile, changes its
+//! address, and removes one.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,8 +1,7 @@
-//! `cleave failover`: a database whose host is lost goes on in a new folder, from the log replica that a device
+//! `cleave failover`: continues a database whose host is lost in a new folder, from the log replica that a device
 //! keeps.
 //!
-//! What was failed over goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 the failover
-//! failed.
+//! The result goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 the failover failed.
 
 use std::io::Write;
 use std::path::PathBuf;

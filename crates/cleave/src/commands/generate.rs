@@ -1,8 +1,8 @@
-//! `cleave generate`: the tables of a well-known benchmark, computed, into files or into a database.
+//! `cleave generate`: computes the tables of a well-known benchmark, into files or into a database.
 //!
 //! 1. A [`Generator`] lists its tables and computes any part of one without the others.
-//! 2. [`parts_in_order`] computes parts on all cores, a few ahead of whoever takes them, and hands them out in
-//!    the table's order, so that memory stays constant and the result is always the same.
+//! 2. [`parts_in_order`] computes parts on all cores, a few ahead of the consumer, and hands them out in the table's
+//!    order, so that memory stays constant and the result is always the same.
 //! 3. They go to CSV files beside a `schema.sql`, or straight into a database ([`load`]).
 
 use std::fs::File;

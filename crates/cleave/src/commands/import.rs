@@ -1,20 +1,18 @@
-//! `cleave import`: what `pg_dump` has written as text, or a PostgreSQL that runs, in; the same tables, rows and
-//! indexes here out.
+//! `cleave import`: imports the tables, rows and indexes of a text dump of `pg_dump`, or of a running PostgreSQL
+//! server.
 //!
 //! 1. [`dump`] reads the file once: statements with their lines, and where the rows of each COPY lie.
-//! 2. [`plan`] says what becomes of each statement. Primary and unique keys, which a dump adds when the rows are there,
-//!    go into CREATE TABLE: so every row is checked as it comes.
-//! 3. Each is run by itself, the rows straight from the file.
+//! 2. [`plan`] decides what to do with each statement. Primary and unique keys, which a dump adds after the rows, go
+//!    into CREATE TABLE, so that every row is checked as it comes.
+//! 3. Each statement is run by itself, the rows straight from the file.
 //!
-//! A column of a type that this version does not have is taken as text ([`text_columns`]).
+//! A column of a type that this version does not have is imported as text ([`text_columns`]).
 //!
-//! A dry run does all of it in a database of its own in the temporary folder, and removes that: what it tells is what
-//! happens.
+//! A dry run does all of it in a temporary database, which it removes: it reports exactly what an import would do.
 //!
-//! Of a server [`live`] makes such statements out of its catalog, and brings the rows as they come.
+//! For a server, [`live`] makes such statements from its catalog, and streams the rows.
 //!
-//! Invariant: nothing is dropped in silence. What is not run, and what fails, is told at the end with its line and the
-//! reason.
+//! Invariant: nothing is dropped silently. Skipped and failed statements are reported at the end, with line and reason.
 //!
 //! Source: PostgreSQL's `pg_dump`, plain format.
 

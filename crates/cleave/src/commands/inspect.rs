@@ -1,4 +1,4 @@
-//! `cleave inspect`: stored things, readable by people.
+//! `cleave inspect`: prints stored structures in readable form.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -1,11 +1,11 @@
-//! `cleave load`: files in, rows of one table out, all of them or none, with progress.
+//! `cleave load`: loads files into one table, all rows or none, with progress.
 //!
 //! ```text
 //!  file ─▶ RecordSplitter ─▶ chunks ─▶ ChunkParser × threads ─▶ batches in order ─▶ Session::load
 //!          (one thread)                (the runtime's)
 //! ```
 //!
-//! What COPY does, for people at a terminal: the same reader and the same load, with a bar.
+//! The same reader and the same load as COPY, with a progress bar for users at a terminal.
 
 use std::fs::File;
 use std::io::{BufReader, Read};

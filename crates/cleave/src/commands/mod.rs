@@ -1,4 +1,4 @@
-//! The commands that are not the shell and not the demo, one file each.
+//! The commands other than the shell and the demo, one file each.
 
 pub(crate) mod advise;
 pub(crate) mod backup;

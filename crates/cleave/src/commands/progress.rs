@@ -1,4 +1,4 @@
-//! How far a load is: a bar on a terminal, one line at the end everywhere.
+//! Progress of a load: a bar on a terminal, and one line at the end everywhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;

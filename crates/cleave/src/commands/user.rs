@@ -1,4 +1,4 @@
-//! `cleave user`: who may connect to a server of the database.
+//! `cleave user`: manages the users who may connect to a server of the database.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
-//! Randomness that is a pure function of (seed, table, row): counter-based streams and the few
-//! distributions the generators draw from. Nothing here holds state between rows, so any row can
-//! be computed on any thread, in any order, with the same result.
+//! Randomness as a pure function of (seed, table, row): counter-based streams and the distributions that the generators
+//! draw from. No state is held between rows, so any row can be computed on any thread, in any order, with the same
+//! result.
 
 /// Mixes two words into one that looks random (the finaliser of splitmix64).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {

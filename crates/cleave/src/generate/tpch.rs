@@ -1,4 +1,4 @@
-//! TPC-H, computed by the crate `tpchgen`: in goes a scale, out come the eight tables in parts.
+//! TPC-H, computed by the crate `tpchgen`: the eight tables in parts, for a given scale.
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
-//! How many connections there may be: strangers, who have not proved yet who they are, and sessions. Neither takes the
-//! place of the other.
+//! Limits connections: strangers, who are not yet authenticated, and sessions. Neither takes the place of the other.
 //!
 //! ```text
 //!  accepted ─▶ Strangers: beyond the bound, the oldest of the address that has most is closed
@@ -7,8 +6,8 @@
 //!                  ▼
 //!              Sessions: beyond the bound, refused (53300); the last few are for superusers
 //! ```
-//!
-//! Invariants: a stranger has no session and keeps nobody out for longer than the log-in timeout; a place is given back
+//! Invariants: a stranger has no session and keeps nobody out for longer than the log-in timeout; a place is freed when
+//! its holder is dropped.
 //! when its holder is dropped.
 //!
 //! Source: PostgreSQL's `max_connections` and `superuser_reserved_connections`.

@@ -1,9 +1,9 @@
-//! The threads that serve clients: a connection in, the thread that will poll it and no other out.
+//! The threads that serve clients: assigns each connection to the one thread that will poll it.
 //!
-//! A thread has a client of its own as long as there are threads enough, and then few of them: whoever is with fewest
-//! takes the next one. Woken by the system when its client speaks, it goes on from there by itself; a scheduler that
-//! hands tasks from thread to thread wakes a second one for each message. Rows are computed by other threads, so that a
-//! client who asks for much does not keep those with the same thread waiting.
+//! Each thread has one client as long as there are threads enough, and then a few: the thread with the fewest takes the
+//! next. The system wakes it when its client speaks, and it handles the message by itself; a scheduler that moves tasks
+//! between threads would wake a second one for each message. Rows are computed by other threads, so a client with a
+//! large query does not delay those on the same thread.
 //!
 //! Source: `docs/design/server-and-security.md`.
 

@@ -1,4 +1,4 @@
-//! What `cleave serve` is asked for, checked.
+//! The options of `cleave serve`, checked.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The signals that end a server, as something to wait for.
+//! The signals that end a server, as a future.
 //!
 //! [`block`] must run before any thread is made: a signal that a thread does not block ends the program at once.
 

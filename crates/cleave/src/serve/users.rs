@@ -1,15 +1,15 @@
-//! Who may connect: the file of users, each with what a server needs to check a password and not to know it.
+//! The users file: who may connect, with the data that checks a password without revealing it.
 //!
 //! ```text
 //!  ada:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>:superuser     one line a user, base64 between the signs
-//!  bob:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>               no superuser: connects as the role bob, if there is one
+//!  bob:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>               no superuser: the role bob, if there is one
 //! ```
 //!
-//! A superuser of the file is one whatever roles there are, so no statement makes or unmakes one. Lines of earlier
-//! versions, which had no such mark, are those of users who are none.
+//! A superuser of the file is one whatever roles exist, so no statement makes or unmakes one. Lines without the last
+//! field, as earlier versions wrote them, are users who are not superusers.
 //!
-//! Invariants: the file never holds a password, and only its owner may read it: one that others may read is refused. A
-//! file that is there says that passwords are asked for, also if it is empty.
+//! Invariants: the file never holds a password, and only its owner may read it: a file that others may read is refused.
+//! If the file exists, passwords are required, even if it is empty.
 //!
 //! Source: RFC 5802, section 3; PostgreSQL's `pg_authid.rolpassword`.
 

@@ -1,4 +1,4 @@
-//! How a failed statement is told: SQLSTATE, message, and a caret under the place in its text.
+//! Prints the error of a failed statement: SQLSTATE, message, and a caret under the position in its text.
 
 use cleave_host::Error;
 

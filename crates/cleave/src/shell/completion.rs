@@ -1,7 +1,7 @@
-//! What the Tab key offers: SQL's words, and the tables, columns and settings of the open database.
+//! Completions for the Tab key: SQL keywords, and the tables, columns and settings of the open database.
 //!
-//! [`Vocabulary::complete`] looks at the word before the cursor and at the words before that: after
-//! `FROM` come tables, after `SET` come settings, after `alias.` the columns of the table it stands for.
+//! [`Vocabulary::complete`] looks at the word before the cursor and at the words before that: after `FROM` come tables,
+//! after `SET` settings, after `alias.` the columns of its table.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The catalog as `\d` and `\l` show it.
+//! Prints the catalog for `\d` and `\l`.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! File names for the Tab key, where the line is at one: behind `\i` and `\o`, and in the quotes of `COPY … FROM '…'`.
+//! Completes file names for the Tab key: after `\i` and `\o`, and in the quotes of `COPY … FROM '…'`.
 
 use std::fs;
 

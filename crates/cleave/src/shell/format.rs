@@ -1,7 +1,7 @@
-//! Rows in, text out: an aligned table, CSV or JSON.
+//! Formats rows as text: an aligned table, CSV or JSON.
 //!
-//! [`ValueText`] prints each value as PostgreSQL does (`t`, `\x6869`), whichever the layout; in JSON numbers and
-//! booleans are JSON's own, and what JSON cannot say (`NaN`) is a string.
+//! [`ValueText`] prints each value as PostgreSQL does (`t`, `\x6869`), whichever the layout; in JSON, numbers and
+//! booleans are JSON's own, and values that JSON lacks (`NaN`) are strings.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! The keyboard: one statement at a time, over many lines, with history, completion and hints.
+//! The line editor: reads one statement at a time, over many lines, with history, completion and hints.
 
 use std::borrow::Cow;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,4 +1,4 @@
-//! Commands for the shell itself, which begin with a backslash: `\d title`, `\timing on`.
+//! Commands of the shell itself, which begin with a backslash: `\d title`, `\timing on`.
 
 use std::path::PathBuf;
 

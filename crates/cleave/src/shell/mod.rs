@@ -1,10 +1,10 @@
 //! `cleave sql`: statements from a terminal, a file, the command line or a pipe; results out.
 //!
-//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other text comes whole.
-//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; lines
-//!    with a backslash go to [`meta_command`].
-//! 3. [`Shell::run_statement`] gives one to the session.
-//! 4. [`mod@format`] lays out what it returns; [`complaint`] tells what went wrong, and where.
+//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other input is read whole.
+//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; lines with a
+//!    backslash go to [`meta_command`].
+//! 3. [`Shell::run_statement`] passes a statement to the session.
+//! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
 //!
 //! A script stops at its first error; at the terminal the next prompt comes.
 

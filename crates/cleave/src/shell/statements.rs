@@ -1,9 +1,9 @@
-//! SQL text in, whole statements out: where one ends, and whether the last one is finished.
+//! Splits SQL text into whole statements: where each ends, and whether the last one is finished.
 //!
-//! Knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string
-//! constants (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. What the
-//! statements say is for the parser in `cleave-host`, which is asked whether the lines behind one are its
-//! rows: those of `COPY … FROM STDIN` stand in a script as `pg_dump` writes them, up to a line `\.`.
+//! It knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string constants
+//! (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. The meaning of statements is left
+//! to the parser in `cleave-host`. It is asked whether the lines after a statement are its rows: a script contains
+//! those of `COPY … FROM STDIN` as `pg_dump` writes them, up to a line `\.`.
 
 use cleave_host::statement::{self as parsed, parse_script};
 

@@ -1,4 +1,4 @@
-//! `cleave advise` over a device process: what it predicts, and what it says of statements that it cannot plan.
+//! `cleave advise` over a device process: its predictions, and its messages for statements that it cannot plan.
 
 use serde_json::Value;
 use tempfile::tempdir;

@@ -1,7 +1,7 @@
 //! Every query gives the same rows, however it is split and however its pages are read.
 //!
-//! The project's own queries, and with `CLEAVE_DATA` those of the Join Order Benchmark. A query that returns a
-//! row of minima says little about what was joined, so each plain join is also counted and summed up.
+//! The queries are the project's own, and with `CLEAVE_DATA` those of the Join Order Benchmark. A query that returns
+//! one row of minima checks little of a join, so each plain join is also counted and summed up.
 
 use std::path::{Path, PathBuf};
 

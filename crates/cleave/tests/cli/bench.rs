@@ -1,5 +1,4 @@
-//! `cleave bench`: each workload runs, embedded and against a server, and what it promises of its rows holds
-//! afterwards.
+//! `cleave bench`: each workload runs, embedded and against a server, and its invariants hold afterwards.
 
 use serde_json::Value;
 use tempfile::tempdir;

@@ -1,4 +1,4 @@
-//! `cleave failover`: a host that is killed at any instant and loses its folder, and another one that goes on.
+//! `cleave failover`: a host is killed at any instant and loses its folder, and another one continues.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

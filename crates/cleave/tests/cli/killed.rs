@@ -1,5 +1,5 @@
-//! `kill -9` of a host that builds an index: the table is as it was, and the index is there whole or not at all. And of
-//! one whose transaction has changed more than fits into memory: all of it is there, or nothing.
+//! `kill -9` of a host that builds an index: the table is unchanged, and the index is there whole or not at all. And of
+//! a host whose transaction has changed more than fits into memory: all of it is there, or nothing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -1,4 +1,4 @@
-//! A device process beside its hosts: shared memory, and the death of either side by the signal that nobody hears.
+//! A device process beside its hosts: shared memory, and the death of either side by SIGKILL.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

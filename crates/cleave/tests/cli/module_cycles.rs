@@ -1,11 +1,11 @@
-//! Modules of a crate that import each other: which of its top-level modules make a cycle.
+//! Finds import cycles between the top-level modules of a crate.
 //!
-//! Between crates the compiler forbids it. Within one, a cycle of two or three modules that belong together is common;
-//! a larger one means that none of them can be read, tested or moved without the others. `module_cycles.exceptions`
-//! lists those that are there today. The list is exact: a module that joins a cycle fails, and so does an entry that is
-//! mended and still listed. So it only shrinks.
+//! Between crates the compiler forbids them. Within one, a cycle of two or three modules that belong together is
+//! common; in a larger one no module can be read, tested or moved without the others. `module_cycles.exceptions` lists
+//! the existing ones. The list is exact: the test fails if a module joins a cycle, and if a listed one has left it. So
+//! it only shrinks.
 //!
-//! Not seen: methods of a type that another module defines, and what a macro makes.
+//! Not seen: methods of a type that another module defines, and the output of macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! What other users of the machine may not read or lock: the files of a database, and all that is made of it.
+//! Files that other users of the machine may not read or lock: those of a database, and all that is made of it.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

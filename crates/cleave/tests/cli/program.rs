@@ -1,4 +1,4 @@
-//! Runs `cleave` and takes what it says.
+//! Runs `cleave` and captures its output.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `cleave serve` as clients see it: what they send well, and what they send badly.
+//! `cleave serve` as clients see it: valid and invalid messages.
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 mod activity;

@@ -1,4 +1,4 @@
-//! `cleave sql` from a script: sources, layouts, exit codes, and what errors say.
+//! `cleave sql` from a script: sources, layouts, exit codes, and error messages.
 
 use tempfile::tempdir;
 

@@ -1,4 +1,4 @@
-//! House rules that a program can check, so that nobody has to remember them (see CONTRIBUTING.md).
+//! House rules that a program can check (see CONTRIBUTING.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,8 +1,8 @@
 //! SQL in, rows out: every file of `cases/` runs under every stack and split, embedded and across a link.
 //!
-//! One script, one expected result: a cut may change where work is done, never what comes out. Configuration
-//! `remote_every_split` and `divided_every_split` run each query again under every split that it has. Files
-//! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
+//! One script, one expected result: a split may change where work is done, never the result. Configurations
+//! `remote_every_split` and `divided_every_split` run each query again under every split that it has. Files are named
+//! after their subject; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 //! `CLEAVE_SQL_CASES=roles,views` runs these files alone.
 
 #![recursion_limit = "256"]

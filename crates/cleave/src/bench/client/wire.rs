@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A server may ask for a password by SCRAM-SHA-256 ([`scram`]), and speak TLS ([`transport`]). COPY out gives its rows
-//! piece by piece ([`Wire::copy_out`]). A client of its own, because a library that runs on another runtime would be
-//! measured too, and this one does a few messages.
+//! piece by piece ([`Wire::copy_out`]). It is not a library, because a library on another runtime would be measured
+//! too, and this client needs few messages.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]

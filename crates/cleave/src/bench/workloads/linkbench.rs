@@ -14,9 +14,9 @@
 //! | delete a node | 1.0 % | key |
 //! | get links by key | 0.5 % | key |
 //!
-//! Counts are kept in the transaction that changes a link, and checked afterwards: that is where lost updates show.
-//! Nodes are asked for by a Zipf distribution and have the more links the likelier they are; the original fits its
-//! curves to a graph that is not public.
+//! Counts are maintained in the transaction that changes a link, and checked afterwards, which reveals lost updates.
+//! Nodes are chosen by a Zipf distribution, and likelier ones have more links; the original fits its curves to a graph
+//! that is not public.
 //!
 //! Source: Armstrong et al., "LinkBench: a Database Benchmark Based on the Facebook Social Graph", SIGMOD 2013, §4 and
 //! table 2.

@@ -1,4 +1,4 @@
-//! TPC-C: a wholesaler's warehouses, five transactions, and the conditions that must hold of its rows after any run.
+//! TPC-C: a wholesaler's warehouses, five transactions, and the consistency conditions of its rows after any run.
 //!
 //! | transaction | share | |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | stock level | 4 % | reads of the last 20 orders |
 //!
 //! 1. [`load`] makes tables and rows, [`transactions`] are the five.
-//! 2. [`Tpcc::check`] holds the rows against the consistency conditions 1 to 4 (clause 3.3.2) and the sums of what
-//!    clients did.
+//! 2. [`Tpcc::check`] checks the rows against the consistency conditions 1 to 4 (clause 3.3.2) and the clients' own
+//!    sums.
 //!
-//! No waits between transactions and no screens, so its figures are transactions a second and no tpmC. A scale below 1
-//! is one warehouse with fewer items, customers and orders. With CH-benCHmark's tables beside, [analytic
-//! queries](super::ch) run over the same rows.
+//! There is no think time and no screens, so its figures are transactions a second and not tpmC. A scale below 1 is one
+//! warehouse with fewer items, customers and orders. With CH-benCHmark's tables too, [analytic queries](super::ch) run
+//! over the same rows.
 //!
 //! Source: TPC Benchmark C, revision 5.11.
 

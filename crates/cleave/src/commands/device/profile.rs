@@ -1,4 +1,4 @@
-//! `cleave device profile`: what host, device and link can do in a second, measured when it is first needed.
+//! `cleave device profile`: what host, device and link can do in a second, measured on first use.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A dump's text in, its statements out, with the places of the rows that COPY reads.
+//! Parses a dump: its statements, and the places of the rows that COPY reads.
 //!
 //! Rows stay in the file: a dump may be larger than memory, its statements are not.
 

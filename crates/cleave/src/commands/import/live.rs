@@ -1,17 +1,16 @@
-//! A PostgreSQL that runs in, the same tables, rows and indexes here out: its catalog is read in one snapshot, and so
-//! are its rows.
+//! Imports from a running PostgreSQL server: the same tables, rows and indexes, with catalog and rows read in one
+//! snapshot.
 //!
 //! ```text
-//!  BEGIN REPEATABLE READ, READ ONLY ─▶ sequences, tables with their keys ─▶ rows by COPY ─▶ indexes, foreign keys, views
+//!  BEGIN REPEATABLE READ, READ ONLY ─▶ sequences, tables with keys ─▶ rows by COPY ─▶ indexes, foreign keys, views
 //! ```
 //!
-//! 1. [`Source::steps`] asks the catalog and makes a [`Step`] of each thing: statements as `pg_dump` writes them.
-//! 2. What this database has no like of (types, functions, triggers, …) is a step that fails by name.
-//! 3. Rows come as PostgreSQL's text, and go on as they come: no more of them is held than a message and what a load
-//!    holds.
+//! 1. [`Source::steps`] queries the catalog and makes a [`Step`] of each object: statements as `pg_dump` writes them.
+//! 2. An object that this database does not support (types, functions, triggers, …) is a step that fails by name.
+//! 3. Rows come as PostgreSQL's text and are streamed: memory holds one message and what a load needs.
 //!
-//! The tables are locked as any query of theirs locks them, so that nobody changes their columns meanwhile. What
-//! extensions have made is theirs, and not taken.
+//! The tables are locked as any query locks them, so that nobody changes their columns meanwhile. Objects of extensions
+//! are not imported.
 //!
 //! Source: PostgreSQL's manual, "System Catalogs".
 

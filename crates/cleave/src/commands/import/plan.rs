@@ -1,7 +1,7 @@
-//! Statements of a dump in, what is to become of each out.
+//! Plans an import: for each statement of a dump, what to do with it.
 //!
-//! Only what no client of the database would miss is skipped without being tried, each kind with its reason. All
-//! else is run as it stands: what this version cannot do, it says itself.
+//! A statement is skipped untried only if no client of the database would miss it, each kind with its reason. All
+//! others are run unchanged: unsupported ones fail with their own error.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! CREATE TABLE in; the same out with `text` for each column whose type this version does not have.
+//! Rewrites CREATE TABLE: each column whose type this version does not have becomes `text`.
 //!
-//! One such column must not cost its table all rows: PostgreSQL's COPY writes every type as text, and that text is kept
-//! as it is. A default that is a constant is kept too (`'{}'::jsonb` becomes `'{}'`); any other default of such a
-//! column is dropped. Whoever calls tells the user of each column.
+//! Otherwise such a column would cost its table all rows. PostgreSQL's COPY writes every type as text, and that text is
+//! kept unchanged. A constant default is kept too (`'{}'::jsonb` becomes `'{}'`); any other default of such a column is
+//! dropped. The caller tells the user of each column.
 
 use cleave_host::statement::parse_script;
 use cleave_host::{Error, NameKind};

@@ -1,4 +1,4 @@
-//! Who worked on a title, in which role, as which character; and the characters themselves.
+//! The cast tables: who worked on a title, in which role, as which character; and the characters themselves.
 
 use super::super::random::{Draw, Weighted, checksum, floor32};
 use super::super::rows::Rows;

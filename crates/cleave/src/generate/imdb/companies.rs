@@ -1,5 +1,5 @@
-//! Companies and what they made, sold and showed: a head of known companies, and for each country
-//! a long tail of others; the large distributors gather around the popular titles.
+//! Companies and the titles they made, sold and showed: a head of known companies, and for each country a long tail of
+//! others. The large distributors gather around the popular titles.
 
 use super::super::random::{Draw, Weighted, checksum, floor32};
 use super::super::rows::Rows;

@@ -1,6 +1,6 @@
-//! Titles and people that exist at every scale, each with the rows that well-known questions about
-//! films look for. They keep selective queries from coming back empty on small databases; beside
-//! what is listed here they get rows like every other popular title.
+//! Titles and people that exist at every scale, with the rows that the benchmark's queries look for. They keep
+//! selective queries from coming back empty on small databases. Besides the rows listed here they get rows like every
+//! other popular title.
 
 mod films;
 mod series;

@@ -1,7 +1,7 @@
-//! How many rows of each table a title has. Each count is Poisson, around a mean that depends on
-//! what and when the title is, times a log-normal factor. The factor's exponent is partly the
-//! title's popularity, which all tables share, and partly the table's own: that is what makes
-//! popular titles have many of everything, and joins over several tables explode.
+//! The number of rows of each table that a title has. Each count is Poisson, around a mean that depends on the title's
+//! kind and year, times a log-normal factor. The factor's exponent is partly the title's popularity, which all tables
+//! share, and partly the table's own: so popular titles have many rows in every table, and joins over several tables
+//! explode.
 
 use super::World;
 use super::famous::Known;

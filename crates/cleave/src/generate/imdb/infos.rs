@@ -1,6 +1,5 @@
-//! What is told of titles in `movie_info`: a few facts that most titles have (running time,
-//! colour, genres, languages, countries, releases) and a tail of trivia, quotes, goofs, places and
-//! figures that the popular ones collect.
+//! The table `movie_info`: a few facts that most titles have (running time, colour, genres, languages, countries,
+//! releases) and a tail of trivia, quotes, goofs, places and figures that the popular ones collect.
 
 use super::super::random::{Draw, Weighted};
 use super::super::rows::Rows;

@@ -1,5 +1,4 @@
-//! The smaller tables about titles: links between them, whether their cast is complete, and what
-//! else they are called.
+//! The smaller tables about titles: links between them, whether their cast is complete, and alternative titles.
 
 use super::super::random::{Draw, Weighted, checksum};
 use super::super::rows::Rows;

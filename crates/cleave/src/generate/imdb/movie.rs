@@ -1,5 +1,5 @@
-//! A title's hidden traits: what it is, when and where it was made, and how popular it is. Every
-//! table about the title is drawn from these, which is what correlates the tables.
+//! A title's hidden traits: its kind, year, country and popularity. Every table about the title is drawn from these,
+//! which correlates the tables.
 //!
 //! Ids fall into two ranges, as in the original: first come series, each followed by its
 //! episodes, then everything else. The first titles of either range (in a scattered order) are

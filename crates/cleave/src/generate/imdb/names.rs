@@ -1,4 +1,4 @@
-//! Names of people, characters and titles, made of words; and how they sound.
+//! Names of people, characters and titles, composed of words; and their phonetic codes.
 
 use super::super::random::{Draw, floor32};
 use super::movie::{Kind, Movie};

@@ -1,7 +1,7 @@
-//! The people: their names, who is how busy, what else they are called and what is told of them.
+//! The people: their names, how busy each is, alternative names and biographical facts.
 //!
-//! Ids fall into three ranges, as in the original: men, women, and those of whom the database
-//! knows no sex because they never acted. Within a range a scattered order says who is busiest.
+//! Ids fall into three ranges, as in the original: men, women, and those of unknown sex because they never acted.
+//! Within a range a scattered order determines who is busiest.
 
 use super::super::random::{Draw, Scatter, checksum, floor32, mix};
 use super::super::rows::Rows;

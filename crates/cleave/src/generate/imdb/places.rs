@@ -1,5 +1,5 @@
-//! Where films, companies and premieres are: countries with their names, codes and languages, and
-//! how much each of them makes, owns and shows.
+//! Countries of films, companies and premieres: their names, codes and languages, and how much each of them makes, owns
+//! and shows.
 
 /// A country as the database spells it.
 pub(crate) struct Place {

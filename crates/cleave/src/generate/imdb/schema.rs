@@ -1,5 +1,4 @@
-//! The 21 tables: their `CREATE TABLE` text, and the Arrow schemas read out of it, so that the
-//! two cannot disagree.
+//! The 21 tables: their `CREATE TABLE` text, and the Arrow schemas parsed from it, so that the two cannot disagree.
 
 use std::sync::Arc;
 

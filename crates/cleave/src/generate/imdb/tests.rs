@@ -1,5 +1,4 @@
-//! Tests of the movie database: the same bytes every time, keys that lead somewhere, and the
-//! constants that queries ask for.
+//! Tests of the movie database: the same bytes every time, valid foreign keys, and the constants that queries use.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The words that names, titles and texts are put together from.
+//! The words that names, titles and texts are composed of.
 
 /// Family names, the frequent ones first.
 #[rustfmt::skip]

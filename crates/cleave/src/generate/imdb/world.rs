@@ -1,5 +1,5 @@
-//! What all rows are drawn from, computed once: sizes, distributions, and for each block of titles
-//! and people how many rows of each table come before it.
+//! The parameters of all rows, computed once: sizes, distributions, and for each block of titles and people how many
+//! rows of each table come before it.
 
 use super::super::random::{Scatter, Weighted, floor32, mix};
 use super::super::rows::Rows;

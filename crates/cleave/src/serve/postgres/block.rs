@@ -1,5 +1,5 @@
-//! Transaction blocks, as the protocol tells of them: the [`Session`](cleave_host::Session) has them, its status in,
-//! messages out.
+//! Transaction blocks in the protocol: the status of the [`Session`](cleave_host::Session), which owns them, becomes
+//! messages.
 
 use cleave_host::TransactionStatus;
 use cleave_host::statement::Statement;

@@ -1,4 +1,4 @@
-//! What is sent to a client when something is wrong: an error of the database in, its parts as PostgreSQL has them out.
+//! Error responses: an error of the database in, PostgreSQL's error fields out.
 
 use std::borrow::Cow;
 

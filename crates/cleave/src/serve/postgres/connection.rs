@@ -5,12 +5,12 @@
 //!  Parse ─▶ Bind ─▶ Describe ─▶ Execute ─▶ …  ─▶ Sync ─▶ ReadyForQuery      (see `extended`)
 //! ```
 //!
-//! Answers are gathered, and sent when there is no whole message left to read. A failure of the extended protocol makes
-//! the session pass over messages up to the next Sync. Rows are sent as they are computed: of a result, no more is held
+//! Answers are buffered, and sent when no whole message is left to read. After a failure in the extended protocol, the
+//! session skips messages up to the next Sync. Rows are sent as they are computed: no more of a result is in memory
 //! than what waits to be sent.
 //!
-//! Statements that come together are one transaction, as PostgreSQL has it: those of a Query message with several, and
-//! those of the extended protocol up to Sync. A single one commits by itself, which costs less.
+//! Statements that come together are one transaction, as in PostgreSQL: those of a Query message with several, and
+//! those of the extended protocol up to Sync. A single statement commits by itself, which costs less.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,12 +1,12 @@
-//! COPY over the wire: CopyData messages to what a COPY reads, and what it writes to CopyData messages.
+//! COPY over the wire: passes CopyData messages to the COPY that reads them, and a COPY's output to CopyData messages.
 //!
 //! ```text
 //!  client ─ CopyData ─▶ this task ─ channel ─▶ ClientInput ─▶ the COPY's threads
 //!  client ◀─ CopyData ─ this task ◀─ channel ─ ClientOutput ◀─ the COPY's threads
 //! ```
 //!
-//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, which is what
-//! its libraries take it for.
+//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, as client
+//! libraries expect.
 
 use std::future::Future;
 use std::io::{self, Read, Write};

@@ -1,14 +1,14 @@
-//! The extended protocol: statements that are prepared, portals that are run in pieces.
+//! The extended protocol: prepared statements, and portals that are run in pieces.
 //!
 //! 1. Parse: a query or INSERT becomes a prepared statement of the session, which knows the types of its parameters;
 //!    any other statement is kept as it was read ([`Known`]).
 //! 2. Bind: values become text by those types, and a [`Portal`].
 //! 3. Describe: parameters and columns of a statement; columns of a portal.
-//! 4. Execute: up to so many rows; where there are more, the portal is suspended and goes on with the next Execute, on
-//!    the rows of the moment at which it began.
+//! 4. Execute: up to a given number of rows; if there are more, the portal is suspended and the next Execute continues
+//!    it, on its original snapshot.
 //!
-//! A portal lives until Sync, or within a transaction block to its end. What a statement without parameters has for
-//! columns may only be known when it runs (SHOW): describing its portal then starts it.
+//! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
+//! may only be known when it runs (SHOW): describing its portal then starts it.
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 

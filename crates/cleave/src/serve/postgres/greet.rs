@@ -1,12 +1,11 @@
-//! A new connection in, one that may run statements out: TLS, startup, who the client is.
+//! Starts a connection: TLS, startup and authentication, until it may run statements.
 //!
-//! 1. [`open`] answers what comes before a session: TLS and GSS are wanted, a statement is to be cancelled, a session.
-//! 2. [`authenticate`] asks for a proof of the password ([`scram`]), where there are users.
+//! 1. [`open`] answers what comes before a session: requests for TLS and GSS, a cancel request, a startup message.
+//! 2. [`authenticate`] asks for a proof of the password ([`scram`]), if there are users.
 //! 3. [`settings`] takes the settings that the client begins with.
 //!
-//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, whose length is looked
-//! at before any of their bytes, no session, and only so much time; and what it is told does not depend on which users
-//! there are.
+//! Invariant: before a client is authenticated, it gets no session, limited time, and memory for messages of at most 10
+//! kB, whose length is checked before any of their bytes; and the answers do not depend on which users exist.
 
 use bytes::{BufMut, Bytes};
 use cleave_host::Session;

@@ -1,6 +1,6 @@
-//! What ends a statement from outside: a cancel request, another session, the server's end, or a client that is gone.
+//! Interrupts of a statement from outside: a cancel request, another session, the server's shutdown, or a lost client.
 //!
-//! Invariant: a request counts for the statement that runs when it arrives, and for none after it.
+//! Invariant: a request affects the statement that runs when it arrives, and none after it.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};

@@ -1,10 +1,10 @@
-//! Looking for the next message for a moment before sleeping until it comes.
+//! Polls for the next message for a moment before the thread sleeps until it comes.
 //!
-//! A client that has its answer mostly asks on at once. Its server's thread, asleep by then, has to be woken on a
-//! processor that has gone to rest as well; in a virtual machine that takes several times what the statement does, of
-//! both sides. So a connection looks again and again for [`LINGER`] first. Only as long as it is the only one that
-//! speaks: a processor that looks is one that others, or their clients, do not have. And only where it helps: a client
-//! that mostly thinks for longer is let go the sooner.
+//! A client that has its answer mostly sends its next request at once. By then its server's thread sleeps, on a
+//! processor that may be idle too, and waking both takes several times as long as the statement in a virtual machine.
+//! So a connection polls for [`LINGER`] first. It polls only while it is the only active connection, since polling
+//! takes the processor from other connections and their clients; and only where it helps: for a client that mostly
+//! pauses longer it stops sooner.
 //!
 //! Source: `docs/design/server-and-security.md`.
 

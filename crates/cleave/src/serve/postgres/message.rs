@@ -1,12 +1,12 @@
-//! Messages of a client: the bytes of one message in, a [`Frontend`] out.
+//! Decodes the messages of a client: the bytes of one message in, a [`Frontend`] out.
 //!
 //! ```text
 //!  first:        | length: i32 | code: i32 | … |        startup, cancel, TLS wanted
 //!  all others:   | kind: u8 | length: i32 | body |      the length counts itself, not the kind
 //! ```
 //!
-//! Invariant: nothing that a client sends makes this panic or take memory beyond the message itself: every number is
-//! held against the bytes that are there.
+//! Invariant: no message of a client causes a panic or takes memory beyond the message itself: every number is checked
+//! against the bytes that are there.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 

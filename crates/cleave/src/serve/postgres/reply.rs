@@ -1,4 +1,4 @@
-//! Messages to a client: what there is to say in, its bytes at the end of a buffer out.
+//! Encodes messages to a client at the end of a buffer.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 

@@ -1,14 +1,14 @@
-//! SCRAM-SHA-256: a client proves that it knows a password, and the server that it knows the user, and neither sends
-//! it.
+//! SCRAM-SHA-256: the client proves that it knows a password, the server that it knows the user, and neither sends the
+//! password.
 //!
 //! ```text
 //!  client ─ n,,n=,r=<nonce> ─▶        server ─ r=<nonces>,s=<salt>,i=<rounds> ─▶ client
 //!  client ─ c=biws,r=<nonces>,p=<proof> ─▶     server ─ v=<signature> ─▶ client
 //! ```
 //!
-//! A user that there is not is asked for a proof like any other, with a salt that is always the same for the name and
-//! as many rounds as others have ([`LoginSecret`](cleave_host::login::LoginSecret)), so that nobody learns who may
-//! connect. Deliberately absent: channel binding (the server does not offer `-PLUS`).
+//! An unknown user is asked for a proof like any other, with a salt that is always the same for the name and the usual
+//! number of rounds ([`LoginSecret`](cleave_host::login::LoginSecret)), so that nobody learns which users exist.
+//! Deliberately absent: channel binding (the server does not offer `-PLUS`).
 //!
 //! Source: RFC 5802 and RFC 7677; PostgreSQL's manual, "SCRAM-SHA-256 Authentication".
 

@@ -1,7 +1,7 @@
-//! Types by the numbers that PostgreSQL's clients know them by, and back.
+//! Maps types to PostgreSQL's type OIDs and back.
 //!
-//! A column of a result has the type that its Arrow type is nearest to; lengths and digits are not told (as PostgreSQL
-//! does not for what is computed).
+//! A result column has the PostgreSQL type nearest to its Arrow type; type modifiers (length, precision) are not sent,
+//! as PostgreSQL does not for computed columns.
 //!
 //! Source: PostgreSQL's `pg_type.dat`.
 

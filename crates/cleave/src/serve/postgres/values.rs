@@ -1,7 +1,7 @@
-//! Values on the wire: rows of a batch in, DataRow messages out ([`RowWriter`]); values of a client in, their text out
+//! Values on the wire: encodes rows of a batch as DataRow messages ([`RowWriter`]), and a client's values as text
 //! ([`parameter_text`]).
 //!
-//! As text a value is what the database prints, in binary what PostgreSQL's functions send
+//! In text format a value is what the database prints, in binary format what PostgreSQL's send functions give
 //! ([`binary`](cleave_host::value::binary)).
 
 use arrow::array::RecordBatch;

@@ -1,7 +1,8 @@
-//! A connection's bytes: a stream in, whole messages out, and answers gathered until they are sent.
+//! The byte stream of a connection: reads whole messages, and buffers answers until they are sent.
 //!
-//! Invariants: no message longer than the limit is gathered, and room is made only for what has arrived; an idle
-//! connection keeps buffers of a few kilobytes; all reading and writing may be dropped at any point and taken up again.
+//! Invariants: a message longer than the limit is never buffered, and memory is allocated only for bytes that have
+//! arrived; an idle connection keeps buffers of a few kilobytes; reads and writes can be cancelled at any point and
+//! resumed.
 
 use std::io;
 

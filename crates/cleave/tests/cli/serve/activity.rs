@@ -1,5 +1,5 @@
-//! What sessions see of each other, and end: `pg_stat_activity`, `pg_cancel_backend`, `pg_terminate_backend`; and what
-//! they are told of their settings.
+//! Sessions that see and end each other: `pg_stat_activity`, `pg_cancel_backend`, `pg_terminate_backend`; and the
+//! settings that they are told of.
 
 use super::client::{Client, field, fields, read};
 use super::served;

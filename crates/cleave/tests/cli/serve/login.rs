@@ -1,5 +1,5 @@
-//! Who gets in, and as whom: nothing that a client says opens a server or makes anybody a superuser, and strangers take
-//! nothing from those who are known.
+//! Who can log in, and as whom: nothing that a client sends opens a server or makes anybody a superuser, and strangers
+//! cost authenticated clients nothing.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! The client's half of SCRAM-SHA-256: a password in, a proof of it out that does not tell it, and the server's proof
-//! checked.
+//! The client's half of SCRAM-SHA-256: makes a proof of a password that does not reveal it, and checks the server's
+//! proof.
 //!
 //! Source: RFC 5802, section 3; RFC 7677.
 

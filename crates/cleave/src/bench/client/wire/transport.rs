@@ -1,4 +1,4 @@
-//! The bytes below a connection: plain, or in TLS where a certificate is named that the server's must descend from.
+//! The transport of a connection: plain TCP, or TLS if a certificate is named that the server's must descend from.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

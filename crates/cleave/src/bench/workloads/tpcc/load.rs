@@ -1,5 +1,4 @@
-//! TPC-C's tables and their rows (clauses 1.3 and 4.3.3), in the order of their keys; with CH-benCHmark's beside, where
-//! they are wanted.
+//! Loads TPC-C's tables and their rows (clauses 1.3 and 4.3.3), in key order; with CH-benCHmark's tables on request.
 
 use super::{DISTRICTS, Tpcc, name_of};
 use crate::bench::client::{Client, ClientError};

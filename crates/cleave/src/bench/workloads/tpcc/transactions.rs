@@ -1,5 +1,5 @@
-//! TPC-C's five transactions (clauses 2.4 to 2.8). Rows are locked in one order by all: district, stock by number,
-//! customer; so deadlocks are rare and none is needed for the figures.
+//! TPC-C's five transactions (clauses 2.4 to 2.8). All lock rows in one order (district, stock by number, customer), so
+//! deadlocks are rare.
 
 use super::load::{MADE_AT, cents};
 use super::{DISTRICTS, Tpcc};

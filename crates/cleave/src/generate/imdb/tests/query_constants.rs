@@ -1,4 +1,4 @@
-//! The texts that the test queries ask for exist even in a small database.
+//! The texts that the test queries use exist even in a small database.
 
 use super::*;
 
