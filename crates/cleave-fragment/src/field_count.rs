@@ -12,7 +12,7 @@
 /// Deepest message that is walked, beyond what any decoder walks.
 const DEPTH_MAX: usize = 512;
 
-/// Fields with a length of their own in `message` and in what it holds.
+/// Counts length-delimited fields in `message`, at all depths.
 pub fn count_fields(message: &[u8]) -> usize {
     let mut count = 0;
     walk(message, 0, &mut count);
@@ -30,7 +30,7 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
                     take_varint(&mut bytes).and_then(|length| usize::try_from(length).ok());
                 let field = length.and_then(|length| bytes.split_at_checked(length));
                 field.map(|(field, rest)| {
-                    // No two fields share a byte that is read here, so that all takes time with the length alone.
+                    // No byte is read as part of two fields, so the time is linear in the length.
                     *count = count.saturating_add(1);
                     if depth < DEPTH_MAX {
                         walk(field, depth + 1, count);
@@ -40,7 +40,7 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
                     rest
                 })
             }
-            // What a group holds is counted as its surroundings': decoders skip groups.
+            // The content of a group counts as part of its parent: decoders skip groups.
             (3 | 4, _) => Some(bytes),
             (5, _) => bytes.get(4..),
             _ => None,
@@ -52,7 +52,7 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
     }
 }
 
-/// Takes a number of variable length; None: the bytes end within it.
+/// Takes a varint; None if the bytes end within it.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {

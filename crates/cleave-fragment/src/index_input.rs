@@ -16,7 +16,7 @@ pub struct IndexPages {
     pub segment: SegmentRef,
     /// Its pages.
     pub pages: Vec<PageRef>,
-    /// The first entry of each page and the last of all, of each the first [`FENCE_BYTES_MAX`] bytes; or none.
+    /// The first entry of each page and the last of all, truncated to [`FENCE_BYTES_MAX`] bytes; or none.
     pub fences: Vec<Vec<u8>>,
 }
 

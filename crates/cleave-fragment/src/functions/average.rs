@@ -42,7 +42,7 @@ struct Average {
     aliases: Vec<String>,
 }
 
-/// The type of sums of such values; None: their average is the engine's.
+/// The type of sums of such values; None if the engine computes their average.
 fn sum_type(arg: Option<&DataType>) -> Option<DataType> {
     match arg? {
         DataType::Int32 | DataType::Int64 => Some(DataType::Decimal256(76, 0)),
@@ -128,7 +128,7 @@ impl AggregateUDFImpl for Average {
     }
 }
 
-/// What an average is made of.
+/// The state of an average.
 #[derive(Debug)]
 struct SumAndCount {
     sum: i256,

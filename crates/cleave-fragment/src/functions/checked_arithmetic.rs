@@ -53,12 +53,12 @@ impl Checked {
     }
 
     fn new(name: &'static str, operator: Operator) -> Self {
-        // Types are settled before an operator is replaced by its function.
+        // Types are resolved before an operator is replaced by its function.
         let signature = Signature::any(2, Volatility::Immutable);
         Self { name, signature, operator }
     }
 
-    /// The same where one is a quotient.
+    /// The same if one operand is a quotient.
     fn compute_wide(&self, left: &ColumnarValue, right: &ColumnarValue) -> Result<ColumnarValue> {
         let operator = match self.operator {
             Operator::Plus => quotient::added,

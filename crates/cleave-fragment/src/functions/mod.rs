@@ -62,7 +62,7 @@ pub use time_arithmetic::{
     knowing_infinite, moments_between, part_of_time, time_minus, time_plus, year_of,
 };
 
-/// All that make one value of one row.
+/// All scalar functions.
 pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
     let mut functions = callable();
     functions.extend(placed());
@@ -70,7 +70,7 @@ pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
     functions
 }
 
-/// Those that statements call by their names.
+/// Functions that statements call by name.
 pub fn callable() -> Vec<Arc<ScalarUDF>> {
     vec![
         sign(),
@@ -89,7 +89,7 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// Those that are put in the places of operators.
+/// Functions that replace operators.
 fn placed() -> Vec<Arc<ScalarUDF>> {
     vec![
         checked_add(),
@@ -117,7 +117,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// All that make one value of many rows; each takes the place of the engine's function that it has the name of.
+/// All aggregates; each replaces the engine's of the same name.
 pub fn aggregate() -> [Arc<AggregateUDF>; 4] {
     [exact_sum(), average(), table_sketch(), string_agg()]
 }

@@ -35,7 +35,7 @@ pub fn pack_key() -> Arc<ScalarUDF> {
     }))
 }
 
-/// `part_of_key(layout, number of the part, key)`: the value that was packed.
+/// `part_of_key(layout, part number, key)`: the value that was packed.
 pub fn part_of_key() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {
@@ -134,7 +134,7 @@ fn number_of(argument: Option<&ScalarValue>) -> Result<usize> {
     number.ok_or_else(|| internal_datafusion_err!("the number of a key's part must be a constant"))
 }
 
-/// The layout was made by the planner for these very columns: what does not fit is its fault.
+/// The planner made the layout for these very columns, so a misfit is a defect of it.
 fn misfit(what: impl std::fmt::Display) -> DataFusionError {
     internal_datafusion_err!("a group's key does not fit its layout: {what}")
 }

@@ -6,25 +6,25 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Between what a metric counts and the name of the index.
+/// Separates the counter's name from the index's.
 const OF: &str = " of index ";
 
-/// What came of looking a join's keys up in one index.
+/// The results of looking a join's keys up in one index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexFigures {
     /// Name of the index.
     pub index: String,
-    /// Times that its entries said what a scan looked at.
+    /// Times that its entries filtered a scan.
     pub used: u64,
-    /// Times that it was asked and did not pay.
+    /// Times that it was tried and did not pay.
     pub given_up: u64,
-    /// Keys that were known.
+    /// Known keys.
     pub keys: u64,
     /// Entries found.
     pub entries: u64,
-    /// Pages of the index that were read.
+    /// Index pages read.
     pub pages_read: u64,
-    /// Pages that it has.
+    /// Pages of the index.
     pub pages: u64,
 }
 

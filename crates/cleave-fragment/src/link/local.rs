@@ -17,14 +17,13 @@ use super::dial::{Dial, Way};
 use super::link::LinkError;
 
 impl ConnectedLink {
-    /// A link through shared memory that connects when it is first used, to the device that listens at the Unix
-    /// socket `socket`.
+    /// A link through shared memory to the device that listens at the Unix socket `socket`; it connects on first use.
     ///
-    /// `rate_cap` is in bytes a second, in each direction. `abandoned` is what earlier links to the same device
-    /// left behind.
+    /// `rate_cap` is in bytes a second, in each direction. `abandoned` is the list of runs that earlier links to the
+    /// same device abandoned.
     ///
     /// # Errors
-    /// [`LinkError::Connect`] where the system gives no thread.
+    /// [`LinkError::Connect`] if the system gives no thread.
     pub fn local(
         socket: &Path,
         rate_cap: Option<u64>,
@@ -35,7 +34,7 @@ impl ConnectedLink {
     }
 }
 
-/// How people name the device at `socket`.
+/// The display name of the device at `socket`.
 pub fn address_of(socket: &Path) -> String {
     format!("local:{}", socket.display())
 }

@@ -11,15 +11,15 @@ use cleave_media::{Clock, SystemClock};
 
 use crate::waiting::sleep;
 
-/// How far a link that was idle, or whose timer fired late, may run ahead of its rate.
+/// How far a link that was idle, or whose timer fired late, may exceed its rate.
 pub const BURST: Duration = Duration::from_millis(10);
 
-/// A rate that bytes in one direction are held to.
+/// A rate limit of one direction.
 #[derive(Debug)]
 pub struct TokenBucket {
     bytes_per_second: u64,
     clock: Arc<dyn Clock>,
-    /// When everything reserved so far will have crossed.
+    /// When all reserved bytes will have crossed.
     free_at: Mutex<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl TokenBucket {
     }
 }
 
-/// A cap on both directions of a link, each on its own, as full-duplex Ethernet has it.
+/// A rate limit of both directions of a link, each on its own, as in full-duplex Ethernet.
 #[derive(Debug)]
 pub struct RateCap {
     send: TokenBucket,

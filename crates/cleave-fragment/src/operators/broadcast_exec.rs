@@ -25,7 +25,7 @@ use futures::stream;
 use crate::broadcast::BroadcastRows;
 use crate::fragment::FragmentContext;
 
-/// Gives out the rows of one broadcast; see the [module](self).
+/// Emits the rows of one broadcast; see the [module](self).
 #[derive(Debug)]
 pub struct BroadcastExec {
     input: u32,
@@ -52,10 +52,10 @@ impl BroadcastExec {
         self.input
     }
 
-    /// Checks that each such leaf of `plan` has its rows in `context`.
+    /// Checks that `context` has the rows of each such leaf of `plan`.
     ///
     /// # Errors
-    /// For a broadcast that was not given, or has other columns.
+    /// For a missing broadcast, or one with other columns.
     pub fn check(plan: &Arc<dyn ExecutionPlan>, context: &FragmentContext) -> Result<()> {
         if let Some(leaf) = plan.downcast_ref::<Self>() {
             leaf.rows(context)?;

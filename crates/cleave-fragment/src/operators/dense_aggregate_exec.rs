@@ -37,7 +37,7 @@ use super::table_scan_exec::TableScanExec;
 pub(crate) use dense_groups::DenseGroups;
 use program::Program;
 
-/// The groups that one copy of a scan fills.
+/// The groups that one partition of a scan fills.
 pub(crate) type SharedGroups = Arc<Mutex<DenseGroups>>;
 
 /// See the [module](self).
@@ -49,17 +49,17 @@ pub struct DenseAggregateExec {
 }
 
 impl DenseAggregateExec {
-    /// The operator above `input`; `None`: `input` is not a partial aggregate that it can help.
+    /// The operator above `input`; `None` if `input` is not a suitable partial aggregate.
     pub fn over(input: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let program = Program::of(input.downcast_ref::<AggregateExec>()?)?;
         let metrics = ExecutionPlanMetricsSet::new();
         Some(Self { input: Arc::clone(input), program: Arc::new(program), metrics })
     }
 
-    /// `plan` with the operator above each aggregate that it can help.
+    /// `plan` with the operator above each suitable aggregate.
     ///
     /// # Errors
-    /// Those of putting a plan together.
+    /// Those of rebuilding a plan.
     pub fn wherever_it_helps(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let above = |node: Arc<dyn ExecutionPlan>| {
             Ok(match Self::over(&node) {
@@ -70,7 +70,7 @@ impl DenseAggregateExec {
         plan.transform_up(above).data()
     }
 
-    /// The aggregate that it helps.
+    /// The aggregate below it.
     #[must_use]
     pub fn aggregate(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
@@ -103,7 +103,7 @@ impl ExecutionPlan for DenseAggregateExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// Above an input that it cannot help, it is that input.
+    /// Above an unsuitable input, returns that input.
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,

@@ -67,33 +67,33 @@ mod tests;
 
 use attempt::Ground;
 
-/// The part of a run's memory that all of these operators have together; the rest is for scans and other operators.
+/// The share of a run's memory that all of these operators have together; the rest is for scans and other operators.
 const SHARE_OF_MEMORY: (usize, usize) = (3, 4);
-/// What each has where the run's memory has no limit.
+/// The share of each if the run's memory has no limit.
 const BYTES_UNLIMITED: usize = 256 << 20;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct GraceExec {
-    /// The engine's, as it was planned.
+    /// The engine's operator, as planned.
     operator: Arc<dyn ExecutionPlan>,
     memory_bytes: usize,
     metrics: ExecutionPlanMetricsSet,
-    /// Of the engine's operators that have run.
+    /// Metrics of the engine's operators that have run.
     engine_metrics: Arc<Mutex<Vec<MetricsSet>>>,
 }
 
 impl GraceExec {
-    /// Whether there is an operator in `plan` that can put rows aside.
+    /// Whether `plan` has an operator that can spill.
     pub fn helps(plan: &Arc<dyn ExecutionPlan>) -> bool {
         can_divide(plan.as_ref()) || plan.children().into_iter().any(Self::helps)
     }
 
-    /// `plan`, of one partition, with this operator in the place of each that it helps. They share what `task` has of
-    /// memory now.
+    /// `plan`, of one partition, with this operator in place of each that it helps. They divide the memory that `task`
+    /// has now.
     ///
     /// # Errors
-    /// Those of putting a plan together.
+    /// Those of rebuilding a plan.
     pub fn wherever_it_helps(
         plan: Arc<dyn ExecutionPlan>,
         task: &TaskContext,
@@ -128,7 +128,7 @@ impl GraceExec {
         }
     }
 
-    /// What its parts work with, and the reservation of its share.
+    /// What its parts share, with the reservation of its share of memory.
     fn ground(&self, task: &Arc<TaskContext>) -> Result<Ground> {
         let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
         memory.try_grow(self.memory_bytes)?;
@@ -146,7 +146,7 @@ impl GraceExec {
     }
 }
 
-/// The memory of one of these operators, until its rows are no longer wanted.
+/// The memory of one of these operators, as long as its rows are wanted.
 #[derive(Debug)]
 pub(super) struct Share {
     _memory: MemoryReservation,
@@ -173,7 +173,7 @@ fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
     below + usize::from(can_divide(plan.as_ref()))
 }
 
-/// Whether `node` gives the same rows, in any order, if it runs over its rows part by part of their keys.
+/// Whether `node` gives the same rows, in any order, if it runs over its rows divided by their keys.
 fn can_divide(node: &dyn ExecutionPlan) -> bool {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return *join.partition_mode() == PartitionMode::CollectLeft
@@ -208,7 +208,7 @@ impl ExecutionPlan for GraceExec {
         self.operator.properties()
     }
 
-    /// Those of the operator in whose place it stands, so that figures are of the nodes that were planned.
+    /// Those of the planned operator, so that metrics belong to the planned nodes.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.operator.children()
     }
@@ -250,7 +250,7 @@ impl ExecutionPlan for GraceExec {
         }
         let ground = self.ground(&task)?;
         let inputs = self.operator.children().into_iter();
-        // At once, as the engine does: whoever is below has its share before the first row.
+        // At once, as the engine does: operators below get their share before the first row.
         let inputs = inputs.map(|input| input.execute(0, Arc::clone(&task)));
         let inputs: Vec<SendableRecordBatchStream> = inputs.collect::<Result<_>>()?;
         let mut inputs = inputs.into_iter();

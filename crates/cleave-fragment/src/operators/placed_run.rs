@@ -37,7 +37,7 @@ pub fn placed_schema() -> SchemaRef {
     ]))
 }
 
-/// Rows on their way out.
+/// Builds the rows.
 #[derive(Debug, Default)]
 pub struct PlacedRows {
     page: UInt32Builder,
@@ -54,7 +54,7 @@ pub struct PlacedRows {
 }
 
 impl PlacedRows {
-    /// Rows that wait to be taken.
+    /// Rows that were not yet taken.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.len
@@ -98,7 +98,7 @@ impl PlacedRows {
         self.len += 1;
     }
 
-    /// The rows so far, which are forgotten.
+    /// Takes the rows so far.
     ///
     /// # Errors
     /// None that these columns can cause.

@@ -38,26 +38,26 @@ use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
-/// Says to a plan that runs that nobody wants its rows any more; clones are of the same plan.
+/// Tells a running plan that nobody wants its rows any more; clones refer to the same plan.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on.
+    /// Stops the plan.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was raised.
+    /// Whether the plan was stopped.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether to go on.
+    /// Checks whether to go on.
     ///
     /// # Errors
-    /// Once it was raised.
+    /// If the plan was stopped.
     pub fn check(&self) -> Result<()> {
         match self.is_raised() {
             true => exec_err!("nobody wants the rows any more"),
@@ -66,7 +66,7 @@ impl Stop {
     }
 }
 
-/// Raises a [`Stop`] when it is dropped: held by who wants the rows, on a thread that no join keeps busy.
+/// Raises a [`Stop`] when it is dropped: held by the consumer of the rows, on a thread that no join keeps busy.
 #[derive(Debug)]
 pub struct StopOnDrop(Stop);
 
@@ -82,10 +82,10 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// `plan`, whose joins end once `stop` is raised.
+/// Makes the joins of `plan` end once `stop` is raised.
 ///
 /// # Errors
-/// What the engine says of a plan with other inputs.
+/// The engine's, when it rebuilds the plan.
 pub fn stoppable_joins(
     plan: &Arc<dyn ExecutionPlan>,
     stop: &Stop,
@@ -100,15 +100,15 @@ pub fn stoppable_joins(
     }
 }
 
-/// Whether a join of `plan` looks at all pairs of rows.
+/// Whether a join of `plan` compares all pairs of rows.
 pub fn loops(plan: &dyn ExecutionPlan) -> bool {
     plan.is::<NestedLoopJoinExec>() || plan.children().into_iter().any(|input| loops(&**input))
 }
 
-/// A join that ends when it is told to; see the [module](self).
+/// A cancellable join; see the [module](self).
 #[derive(Debug)]
 pub struct StoppableJoinExec {
-    /// The join as it is shown.
+    /// The join for display.
     planned: Arc<dyn ExecutionPlan>,
     /// The join that runs.
     join: Arc<dyn ExecutionPlan>,
@@ -220,7 +220,7 @@ impl ExecutionPlan for StoppableJoinExec {
     }
 }
 
-/// What `of` is of each row, as long as somebody wants to know.
+/// The value of `of` for each row, or an error once the plan was stopped.
 #[derive(Debug, Clone)]
 struct WhileWanted {
     of: Arc<dyn PhysicalExpr>,

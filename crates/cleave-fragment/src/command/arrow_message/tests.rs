@@ -26,7 +26,7 @@ pub(crate) struct Crafted {
 }
 
 impl Crafted {
-    /// Three numbers, the first of which is as the reader takes it where it is compressed.
+    /// Three numbers; if compressed, the first is the claimed length.
     pub(crate) fn numbers() -> Self {
         let numbers = [1_i64 << 50, 7, 9];
         Self {

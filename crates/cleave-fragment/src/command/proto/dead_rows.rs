@@ -6,7 +6,7 @@ use cleave_store::DeadRows;
 
 use super::{Decoded, MalformedMessage};
 
-/// Where one row in so many is dead, all of them take a bit: little more than gaps, and nobody counts.
+/// From one dead row in this many, they are written as bits, which take little more than gaps.
 const MANY: usize = 16;
 /// Most rows of a page.
 pub(super) const ROWS_MAX: u32 = 1 << 16;
@@ -29,7 +29,7 @@ pub(super) fn to_proto(dead: &DeadRows) -> (Vec<u32>, Vec<u8>) {
     (dead.slots().map(gap).collect(), Vec::new())
 }
 
-/// What [`to_proto`] tells, of a page of `row_count` rows.
+/// Decodes the result of [`to_proto`] for a page of `row_count` rows.
 pub(super) fn from_proto(gaps: &[u32], bits: Vec<u8>, row_count: u32) -> Decoded<DeadRows> {
     let malformed = MalformedMessage::Field("dead rows of a morsel page");
     if gaps.is_empty() && bits.is_empty() {

@@ -22,7 +22,7 @@ fn a_run_stays_on_the_list_until_a_connection_outlives_it() {
     abandoned.tell(run(2));
     assert_eq!(abandoned.take(), [], "the present connection was given them");
     abandoned.tell_again();
-    // One of them goes on, unless there is no connection.
+    // One of them continues, unless there is no connection.
     drop(Resuming::new(&abandoned, run(2)));
     assert_eq!(abandoned.take(), [run(1), run(2)]);
     abandoned.tell(run(1));

@@ -16,7 +16,7 @@ use datafusion_physical_plan::{
 /// See the [module](self).
 pub(super) struct GivenExec {
     properties: Arc<PlanProperties>,
-    /// The plan that makes the rows; a join looks there for who uses its filter.
+    /// The plan that makes the rows; a join searches it for users of its filter.
     maker: Option<Arc<dyn ExecutionPlan>>,
     rows: Mutex<Option<SendableRecordBatchStream>>,
 }

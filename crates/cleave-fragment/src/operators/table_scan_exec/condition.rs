@@ -41,21 +41,21 @@ use crate::expressions::key_set::KeySetExpr;
 use crate::expressions::key_set::compact::{KeyBounds, integers_in, is_always, tabulated};
 use crate::expressions::total::cannot_fail;
 
-/// Where at most one row in so many is kept, a condition sees the kept ones only.
+/// If at most one row in so many is kept, a condition sees the kept ones only.
 const FEW: usize = 4;
 
-/// Rows for which what is assumed of a condition counts, beside what is measured.
+/// The weight, in rows, of the assumed cost of a condition against the measured one.
 const ROWS_ASSUMED: f64 = 8192.0;
 /// Rows after which an optional condition has to pay.
 const ROWS_ON_TRIAL: u64 = 1 << 16;
-/// What a row costs that is not left out, at least: decoding it, and a look-up in a join.
+/// Least cost of a row that is not removed: decoding it, and a look-up in a join.
 const NS_PER_ROW_LEFT: f64 = 40.0;
-/// A condition that does not pay is asked of one page in so many, for data changes along a table.
+/// A condition that does not pay is tried on one page in so many, because data varies along a table.
 const TRY_AGAIN: u64 = 16;
-/// Integers between the bounds of a look-up that is made a set, at most: 2 MiB.
+/// Most integers between the bounds of a look-up that is made a set: 2 MiB.
 const LOOK_UP_SPAN_MAX: u64 = 1 << 24;
 
-/// One of the conditions that a scan's rows satisfy, all of them.
+/// One of the conditions that a scan's rows must all satisfy.
 pub(super) struct Condition {
     /// Over the columns of `columns` alone, in their order.
     expr: Arc<dyn PhysicalExpr>,
