@@ -44,7 +44,7 @@ const ROUNDS: usize = 5;
 const GIGABIT: u64 = 125_000_000;
 const OBJECT: u64 = 7;
 const TOKEN: &str = "a-token-that-only-figures-use";
-/// What an execute's snapshot says here: how rows are asked for.
+/// The snapshot of an execute selects the order here: this one means scattered rows.
 const SCATTERED: u64 = 1;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -72,7 +72,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// Serves on a thread of its own; the address and the certificate.
+/// Serves on a thread of its own; returns the address and the certificate.
 fn start(runtime: &Runtime, address: SocketAddr) -> Outcome<(SocketAddr, String)> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -117,7 +117,7 @@ async fn measure(address: SocketAddr, certificate: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Locks a second, and bytes a lock.
+/// Locks a second, and bytes for each lock.
 async fn one_run(link: &ConnectedLink, run: u64, snapshot: u64) -> Outcome<(f64, f64)> {
     let (host, device) = HostLocks::embedded(TableShape::default())?;
     let job = HostedJob::begin(&host, Some(&device), Arc::new(Alone))?.ok_or("no job")?;
@@ -162,7 +162,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
     }
 }
 
-/// Nobody else is there.
+/// A transaction without competitors.
 #[derive(Debug)]
 struct Alone;
 
@@ -180,7 +180,7 @@ impl JobTransaction for Alone {
     }
 }
 
-/// A device whose runs lock rows and do nothing else.
+/// A device whose runs only lock rows.
 #[derive(Debug, Default)]
 struct Locker {
     run: Mutex<Option<Arc<AskedLocks>>>,

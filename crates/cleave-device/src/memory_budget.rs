@@ -21,7 +21,7 @@ impl MemoryBudget {
         Self { limit_bytes, used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0) }
     }
 
-    /// The most that was held at once.
+    /// The high-water mark.
     pub(crate) fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Ordering::Relaxed)
     }

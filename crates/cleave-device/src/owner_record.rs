@@ -27,7 +27,7 @@ use cleave_store::{Format, FrameError};
 /// The frame of a record.
 const FORMAT: Format = Format { magic: *b"CLVOWNER", name: "owner record", versions: 1..=1 };
 
-/// Where a device keeps its [`Ownership`].
+/// The storage of a device's [`Ownership`].
 #[derive(Debug, Clone)]
 pub struct OwnerRecord(Place);
 
@@ -44,7 +44,7 @@ pub enum OwnerRecordError {
     /// The system failed: see the cause.
     #[error("cannot {action} the owner record {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -54,12 +54,12 @@ pub enum OwnerRecordError {
     /// The head of the block device failed: see the cause.
     #[error(transparent)]
     Head(#[from] MediaError),
-    /// The record is not as it was written: restore it, or hand the device over, which forgets whose it was.
+    /// The record is damaged: restore it, or hand the device over, which forgets its owner.
     #[error("{}: {reason}; restore it, or start the device with --hand-over", path.display())]
     Damaged {
         /// The file, or the block device.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
 }
@@ -71,10 +71,10 @@ impl OwnerRecord {
         Self(Place::File(files::with_suffix(identity, ".owner")))
     }
 
-    /// The record of `media`, whose identity is kept at `identity` if it is a file: on a whole block device, which may
-    /// go to another machine without that file's folder, in its own head.
+    /// The record of `media`, whose identity is kept at `identity` if it is a file. A whole block device keeps the
+    /// record in its own head, because it may go to another machine without that file's folder.
     ///
-    /// Builds before this one kept it in a file on block devices too; what that says is taken over.
+    /// Builds before this one used a file for block devices too; its content is moved to the head.
     ///
     /// # Errors
     /// Any [`OwnerRecordError`].
@@ -94,14 +94,14 @@ impl OwnerRecord {
         Ok(own)
     }
 
-    /// A record that ends with its last clone. Enough for a device inside the process that holds the
-    /// database: no other host can reach it, and nothing that it began outlives it.
+    /// A record that ends with its last clone. It suffices for a device inside the process that holds the database: no
+    /// other host can reach it, and nothing that it began outlives it.
     #[must_use]
     pub fn in_process() -> Self {
         Self(Place::Process(Arc::default()))
     }
 
-    /// Whose the device is.
+    /// The owner of the device.
     ///
     /// # Errors
     /// Any [`OwnerRecordError`].
@@ -129,10 +129,10 @@ impl OwnerRecord {
         })
     }
 
-    /// Makes `owner` durable in place of what was recorded.
+    /// Replaces the record durably by `owner`.
     ///
     /// # Errors
-    /// [`OwnerRecordError::Io`], [`OwnerRecordError::Head`]: after a restart either may be found.
+    /// [`OwnerRecordError::Io`], [`OwnerRecordError::Head`]: after a restart either record may be found.
     pub fn replace(&self, owner: Option<Ownership>) -> Result<(), OwnerRecordError> {
         let path = match &self.0 {
             Place::Process(place) => {
@@ -153,7 +153,7 @@ impl OwnerRecord {
     }
 }
 
-/// Whether a head says nothing of an owner.
+/// Whether a head has no record.
 fn is_blank(record: &[u8]) -> bool {
     record.iter().all(|byte| *byte == 0)
 }

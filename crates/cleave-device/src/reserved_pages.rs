@@ -36,7 +36,7 @@ use spilled::Returned;
 /// Writes of one run that may be under way.
 const WRITES_MAX: usize = 4;
 
-/// Where a run writes; see the [module](self).
+/// The space that a run writes to; see the [module](self).
 #[derive(Debug, Clone)]
 pub(crate) struct ReservedPages(Arc<Shared>);
 
@@ -48,17 +48,17 @@ struct Shared {
     reserved_blocks: u64,
     state: Mutex<State>,
     under_way: watch::Sender<usize>,
-    /// Bytes read of what operators put aside.
+    /// Bytes read of spilled rows.
     spilled_bytes_read: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What is left, the next extent last.
+    /// The unused space, the next extent last.
     free: Vec<Extent>,
-    /// What was written and given back, and what lies between pages.
+    /// Blocks that were freed, and gaps between pages.
     returned: Returned,
-    /// What kept a page from being written.
+    /// The error of a failed write.
     failed: Option<MediaError>,
 }
 
@@ -91,7 +91,7 @@ impl ReservedPages {
         }))
     }
 
-    /// Bytes that came from the media of what operators put aside.
+    /// Bytes of spilled rows that were read from the media.
     pub(crate) fn spilled_bytes_read(&self) -> u64 {
         self.0.spilled_bytes_read.load(Ordering::Relaxed)
     }
@@ -119,7 +119,7 @@ impl Shared {
                 extent.block_count -= block_count;
                 return Ok(Extent { start, block_count });
             }
-            // Pages lie in one piece: the rest of this extent stays empty of them.
+            // A page is contiguous: the rest of this extent gets no pages.
             let rest = state.free.pop();
             state.returned.extend(rest);
         }
@@ -143,7 +143,7 @@ impl Shared {
                 this.lock().failed.get_or_insert(error);
             }
         };
-        // Its end is the guard's: nobody needs the handle.
+        // The guard reports its end: the handle is not needed.
         drop(spawn_blocking_on(&self.threads, write));
     }
 
@@ -178,7 +178,7 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
     DataFusionError::External(Box::new(error))
 }
 
-/// Refuses extents that `request` may not write to; `reservations` are its database's.
+/// Refuses extents that `request` may not write to; `reservations` are those of its database.
 pub(crate) fn check_reserved(
     request: &Execute,
     reservations: &Reservations,
@@ -212,7 +212,7 @@ pub(crate) fn check_reserved(
     Ok(())
 }
 
-/// Where the pages lie that `request` names.
+/// The places of the pages that `request` reads.
 fn pages_read(request: &Execute) -> impl Iterator<Item = Extent> {
     let morsels = request.inputs.iter().flat_map(|(_, morsels)| morsels);
     let pages = morsels.flat_map(|morsel| &morsel.pages);

@@ -12,9 +12,9 @@ use futures::future::BoxFuture;
 
 /// Takes the pages that a fragment's root makes.
 pub trait PageSink: Send + Sync + fmt::Debug {
-    /// Gives `page` a place behind the one before and begins to write it there.
+    /// Gives `page` the place after the previous one and begins to write it there.
     ///
-    /// Fails with [`OutOfReservedPages`] where there is no room, and with what kept an earlier page from being written.
+    /// Fails with [`OutOfReservedPages`] if there is no room, and with the error of an earlier page's write.
     fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef>>;
 
     /// Waits until all pages were written; they are durable after the next sync of the device.

@@ -42,17 +42,17 @@ pub use shared_rows::{SharedRows, WaitingRows};
 
 use crate::command::{LockAnswer, LockRefusal};
 
-/// What became of one row.
+/// The outcome for one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowLock {
-    /// The fragment has it, as it was in its snapshot.
+    /// The fragment has locked it, unchanged since its snapshot.
     Held,
-    /// The fragment has it, and it has changed since: this is its newest version. Where the table is shared in memory,
-    /// that is found by who compares, and never said here.
+    /// The fragment has locked it, and it has changed since: this is its newest version. With a shared lock table, the
+    /// comparing side finds that, and this is never returned.
     Changed(RecId),
-    /// Others have it, and the fragment does not wait.
+    /// Others have locked it, and the fragment does not wait.
     NotFree,
-    /// Others have it; the fragment is in line.
+    /// Others have locked it; the fragment is queued.
     Queued,
 }
 
@@ -70,26 +70,26 @@ impl From<LockAnswer> for RowLock {
 /// The locks of one run. Cheap to clone: all its partitions share them.
 #[derive(Debug, Clone)]
 pub enum RowLocks {
-    /// In memory that the host maps, too.
+    /// In memory shared with the host.
     Shared(Arc<SharedRows>),
     /// In the host's memory, by batches.
     Asked(Arc<AskedLocks>),
 }
 
-/// Rows that were asked for. Dropped, it waits for none of them any more; those that it has it keeps.
+/// Rows that were requested. Dropping it stops waiting for the queued ones; locked ones stay locked.
 #[derive(Debug)]
 pub enum LockedRows {
-    /// In memory that the host maps, too.
+    /// In memory shared with the host.
     Shared(WaitingRows),
     /// In the host's memory, by batches.
     Asked(AskedRows),
 }
 
 impl RowLocks {
-    /// Asks for rows of `object`, best in the order of a scan. Where `waits` is false, those that others have are left
-    /// to them.
+    /// Requests locks on rows of `object`, best in the order of a scan. If `waits` is false, rows that others have
+    /// locked are not waited for.
     ///
-    /// Returns when they are asked for, which is at once unless very many wait for an answer.
+    /// Returns when they are requested, which is at once unless very many wait for an answer.
     ///
     /// # Errors
     /// [`LockRefusal`]: the run is to end.
@@ -107,7 +107,7 @@ impl RowLocks {
 }
 
 impl LockedRows {
-    /// What has become of each row, once that is known of all; some may be queued.
+    /// The outcome of each row, once all are known; some may be queued.
     ///
     /// # Errors
     /// [`LockRefusal`]: the run is to end.
@@ -118,7 +118,7 @@ impl LockedRows {
         }
     }
 
-    /// What has become of each row, once none is queued any more.
+    /// The outcome of each row, once none is queued any more.
     ///
     /// # Errors
     /// [`LockRefusal`]: the run is to end.

@@ -21,14 +21,14 @@ use datafusion_common::{DataFusionError, Result};
 
 use crate::morsel::MorselPage;
 
-/// A page that rows are referred to on.
+/// A page with rows that references name.
 #[derive(Debug)]
 pub(crate) struct PlacedPage {
     pub(crate) segment: SegmentRef,
     pub(crate) place: MorselPage,
 }
 
-/// The pages of a run that rows are referred to on, by morsel input; see the [module](self).
+/// The referenced pages of a run, by morsel input; see the [module](self).
 #[derive(Debug, Default)]
 pub struct RowPlaces {
     pages: Mutex<BTreeMap<u32, Vec<Arc<PlacedPage>>>>,
@@ -50,7 +50,7 @@ pub(crate) fn page_of(reference: u64) -> u32 {
 }
 
 impl RowPlaces {
-    /// Enters a page of `input`; the reference to its first row.
+    /// Enters a page of `input`, and returns the reference to its first row.
     pub(crate) fn add(&self, input: u32, segment: SegmentRef, place: &MorselPage) -> Result<u64> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let pages = pages.entry(input).or_default();

@@ -32,25 +32,25 @@ pub use run::{RunsWriter, SpillFigures, SpillRun};
 
 /// Blocks that one run may fill, read and fill again.
 pub trait SpillSpace: Send + Sync + fmt::Debug {
-    /// Writes whole blocks to a place of their own, and says where once they lie there. The write is begun at once; a
-    /// place whose answer nobody waits for is lost to the run.
+    /// Writes whole blocks to a place of their own, and returns it once they are written. The write begins at once; a
+    /// place whose future is dropped is lost to the run.
     ///
-    /// Fails with [`OutOfReservedPages`](crate::OutOfReservedPages) where there is no room.
+    /// Fails with [`OutOfReservedPages`](crate::OutOfReservedPages) if there is no room.
     fn write(&self, blocks: AlignedBuffer) -> BoxFuture<'static, Result<Extent>>;
 
     /// Reads what was written to `place`. The read is begun at once.
     fn read(&self, place: Extent) -> BoxFuture<'static, Result<AlignedBuffer>>;
 
-    /// Takes `place` back: it may be written again.
+    /// Frees `place`: it may be written again.
     fn give_back(&self, place: Extent);
 }
 
-/// Rows that were put aside are not what was written: the media, or the way to it, is damaged.
+/// Spilled rows read back differ from those written: the media, or the way to it, is damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("rows that a fragment put aside at {place} are corrupt: {reason}")]
 pub struct SpillDamaged {
-    /// Where they lie.
+    /// Their place.
     pub place: Extent,
-    /// What does not hold.
+    /// What is wrong.
     pub reason: &'static str,
 }

@@ -22,7 +22,7 @@ pub async fn sleep(time: Duration) {
     }
 }
 
-/// What `future` gives, or `None` after `limit`.
+/// The result of `future`, or `None` after `limit`.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let (future, sleep) = (std::pin::pin!(future), std::pin::pin!(sleep(limit)));
     match select(future, sleep).await {
@@ -31,7 +31,7 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output>
     }
 }
 
-/// Starts `work`, which may block, on a thread of the current runtime that may. It runs to its end, whether or not
+/// Starts `work`, which may block, on a blocking thread of the current runtime. It runs to its end, whether or not
 /// anyone waits.
 pub fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,

@@ -32,7 +32,7 @@ pub(super) struct Owner {
 pub(super) type Entry = OwnedRwLockReadGuard<Option<Owner>>;
 
 impl Owner {
-    /// Where nothing is reserved yet.
+    /// An owner without reservations.
     pub(super) fn new(ownership: Ownership) -> Self {
         Self { ownership, reservations: Mutex::default() }
     }
@@ -43,7 +43,7 @@ impl Owner {
 }
 
 impl Runtime {
-    /// Lets `header` in as the owner's.
+    /// Admits a command of the owner with `header`.
     pub(super) async fn enter(&self, header: &CommandHeader) -> Result<Entry, DeviceError> {
         check_database(header)?;
         let owner = Arc::clone(&self.owner).read_owned().await;
@@ -54,7 +54,7 @@ impl Runtime {
         Ok(owner)
     }
 
-    /// Lets `header` in where nothing is changed: as the owner's, or to look.
+    /// Admits a command that changes nothing: of the owner, or of a reader.
     pub(super) async fn enter_to_read(&self, header: &CommandHeader) -> Result<Entry, DeviceError> {
         if header.epoch != LOOKING_EPOCH {
             return self.enter(header).await;
@@ -94,7 +94,7 @@ impl Runtime {
         self.hand_to(owner, Some(claimed)).await
     }
 
-    /// Makes the device nobody's, if it is `header`'s.
+    /// Removes the owner of the device, if it is `header`'s incarnation.
     pub(super) async fn give_up(&self, header: &CommandHeader) -> Result<Reply, DeviceError> {
         check_database(header)?;
         let owner = Arc::clone(&self.owner).write_owned().await;
@@ -105,9 +105,9 @@ impl Runtime {
         self.hand_to(owner, None).await
     }
 
-    /// Ends every run for the reason `why` and waits until each stands still. The caller holds the
-    /// ownership alone, so that no command is under way. A run stays on its list until then, because
-    /// whoever asked may go away while this waits.
+    /// Ends every run for the reason `why` and waits until each has stopped. The caller holds the ownership
+    /// exclusively, so that no command is under way. A run stays on its list until then, because the caller may be
+    /// cancelled while this waits.
     async fn end_all_runs(&self, why: &DeviceError) {
         let mut runs: Vec<_> = self.lock_runs().values().map(Arc::clone).collect();
         runs.extend(self.lock_ending().iter().filter_map(Weak::upgrade));
@@ -121,8 +121,8 @@ impl Runtime {
         }
     }
 
-    /// Makes `next` the owner, on media and then in memory. Both are done or neither is begun, whether or not the
-    /// caller waits: a record that nobody acts by would let in an incarnation that is over.
+    /// Makes `next` the owner, on media and then in memory. Both are done or neither is begun, even if the caller is
+    /// cancelled: a record without effect in memory would admit an incarnation that is over.
     async fn hand_to(
         &self,
         mut owner: OwnedRwLockWriteGuard<Option<Owner>>,
@@ -140,7 +140,7 @@ impl Runtime {
     }
 }
 
-/// Whether `claimed` may follow `current`, when its host had seen `after`.
+/// Whether `claimed` may follow `current`, if its host had seen `after`.
 fn check_succession(
     current: &Ownership,
     claimed: &Ownership,

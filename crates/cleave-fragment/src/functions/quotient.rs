@@ -381,8 +381,7 @@ pub fn shown_scale(value: i256) -> i8 {
     let number = Numeric { value, scale: SCALE.into() };
     let (_, mut weight) = number.first_group();
     let trimmed = trimmed(number);
-    // A power of 10,000 results from a division of numbers with the same first digits, which counts one digit less; so
-    // does zero.
+    // Operands with the same first base-10,000 digits give a power of 10,000, which has one digit less; so has zero.
     if value == i256::ZERO || is_power_of_groups(trimmed) {
         weight -= 1;
     }

@@ -36,9 +36,9 @@ use crate::page_sink::PageSink;
 
 /// Pages under construction, and on their way to media.
 const WRITER_BYTES: usize = 768 << 10;
-/// What a key's place in the filter costs while it is gathered, growth included.
+/// Bytes of a key in the filter while it is built, growth included.
 const FILTER_KEY_BYTES: usize = 16;
-/// Pages told in one batch.
+/// Pages reported in one batch.
 const BATCH_PAGE_COUNT: usize = 256;
 
 /// Writes a run; see the [module](self).
@@ -55,7 +55,7 @@ impl WriteRunExec {
     /// Writes `entries`, sorted keys and their rows, as the run `segment` of an index that is `unique` or not.
     ///
     /// # Errors
-    /// For an input of other columns, or of several partitions.
+    /// For an input with other columns or several partitions.
     pub fn new(entries: Arc<dyn ExecutionPlan>, segment: SegmentRef, unique: bool) -> Result<Self> {
         let schema = entries.schema();
         let types = schema.fields().iter().map(|field| field.data_type());
@@ -81,7 +81,7 @@ impl WriteRunExec {
         self.segment
     }
 
-    /// Whether equal values are one key of its index.
+    /// Whether its index is unique: equal values are one key.
     pub fn is_unique(&self) -> bool {
         self.unique
     }

@@ -15,7 +15,7 @@ use datafusion_common::Result;
 use super::condition::Condition;
 use super::scan_page::ScanPage;
 
-/// Conditions of which a row has to satisfy all.
+/// Conditions that a row must all satisfy.
 #[derive(Default)]
 pub(super) struct Conditions {
     list: Vec<Arc<Condition>>,
@@ -30,12 +30,12 @@ impl Conditions {
         &self.list
     }
 
-    /// Whether none of them can fail, whatever rows it is asked about.
+    /// Whether none of them can fail on any row.
     pub(super) fn cannot_fail(&self) -> bool {
         self.list.iter().all(|condition| !condition.may_fail())
     }
 
-    /// The rows of `kept` (None: all) that satisfy all of them.
+    /// The rows of `kept` (None means all) that satisfy all of them.
     pub(super) fn narrow(
         &self,
         page: &mut ScanPage<'_>,
