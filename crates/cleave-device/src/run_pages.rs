@@ -47,7 +47,7 @@ impl CpuTime {
         Duration::from_nanos(self.total_ns.load(Ordering::Relaxed))
     }
 
-    /// The time by when it was spent.
+    /// The CPU time over the run's time.
     pub(crate) fn strip(&self) -> Strip {
         self.lock().clone()
     }

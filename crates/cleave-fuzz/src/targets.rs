@@ -11,13 +11,13 @@ use crate::mutate::Shape;
 /// A decoder under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, as the test that runs it has it.
+    /// Its name, equal to that of its test.
     pub name: &'static str,
-    /// How its inputs are built.
+    /// The structure of its inputs.
     pub shape: Shape,
     /// Inputs made by the real encoders.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Decodes one input; panics where anything is wrong.
+    /// Decodes one input; panics on any defect.
     pub run: fn(&[u8]),
 }
 

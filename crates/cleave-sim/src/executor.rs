@@ -16,7 +16,7 @@ use crate::world::{self, SimWorld};
 /// Runs `main` in `world` to its end.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why it cannot end.
 pub fn run<F: Future>(world: &Rc<SimWorld>, main: F) -> Result<F::Output, &'static str> {
     let entered = simulation::enter(Rc::clone(world) as Rc<dyn World>);
     SimWorld::install(Some(Rc::clone(world)));
@@ -34,7 +34,7 @@ pub fn run<F: Future>(world: &Rc<SimWorld>, main: F) -> Result<F::Output, &'stat
         })
         .await
     });
-    // What is left of the run ends while the world is still there.
+    // The rest of the run ends while the world still exists.
     drop(runtime);
     SimWorld::install(None);
     drop(entered);

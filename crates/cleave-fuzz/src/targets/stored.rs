@@ -19,7 +19,7 @@ use prost::Message;
 use super::Target;
 use crate::mutate::Shape;
 
-/// Stored things that are no pages.
+/// Stored structures other than pages.
 pub const TARGET: Target = Target { name: "stored", shape: Shape::Message, seeds, run };
 
 const MAGICS: [[u8; 8]; 3] = [*b"CLVVMAP\0", *b"CLVVRUNS", *b"CLVVCHNK"];
@@ -90,7 +90,7 @@ fn framed(magic: [u8; 8], message: &[u8]) -> Vec<u8> {
     Format { magic, name: "fuzzed", versions: 1..=1 }.seal(message)
 }
 
-/// What stands behind the header of a frame, in a frame whose checksums fit.
+/// The content of `frame` in a frame with correct checksums.
 fn sealed(magic: [u8; 8], frame: &[u8]) -> Vec<u8> {
     framed(magic, frame.get(FRAME_HEADER_BYTES..).unwrap_or(frame))
 }

@@ -26,7 +26,7 @@ const RESTORED: [u8; 16] = [0x7e; 16];
 /// A backup.
 pub(super) struct Taken {
     place: PathBuf,
-    /// What was there when it was taken.
+    /// The model when it was taken.
     model: Model,
     acknowledged: bool,
 }
@@ -38,7 +38,7 @@ impl Taken {
 }
 
 impl Run {
-    /// Restores every backup. The database is closed.
+    /// Restores and checks every backup. The database is closed.
     pub(super) async fn check_backups(&mut self, world: &Rc<SimWorld>) -> Found<()> {
         world.set_rates(Rates::default());
         for (number, taken) in std::mem::take(&mut self.backups).into_iter().enumerate() {

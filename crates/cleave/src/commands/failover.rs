@@ -18,13 +18,13 @@ use crate::open::{self, Create};
 /// `cleave failover …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FailoverOptions {
-    /// The folder in which the database goes on: empty, or not there yet
+    /// The folder of the continued database: empty or missing
     #[arg(value_name = "DATABASE")]
     database: PathBuf,
     #[command(flatten)]
     way: WayOptions,
-    /// Also from a copy that may lack commits: the database was opened after it was written last, or has a newer copy
-    /// elsewhere
+    /// Also accept a replica that may lack commits: the database was opened after its last write, or has a newer
+    /// replica elsewhere
     #[arg(long)]
     stale: bool,
 }
@@ -62,7 +62,7 @@ pub(crate) async fn run(options: &FailoverOptions, place: &Place) -> Result<(), 
     Ok(())
 }
 
-/// What nobody could say of a copy that was written last `at`; None: all other devices were asked.
+/// The remaining doubt about a replica that was last written `at`; None if all other devices were asked.
 fn doubt(witnesses: &Witnesses, at: &str) -> Option<String> {
     let whoever = match witnesses.silent.as_slice() {
         [] if witnesses.asked.is_empty() => {

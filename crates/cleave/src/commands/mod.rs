@@ -14,7 +14,7 @@ pub(crate) mod user;
 
 use cleave_host::Error;
 
-/// Runs `work` on a thread that may be busy for long.
+/// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

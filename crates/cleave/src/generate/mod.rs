@@ -39,7 +39,7 @@ pub(crate) enum GenerateError {
     /// The scale is not a number above 0 and up to 100.
     #[error("the scale must be above 0 and at most 100, not {scale}")]
     Scale {
-        /// What was asked for.
+        /// The requested scale.
         scale: f64,
     },
     /// TPC-H below 0.01, or at one of a few scales above it where keys of `partsupp` repeat.
@@ -48,7 +48,7 @@ pub(crate) enum GenerateError {
             take 0.01, 0.02, or 0.025 and more"
     )]
     RepeatedKeys {
-        /// What was asked for.
+        /// The requested scale.
         scale: f64,
     },
     /// A table would have more rows than an `integer` key can number.

@@ -18,7 +18,7 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// The stream of `purpose` that belongs to the thing with `key`.
+    /// The stream of `purpose` for the object with `key`.
     pub(crate) fn new(key: u64, purpose: u64) -> Self {
         Self { state: mix(key, purpose.wrapping_add(0x5851_F42D_4C95_7F2D)) }
     }
@@ -142,12 +142,12 @@ impl Scatter {
         Self { n, factor, inverse, offset: mix(key, 2) % n }
     }
 
-    /// Where `x` goes.
+    /// The image of `x`.
     pub(crate) fn apply(&self, x: u32) -> u32 {
         low32((u64::from(x) * self.factor + self.offset) % self.n)
     }
 
-    /// What went to `y`.
+    /// The preimage of `y`.
     pub(crate) fn invert(&self, y: u32) -> u32 {
         low32((u64::from(y) + self.n - self.offset) % self.n * self.inverse % self.n)
     }

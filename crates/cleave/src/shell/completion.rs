@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that can be offered; taken anew from the catalog after each statement.
+/// All possible completions; refreshed from the catalog after each statement.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Vocabulary {
     /// Column names by table name.
@@ -15,7 +15,7 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Offers for the word that ends at byte `position` of `text`: where that word starts, and what it may become.
+    /// Completions of the word that ends at byte `position` of `text`: where that word starts, and its candidates.
     pub(crate) fn complete(&self, text: &str, position: usize) -> (usize, Vec<String>) {
         let before = text.get(..position).unwrap_or(text);
         let word_start = before
@@ -60,7 +60,7 @@ impl Vocabulary {
         }
     }
 
-    /// The columns that `qualifier.` reaches: of a table of that name, or of one that the text calls so (`title AS t`).
+    /// The columns of `qualifier.`: those of a table of that name, or of one with that alias (`title AS t`).
     fn columns_of(&self, qualifier: &str, text: &str) -> Option<&Vec<String>> {
         if let Some(columns) = self.tables.get(qualifier) {
             return Some(columns);

@@ -32,7 +32,7 @@ fn assert_private(folder: &Path) {
     }
 }
 
-/// Runs the program with the umask that most have, whatever that of the test is.
+/// Runs the program with the usual umask, whatever that of the test is.
 #[track_caller]
 fn with_usual_umask(input: &str, arguments: &str) -> String {
     let command = format!("umask 022; {} {arguments}", env!("CARGO_BIN_EXE_cleave"));

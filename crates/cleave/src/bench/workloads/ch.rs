@@ -12,7 +12,7 @@ use crate::generate::random::Draw;
 /// The queries, each after a line with its number.
 const QUERIES: &str = include_str!("ch.sql");
 
-/// The analysts' workload: over tables that TPC-C makes.
+/// The analysts' workload, over TPC-C's tables.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Analytics;
 

@@ -34,7 +34,7 @@ const DISTRICTS: i64 = 10;
 pub(crate) struct Tpcc {
     warehouses: i64,
     items: i64,
-    /// Customers of a district; as many orders are loaded.
+    /// Customers of a district; equally many orders are loaded.
     customers: i64,
     /// Whether suppliers, nations and regions are made.
     with_suppliers: bool,
@@ -50,7 +50,7 @@ impl Tpcc {
         Self { warehouses, items, customers, with_suppliers }
     }
 
-    /// A number that is likelier the more bits it shares with others (clause 2.1.6).
+    /// TPC-C's non-uniform random number (clause 2.1.6).
     fn skewed(draw: &mut Draw, mask: i64, low: i64, high: i64) -> i64 {
         const SHIFT: i64 = 42;
         let drawn = between(draw, 0, mask) | between(draw, low, high);
@@ -65,7 +65,7 @@ impl Tpcc {
         Self::skewed(draw, 8191, 1, self.items)
     }
 
-    /// A last name that customers have.
+    /// A last name of an existing customer.
     fn last_name(&self, draw: &mut Draw) -> String {
         name_of(Self::skewed(draw, 255, 0, 999.min(self.customers - 1)))
     }
@@ -122,7 +122,7 @@ impl Workload for Tpcc {
     }
 
     fn check(&self, client: &mut dyn Client) -> Result<Vec<String>, ClientError> {
-        // Each query gives a row for what breaks the condition.
+        // Each query returns a row for each violation.
         let conditions = [
             (
                 "1: a warehouse has received what its districts have",

@@ -40,13 +40,13 @@ pub(crate) struct Famous {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) person: &'static str,
-    /// Empty for those behind the camera.
+    /// Empty for crew members.
     pub(crate) character: &'static str,
     pub(crate) role: u32,
     pub(crate) note: &'static str,
 }
 
-/// Rows that a famous title is known to have.
+/// Given rows of a famous title.
 pub(crate) trait Known {
     fn count(&self, table: MovieTable) -> u32;
 }

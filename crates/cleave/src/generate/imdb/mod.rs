@@ -71,7 +71,7 @@ impl Imdb {
         Ok(imdb)
     }
 
-    /// The 21 tables in load order: whatever a row refers to comes in an earlier table.
+    /// The 21 tables in load order: referenced tables come earlier.
     pub(crate) fn tables(&self) -> Vec<TableSpec> {
         Table::ALL
             .into_iter()
@@ -83,7 +83,7 @@ impl Imdb {
             .collect()
     }
 
-    /// What creates the tables.
+    /// The statements that create the tables.
     pub(crate) fn schema_sql() -> &'static str {
         schema::SQL
     }
@@ -122,7 +122,7 @@ impl Imdb {
         self.world.rows_before(table, self.owners(table))
     }
 
-    /// How many things the rows of `table` belong to: titles, people, or the rows themselves.
+    /// The number of owners of the rows of `table`: titles, people, or the rows themselves.
     fn owners(&self, table: Table) -> u32 {
         self.world.owners_of(table)
     }
@@ -140,7 +140,7 @@ fn to_u32(x: u64) -> u32 {
     u32::try_from(x).unwrap_or(u32::MAX)
 }
 
-/// One part of one table on its way.
+/// One part of one table in the making.
 struct Part {
     world: Arc<World>,
     table: Table,
@@ -191,7 +191,7 @@ impl Iterator for Part {
 }
 
 impl Part {
-    /// Appends the one row with `id` of a table whose rows belong to nothing else.
+    /// Appends the row with `id` of a table whose rows have no other owner.
     fn append(&mut self, id: u32) {
         let (world, rows) = (&*self.world, &mut self.rows);
         let entry = |names: &[&'static str]| names.get(id as usize - 1).copied().unwrap_or("");

@@ -17,14 +17,14 @@ use tokio::time::{Duration, Instant};
 
 use super::wire::{Wire, WireError};
 
-/// How long a connection looks before it sleeps: about what waking two threads takes.
+/// How long a connection polls before it sleeps: about the time of waking two threads.
 const LINGER: Duration = Duration::from_micros(100);
-/// For how long no other connection has spoken, where one is the only one.
+/// A connection is the only one if no other has spoken for this long.
 const ALONE: Duration = Duration::from_millis(5);
-/// Messages that a connection sleeps for at most, since it has looked in vain, before it looks again.
+/// After polling in vain, a connection sleeps for at most so many messages before it polls again.
 const PASSED_MAX: u32 = 63;
 
-/// Which connection of a server speaks.
+/// The connection of a server that speaks.
 #[derive(Debug)]
 pub(crate) struct Speaking {
     began: Instant,
@@ -32,12 +32,12 @@ pub(crate) struct Speaking {
     next: AtomicU64,
     /// The one that has spoken last.
     last: AtomicU64,
-    /// Since when it alone has, in microseconds since the server began.
+    /// Since when it alone has spoken, in microseconds since the server began.
     since_us: AtomicU64,
 }
 
 impl Speaking {
-    /// None yet.
+    /// No connection has spoken yet.
     pub(crate) fn new() -> Arc<Self> {
         let (next, last, since_us) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Self { began: Instant::now(), next, last, since_us })
@@ -48,7 +48,7 @@ impl Speaking {
     }
 
     fn note(&self, connection: u64) {
-        // Mostly it is the same, and nothing is written that other processors have.
+        // Mostly it is the same, and no shared cache line is written.
         if self.last.load(Ordering::Relaxed) != connection {
             self.last.store(connection, Ordering::Relaxed);
             self.since_us.store(self.now_us(), Ordering::Relaxed);
@@ -68,12 +68,12 @@ pub(crate) struct Linger {
     speaking: Arc<Speaking>,
     /// The connection's number.
     connection: u64,
-    /// How many messages it sleeps for before it looks again, and did when it last looked in vain.
+    /// For how many messages it sleeps before it polls again, and did when it last polled in vain.
     passing: (u32, u32),
 }
 
 impl Linger {
-    /// Of one more of those that are `speaking`.
+    /// For one more of the `speaking` connections.
     pub(crate) fn new(speaking: &Arc<Speaking>) -> Self {
         let connection = speaking.next.fetch_add(1, Ordering::Relaxed);
         Self { speaking: Arc::clone(speaking), connection, passing: (0, 0) }
@@ -89,7 +89,7 @@ impl Linger {
         message
     }
 
-    /// The next message, if it comes within a moment; clients that take longer are hardly looked for.
+    /// The next message, if it comes within a moment; slow clients are hardly polled for.
     async fn look(&mut self, wire: &mut Wire) -> Option<Result<(u8, Bytes), WireError>> {
         let (left, passed) = self.passing;
         if left > 0 {
@@ -128,7 +128,7 @@ mod tests {
         (Wire::new(Box::new(ours)), theirs)
     }
 
-    /// One that has spoken, and no other for a while.
+    /// A connection that has spoken, and no other for a while.
     async fn alone(speaking: &Arc<Speaking>) -> Linger {
         let linger = Linger::new(speaking);
         speaking.note(linger.connection);

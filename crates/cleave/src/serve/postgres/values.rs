@@ -14,7 +14,7 @@ use super::complaint::Complaint;
 use super::message::Format;
 use super::reply::Column;
 
-/// Writes rows of one batch.
+/// Encodes rows of one batch.
 pub(crate) struct RowWriter<'a> {
     columns: Vec<ColumnWriter<'a>>,
     scratch: String,
@@ -26,7 +26,7 @@ enum ColumnWriter<'a> {
 }
 
 impl<'a> RowWriter<'a> {
-    /// A writer of the rows of `batch` as `columns` say.
+    /// A writer of the rows of `batch` in the formats of `columns`.
     pub(crate) fn new(batch: &'a RecordBatch, columns: &[Column]) -> Result<Self, Complaint> {
         let writers = batch.columns().iter().zip(columns).map(|(array, column)| {
             Ok(match column.format {
@@ -87,7 +87,7 @@ fn put_sized(out: &mut BytesMut, bytes: &[u8]) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// The text of a value as a client sends it for parameter `number`.
+/// Converts a client's value for parameter `number` to text.
 pub(crate) fn parameter_text(
     number: usize,
     (element, is_list): (Element, bool),

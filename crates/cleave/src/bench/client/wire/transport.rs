@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
-/// See the module's description.
+/// See the [module](self).
 pub(super) enum Transport {
     Plain(TcpStream),
     Encrypted(Box<StreamOwned<ClientConnection, TcpStream>>),
