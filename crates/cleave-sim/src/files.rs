@@ -112,7 +112,7 @@ fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The first bytes, a random number of them.
+/// The first part of `bytes`, of random length.
 fn first_part(bytes: &[u8]) -> &[u8] {
     let length = usize::try_from(world::below(bytes.len() as u64 + 1)).unwrap_or(0);
     bytes.get(..length).unwrap_or(bytes)

@@ -381,7 +381,7 @@ impl Run {
             Box::pin(self.look(world)).await?;
         }
         world.set_host_power(true);
-        // Half the time the error is looked up, as a user would.
+        // Half the time, a device with a failed sync is restarted now, as its operator would after the error.
         if self.random.below(2) == 0 {
             self.machine.restart_if_asked();
         }

@@ -40,7 +40,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn rows_come_back_in_order(all in proptest::collection::vec(proptest::collection::vec(any::<Option<i32>>(), 0..50), 1..8)) {
+    fn rows_come_back_in_order(
+        all in proptest::collection::vec(proptest::collection::vec(any::<Option<i32>>(), 0..50), 1..8)
+    ) {
         let batches: Vec<RecordBatch> = all.into_iter().map(rows).collect();
         let expected = together(&batches[0].schema(), &batches);
         let memory = unbounded();

@@ -39,7 +39,12 @@ pub(crate) struct ServeOptions {
     #[arg(long)]
     pub(crate) trust: bool,
     /// Most sessions at a time
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     connections: u32,
     /// Sessions reserved for superusers [default: 3, or all but one where there are fewer]
     #[arg(long, value_name = "COUNT")]

@@ -111,7 +111,7 @@ fn the_query_log_of_a_shell_is_taken_as_copy_writes_it() {
     assert_eq!(found[0]["place"], format!("{}, record 2", log.display()));
     assert_eq!((&found[0]["best"], &found[0]["auto"]), (&"host".into(), &"host".into()));
 
-    // A record with more than one query is refused like any other error.
+    // A record with a second statement does not run it.
     std::fs::write(&log, "\"SELECT 1; DROP TABLE t\"\n").unwrap();
     cleave(&["advise", "--db", folder, "--log", log.to_str().unwrap()]).fails(3);
     sql(&database, &["-c", "SELECT count(*) FROM t"]).ok();

@@ -215,7 +215,8 @@ fn who_there_is_cannot_be_told_from_the_challenge() {
     let folder = tempfile::tempdir().unwrap();
     let db = database(folder.path());
     // "pencil", hashed 10,000 times elsewhere.
-    let other = "SCRAM-SHA-256$10000:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+    let other = "SCRAM-SHA-256$10000:W22ZaJ0SNY7soEsUEjb6gQ==\
+        $WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
     let create = format!("CREATE ROLE ada LOGIN PASSWORD '{other}'; CREATE ROLE plain LOGIN");
     sql(Path::new(&db), &["-c", &create]).ok();
     let users = ["ada", "bob", "plain"];
