@@ -128,7 +128,7 @@ fn run_file(
         async move { Ok(place.connection(settings)) }
     });
     runner.add_label(name);
-    // Configurations for statements that are not run under every split.
+    // Statements that are not run under every split follow configuration `divided`.
     if name == "divided_every_split" {
         runner.add_label("divided");
     }
