@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Way::Tcp ───▶ TcpStream, counted ─▶ TLS ─▶ hello, welcome ─────────────────▶ Connection
-//! Way::Local ─▶ UnixStream ─▶ whose is it? ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
+//! Way::Local ─▶ UnixStream ─▶ check its user ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
 //! ```
 //!
 //! Invariant: a token is sent over TLS or to this machine only. Over shared memory it is not sent at all: there the
