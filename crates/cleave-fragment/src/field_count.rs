@@ -68,7 +68,7 @@ pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! The count is of what a decoder would make, wherever it stands and whatever follows it.
+    //! The count covers every field that a decoder would allocate, at any depth and before any garbage.
 
     use proptest::prelude::*;
     use prost::Message;

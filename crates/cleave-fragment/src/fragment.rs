@@ -35,7 +35,7 @@ use crate::spill_space::SpillSpace;
 pub struct FragmentContext {
     /// Reads pages: local media on the device, link and buffer pool on the host.
     pub pages: Arc<dyn PageSource>,
-    /// What is visible.
+    /// The snapshot, which decides visibility.
     pub snapshot: Snapshot,
     /// Morsel inputs by the number that the leaves name.
     pub inputs: BTreeMap<u32, Arc<dyn MorselSource>>,
@@ -53,7 +53,7 @@ pub struct FragmentContext {
     pub read_ahead: usize,
     /// Pages whose rows references name.
     pub places: RowPlaces,
-    /// What the run has read so far.
+    /// Counters of the run so far.
     pub counters: Arc<FragmentCounters>,
 }
 

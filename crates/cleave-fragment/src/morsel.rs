@@ -167,7 +167,7 @@ impl Passes {
 
 #[cfg(test)]
 mod tests {
-    //! What a pass hands out, and which pass an execution is.
+    //! The morsels that a pass hands out, and the pass of an execution.
 
     use cleave_store::SegmentId;
     use futures::executor::block_on;

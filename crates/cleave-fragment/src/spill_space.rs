@@ -38,7 +38,7 @@ pub trait SpillSpace: Send + Sync + fmt::Debug {
     /// Fails with [`OutOfReservedPages`](crate::OutOfReservedPages) if there is no room.
     fn write(&self, blocks: AlignedBuffer) -> BoxFuture<'static, Result<Extent>>;
 
-    /// Reads what was written to `place`. The read is begun at once.
+    /// Reads the blocks written to `place`. The read begins at once.
     fn read(&self, place: Extent) -> BoxFuture<'static, Result<AlignedBuffer>>;
 
     /// Frees `place`: it may be written again.

@@ -213,7 +213,7 @@ fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 
 #[cfg(test)]
 mod tests {
-    //! What was read is written back as it was.
+    //! A parsed message is written back unchanged.
 
     use cleave_media::SplitMix64;
 

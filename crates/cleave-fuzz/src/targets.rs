@@ -35,7 +35,7 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
-    //! Every seed passes, and reaches what it is a seed of.
+    //! Every seed passes, and reaches its decoder.
 
     use super::TARGETS;
 

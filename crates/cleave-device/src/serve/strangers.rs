@@ -139,7 +139,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    //! Who goes.
+    //! Which connection is closed.
 
     use std::net::{Ipv4Addr, Ipv6Addr};
 

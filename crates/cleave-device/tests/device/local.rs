@@ -249,7 +249,7 @@ async fn what_answers_at_a_socket_and_is_no_device_is_said_to_be_none() {
     }
 }
 
-// ---- hosts that are not what they should be ------------------------------------------------------
+// ---- misbehaving hosts ---------------------------------------------------------------------------
 
 /// A socket of `server` after the handshake, before the memory is taken.
 async fn greeted(server: &LocalServer) -> UnixStream {

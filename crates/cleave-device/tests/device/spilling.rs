@@ -184,7 +184,7 @@ async fn spoilt_blocks_are_an_error() {
 }
 
 mod spoiling {
-    //! Media that reads a bit wrong behind a block.
+    //! Media that flips a bit in reads behind a block.
 
     use cleave_media::{AlignedBuffer, BlockAddress, MediaError};
 

@@ -138,7 +138,7 @@ impl LockCall {
     const GIVE_UP: u8 = 1;
     const RELEASE: u8 = 2;
 
-    /// As it is sent.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Lock(batch) => batch.encode_behind(vec![Self::LOCK]),
@@ -151,7 +151,7 @@ impl LockCall {
         }
     }
 
-    /// What was sent.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`MalformedMessage::Field`].
@@ -176,7 +176,7 @@ impl LockSay {
     const REFUSED: u8 = 2;
     const RELEASED: u8 = 3;
 
-    /// As it is sent.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Answers(answers) => answers.encode_behind(vec![Self::ANSWERS]),
@@ -186,7 +186,7 @@ impl LockSay {
         }
     }
 
-    /// What was sent.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`MalformedMessage::Field`].

@@ -76,7 +76,7 @@ impl Command {
     }
 }
 
-/// What a command asks for.
+/// The request of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
     /// Who are you, what can you do, and who owns you? Anyone may ask; it changes nothing. → [`Reply::Identity`]
@@ -160,7 +160,7 @@ pub enum ReadItem {
     },
 }
 
-/// What was read for one [`ReadItem`].
+/// The result of one [`ReadItem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadPayload {
     /// The blocks.
@@ -263,7 +263,7 @@ pub struct Ownership {
     pub incarnation: u64,
 }
 
-/// Who a device is and what it can do.
+/// The identity and the capabilities of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The device's id, which stays with the media.
@@ -272,7 +272,7 @@ pub struct Identity {
     pub build: String,
     /// Version of the messages, [`PROTOCOL_VERSION`](super::wire::PROTOCOL_VERSION).
     pub protocol_version: u32,
-    /// What it serves beyond blocks, in the order of [`CAPABILITIES`].
+    /// Services beyond blocks, in the order of [`CAPABILITIES`].
     pub capabilities: Vec<String>,
     /// Bytes in a block.
     pub block_size: u32,

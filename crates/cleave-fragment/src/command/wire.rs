@@ -53,7 +53,7 @@ pub struct Frame {
     pub parts: Vec<Payload>,
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// Host → device: a command.
@@ -299,7 +299,7 @@ fn take_u32(bytes: &mut &[u8]) -> Result<u32, WireError> {
     Ok(u32::from_le_bytes(take(bytes)?))
 }
 
-/// What a device answers to a hello.
+/// The answer of a device to a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WelcomeStatus {
     /// Go on.

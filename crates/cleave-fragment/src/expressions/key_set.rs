@@ -1,7 +1,7 @@
 //! The keys of a join's build side as sets of integers, small enough to cross a link.
 //!
-//! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as `struct(a, b)
-//! IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
+//! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
+//! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
 //! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each.
 //!
 //! Invariant: the result of [`compact_keys`] is true wherever the original filter is. It may also be true elsewhere: a

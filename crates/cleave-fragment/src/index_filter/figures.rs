@@ -81,7 +81,7 @@ impl fmt::Display for IndexFigures {
 
 #[cfg(test)]
 mod tests {
-    //! What goes out comes back, together.
+    //! Figures survive the way through metrics, summed up.
 
     use super::*;
 

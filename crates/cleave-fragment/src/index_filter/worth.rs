@@ -106,7 +106,7 @@ impl Worth {
 
 #[cfg(test)]
 mod tests {
-    //! When few keys pay, and when many do not.
+    //! Few keys pay, many do not.
 
     use cleave_media::{BlockAddress, Extent};
 

@@ -235,7 +235,7 @@ pub enum LinkError {
         /// What was read.
         what: String,
     },
-    /// The device broke the protocol: a defect, or a peer that is not what it claims to be.
+    /// The device broke the protocol: a defect, or an impostor.
     #[error("device {device} broke the protocol: {detail}")]
     Protocol {
         /// The device.

@@ -64,12 +64,12 @@ impl RateCap {
         Arc::new(Self { send: bucket(), receive: bucket() })
     }
 
-    /// The bucket of what this side sends.
+    /// The bucket for sending.
     pub fn sending(&self) -> &TokenBucket {
         &self.send
     }
 
-    /// The bucket of what this side receives.
+    /// The bucket for receiving.
     pub fn receiving(&self) -> &TokenBucket {
         &self.receive
     }

@@ -59,7 +59,7 @@ pub(super) fn from_proto(gaps: &[u32], bits: Vec<u8>, row_count: u32) -> Decoded
 
 #[cfg(test)]
 mod tests {
-    //! Both forms, and what is neither.
+    //! Both forms survive encoding; malformed ones are refused.
 
     use super::*;
 
