@@ -7,8 +7,8 @@
 //!                                      grants ◀─ pump, a task of the link ◀┘
 //! ```
 //!
-//! Wakers only list the rows that they woke: they are called by the transaction that releases a row, which may be holding a
-//! partition of the host's table.
+//! Wakers only list the rows that they woke: they are called by the transaction that releases a row, which may be
+//! holding a partition of the host's table.
 //!
 //! Repetition: a row that is requested again is already held, or already parked under the same name; a batch below
 //! those given up is skipped; an ended job answers so to everything. So the state is the same, however often and late
