@@ -23,8 +23,7 @@ pub(crate) struct FailoverOptions {
     database: PathBuf,
     #[command(flatten)]
     way: WayOptions,
-    /// Also accept a replica that may lack commits: the database was opened after its last write, or has a newer
-    /// replica elsewhere
+    /// Also accept a replica that may lack commits: the database was opened later, or another replica is newer
     #[arg(long)]
     stale: bool,
 }
