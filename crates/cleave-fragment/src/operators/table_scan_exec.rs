@@ -323,7 +323,7 @@ impl ExecutionPlan for TableScanExec {
     }
 }
 
-/// The version columns that decide visibility, read with every page: commit numbers, unless a catalog version named the page.
+/// The version columns that decide visibility, read with every page: commit numbers, unless a catalog version named it.
 fn version_columns(snapshot: Snapshot) -> &'static [ColumnRef] {
     if snapshot == Snapshot::OF_STATE { &[] } else { &[ColumnRef::Commit] }
 }
