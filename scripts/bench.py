@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Benchmarks of Cleave, each against a named peer or limit, all figures of a table from one run.
+"""Benchmarks of Cleave against named peers or limits; all figures of a table come from one run.
 
     scripts/bench.py selective [--scale S]   1 row in 100,000 over a capped 1 Gbit link, against embedded
     scripts/bench.py scan [--scale S]        one column summed, warm, host-only, against DuckDB
     scripts/bench.py cold [--scale S]        one column of lineitem, nothing cached, against the disk and DuckDB
     scripts/bench.py size [--scale S]        bytes without indexes, against DuckDB's file and Parquet with zstd
-    scripts/bench.py index [--scale S]       rows found by an index of lineitem, more and more of them, against a scan
+    scripts/bench.py index [--scale S]       growing numbers of rows found by an index of lineitem, against a scan
     scripts/bench.py memory [--scale S]      peak memory of a scan ten times the budgets, in a memory cgroup
     scripts/bench.py local                   calls and reads over shared memory, against embedded, TCP and the bare ring
 
 Needs `cargo build --release`; `scan`, `cold` and `size` need `scripts/install_peers.sh duckdb` and run under its
-Python. `cold` needs `cargo build --release -p cleave-media --example read_scattered` too, and root, to empty the page
+Python. `cold` also needs `cargo build --release -p cleave-media --example read_scattered`, and root to empty the page
 cache; `local` needs `cargo build --release --workspace --examples`. Data is generated once into target/bench and kept.
-Timing modes are named in the output; medians of interleaved runs (each round runs every way once) with the interval
-that holds 95 % of medians (order statistics).
+The output names the timing modes. Figures are medians of interleaved runs (each round runs every way once) with the
+interval that holds 95 % of medians (order statistics).
 """
 
 import argparse
@@ -169,7 +169,7 @@ def scan(scale):
 
 
 def duckdb_file(scale):
-    """DuckDB's own file with the same rows in lineitem."""
+    """DuckDB's own file with the same rows of lineitem."""
     import duckdb
 
     file = WORK / f"tpch-{scale}.duckdb"
@@ -185,7 +185,8 @@ def duckdb_file(scale):
 
 
 def warm_times(place, query, settings, connection):
-    """Milliseconds of Cleave and of DuckDB, in turn: each time the statement has just run twice in the same program."""
+    """Milliseconds of Cleave and of DuckDB, alternating: each time the statement has just run twice in the same
+    program."""
     statements = [f"EXPLAIN (ANALYZE, FORMAT JSON) {query}"] * 3
     ours, theirs = [], []
     for _ in range(ROUNDS):
@@ -327,7 +328,7 @@ def memory(scale):
 
 
 def peak(place, query, settings, limit):
-    """Peak resident bytes of one run, in a memory cgroup of `limit` where the system has one."""
+    """Peak resident bytes of one run, in a memory cgroup of `limit` if the system has one."""
     command = [CLEAVE, "sql", "--db", place, "--buffer-pool", "64MB", "--query-memory", "64MB",
                "--set", "device_memory=64MB"]
     for setting in settings:
@@ -418,7 +419,7 @@ def generate(place, scale, arguments=()):
 
 
 def generate_beside(place, scale, device):
-    """As `generate`, on a device that answers where it is now."""
+    """As `generate`, on a device at its present address."""
     if (place / "done").exists():
         device.reattach(place)
         return
@@ -471,7 +472,7 @@ class Device:
              "--token-file", self.token, "--ca", self.certificate, "--rate-cap", RATE])
 
     def reattach(self, place):
-        """The database knows the address; nothing to do but to check that it answers."""
+        """The database knows the address; this only checks that the device answers."""
         count(place, "SELECT count(*) FROM nation")
 
 

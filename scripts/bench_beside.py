@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Transactions and analytic queries beside each other, and single transactions against what the medium can do.
+"""Transactions and analytic queries at the same time, and single transactions against the limits of the medium.
 
-    scripts/bench_beside.py freshness   from a commit to the answer of a query on the device that shows it, while others
-    write scripts/bench_beside.py analytics   LinkBench while a join with GROUP BY runs on a device, against none; each
-    on a core of its own,
-                                        the server and who writes on one, the device and who asks on the other
+    scripts/bench_beside.py freshness   from a commit to the answer of a query on the device that shows it, while
+                                        others write
+    scripts/bench_beside.py analytics   LinkBench with and without a join with GROUP BY on a device; each on a core
+                                        of its own: server and writers on one, device and reader on the other
     scripts/bench_beside.py embedded    a point read and a durable update of one thread in one process, against bare
-    write and fsync
+                                        write and fsync
 
 Needs `cargo build --release` (or CLEAVE_BINARY; `analytics` takes `cleaved` from beside it) and psycopg, which it
-installs into target/clients. Runs of what is compared alternate; a ratio is the median of those of the rounds.
+installs into target/clients. Runs of what is compared alternate; a ratio is the median of the rounds' ratios.
 """
 
 import argparse
@@ -77,8 +77,8 @@ def freshness(psycopg, folder, options):
                 connection.execute("UPDATE mark SET n = n + 1 WHERE id = %s", [row], prepare=True)
 
     def watch(seconds, count=0):
-        """Seconds from the acknowledgement of each commit to the answer of a query that began then, each of which shows
-        it."""
+        """Seconds from the acknowledgement of each commit to the answer of a query that began then; each answer must
+        show it."""
         times, end = [], time.monotonic() + seconds
         with connect() as writer, connect() as reader:
             reader.execute("SET split = ndp")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Scans of a table of which one row in ten was replaced, against the same rows without: as one statement leaves them,
-and as many small ones do, whose rows lie in small pages that were written row by row.
+"""Scans of a table with one row in ten replaced, against the same rows without dead ones.
+
+The rows are replaced by one statement, and by many small ones, whose rows lie in small pages written row by row.
 
     scripts/bench_dead_rows.py [--rows N] [--rounds N] [--threads N]
 
-Needs `cargo build --release` (or CLEAVE_BINARY). Each round asks all databases for all queries, one after the other, so
-that what else the machine does falls on all; warm, on the host and as a fragment on the embedded device. Figures: the
+Needs `cargo build --release` (or CLEAVE_BINARY). Each round runs all queries on all databases, one after the other, so
+that other load on the machine affects all; warm, on the host and as a fragment on the embedded device. Figures: the
 least of the rounds' medians of the execution times of EXPLAIN ANALYZE, and their shares of that without dead rows.
 Unthrottled.
 """

@@ -2,11 +2,11 @@
 """The memory that `cleave serve` takes for large changes, under a control group's limit of its budgets and 64 MiB.
 
     scripts/bench_memory.py                     changes of 100 times --query-memory, each kind in a server of its own
-    scripts/bench_memory.py --times 10 update   fewer rows; the kinds that are named alone
+    scripts/bench_memory.py --times 10 update   fewer rows; only the kinds that are named
 
-A limit is one that the kernel holds: a server that needs more is killed, and the script says so and ends with 1. Beside
-that it prints the most anonymous memory that the server had (RssAnon, looked at 20 times a second), over the budgets.
-The page cache counts against the limit too, and gives way.
+The kernel enforces the limit: a server that needs more is killed, and the script reports it and ends with 1. It also
+prints the most anonymous memory that the server had (RssAnon, read 20 times a second), over the budgets. The page cache
+counts against the limit too, and is evicted.
 
 Needs root, psql and control groups (version 1 or 2) with the memory controller.
 """
@@ -52,7 +52,7 @@ class Group:
         return ["sh", "-c", f'echo $$ > {self.path}/cgroup.procs; exec "$@"', "sh"]
 
     def killed(self):
-        """How many processes the kernel has killed here for want of memory."""
+        """How many processes the kernel has killed here for lack of memory."""
         name = "memory.events" if self.unified else "memory.oom_control"
         words = (self.path / name).read_text().split()
         return int(words[words.index("oom_kill") + 1])
@@ -99,7 +99,8 @@ def rows_between(first, last):
 
 
 def kinds(count):
-    """Each kind of change: what comes before it is measured, what is measured, and what it must leave."""
+    """Each kind of change: the setup before the measurement, the measured statements, and the result they must
+    leave."""
     third = count // 3
     filled = TABLE + f"INSERT INTO t {rows_between(1, count)};"
     sums = "SELECT count(*), sum(id), sum(length(a)) FROM t;"
@@ -132,7 +133,7 @@ def kinds(count):
 
 
 def measured(name, kind, options, folder):
-    """Runs one kind; whether it went well."""
+    """Runs one kind; returns whether it succeeded."""
     before, change, check, expected = kind
     budgets = options.query_memory + options.buffer_pool
     database = folder / name

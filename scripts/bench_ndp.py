@@ -3,17 +3,17 @@
 
     scripts/bench_ndp.py stacks        1: 8c, 17b, 32b on the stacks blk, native, ndp and with the split chosen
     scripts/bench_ndp.py matrix        2: a directory of queries at every split
-    scripts/bench_ndp.py quality       3: what the cost model chooses, against the matrix
+    scripts/bench_ndp.py quality       3: the choices of the cost model, against the matrix
     scripts/bench_ndp.py two-tables    4, 5: a join of two tables, narrow and wide, without and with indexes
-    scripts/bench_ndp.py timeline      6: 8c at every split, with what both sides wait
+    scripts/bench_ndp.py timeline      6: 8c at every split, with the waiting time of both sides
     scripts/bench_ndp.py orders        join order and split chosen one after the other and together
     scripts/bench_ndp.py sweep         eight queries of the matrix with other devices and other links
     scripts/bench_ndp.py all           all of these, and the report
-    scripts/bench_ndp.py report        CSV, summary and pictures of what has been measured
-    scripts/bench_ndp.py self-test     of what needs no testbed
+    scripts/bench_ndp.py report        CSV, summary and pictures of the measurements so far
+    scripts/bench_ndp.py self-test     checks of everything that needs no testbed
 
 Needs what `scripts/testbed.py` needs (root), `cargo build --release`, and CLEAVE_DATA or --queries and --indexes. Data
-is loaded once into target/bench and kept. Each run is written down at once: a run that was stopped goes on where it
+is loaded once into target/bench and kept. Each run is recorded at once, so a stopped measurement continues where it
 was. See docs/experiments.md.
 """
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Transactions a second, their p99 and their CPU time: `cleave serve` against PostgreSQL, both durable, under pgbench.
 
-    scripts/bench_oltp.py [--scale S] [--clients 1,8] [--modes prepared,simple] [--scripts S,N,tpcb] [--seconds S]
-    [--rounds R] scripts/bench_oltp.py self-test       a few transactions of each kind, and what they leave; no figures
+    scripts/bench_oltp.py [--scale S] [--clients 1,8] [--modes prepared,simple] [--scripts S,N,tpcb]
+                          [--seconds S] [--rounds R]
+    scripts/bench_oltp.py self-test       a few transactions of each kind, and a check of their result; no figures
 
-Both servers have the same rows, buffers of the same size and a log that is synced at each commit, lie on the same file
-system and are asked over TCP. Runs of the two alternate, the first one other in each round; a ratio is the median of
-those of the rounds. CPU time is that of the server's processes, user and system, without pgbench's.
+Both servers have the same rows, buffers of the same size and a log that is synced at each commit, use the same file
+system and are reached over TCP. Runs of the two alternate, and each round begins with the other one; a ratio is the
+median of the rounds' ratios. CPU time is that of the server's processes, user and system, without pgbench's.
 
 Needs `cargo build --release` (or CLEAVE_BINARY), and PostgreSQL with pgbench: `scripts/install_peers.sh postgresql`.
-`--only cleave` needs pgbench alone. `perf` is told of the server's process by `--pid-file`.
+`--only cleave` needs pgbench alone. `--pid-file` gives the server's process to `perf`.
 """
 
 import argparse
@@ -69,7 +70,7 @@ class Server:
         self.folder, self.port, self.environment = folder, None, dict(os.environ)
 
     def say(self, *commands):
-        """What psql prints for commands, without headers."""
+        """The output of psql for commands, without headers."""
         arguments = sum((["-c", command] for command in commands), [])
         return servers.output(["psql", "-X", "-A", "-t", "-v", "ON_ERROR_STOP=1", *arguments], env=self.environment)
 
@@ -100,7 +101,7 @@ class Cleave(Server):
 
 
 class PostgreSQL(Server):
-    """Debian's PostgreSQL, as it comes, but for the size of its buffers."""
+    """Debian's PostgreSQL with its defaults, except for the size of its buffers."""
 
     name = "PostgreSQL"
 
@@ -117,7 +118,7 @@ class PostgreSQL(Server):
 
 
 def cpu_seconds(parent):
-    """Of a process and all that it has started, those that have ended included."""
+    """CPU seconds of a process and all that it has started, including those that have ended."""
     ticks, children = {}, {}
     for place in Path("/proc").glob("[0-9]*"):
         try:
@@ -221,7 +222,7 @@ def stop(folder, running):
 # --- self-test -----------------------------------------------------------------------------------
 
 def self_test():
-    """Each kind of run, of a server without a peer: the sums of what was added are those of what is there."""
+    """Each kind of run, of one server without a peer: the sums of what was added must match the tables."""
     folder, [server] = started(1, "cleave")
     try:
         for script, clients, mode in [("S", 1, "prepared"), ("N", 2, "simple"), ("tpcb", 2, "prepared")]:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Benchmarks of Cleave on one machine against DuckDB, PostgreSQL and SQLite; all figures of a table from one run.
+"""Benchmarks of Cleave on one machine against DuckDB, PostgreSQL and SQLite; all figures of a table come from one run.
 
     scripts/bench_peers.py queries [--scale S]   TPC-H Q1, Q6, filter and aggregate, warm, host-only: DuckDB
     scripts/bench_peers.py joins [--scale S] [--queries DIR] [--only 1a,6a]
                                                  joins of many tables, warm, host-only, planning included: DuckDB
     scripts/bench_peers.py load [--scale S]      CSV into tables with their indexes: DuckDB, PostgreSQL
     scripts/bench_peers.py points [--scale S]    rows by primary and by secondary key, warm, one thread: SQLite,
-    PostgreSQL
+                                                 PostgreSQL
 
 Needs `cargo build --release` and `scripts/install_peers.sh duckdb postgresql sqlite`; runs under the Python that the
 latter made: target/peers/python/bin/python. Timing mode: unthrottled. Data is generated once into target/bench and
@@ -269,8 +269,7 @@ LOOKUPS = 50_000
 
 
 def points(scale):
-    """Statements as text through each program's own shell, start of the program subtracted; PostgreSQL through
-    pgbench."""
+    """Statements as text through each program's own shell, minus the program's start-up; PostgreSQL through pgbench."""
     scale = scale or 0.5
     folder = WORK / f"tpch-{scale}-csv"
     if not (folder / "done").exists():
@@ -307,7 +306,8 @@ def points(scale):
 
 
 def shell_us(command, lines):
-    """Microseconds a statement: all of them less a tenth, so that neither start nor first reads count."""
+    """Microseconds a statement: all statements minus a tenth of them, so that neither start-up nor first reads
+    count."""
     def seconds(lines):
         start = time.perf_counter()
         subprocess.run([str(part) for part in command], input="".join(lines), text=True, check=True,

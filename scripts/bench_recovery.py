@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Recovery after a kill: `cleave serve` against PostgreSQL, which make the same transactions again.
+"""Recovery after a kill: `cleave serve` against PostgreSQL, after the same transactions.
 
     scripts/bench_recovery.py [--scale S] [--transactions N] [--clients C] [--rounds R] [--script N|tpcb]
-    scripts/bench_recovery.py self-test      a few transactions, and that all of them are there again; no figures
+    scripts/bench_recovery.py self-test      a few transactions, and a check that all are there again; no figures
 
 Both have the same rows, checkpointed, and then run the same number of pgbench's transactions without another checkpoint
-(Cleave makes one after 16 MiB of log by itself: keep below). Both are killed with SIGKILL and started anew with the
-files that they left in the page cache; the time is from the start of the process to the first answer of a query, and
-all transactions must be there then. The log is what they have added: for PostgreSQL by pg_wal_lsn_diff, for Cleave by
-the end of its last file.
+(Cleave makes one after 16 MiB of log by itself: stay below). Both are killed with SIGKILL and started anew with their
+files still in the page cache. The time is from the start of the process to the first answer of a query, and all
+transactions must be there then. The log is what the transactions have added: for PostgreSQL by pg_wal_lsn_diff, for
+Cleave by the end of its last file.
 
 Needs what bench_oltp.py does. `--only cleave` needs pgbench alone.
 """

@@ -3,8 +3,8 @@
 
     scripts/bench_testbed.py [--scale S] [--rate R] [--cpu SHARE]
 
-The same statement over the same data with the device embedded, interleaved. Needs what `scripts/testbed.py` needs,
-and `cargo build --release`. Data is generated once into target/bench and kept.
+Runs with the device embedded, over the same data, are interleaved. Needs what `scripts/testbed.py` needs, and `cargo
+build --release`. Data is generated once into target/bench and kept.
 """
 
 import argparse

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A scan of a table of which one row in ten was replaced, against the same table before, and after VACUUM.
+"""A scan of a table with one row in ten replaced, against the same table before, and after VACUUM.
 
     scripts/bench_vacuum.py [--rows N] [--rounds N]
 
-Needs `cargo build --release` (or CLEAVE_BINARY). Three databases of the same rows: as loaded, with one row in ten
-replaced (spread over all pages), and the same vacuumed. Each round scans all three, one after the other, so that what
-else the machine does falls on all; warm, host only, one thread. Figures: medians of the execution times of EXPLAIN
+Needs `cargo build --release` (or CLEAVE_BINARY). Three databases have the same rows: as loaded, with one row in ten
+replaced (spread over all pages), and the same vacuumed. Each round scans all three, one after the other, so that other
+load on the machine affects all; warm, host only, one thread. Figures: medians of the execution times of EXPLAIN
 ANALYZE, and their shares of the first. Unthrottled.
 """
 

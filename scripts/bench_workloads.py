@@ -2,11 +2,11 @@
 """YCSB, LinkBench, TPC-C and CH-benCHmark: `cleave serve` against PostgreSQL, both durable, driven by `cleave bench`.
 
     scripts/bench_workloads.py [--workloads ycsb-a,...] [--scale S] [--clients 1,8] [--seconds S] [--rounds R]
-    scripts/bench_workloads.py analytics   transactions of TPC-C beside analytic queries, against none beside them
+    scripts/bench_workloads.py analytics   transactions of TPC-C with and without analytic queries at the same time
     scripts/bench_workloads.py self-test   each workload for a moment, its rows checked; no figures
 
-The servers are those of bench_oltp.py, with the same rows and settings. Runs alternate; a ratio is the median of those
-of the rounds. `embedded` is the same workload in one process, without a wire.
+The servers are those of bench_oltp.py, with the same rows and settings. Runs alternate; a ratio is the median of the
+rounds' ratios. `embedded` is the same workload in one process, without a wire.
 
 Needs `cargo build --release` (or CLEAVE_BINARY), and PostgreSQL: `scripts/install_peers.sh postgresql`.
 """
@@ -45,7 +45,7 @@ def url(server):
 
 
 def run(workload, where, *options, before=()):
-    """What `cleave bench` has measured. `before` are words in front of the command (taskset)."""
+    """The figures of one `cleave bench`. `before` are words in front of the command (taskset)."""
     command = [*before, bench.CLEAVE, "bench", workload, *where, *options, "--json"]
     return json.loads(servers.output(command).splitlines()[-1])
 
@@ -88,7 +88,7 @@ def measure(options):
 
 
 def analytics(options):
-    """Transactions while an analyst asks the queries of CH-benCHmark, against the same without an analyst."""
+    """Transactions while an analyst runs the queries of CH-benCHmark, against the same without an analyst."""
     folder, running = bench_oltp.started(0, options.only)
     try:
         clients = int(options.clients.split(",")[-1])

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How close a generated movie database comes to the real one: the sizes of sub-plans.
+"""Compares a generated movie database with the real one: q-errors of the sizes of sub-plans.
 
-In go a generated database (CSV files `<table>/*.csv` or `<table>.csv` without a header, or a DuckDB
-file), the queries of the Join Order Benchmark, and the published sizes of their sub-plans on the
-real data (`{"10a": [{"tables": ["mc", "t"], "rows": 829639}, ...], ...}`). Out come q-errors: the
-factor by which a generated size, divided by the scale, misses the published one.
+The input is a generated database (CSV files `<table>/*.csv` or `<table>.csv` without a header, or a DuckDB file), the
+queries of the Join Order Benchmark, and the published sizes of their sub-plans on the real data (`{"10a": [{"tables":
+["mc", "t"], "rows": 829639}, ...], ...}`). A q-error is the factor by which a generated size, divided by the scale,
+misses the published one.
 
     calibrate_imdb.py --csv DIR --scale 0.1 --queries DIR --statistics FILE [--schema FILE]
     calibrate_imdb.py --duckdb FILE ...
 
-A sub-plan joins some of a query's tables, with the filters of each. The published sizes leave out
-filters that are disjunctions, so these are left out here too. Needs the Python package `duckdb`.
+A sub-plan joins some of a query's tables, with the filters of each. The published sizes leave out filters that are
+disjunctions, so these are left out here too. Needs the Python package `duckdb`.
 """
 
 import argparse

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs PostgreSQL's real clients against `cleave serve`, with a password and TLS.
 
-    scripts/clients.py            all of them: installs what is missing into target/clients, or says SKIPPED
-    scripts/clients.py psql jdbc  these
+    scripts/clients.py            all of them: installs missing ones into target/clients, or prints SKIPPED
+    scripts/clients.py psql jdbc  only these
 
 psql, pgbench, pg_dump and sysbench come with apt-get (root or sudo), psycopg, asyncpg and SQLAlchemy with pip, pg with
-npm, pgx with go, JDBC from Maven. A client that cannot be installed is skipped aloud; one that runs must succeed.
+npm, pgx with go, JDBC from Maven. A client that cannot be installed is skipped with a message; one that runs must
+succeed.
 """
 
 import difflib
@@ -28,7 +29,7 @@ USER, PASSWORD = "ada", "a pencil"
 
 
 class Skipped(Exception):
-    """A client that is not here and cannot be installed."""
+    """A client that is missing and cannot be installed."""
 
 
 def run(command, **options):

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 """Runs every query of some folders in DuckDB and in Cleave, on the same CSV, and compares the rows.
 
-A query that returns one row of minima says little about what was joined, so for each plain
-select-project-join query the number of joined rows and an order-free checksum of their ids are compared
-too. Floats agree within 1e-9 relative, everything else exactly. The exit code is 0 if all agree, 1 if
-some do not, 2 if the comparison could not be made.
+A query that returns one row of minima checks little of a join, so for each plain select-project-join query the number
+of joined rows and an order-free checksum of their ids are compared too. Floats agree within 1e-9 relative, everything
+else exactly. The exit code is 0 if all agree, 1 if some do not, 2 if the comparison could not be made.
 """
 
 import argparse
@@ -124,7 +123,7 @@ class Cleave:
 
 
 def difference(statements, expected, cleave, settings):
-    """What differs between the peer's results and Cleave's, or None."""
+    """The difference between the peer's results and Cleave's, or None."""
     try:
         found = cleave.query(statements, settings)
     except (RuntimeError, ValueError) as error:
@@ -142,7 +141,7 @@ def difference(statements, expected, cleave, settings):
 
 
 def same(mine, theirs):
-    """Numbers come from JSON as decimals: which of them are floats, only DuckDB says."""
+    """Whether two values are the same. JSON has numbers as decimals; only DuckDB tells which of them are floats."""
     if isinstance(theirs, float) and isinstance(mine, (int, float, decimal.Decimal)):
         mine = float(mine)
         return abs(mine - theirs) <= RELATIVE_TOLERANCE * max(abs(mine), abs(theirs))

@@ -2,9 +2,9 @@
 """How much memory idle connections of `cleave serve` take: resident memory of the server, before and with them.
 
     scripts/idle_connections.py            1,000 of them, idle from the start, after a small query and after a join
-    scripts/idle_connections.py 200        so many
+    scripts/idle_connections.py 200        200 of them
 
-Ends with 1 where a connection takes 100 kB or more.
+Ends with 1 if a connection takes 100 kB or more.
 """
 
 import socket

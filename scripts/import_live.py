@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Imports from a PostgreSQL that runs, and compares what came with what is there.
+"""Imports from a running PostgreSQL, and compares the result with the source.
 
-    scripts/import_live.py    starts Debian's PostgreSQL, with a password and TLS, and `cleave import`s pgbench's tables
-    and a schema of all kinds
+    scripts/import_live.py    starts Debian's PostgreSQL, with a password and TLS, and imports pgbench's tables and a
+                              schema with all kinds of objects by `cleave import`
 
 Needs PostgreSQL, psql, pgbench and openssl; CLEAVE_BINARY or a build of the program.
 """

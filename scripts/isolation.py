@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The anomaly scripts of `crates/cleave-host/tests/data/isolation`, of which `cargo test` asks Cleave, asked of
+"""Runs the anomaly scripts of `crates/cleave-host/tests/data/isolation`, which `cargo test` runs on Cleave, on
 PostgreSQL too.
 
-    scripts/isolation.py              of PostgreSQL (as it is installed) and of `cleave serve`
-    scripts/isolation.py postgresql   of one of them
+    scripts/isolation.py              on PostgreSQL (as it is installed) and on `cleave serve`
+    scripts/isolation.py postgresql   on one of them
     scripts/isolation.py cleave
 
-Every step of every script, at each level, must give what the script says. Where PostgreSQL gives something else, KNOWN
-says so and why; it ends with 1 where a difference is not listed there, or a listed one is gone. Needs psycopg, which it
+Every step of every script, at each level, must give the script's expected result. KNOWN lists where PostgreSQL differs,
+and why; the exit code is 1 if a difference is not listed there, or a listed one is gone. Needs psycopg, which it
 installs into target/clients, and PostgreSQL (`scripts/install_peers.sh postgresql`).
 """
 
@@ -73,7 +73,7 @@ class Session:
 
 
 def differences(psycopg, address, setup, steps, level):
-    """What of a script is otherwise at a level; the first difference only, as all that follows comes of it."""
+    """The first difference of a script's results at a level; later ones follow from it."""
     with psycopg.connect(address, autocommit=True) as owner:
         for sql in setup:
             owner.execute(sql)

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""A link that is cut, stalled or lost with its device in the midst of every kind of statement, and what is there
-afterwards.
+"""Cuts, stalls or loses a link with its device amid every kind of statement, and checks what is there afterwards.
 
     scripts/links.py [--rounds N] [--seed S]      `cleave serve`, a device process over TLS, and a proxy between them
-    scripts/links.py --full …                     disks that are full, in memory, instead of links that fail; needs the
-    right to mount scripts/links.py self-test                    a few rounds, of both where it may mount, as `.ci/run`
-    does it
+    scripts/links.py --full …                     full disks, in memory, instead of failing links; needs the right to
+                                                  mount
+    scripts/links.py self-test                    a few rounds, of both if it may mount, as `.ci/run` does it
 
 The proxy counts the messages of each direction (TLS records). Each round runs one statement, or one block, over tables
 on the device (`r_…`) and lets the link fail at one of its messages: cut for a while, cut once, silent, or its device
-killed. Now and then the host is killed meanwhile, too. What is acknowledged is then done to tables of the same shape at
-home (`h_…`). Both must be the same, read on either side, as soon as the link is back: an error means that nothing
-happened, and each statement ends in time. Ends with 1 where something is wrong. Needs openssl, and psycopg, which it
+killed. Now and then the host is killed at the same time. Acknowledged statements are then applied to tables of the same
+shape on the host (`h_…`). Both must be the same, read on either side, as soon as the link is back: an error means that
+nothing happened, and each statement ends in time. Ends with 1 on any violation. Needs openssl, and psycopg, which it
 installs into target/clients.
 """
 
@@ -55,7 +54,7 @@ NAMES = ["far", "both", "near", "child"]
 
 
 class Proxy:
-    """Between the host and the device, message by message."""
+    """Forwards messages between the host and the device, one by one."""
 
     def __init__(self, target):
         self.target = target
@@ -101,7 +100,7 @@ class Proxy:
                 self.pairs = [other for other in self.pairs if other is not pair]
 
     def passes(self, way):
-        """Counts a message, springs the trap at its own, and waits where the link is silent."""
+        """Counts a message, fires the armed action at its number, and waits if the link is silent."""
         with self.guard:
             self.counts[way] += 1
             trap = self.trap
@@ -116,7 +115,7 @@ class Proxy:
             return True
 
     def arm(self, way, number, action):
-        """Calls `action` at the message with this number from now on; it says whether the message passes."""
+        """Calls `action` at the message with this number from now on; it returns whether the message passes."""
         with self.guard:
             self.trap = (way, self.counts[way] + number, action)
 
@@ -308,7 +307,7 @@ def work(dice, fresh):
 
 
 class Mover(threading.Thread):
-    """Moves money between tables at home and on the device beside all that happens: the sum never changes."""
+    """Moves money between tables on the host and on the device during all other events: the sum never changes."""
 
     TABLES = ["bank_far", "bank_both", "bank_near"]
 
@@ -467,7 +466,7 @@ class Round:
         return False
 
     def attempt(self, statements):
-        """The error that statements end with, if they do, and how many were done before."""
+        """The error that statements end with, if any, and how many were done before."""
         world, done = self.world, 0
         try:
             for statement in statements:
@@ -483,7 +482,7 @@ class Round:
             return error, done
 
     def meanwhile(self):
-        """All else goes on while the device is away."""
+        """Everything else goes on while the device is offline."""
         execute = self.world.connection.execute
         id = self.fresh(1)
         for statement in ["INSERT INTO alone VALUES (%d, 'there')", "UPDATE alone SET note = 'still there' WHERE id "
@@ -493,7 +492,7 @@ class Round:
         assert found == (1,), f"row {id} at home: {found}"
 
     def meanwhile_full(self):
-        """What is there can be read, and what gives room back works."""
+        """Stored rows can be read, and statements that free space work."""
         execute = self.world.connection_now().execute
         found = [execute(f"SELECT count(*) FROM {p}_{name} WHERE id > -100000000").fetchone() for p in "rh"
                  for name in NAMES]
@@ -503,7 +502,7 @@ class Round:
         assert execute("SELECT count(*) FROM alone").fetchone()[0] == before - len(gone), "a DELETE is not there"
 
     def compare(self, unsure):
-        """Compares all; `unsure` may be there too, and whole: whether it is."""
+        """Compares all; `unsure` may be there too, and whole: returns whether it is."""
         world = self.world
         execute = world.connection_now().execute
 

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""How far the planner's estimates are off: q-errors of the sub-plans of queries, on two data sets, by number of joins.
+"""Q-errors of the planner's estimates: for sub-plans of queries, on two data sets, by number of joins.
 
-    scripts/q_errors.py [--scale S] [--queries DIR] [--airports DIR] [--subplans N] [--joins N] [--settings S,...]
-    [--skip N]
+    scripts/q_errors.py [--scale S] [--queries DIR] [--airports DIR] [--subplans N] [--joins N]
+                        [--settings S,...] [--skip N]
 
-In go IMDb-like data, generated once into target/bench, with a folder of queries (those of the Join Order Benchmark;
-without it the project's own), and, with --airports, OpenFlights' CSV files, whose routes are drawn to few airports and
-airlines.
+The input is IMDb-like data, generated once into target/bench, with a folder of queries (those of the Join Order
+Benchmark; without it the project's own), and, with --airports, OpenFlights' CSV files, whose routes are concentrated on
+few airports and airlines.
 
 A sub-plan is a connected part of a query's join graph with the conditions that it covers. Of each query up to N for
 each number of joins are drawn, the same ones at each run, and run as `EXPLAIN (ANALYZE, FORMAT JSON) SELECT count(*)`;
-the q-error of the join at the top is the factor between the rows that it was expected to give and those that it gave,
-both at least one. By default before and after ANALYZE (use_statistics off and on), in which the rows must be the same.
+the q-error of the top join is the factor between its estimated and its actual rows, both at least one. By default it is
+taken before and after ANALYZE (use_statistics off and on), in which the rows must be the same.
 
-Needs `cargo build --release`, or CLEAVE_BINARY. Counts rows and measures no time but that of ANALYZE and of planning.
+Needs `cargo build --release`, or CLEAVE_BINARY. Counts rows; it measures only the time of ANALYZE and of planning.
 """
 
 import argparse
@@ -198,7 +198,7 @@ def top_of(nodes):
 
 
 def milliseconds(text):
-    """What planning took, of a plan's text."""
+    """The planning time in the text of a plan."""
     found = re.search(r'"planning time", "value": "([0-9.]+) (us|ms|s)"', text)
     return float(found[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found[2]] if found else None
 
@@ -231,7 +231,7 @@ def airports(folder):
 
 
 def sql(place, settings, statements):
-    """The results of statements that give rows of a plan or of ANALYZE."""
+    """The results of statements that return rows of a plan or of ANALYZE."""
     command = [CLEAVE, "sql", "--db", place, "--format", "csv"]
     for statement in statements:
         command += ["-c", statement]

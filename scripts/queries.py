@@ -4,7 +4,7 @@ import re
 
 
 def split_conjuncts(condition):
-    """The parts of a condition between its outermost ANDs; the AND of BETWEEN and those in parentheses are theirs."""
+    """The parts of a condition between its outermost ANDs; the AND of BETWEEN and those in parentheses do not count."""
     parts, depth, between, current = [], 0, False, []
     for token in re.findall(r"'(?:[^']|'')*'|[A-Za-z_][\w.]*|\s+|.", condition, re.S):
         depth += {"(": 1, ")": -1}.get(token, 0)
@@ -23,5 +23,5 @@ def split_conjuncts(condition):
 
 
 def for_duckdb(statement):
-    """AT is a keyword there, and a table's alias in one query of the Join Order Benchmark."""
+    """Renames the alias AT of one query of the Join Order Benchmark, which is a keyword in DuckDB."""
     return re.sub(r"\bat\.", '"at".', re.sub(r"\bAS at\b", 'AS "at"', statement))

@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 60
 
 
 def cleave():
-    """The program: CLEAVE_BINARY, or a release or debug build; None where there is none."""
+    """The program: CLEAVE_BINARY, or a release or debug build; None if there is none."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     found = [os.environ.get("CLEAVE_BINARY"), target / "release" / "cleave", target / "debug" / "cleave"]
     return next((Path(path) for path in found if path and Path(path).exists()), None)
@@ -46,8 +46,8 @@ def serve(binary, database, *arguments, log=None, before=()):
 
 
 def postgresql(folder, **settings):
-    """Starts PostgreSQL with a new cluster in `folder`, which nobody needs a password for; the process, the port and
-    who its owner is."""
+    """Starts PostgreSQL with a new cluster in `folder`, without a password; returns the process, the port and its
+    owner."""
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     if not binaries:
         sys.exit("PostgreSQL is not there: run `scripts/install_peers.sh postgresql`")
@@ -77,7 +77,7 @@ def postgresql(folder, **settings):
 
 
 def stop(process, signal=15):
-    """Ends a server, if it runs; what it returned."""
+    """Ends a server, if it runs; returns its exit code."""
     if process.poll() is None:
         process.send_signal(signal)
     try:
@@ -88,7 +88,7 @@ def stop(process, signal=15):
 
 
 def output(command, **options):
-    """What a command prints; an error with all that it said where it fails."""
+    """The output of a command; if it fails, an error with all of its output."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
     if done.returncode != 0:
         raise AssertionError(f"{command[0]} failed ({done.returncode}):\n{done.stdout}\n{done.stderr}")
@@ -102,8 +102,7 @@ def free_port():
 
 
 def psycopg():
-    """psycopg; where this Python lacks it, the script is run again by one that has it. None where it cannot be
-    installed."""
+    """psycopg; if this Python lacks it, the script is run again by one that has it. None if it cannot be installed."""
     try:
         import psycopg as found
 
@@ -116,7 +115,7 @@ def psycopg():
 
 
 def python_with(packages, check, place=ROOT / "target" / "clients" / "python"):
-    """A Python that has `packages`, installed into `place` if they are not there; None if they cannot be."""
+    """A Python that has `packages`, installed into `place` if they are missing; None if they cannot be."""
     interpreter = place / "bin" / "python"
     commands = [] if interpreter.exists() else [[sys.executable, "-m", "venv", place]]
     if commands or subprocess.run([interpreter, "-c", check], capture_output=True).returncode != 0:

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Many kinds of statements of many clients for as long as one likes, and what that does to the server.
+"""Runs many kinds of statements of many clients for a chosen time, and checks the server's rows and resources.
 
     scripts/soak.py [--minutes M] [--clients N]     rows, memory, descriptors, threads and the log
-    scripts/soak.py --space …                       fails where the device's file grows, too (updates need vacuum for
-    that) scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a start over what is left
+    scripts/soak.py --space …                       also fails if the device's file grows (updates need vacuum for that)
+    scripts/soak.py --kill-every S …                kill -9 each so many seconds, and a restart over what is left
     scripts/soak.py self-test                       half a minute of both, as `.ci/run` does it
 
-Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, raise families and
-leave them, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. The sum of all
-accounts never changes, for nobody; each client's acknowledged transactions are there after each kill, and at most the
-one beside them that nobody was told of; numbers never come again. What is sampled must not be larger in the last third
-of the time than in the second by more than a tolerance. Ends with 1 where something is wrong. Needs psycopg, which it
-installs into target/clients.
+Clients move money between accounts, insert, delete, upsert, take numbers, define tables and roles, insert and delete
+parents with children, back up, fail, vanish within blocks, COPY and pipelines, and ask the device for sums. The sum of
+all accounts never changes for any reader. Each client's acknowledged transactions are there after each kill, and at
+most the one besides them that was not yet acknowledged. Sequence numbers never repeat. Sampled resources must not be
+larger in the last third of the time than in the second by more than a tolerance. Ends with 1 on any violation. Needs
+psycopg, which it installs into target/clients.
 """
 
 import argparse
@@ -52,7 +52,7 @@ INSERT INTO account SELECT i, {EACH}, 'note ' || i % 50 FROM generate_series(1, 
 
 
 class Run:
-    """What all clients share."""
+    """The state that all clients share."""
 
     def __init__(self, folder, address, seed):
         self.folder, self.address, self.seed = folder, address, seed
@@ -72,7 +72,7 @@ class Run:
 
 
 class Client:
-    """One connection, made again whenever it is lost."""
+    """One connection, opened again whenever it is lost."""
 
     def __init__(self, psycopg, run, number):
         self.psycopg, self.run, self.number = psycopg, run, number
@@ -183,7 +183,7 @@ class Client:
         self.connection.commit()
 
     def leave_family(self):
-        """Children go with their parents, and toys stay; nobody sees some of it."""
+        """Deleting parents deletes their children, and toys stay; no reader sees a part of it."""
         execute = self.connection.execute
         execute("DELETE FROM parent WHERE id IN (SELECT id FROM parent WHERE client = %s ORDER BY id LIMIT 2)",
                 [self.number])
@@ -216,7 +216,7 @@ class Client:
             self.connection.rollback()
 
     def back_up(self):
-        """A backup is one moment, wherever it is restored."""
+        """A backup is a consistent snapshot, wherever it is restored."""
         if self.random.random() > 0.25:
             return
         place = self.run.folder / f"backup{self.random.randrange(1 << 30)}"
@@ -268,7 +268,7 @@ class Client:
         self.connection.rollback()
 
     def vanish(self):
-        """Goes away without a word, in a block that has changed rows, or amid an answer."""
+        """Disconnects silently, in a block that has changed rows, or amid an answer."""
         self.connection.execute("UPDATE account SET balance = balance - 7 WHERE id = %s",
                                 [self.random.randrange(1, ACCOUNTS + 1)])
         wire, how = self.connection.pgconn, self.random.randrange(4)
@@ -306,7 +306,7 @@ def sample(process, database):
 
 
 def grown(samples, with_space):
-    """What of the samples grew, in words."""
+    """The sampled resources that grew, in words."""
     third = len(samples) // 3
     for name, (share, amount) in TOLERANCES.items():
         before, after = (statistics.median(one[name] for one in part)

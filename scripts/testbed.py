@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""A testbed on one machine: a host and a device with a link, a processor and a disk of stated speed between them.
+"""A testbed on one machine: a host and a device with a link, a processor and a disk of given speed between them.
 
     scripts/testbed.py --rate 1gbit --cpu 25% --read-mbps 200 -- COMMAND...
-    scripts/testbed.py --self-test     everything at once, in under half a minute; exit code 77 where not permitted
+    scripts/testbed.py --self-test     everything at once, in under half a minute; exit code 77 if not permitted
     scripts/testbed.py --clean         removes what killed runs and --keep left behind
 
-Two network namespaces, joined by a veth pair that token buckets shape at both ends; `cleaved` in the one called
-device, inside a CPU quota and an I/O limit; COMMAND in the one called host. Each limit is measured before COMMAND
-starts, and a limit that does not hold ends the run: figures from a testbed that did not bite are worth nothing.
-Neither namespace has a way to the outside. COMMAND finds the device through
+Two network namespaces are joined by a veth pair that token buckets shape at both ends. `cleaved` runs in the one called
+device, inside a CPU quota and an I/O limit; COMMAND runs in the one called host. Each limit is measured before COMMAND
+starts, and a limit that does not hold ends the run, because its figures would be worthless. Neither namespace has a
+route to the outside. COMMAND finds the device through
 
-    CLEAVE_TESTBED_ADDRESS      where the device listens, as `cleave device add --address` takes it
+    CLEAVE_TESTBED_ADDRESS      the device's address, for `cleave device add --address`
     CLEAVE_TESTBED_TOKEN_FILE   its token, for --token-file
     CLEAVE_TESTBED_CA           its certificate, for --ca
     CLEAVE_TESTBED_DIR          the folder of --state, which holds them and the media
 
-Needs root, iproute2, openssl, and control groups (version 1 or 2) with the controllers of the limits asked for.
-There is no netem everywhere: --delay-ms is a proxy in user space, on the device's side of the link.
+Needs root, iproute2, openssl, and control groups (version 1 or 2) with the controllers of the requested limits. netem
+is not available everywhere, so --delay-ms is a proxy in user space, on the device's side of the link.
 """
 
 import argparse
@@ -63,7 +63,7 @@ NOT_PERMITTED = 77
 
 
 class Failed(Exception):
-    """Why there is no testbed, for people."""
+    """Why the testbed failed, as a message for users."""
 
 
 class NotPermitted(Failed):
@@ -134,7 +134,7 @@ def run_in_testbed(options, command):
 # --- what a testbed is made of -------------------------------------------------------------------
 
 class Testbed:
-    """Namespaces, link, control groups and device of one run; removed on the way out, whatever happens."""
+    """Namespaces, link, control groups and device of one run; removed at the end, whatever happens."""
 
     def __init__(self, options):
         self.options = options
@@ -168,7 +168,7 @@ class Testbed:
             self.remove()
 
     def keep(self):
-        """Leaves everything standing, for --clean to remove."""
+        """Leaves everything running, for --clean to remove."""
         self.kept = True
         (RUNS / f"{self.id}.kept").write_text("")
         print(f"testbed: kept; enter the host's side with `ip netns exec {self.host} COMMAND`; "
@@ -203,7 +203,7 @@ class Testbed:
                 shape(namespace, interface, self.options.rate)
 
     def verify(self):
-        """Measures every limit that was asked for, and refuses to go on with one that does not hold."""
+        """Measures every requested limit, and fails if one does not hold."""
         for name, holds in self.checks():
             for attempt in range(ATTEMPTS):
                 good, text = holds()
@@ -262,7 +262,7 @@ class Testbed:
         return f"{DEVICE_ADDRESS}:{PROXY_PORT if self.options.delay_ms else PORT}"
 
     def start_device(self):
-        """Starts the device; what COMMAND needs to know of it."""
+        """Starts the device; returns what COMMAND needs to know of it."""
         token, certificate, key = (self.state / name for name in ("token", "certificate.pem", "key.pem"))
         if not token.exists():
             make_credentials(token, certificate, key)
@@ -363,7 +363,7 @@ class Cgroups:
 
 
 def set_cpu(group, share):
-    """Holds a group to a share of a core from now on; None: to nothing."""
+    """Limits a group to a share of a core from now on; None removes the limit."""
     period, quota = cpu_quota(share) if share else (CPU_PERIOD_US, None)
     if (group / "cpu.max").exists():
         (group / "cpu.max").write_text(f"{quota or 'max'} {period}")
@@ -376,7 +376,7 @@ def set_cpu(group, share):
 
 
 def cpu_quota(share):
-    """(period, quota) in microseconds. The kernel's least quota stretches the period of small shares."""
+    """(period, quota) in microseconds. The kernel's least quota requires a longer period for small shares."""
     period = max(CPU_PERIOD_US, round(CPU_QUOTA_MIN_US / share))
     return period, max(CPU_QUOTA_MIN_US, round(period * share))
 
@@ -394,7 +394,7 @@ def disk_of(folder):
 
 
 def enter_cgroups(groups, dies_with_parent=True):
-    """Between fork and exec of what is to be limited."""
+    """Called between fork and exec of a limited process."""
     for group in groups:
         (group / "cgroup.procs").write_text(str(os.getpid()))
     if dies_with_parent:
@@ -411,7 +411,7 @@ def measure_link(source, sink, address, size):
 
 
 def measure_cpu(groups):
-    """The share of a core that loops get on all cores together, over one and the same second."""
+    """The share of a core that loops get on all cores together, in the same second."""
     spinners = [Spawned(groups, probe("spin", 1.0)) for _ in range(os.cpu_count())]
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(spinner) for spinner in spinners]
@@ -425,7 +425,7 @@ def measure_cpu(groups):
 
 
 def measure_disk(groups, folder, direction, wanted_mbps):
-    """Million bytes a second of direct I/O over about two seconds of the rate asked for."""
+    """Million bytes a second of direct I/O, over about two seconds of the requested rate."""
     scratch = folder / "testbed-scratch"
     size = min(max(int(wanted_mbps * 2e6) >> 20, 8), 4096)
     try:
@@ -438,7 +438,7 @@ def measure_disk(groups, folder, direction, wanted_mbps):
 
 
 class Spawned:
-    """A process of this script, in control groups, gone when the block ends."""
+    """A process of this script, in control groups, ended with the block."""
 
     def __init__(self, groups, command):
         self.groups, self.command = groups, command
@@ -454,7 +454,7 @@ class Spawned:
 
 
 def probe(*arguments):
-    """This script again, as one side of a measurement."""
+    """Runs this script again, as one side of a measurement."""
     return [sys.executable, __file__, "--probe", *arguments]
 
 
@@ -464,7 +464,7 @@ def probe_main(kind, *arguments):
 
 
 def probe_receive(address, port, size):
-    """Answers pings until the transfer comes; prints its bits a second without what the bucket held at first."""
+    """Answers pings until the transfer comes; prints its bits a second without the bucket's initial content."""
     connection = accept(address, port)
     size, received, buffer = int(size), 0, bytearray(1 << 20)
     for _ in range(PINGS):
@@ -535,7 +535,7 @@ def connect(address, port):
 
 
 def probe_spin(seconds):
-    """Says that it is ready, reads when to start, and prints its share of a core over `seconds` from then."""
+    """Reports that it is ready, reads when to start, and prints its share of a core over `seconds` from then."""
     print("ready", flush=True)
     start = float(sys.stdin.readline())
     end = start + float(seconds)
@@ -563,7 +563,7 @@ def probe_disk(direction, path, mebibytes):
 # --- the proxy that adds delay -------------------------------------------------------------------
 
 def probe_proxy(address, listen_port, port, delay_ms):
-    """Hands bytes on after a delay, in both directions, connection by connection."""
+    """Forwards bytes after a delay, in both directions, connection by connection."""
     listener = socket.create_server((address, int(listen_port)))
     while True:
         near, _ = listener.accept()
@@ -621,7 +621,7 @@ def hand_on(source, sink, delay):
 # --- leaving nothing behind ----------------------------------------------------------------------
 
 def remove_leftovers(kept_too=False):
-    """Removes what runs left that were killed: their locks can be taken."""
+    """Removes what killed runs have left: their locks can be taken."""
     for lock_file in sorted(RUNS.glob("*")) if RUNS.exists() else []:
         run_id = lock_file.name
         if not run_id.isdigit():

@@ -1,4 +1,4 @@
-"""asyncpg: binary values, cursors, COPY, a statement that is given up, a pool."""
+"""asyncpg: binary values, cursors, COPY, a cancelled statement, a pool."""
 
 import asyncio
 import datetime

@@ -1,4 +1,4 @@
-"""SQLAlchemy 2 over psycopg: reflection, then queries and changes of what was reflected."""
+"""SQLAlchemy 2 over psycopg: reflection, then queries and changes of the reflected tables."""
 
 import sqlalchemy as sa
 

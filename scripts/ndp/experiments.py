@@ -1,7 +1,7 @@
-"""Which ways of which queries are measured how often, in which order. Each function is one experiment of the paper.
+"""The experiments of the paper, one function each: which ways of which queries are measured how often, in which order.
 
-A time-out is `factor` times what host-only took, at least a second, and a killed run is recorded as such. Rounds run
-every way once, each round beginning with another way, so that what drifts over time falls on all of them.
+A time-out is `factor` times the time of host-only, at least a second, and a killed run is recorded as such. Rounds run
+every way once, each round beginning with another way, so that drift over time affects all of them.
 """
 
 import time
@@ -15,7 +15,7 @@ LIMIT_SECONDS_MIN = 1.0
 
 
 class Bench:
-    """What all experiments share: the place, the results, how often and how long."""
+    """Everything that experiments share: the place, the results, and the numbers and limits of runs."""
 
     def __init__(self, place, results, build, runs, factor, host_limit_seconds):
         self.place, self.results = place, results
@@ -24,7 +24,7 @@ class Bench:
         self.wanted_rows = {}
 
     def measure(self, experiment, query, way, run, limit_seconds, with_rows=False, analyze=True):
-        """The record of one run: from the results, if it is there, or made now."""
+        """The record of one run: from the results, if it is there, or measured now."""
         name, sql = query
         head = {"build": self.build, "commit": self.commit, "experiment": experiment, **self.place.figures(),
                 "data_bytes": self.place.data.bytes(), "query": name, "way": way.name, "settings": way.settings,
@@ -43,7 +43,7 @@ class Bench:
         return record
 
     def compare(self, name, sql, way, rows):
-        """Whether rows are those of host-only, which leaves its own here for all later runs over the same data."""
+        """Whether rows are those of host-only, which stores its own here for all later runs over the same data."""
         reference = self.results.folder / "rows" / f"{self.place.data.scale}-{name}-{figures.checksum([sql])[:8]}.csv"
         if way.name == ways.HOST.name:
             reference.parent.mkdir(exist_ok=True)
@@ -54,14 +54,14 @@ class Bench:
         return figures.same_rows(rows, reference.read_text().splitlines())
 
     def limit(self, host):
-        """Seconds that other ways may take where host-only took what its record says."""
+        """The time limit in seconds of other ways, from the record of host-only."""
         if host["error_kind"]:
             return self.host_limit_seconds
         return max(LIMIT_SECONDS_MIN, self.factor * host["total_ms"] / 1e3)
 
     def rounds(self, experiment, query, compared, check_rows=True):
-        """Every way, `runs` times, interleaved; the first time with its rows. A way that fails at first is not tried
-        again."""
+        """Every way, `runs` times, interleaved; the first time with its rows. A way that fails the first time is not
+        repeated."""
         as_host = next(way for way in compared if way.name == ways.HOST.name)
         host = self.measure(experiment, query, as_host, 1, self.host_limit_seconds, check_rows)
         limit_seconds = self.limit(host)
@@ -107,7 +107,7 @@ def stacks(bench, queries):
 
 
 def quality(bench, queries):
-    """Experiment 3: what each strategy of the cost model chooses; nothing runs. The report sets it against the
+    """Experiment 3: the choice of each strategy of the cost model; nothing runs. The report compares it with the
     matrix."""
     for query in queries:
         for strategy in STRATEGIES:
@@ -139,7 +139,7 @@ def two_tables(bench, _queries):
 
 
 def timeline(bench, queries):
-    """Experiment 6: one query at every split, with what both sides waited."""
+    """Experiment 6: one query at every split, with the waiting time of both sides."""
     for query in chosen(queries, [TIMELINE_QUERY]):
         host = bench.measure("timeline", query, ways.HOST, 1, bench.host_limit_seconds, with_rows=True)
         if host["error_kind"]:
@@ -149,7 +149,7 @@ def timeline(bench, queries):
 
 
 def chosen(queries, names):
-    """Those of an experiment's own queries that are there; it is said which are not."""
+    """An experiment's own queries that exist; missing ones are reported."""
     if missing := [name for name in names if name not in dict(queries)]:
         print(f"  not among the queries, and so not measured: {', '.join(missing)}", flush=True)
     return [query for query in queries if query[0] in names]

@@ -13,8 +13,7 @@ AUTO_SHARE_MAX = 1.1    # of the best forced split
 
 
 def interval(values):
-    """The order statistics that hold the median with 95 % at least where there are six values or more; else both
-    ends."""
+    """The order statistics that hold the median with at least 95 % for six values or more; else both ends."""
     ordered = sorted(values)
     count = len(ordered)
     rank = 0
@@ -35,13 +34,13 @@ def median(values):
 
 
 def is_regression(auto_ms, host_ms):
-    """Whether the interval of `auto` lies wholly above host-only and what is allowed: 5 %, at least 5 ms."""
+    """Whether the interval of `auto` lies wholly above host-only plus the tolerance: 5 %, at least 5 ms."""
     host = statistics.median(host_ms)
     return interval(auto_ms)[0] > host + max(PAR_SHARE * host, 5.0)
 
 
 def verdict(speed_up):
-    """What a speed-up over host-only is called."""
+    """The name of a speed-up over host-only."""
     if speed_up is None:
         return "none"
     if speed_up >= 1 / (1 - PAR_SHARE):
@@ -50,14 +49,14 @@ def verdict(speed_up):
 
 
 def quality(ratio):
-    """What a choice is called that takes `ratio` times the best forced split's time."""
+    """The name of a choice that takes `ratio` times the best forced split's time."""
     if ratio is None:
         return "none"
     return "best" if ratio <= AUTO_SHARE_MAX else "near" if ratio <= 1.5 else "missed"
 
 
 def checksum(lines):
-    """The same for the same rows in any order."""
+    """A checksum that is the same for the same rows in any order."""
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 

@@ -2,8 +2,8 @@
 
 Data is loaded once, through a link without limits, and kept: token, certificate and addresses are those of the
 testbed's state folder, so the same database finds its device behind every link. Each run is a process of its own, so
-its pool is empty; the device reads its media by direct I/O. The time is what the program says, planning and execution;
-the process's start, the opening of the database and the greeting are in `wall_ms` only.
+its pool is empty; the device reads its media by direct I/O. The time is the one that the program prints, planning and
+execution; the start of the process, the opening of the database and the handshake are in `wall_ms` only.
 """
 
 import argparse
@@ -29,7 +29,7 @@ csv.field_size_limit(1 << 26)  # a plan is one field, and longer than what csv t
 
 
 class Data:
-    """An IMDb-like database of some scale, whose tables lie on the testbed's device."""
+    """An IMDb-like database of some scale, whose tables are on the testbed's device."""
 
     def __init__(self, folder, scale, indexes):
         self.folder, self.scale, self.indexes = folder, scale, indexes
@@ -75,7 +75,7 @@ def device_program():
 
 
 class Place:
-    """A standing testbed with figures of its own, which runs statements: `with Place(...) as place`."""
+    """A running testbed with its limits, which runs statements: `with Place(...) as place`."""
 
     def __init__(self, data, rate, device_share, host_share, pool_bytes, verify):
         self.data, self.rate, self.verify = data, rate, verify
@@ -107,14 +107,14 @@ class Place:
         self.bed.__exit__()
 
     def profile(self):
-        """Has both sides measured under the limits of this place: those that are known may be of another."""
+        """Has both sides measured under the limits of this place: known profiles may be of another one."""
         command = [bench.CLEAVE, "device", "profile", "far", "--again", "--db", self.data.database]
         groups = self.bed.host_cgroups
         subprocess.run(testbed.as_text(testbed.in_namespace(self.bed.host, command)), check=True,
                        stdout=subprocess.DEVNULL, preexec_fn=lambda: testbed.enter_cgroups(groups))
 
     def figures(self):
-        """What names this place in a record."""
+        """The figures that identify this place in a record."""
         return {"timing": "testbed" if self.verify else "testbed, limits not measured", "scale": self.data.scale,
                 "link": self.rate or "unshaped", "device_share": self.device_share, "host_share": self.host_share,
                 "pool_bytes": self.pool_bytes}
@@ -124,7 +124,7 @@ class Place:
                 f"{max(self.pool_bytes >> 10, 1)}kB", *arguments]
 
     def run(self, way, sql, with_rows, limit_seconds, analyze=True):
-        """One run: (fields of its record, lines of its rows or None). Whatever goes wrong is in `error`."""
+        """One run: (fields of its record, lines of its rows or None). Any failure is in `error`."""
         self.revive()
         self.give(way)
         sql = sql.strip().rstrip(";")
@@ -150,8 +150,8 @@ class Place:
         return record, rows
 
     def watch(self, command, limit_seconds, with_rows):
-        """Runs the command to its end or to the limit: (exit code or None, output, complaint). Where rows are wanted
-        too, the second statement has as long again from the moment the first has said its time."""
+        """Runs the command to its end or to the limit: (exit code or None, output, error output). If rows are wanted
+        too, the second statement has as much time again, from the moment the first has printed its time."""
         with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as complaint:
             groups = self.bed.host_cgroups
             process = subprocess.Popen(
@@ -170,8 +170,7 @@ class Place:
             return code, output.read(), complaint.read()
 
     def processor_ms(self):
-        """What both sides have used of the processor, with what the program's own figures leave out: starting, serving
-        pages."""
+        """The CPU time of both sides, including what the program's own figures leave out: starting, serving pages."""
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         used = {"host": (usage.ru_utime + usage.ru_stime) * 1e3}
         # The CPU clock of another process, as clock_getcpuclockid(3) names it.
@@ -192,13 +191,13 @@ class Place:
         return {"error": first, "error_kind": "error"}
 
     def revive(self):
-        """A device that ended is started anew, with the same media."""
+        """Restarts a device that has ended, with the same media."""
         if self.bed.processes[0].poll() is not None:
             self.bed.processes.pop(0).wait()
             self.bed.start_device()
 
     def give(self, way):
-        """Gives both sides the shares of a core that the way has."""
+        """Gives both sides the way's shares of a core."""
         share = self.host_share + self.device_share if way.host_has_both else self.host_share
         for group in self.bed.host_cgroups:
             testbed.set_cpu(group, share if share < os.cpu_count() else None)
@@ -207,7 +206,7 @@ class Place:
 
 
 def read_explain(line, way):
-    """What `EXPLAIN (FORMAT JSON)`, with or without ANALYZE, says of a run."""
+    """The figures of a run in the output of `EXPLAIN (FORMAT JSON)`, with or without ANALYZE."""
     said = json.loads(line)
     notes = {(note["title"], entry["name"]): entry["value"] for note in said["notes"] for entry in note["entries"]}
     measured = {name: value for (title, name), value in notes.items() if title == "Measured"}
@@ -235,7 +234,7 @@ def read_explain(line, way):
 
 
 def build_of():
-    """(what names the program that runs, the commit that this script lies in)."""
+    """(the build id of the program, the commit of this script)."""
     with open(bench.CLEAVE, "rb") as file:
         build = hashlib.file_digest(file, "sha256").hexdigest()[:12]
     commit = subprocess.run(["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=Path(__file__).parent,

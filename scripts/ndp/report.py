@@ -57,7 +57,7 @@ def write(folder):
 
 
 class View:
-    """The records of one testbed, by what they are of."""
+    """The records of one testbed, by experiment and key."""
 
     def __init__(self, records):
         self.records = records
@@ -106,7 +106,7 @@ class View:
 # --- the matrix and what is judged by it -------------------------------------------------------------
 
 def matrix_rows(view):
-    """For each query whose rounds are there: host-only, `auto`, the best forced split and the baselines."""
+    """For each query with complete rounds: host-only, `auto`, the best forced split and the baselines."""
     rows = []
     for query in view.queries("matrix"):
         forced = forced_times(view, query)
@@ -208,7 +208,8 @@ def share(facts):
 
 
 def chosen_rows(view):
-    """What each strategy chooses, and what `auto` did: {query: {column: (split, ratio to the best forced split)}}."""
+    """The choice of each strategy, and the result of `auto`: {query: {column: (split, ratio to the best forced
+    split)}}."""
     found = {}
     for row in matrix_rows(view):
         query, forced = row["query"], forced_times(view, row["query"])
@@ -452,8 +453,8 @@ def compared_picture(view, experiment, head, title):
 
 
 def timeline_pictures(view, title):
-    """Where the time of the median run goes, split by split. The first run is left out, whose process made rows too, to
-    compare."""
+    """Where the time of the median run goes, split by split. The first run is left out, because its process also
+    returned rows to compare."""
     host, device = [], []
     for query in view.queries("timeline"):
         for way in sorted(view.ways("timeline"), key=ways.split_order):

@@ -1,7 +1,7 @@
 """Measurements on disk: one JSON object a line, appended and flushed after each run.
 
-What is there is not run again, unless asked for; a line of the same key written later counts instead of an earlier one.
-Measurements of another build, or of a testbed with other figures, have other keys and so never mix.
+A recorded run is not repeated unless requested; of several lines with the same key the last one counts. Measurements of
+another build, or of a testbed with other figures, have other keys and so never mix.
 """
 
 import json
@@ -21,7 +21,7 @@ class Results:
         self.mine = set()
 
     def find(self, wanted):
-        """The record with the key of `wanted`, if that run need not be made."""
+        """The record with the key of `wanted`, if that run need not be repeated."""
         key = key_of(wanted)
         if self.again and key not in self.mine:
             return None
@@ -42,7 +42,7 @@ class Results:
 
 
 def read(path):
-    """(records by key, whether the last line lacks its end)."""
+    """(records by key, whether the last line is incomplete)."""
     records = {}
     text = path.read_text() if path.exists() else ""
     for line in text.splitlines():

@@ -1,5 +1,5 @@
-"""Checks of all that needs no testbed: statistics, rows, resuming, reports and pictures, on measurements made up
-here."""
+"""Checks of everything that needs no testbed: statistics, rows, resuming, reports and pictures, on made-up
+measurements."""
 
 import csv
 import io
@@ -129,7 +129,7 @@ def explain_is_read(_):
 
 
 class MadeUpPlace:
-    """Stands where a testbed would, and counts the runs."""
+    """A substitute for a testbed that counts the runs."""
 
     class data:
         scale = 0.1

@@ -1,7 +1,7 @@
 """Pictures as SVG: heat maps and bars, readable on light and on dark pages, without a library.
 
-Colours are classes, and what they are is said once, for both kinds of pages. Every cell also says its figure or sign,
-so that nothing depends on telling red from green. Coordinates are pixels.
+Colours are classes, defined once for both kinds of pages. Every cell also shows its figure or sign, so that nothing
+depends on telling red from green. Coordinates are pixels.
 """
 
 import math
@@ -26,8 +26,8 @@ STYLE = """
 
 
 def heat_map(title, rows, columns, cell, legend, notes=()):
-    """A cell for each row and column. `cell(row, column)` gives (class, text, whether it is framed, what hovering
-    shows), or None where there is nothing."""
+    """A cell for each row and column. `cell(row, column)` gives (class, text, whether it is framed, the text on
+    hovering), or None for an empty cell."""
     left = 12 + 7 * max([len(row) for row in rows] + [4])
     width, height, top = 54, 20, 64
     body = []
@@ -58,8 +58,8 @@ def heat_map(title, rows, columns, cell, legend, notes=()):
 
 
 def bars(title, groups, names, unit="ms", notes=(), stacked=False):
-    """Bars in groups. `groups` is [(label, {name: (value, low, high) or a text that says why there is no bar})]; with
-    `stacked`, the parts of one bar, whose low and high are not drawn."""
+    """Bars in groups. `groups` is [(label, {name: (value, low, high) or a text with the reason why there is no bar})];
+    with `stacked`, the parts of one bar, whose low and high are not drawn."""
     left, top, plot, bar = 60, 64, 220, 20
     tops = [sum(v[0] for v in drawn(found)) if stacked else v[2] for _, found in groups
             for v in (drawn(found)[:1] if stacked else drawn(found))]

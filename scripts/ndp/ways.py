@@ -1,12 +1,13 @@
-"""What is compared: a way of running a statement, as settings and as shares of the processor for both sides.
+"""The compared ways of running a statement: settings, and shares of the processor for both sides.
 
-The two baselines at equal silicon run host-only. What the device has of a core is added to the host's share:
+The two baselines at equal silicon run host-only. The device's share of a core is added to the host's:
 
     host         the host has its share H, the device its share D
     equal        host H + D, device D, with which it serves pages: H + 2 D in all, so the baseline has more than the
-    split free-disk    host H + D, device without a limit: a disk that serves pages at the link's rate and costs nothing
+                 split
+    free-disk    host H + D, device without a limit: a disk that serves pages at the link's rate and costs nothing
 
-A forced split is static: the host takes no morsels of its fragments. `auto` is as it comes, and takes them; `paper` is
+A forced split is static: the host takes no morsels of its fragments. `auto` is the default, and takes them; `paper` is
 the same with hybridNDP's equations in place of our cost model.
 
 A device with a small share serves pages slowly too, and then even `equal` flatters a split; `free-disk` does not.
@@ -23,7 +24,7 @@ class Way:
     device_is_free: bool = False
 
     def arguments(self):
-        """As `cleave sql` takes the settings."""
+        """The settings as options of `cleave sql`."""
         return [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
 
     def with_settings(self, **more):

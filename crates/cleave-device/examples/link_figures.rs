@@ -1,8 +1,8 @@
-//! Measures whole calls of a link: round trips, and what reads bring in a second, embedded, local and remote.
+//! Measures whole calls of a link, embedded, local and remote: round trips, and bytes read in a second.
 //!
 //! `link_figures MEDIA SOCKET PORT TOKEN_FILE`: the embedded device makes its media at MEDIA; a `cleaved` of the same
 //! build listens at SOCKET and at PORT of this machine, without TLS. `scripts/bench.py local` starts all of it, on
-//! media in memory, so that what is measured is the link and not a disk.
+//! media in memory, so that the link is measured and not a disk.
 //!
 //! Rounds over the links are interleaved. Each line gives the median of 9 rounds, and the second and eighth of them.
 
@@ -32,7 +32,7 @@ const REPEATS: usize = 9;
 const CALLS: u32 = 2000;
 /// Bytes of 8-byte numbers in the table.
 const TABLE_BYTES: usize = 64 << 20;
-/// Pages of one command, and commands that are under way at once, as a scan of the host has them.
+/// Pages of one command, and commands under way at once, as in a scan of the host.
 const PAGES_AT_ONCE: usize = 8;
 const COMMANDS_AT_ONCE: usize = 4;
 const COLUMN_COUNT: u32 = 4;
@@ -154,7 +154,7 @@ async fn write_table(link: &dyn Link) -> Outcome<Vec<PageRef>> {
     Ok(pages)
 }
 
-/// Microseconds of one call, by way and round.
+/// Microseconds of one call, by link and round.
 async fn round_trips(ways: &[Way], request: impl Fn(&Way) -> Request) -> Outcome<Vec<Vec<f64>>> {
     let mut times = vec![Vec::new(); ways.len()];
     for round in 0..=REPEATS {
@@ -163,7 +163,7 @@ async fn round_trips(ways: &[Way], request: impl Fn(&Way) -> Request) -> Outcome
             for _ in 0..CALLS {
                 call(&*way.link, request(way)).await?;
             }
-            // The first round is the caches'.
+            // The first round warms the caches.
             if round > 0 {
                 times.push(since.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS));
             }
@@ -181,7 +181,7 @@ fn tell(out: &mut impl Write, what: &str, ways: &[Way], times: &[Vec<f64>]) -> O
     Ok(())
 }
 
-/// Reads all pages, `at_once` commands under way, and says how fast that was.
+/// Reads all pages, with `at_once` commands under way, and prints the rate.
 async fn tell_rate(
     out: &mut impl Write,
     what: &str,

@@ -1,12 +1,12 @@
-//! Measures locks of a remote device: how many a second, and how many bytes of the wire each takes, over TCP with TLS.
+//! Measures locks of a remote device over TCP with TLS: locks in a second, and bytes on the wire for each.
 //!
 //! `lock_wire_figures` is both sides, over the loopback. `lock_wire_figures device ADDRESS CERTIFICATE` and
 //! `lock_wire_figures host ADDRESS CERTIFICATE` are one each: the device writes its certificate into the file, the host
 //! reads it.
 //!
-//! A double of a fragment asks for a million rows, 4096 at a time and 16 batches ahead, in the order of a scan and
-//! scattered. A lock is counted with its unlocking: the time is to the end of the job, which gives all back. Each line
-//! is the median of 5 rounds, and the least and the most of them; as the wire comes, and held to 1 Gbit/s each way.
+//! A stand-in for a fragment asks for a million rows, 4096 at a time and 16 batches ahead, in the order of a scan and
+//! scattered. A lock is counted with its unlocking: the time is to the end of the job, which releases all rows. Each
+//! line is the median, the least and the most of 5 rounds, without a rate limit and with 1 Gbit/s each way.
 
 #![expect(clippy::disallowed_methods, reason = "a stopwatch is what it is")]
 
@@ -44,7 +44,7 @@ const ROUNDS: usize = 5;
 const GIGABIT: u64 = 125_000_000;
 const OBJECT: u64 = 7;
 const TOKEN: &str = "a-token-that-only-figures-use";
-/// What an execute's snapshot says here: how rows are asked for.
+/// The snapshot of an execute selects the order here: this one means scattered rows.
 const SCATTERED: u64 = 1;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -72,7 +72,7 @@ fn main() -> Outcome<()> {
     }
 }
 
-/// Serves on a thread of its own; the address and the certificate.
+/// Serves on a thread of its own; returns the address and the certificate.
 fn start(runtime: &Runtime, address: SocketAddr) -> Outcome<(SocketAddr, String)> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()])?;
     let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
@@ -117,7 +117,7 @@ async fn measure(address: SocketAddr, certificate: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// Locks a second, and bytes a lock.
+/// Locks a second, and bytes for each lock.
 async fn one_run(link: &ConnectedLink, run: u64, snapshot: u64) -> Outcome<(f64, f64)> {
     let (host, device) = HostLocks::embedded(TableShape::default())?;
     let job = HostedJob::begin(&host, Some(&device), Arc::new(Alone))?.ok_or("no job")?;
@@ -162,7 +162,7 @@ fn request(run: u64, snapshot: u64) -> Execute {
     }
 }
 
-/// Nobody else is there.
+/// A transaction without competitors.
 #[derive(Debug)]
 struct Alone;
 
@@ -180,7 +180,7 @@ impl JobTransaction for Alone {
     }
 }
 
-/// A device whose runs lock rows and do nothing else.
+/// A device whose runs only lock rows.
 #[derive(Debug, Default)]
 struct Locker {
     run: Mutex<Option<Arc<AskedLocks>>>,

@@ -1,8 +1,8 @@
-//! Who may run: the bytes of all runs together stay within the device's memory for fragments.
+//! Admission of runs: the bytes of all runs together stay within the device's memory for fragments.
 //!
-//! A run that can never fit is refused at once. One that does not fit now waits its turn, first come
-//! first served, for a bounded time: a host may be holding one run open until the next one has
-//! begun, so an unbounded queue could wait for itself.
+//! A run that can never fit is refused at once. One that does not fit now waits in a first-come, first-served queue,
+//! for a bounded time: a host may be holding one run open until the next one has begun, so an unbounded queue could
+//! wait for itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Takes `bytes` out of this, to be held apart.
+    /// Splits `bytes` off, to be held separately.
     pub(crate) fn split(&mut self, bytes: u64) -> Option<Self> {
         let granules = usize::try_from(bytes.div_ceil(GRANULE_BYTES)).ok()?;
         self._granules.split(granules).map(|granules| Self { _granules: granules })
@@ -37,13 +37,13 @@ impl Admitted {
 }
 
 impl Admission {
-    /// `total_bytes` for all runs; one that does not fit waits for `wait` at most.
+    /// `total_bytes` for all runs; a run that does not fit waits for at most `wait`.
     pub(crate) fn new(total_bytes: u64, wait: Duration) -> Self {
         let total = u32::try_from(total_bytes / GRANULE_BYTES).unwrap_or(u32::MAX);
         Self { granules: Arc::new(Semaphore::new(total as usize)), total, wait }
     }
 
-    /// Bytes in all.
+    /// Total bytes.
     pub(crate) fn total_bytes(&self) -> u64 {
         u64::from(self.total) * GRANULE_BYTES
     }
@@ -58,7 +58,7 @@ impl Admission {
         bytes <= self.free_bytes()
     }
 
-    /// Takes `bytes`, waiting for them if need be.
+    /// Reserves `bytes`, waiting if necessary.
     pub(crate) async fn admit(&self, bytes: u64) -> Result<Admitted, DeviceError> {
         let granules = u32::try_from(bytes.div_ceil(GRANULE_BYTES)).unwrap_or(u32::MAX);
         if granules > self.total {

@@ -1,8 +1,8 @@
-//! `cleaved` from its arguments to its exit code. `cleave device-process` is the same program.
+//! The program `cleaved`, from its arguments to its exit code. `cleave device-process` is the same program.
 //!
-//! It makes nothing silently: a media file or identity that was not there is made aloud. It needs no
-//! orderly end: what a host was told is synced is on the media, and what it was not told is repeated
-//! or given up by the host, so a signal may stop it at any moment.
+//! It makes nothing silently: it reports when it creates a missing media file or identity. It needs no orderly
+//! shutdown: writes that a host was told are synced are on the media, and the host repeats or gives up the others, so a
+//! signal may stop it at any moment.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -49,7 +49,7 @@ Exit codes: 0 ended as asked, 1 wrong arguments, 2 could not start or go on.
 
 /// Exit code of wrong arguments.
 const MISUSE: u8 = 1;
-/// Exit code of a device that could not start or go on.
+/// Exit code of a device that could not start or continue.
 const FAILURE: u8 = 2;
 
 /// Why `cleaved` ended.
@@ -73,7 +73,7 @@ enum Failure {
     Threads(std::io::Error),
 }
 
-/// What the arguments say.
+/// The parsed arguments.
 #[derive(Debug, Default)]
 struct Options {
     media: Option<PathBuf>,
@@ -118,12 +118,12 @@ pub fn main_with_args<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>)
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    // A reader that has seen enough is no failure.
+    // A reader that closes the pipe is not a failure.
     drop(std::io::stdout().write_all(text.as_bytes()));
     Ok(())
 }
 
-/// To the operator. If nobody reads, the device goes on.
+/// Tells the operator. If nobody reads, the device goes on.
 fn say(text: &str) {
     drop(writeln!(std::io::stderr(), "cleaved: {text}"));
 }
@@ -193,7 +193,7 @@ fn text_of(name: &str, value: OsString) -> Result<String, Failure> {
     value.into_string().map_err(|_| Failure::Usage(format!("the value of {name} is not text")))
 }
 
-/// Bytes as people write them: 1000000, 125MB, 256MiB; above 0.
+/// Bytes in the units that users write: 1000000, 125MB, 256MiB; above 0.
 fn bytes_of(name: &str, value: OsString) -> Result<u64, Failure> {
     let text = text_of(name, value)?;
     let wrong = || {
@@ -247,13 +247,13 @@ fn run(options: &Options) -> Result<(), Failure> {
     if let Some(path) = &options.port_file
         && path.exists()
     {
-        // Of a device that is gone: whoever waits for the port must not find that one.
+        // The port of a dead device, which nobody who waits for the new one may find.
         let failed = |source| Failure::File { what: "cannot replace", path: path.clone(), source };
         std::fs::remove_file(path).map_err(failed)?;
     }
     let mut runtime_options = RuntimeOptions::new(device_id(&media, &id_file)?);
     if options.hand_over {
-        // First: what lies there may be damaged.
+        // First, because the present record may be damaged.
         OwnerRecord::beside_identity(&id_file).replace(None)?;
     }
     runtime_options.owner = OwnerRecord::of_media(&media, &id_file)?;
@@ -274,7 +274,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         runtime_options.fragment_memory_bytes
     );
     let runtime = Runtime::new(media, runtime_options)?;
-    // The sockets' own thread; fragments and media have theirs.
+    // The sockets' own thread; fragments and media have others.
     let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("cleaved-link")
@@ -282,7 +282,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Threads)?;
     threads.block_on(async {
-        // Both before anything is said: what can be reached is all there.
+        // Both before anything is reported: the device is then reachable on all ways.
         let local = match &options.local {
             Some(socket) => {
                 let socket = socket.clone();
@@ -335,7 +335,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     })
 }
 
-/// Where and how hosts on other machines connect.
+/// The options for connections from other machines.
 fn listen_options(options: &Options, listen: &str, log: &Log) -> Result<ListenOptions, Failure> {
     let address = resolve(listen)?;
     let token = match (&options.token_file, &options.token_env) {
@@ -397,7 +397,7 @@ fn open_media(path: &Path, id_file: &Path, overwrite: bool) -> Result<DirectFile
     Ok(media)
 }
 
-/// The identity of the media: its own, or the one that `id_file` keeps.
+/// The identity of the media: its own, or the one stored in `id_file`.
 fn device_id(media: &DirectFile, id_file: &Path) -> Result<[u8; 16], Failure> {
     let identity = MediaIdentity::of_media(media, id_file)?;
     if identity.is_new {
@@ -407,7 +407,7 @@ fn device_id(media: &DirectFile, id_file: &Path) -> Result<[u8; 16], Failure> {
     Ok(identity.bytes)
 }
 
-/// Writes the port so that a reader never sees half of it.
+/// Writes the port atomically.
 fn write_port(path: &Path, port: u16) -> Result<(), Failure> {
     let failed = |source| Failure::File { what: "cannot write", path: path.to_owned(), source };
     let mut part = path.as_os_str().to_owned();

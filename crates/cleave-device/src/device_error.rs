@@ -1,4 +1,4 @@
-//! Errors of media, store and engine as the status that a host can act on.
+//! Maps errors of media, store and engine to statuses that a host can act on.
 
 use arrow::error::ArrowError;
 use cleave_fragment::command::{DeviceError, DeviceErrorCause};
@@ -18,7 +18,7 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
             Some(store) => return of_store(store),
             None if source.is::<OutOfReservedPages>() => DeviceErrorCause::OutOfReserved,
             None if source.is::<SpillDamaged>() => DeviceErrorCause::Corrupt,
-            // For the host to say in its own words.
+            // The host has its own message for it.
             None if source.is::<ResultTooLarge>() => DeviceErrorCause::OutOfMemory,
             None if source.is::<ArgumentFault>() => DeviceErrorCause::Unsupported,
             None => {
@@ -33,7 +33,7 @@ pub(crate) fn of_engine(error: DataFusionError) -> DeviceError {
     DeviceError::new(cause, root.strip_backtrace())
 }
 
-/// An error that an expression made of its input: the host reports it as its own.
+/// An error of an expression on its input: the host reports it as its own.
 fn of_expression(error: &ArrowError) -> DeviceError {
     let (cause, message) = match error {
         ArrowError::DivideByZero => (DeviceErrorCause::DivideByZero, error.to_string()),
@@ -47,7 +47,7 @@ fn of_expression(error: &ArrowError) -> DeviceError {
     DeviceError::new(cause, message)
 }
 
-/// A fragment that cannot be decoded, has an operator which no device runs, or is larger than its memory.
+/// A fragment that is malformed, has an operator which no device runs, or exceeds its memory.
 pub(crate) fn of_decoding(error: &DataFusionError) -> DeviceError {
     let root = error.find_root();
     let cause = match root {

@@ -1,14 +1,14 @@
-//! One run: the ring of slots between its partitions and the host, and how it ends.
+//! One run: the ring of slots between its partitions and the host, and the end of the run.
 //!
 //! ```text
 //! partitions ─ offer ─▶ ring (slots made and not consumed) ─ SlotSender ─▶ link
 //!            ▲ waits while the ring is full                   host: consumed(n) drops slots below n
 //! ```
 //!
-//! Slots stay in the ring until the host has consumed them, so that a repeated execute can send them
-//! again (rule 29). Invariants: slot numbers have no gaps; never more than `slot_count` slots are
-//! outstanding, and none is added to those that have the ring's bytes already, so that at most one slot
-//! goes beyond what the run was admitted with; after the outcome nothing is offered.
+//! Slots stay in the ring until the host has consumed them, so that a repeated execute can send them again (rule 29).
+//! Invariants: slot numbers have no gaps; never more than `slot_count` slots are outstanding, and none is added once
+//! they have the ring's bytes, so that at most one slot exceeds the memory that the run was admitted with; after the
+//! outcome nothing is offered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -39,21 +39,21 @@ pub(crate) struct FragmentRun {
     ring_bytes: u64,
     memory_bytes: u64,
     form: SlotForm,
-    /// Where it may write.
+    /// The extents that it may write to.
     reserved: Vec<Extent>,
-    /// Since it was asked for.
+    /// Started when the run was requested.
     clock: Stopwatch,
-    /// The morsels that stream through it, by the number of their input.
+    /// The streamed morsels, by the number of their input.
     streamed: OnceLock<(u32, Arc<MorselList>)>,
-    /// Where its scans take filters while it runs; gone when nothing works for it any more.
+    /// The scans that take filters while it runs; gone when nothing works for it any more.
     fed: OnceLock<Weak<FedInputs>>,
     ring: Mutex<Ring>,
     credit: Notify,
     accepted: watch::Sender<Option<Result<SchemaRef, DeviceError>>>,
     cancelled: watch::Sender<bool>,
-    /// Raised with it.
+    /// Raised when the run is cancelled.
     stop: Stop,
-    /// What the run ends with where nobody cancelled it.
+    /// The error that the run ends with, unless the host cancelled it.
     why_cancelled: OnceLock<DeviceError>,
     /// True once nothing works for the run any more.
     still: watch::Sender<bool>,
@@ -61,9 +61,9 @@ pub(crate) struct FragmentRun {
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// Slots made and not consumed, in order, each with its bytes.
+    /// Slots that were made and not consumed, in order, each with its bytes.
     slots: VecDeque<(Slot, u64)>,
-    /// Bytes of these.
+    /// The sum of their bytes.
     held_bytes: u64,
     next_number: u64,
     consumed: u64,
@@ -76,7 +76,7 @@ struct Ring {
     partitions_waiting: u32,
     stall_since: Option<Stopwatch>,
     stall: Duration,
-    /// When that was.
+    /// The stalls over time.
     stalls: Strip,
 }
 
@@ -84,11 +84,11 @@ struct Ring {
 #[derive(Debug)]
 pub(crate) struct FedInputs {
     pub(crate) filters: BTreeMap<u32, Arc<FedFilter>>,
-    /// In which they are decoded, and whose memory they take.
+    /// The context in which they are decoded, and whose memory they take.
     pub(crate) task: Arc<TaskContext>,
 }
 
-/// What a run put out, for its report.
+/// The output of a run, for its report.
 #[derive(Debug, Clone)]
 pub(crate) struct RunOutput {
     pub(crate) rows: u64,
@@ -99,7 +99,7 @@ pub(crate) struct RunOutput {
 }
 
 impl FragmentRun {
-    /// A run of `request` whose slots go to `sink`; `memory_bytes` is what it is admitted with.
+    /// A run of `request` whose slots go to `sink`; `memory_bytes` is its admitted memory.
     pub(crate) fn new(request: &Execute, memory_bytes: u64, sink: SlotSender) -> Self {
         Self {
             header: request.header,
@@ -121,25 +121,25 @@ impl FragmentRun {
         }
     }
 
-    /// Whose it is.
+    /// The header that it was requested with.
     pub(crate) fn header(&self) -> &CommandHeader {
         &self.header
     }
 
-    /// An extent of its own that one of `extents` overlaps, as long as it may write there.
+    /// An extent of its own that overlaps one of `extents`, as long as it may write there.
     pub(crate) fn writes_to(&self, extents: &[Extent]) -> Option<Extent> {
         let overlaps = |own: &&Extent| extents.iter().any(|extent| extent.overlaps(**own));
         let own = self.reserved.iter().find(overlaps).copied();
-        // Told of its end is enough: that comes when nothing works for it any more.
+        // Its reported end is enough: that comes when nothing works for it any more.
         own.filter(|_| !*self.still.borrow() && self.lock().outcome.is_none())
     }
 
-    /// The time since it was asked for.
+    /// The time since it was requested.
     pub(crate) fn clock(&self) -> &Stopwatch {
         &self.clock
     }
 
-    /// How its slots are handed over.
+    /// The form of its slots.
     pub(crate) fn form(&self) -> SlotForm {
         self.form
     }
@@ -151,18 +151,18 @@ impl FragmentRun {
         self.lock().memory = memory;
     }
 
-    /// Says which morsels stream through it, once.
+    /// Sets the streamed morsels, once.
     pub(crate) fn streams(&self, input: u32, morsels: Arc<MorselList>) {
-        // A second time would be the same ones.
+        // A second call would set the same ones.
         drop(self.streamed.set((input, morsels)));
     }
 
-    /// Says where its scans take filters, once.
+    /// Sets the scans that take filters, once.
     pub(crate) fn takes_filters(&self, fed: &Arc<FedInputs>) {
         drop(self.fed.set(Arc::downgrade(fed)));
     }
 
-    /// Says that the run was admitted, or why it was not.
+    /// Reports that the run was admitted, or why it was not.
     pub(crate) fn accept(&self, outcome: Result<SchemaRef, DeviceError>) {
         if outcome.is_err() {
             self.still.send_replace(true);
@@ -185,7 +185,7 @@ impl FragmentRun {
     pub(crate) async fn offer(&self, row_count: u64, bytes: u64, payload: SlotPayload) {
         let mut waited = false;
         loop {
-            // Made before the ring is looked at, so that no wake-up is missed.
+            // Registered before the ring is examined, so that no wake-up is missed.
             let credit = self.credit.notified();
             {
                 let mut ring = self.lock();
@@ -205,7 +205,7 @@ impl FragmentRun {
         }
     }
 
-    /// What was put out so far.
+    /// The output so far.
     pub(crate) fn output(&self) -> RunOutput {
         let ring = self.lock();
         RunOutput {
@@ -229,19 +229,19 @@ impl FragmentRun {
         self.still.send_replace(true);
     }
 
-    /// Resolves when the run is to stop.
+    /// Resolves when the run is cancelled.
     pub(crate) async fn cancellation(&self) {
         let mut cancelled = self.cancelled.subscribe();
         // The sender lives as long as `self`.
         let _closed = cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
-    /// By which its joins know.
+    /// The flag that stops its joins.
     pub(crate) fn stop(&self) -> &Stop {
         &self.stop
     }
 
-    /// The outcome of a run that was stopped.
+    /// The outcome of a cancelled run.
     pub(crate) fn cancelled_error(&self) -> DeviceError {
         self.why_cancelled.get().cloned().unwrap_or_else(|| {
             DeviceError::new(
@@ -253,7 +253,7 @@ impl FragmentRun {
 
     // ---- from the host -------------------------------------------------------------------------
 
-    /// Lets `sink` take over from whoever listened before, from slot `first_slot` on.
+    /// Replaces the listener by `sink`, from slot `first_slot` on.
     pub(crate) fn attach(&self, sink: SlotSender, first_slot: u64) -> Result<(), DeviceError> {
         if sink.form() != self.form {
             return Err(self.refused("was begun over a link of another kind".to_owned()));
@@ -317,7 +317,7 @@ impl FragmentRun {
         Ok(Kept { lease, stall: ring.stall + now })
     }
 
-    /// Lets the scan of `input` leave out what `filter` rules out. A run that is over needs none.
+    /// Adds `filter` to the scan of `input`. A finished run needs none.
     pub(crate) fn feed(
         &self,
         input: u32,
@@ -331,19 +331,19 @@ impl FragmentRun {
         scan.take(generation, filter, &fed.task).map_err(|error| of_decoding(&error))
     }
 
-    /// Morsels that it keeps of what streams; all where nothing does.
+    /// Morsels that it keeps of the streamed input; all if there is none.
     pub(crate) fn kept(&self) -> u32 {
         self.streamed.get().map_or(u32::MAX, |(_, morsels)| morsels.lease().kept)
     }
 
-    /// Tells the run to stop, without waiting until it has.
+    /// Cancels the run, without waiting until it has stopped.
     pub(crate) fn cancel(&self) {
         self.cancelled.send_replace(true);
-        // Second: a copy that fails because of it is one of a run that was cancelled.
+        // Second: a partition that fails because of it belongs to a cancelled run.
         self.stop.raise();
     }
 
-    /// As [`FragmentRun::cancel`]; what it ends with is `why`, unless it was told to stop before.
+    /// As [`FragmentRun::cancel`], with `why` as the outcome, unless it was cancelled before.
     pub(crate) fn cancel_because(&self, why: DeviceError) {
         if !*self.cancelled.borrow() {
             // The first reason stays.
@@ -359,7 +359,7 @@ impl FragmentRun {
         let _closed = still.wait_for(|still| *still).await;
     }
 
-    /// Gives back what a run that stands still and was released holds.
+    /// Frees the memory of a run that has stopped and was released.
     pub(crate) fn let_go(&self) {
         let mut ring = self.lock();
         ring.slots.clear();
@@ -372,7 +372,7 @@ impl FragmentRun {
         self.lock().sink.as_ref().is_none_or(SlotSender::is_closed)
     }
 
-    /// How the run is.
+    /// The run's status.
     pub(crate) fn status(&self) -> RunStatus {
         let accepted = matches!(&*self.accepted.borrow(), Some(Ok(_)));
         let cancelled = *self.cancelled.borrow();
@@ -406,7 +406,7 @@ impl FragmentRun {
 }
 
 impl Ring {
-    /// Whether one slot more may be outstanding. An empty ring takes any, or a large one never came.
+    /// Whether another slot may be outstanding. An empty ring takes any, so that a large one can be sent at all.
     fn has_room(&self, slot_count: u64, ring_bytes: u64) -> bool {
         self.next_number - self.consumed < slot_count
             && (self.slots.is_empty() || self.held_bytes < ring_bytes)

@@ -1,19 +1,18 @@
 //! The device: admits a fragment, runs it near the pages within its budget, and serves blocks.
 //!
-//! What enters are commands, over a link; what leaves are replies and slots of rows.
+//! Commands enter over a link; replies and slots of rows leave.
 //!
 //! 1. [`serve`]: a listener, TLS and the token, or shared memory; commands and runs of one connection side by side.
-//! 2. [`runtime`]: [`Runtime`], what every command does; ownership by database and epoch, which
+//! 2. [`runtime`]: [`Runtime`], the implementation of every command; ownership by database and epoch, which
 //!    [`OwnerRecord`] keeps over a restart.
 //! 3. `reservations`: where the host may write.
 //! 4. `admission`, `memory_budget`: how many bytes runs may have, together and each.
-//! 5. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its
-//!    pipeline. `run_pages`: the media as the run reads it, counted.
+//! 5. `fragment_run`: one run, its ring of slots and its end. `run_partitions`: the partitions of its pipeline.
+//!    `run_pages`: the media as the run reads it, counted.
 //! 6. [`command_line`]: `cleaved`, and `cleave device-process`, which is the same.
 //!
-//! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them;
-//! a device knows blocks, and fragments while they run. Nothing here survives a restart but the media and
-//! whose it is.
+//! Deliberately absent: SQL, planning, transactions, catalogs, placement. The host owns all of them; a device knows
+//! blocks, and fragments while they run. Only the media and the record of its owner survive a restart.
 
 mod admission;
 pub mod command_line;

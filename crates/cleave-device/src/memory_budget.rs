@@ -1,5 +1,5 @@
-//! The bytes that the operators of one run may hold: a memory pool for DataFusion with a limit, a high
-//! mark, and errors that say the figures.
+//! The memory budget of one run's operators: a memory pool for DataFusion with a limit, a high-water mark, and errors
+//! that give the figures.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ impl MemoryBudget {
         Self { limit_bytes, used_bytes: AtomicUsize::new(0), peak_bytes: AtomicUsize::new(0) }
     }
 
-    /// The most that was held at once.
+    /// The high-water mark.
     pub(crate) fn peak_bytes(&self) -> usize {
         self.peak_bytes.load(Ordering::Relaxed)
     }

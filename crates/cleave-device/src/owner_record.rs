@@ -1,19 +1,19 @@
-//! Whose the device is, as it must be known after a restart: one small file beside the media's identity, or on a whole
-//! block device, which keeps its identity itself, in the head of the media.
+//! The durable owner of the device: one small file beside the media's identity. A whole block device, which keeps its
+//! identity itself, keeps it in the head of the media.
 //!
 //! ```text
 //!  <identity's name>.owner, or    a frame (cleave_store::Format) with the mark "CLVOWNER" around
 //!  bytes 512..1024 of the head    database 16 bytes │ epoch u64 │ incarnation u64
 //! ```
 //!
-//! A new record is durable before the claim that it records is answered. In a file it is written aside, synced, renamed
-//! over the old one, and its folder synced; in a head it is one sector, which a device writes whole or not at all. So
-//! the old record or the new one is there, whole, at every instant, and a record that does not hold its checksum is
-//! damage, for which the device refuses to start. Where the file system has no room for a file aside, the record is
-//! written over in place, as in a head: a device that is full is claimed all the same, to be read and emptied.
+//! A new record is durable before the claim that it records is answered. In a file it is written to a temporary file,
+//! synced, renamed over the old one, and its folder synced; in a head it is one sector, which a device writes whole or
+//! not at all. So the old record or the new one is there, whole, at every instant. A record with a wrong checksum is
+//! damage, for which the device refuses to start. If the file system has no room for a temporary file, the record is
+//! overwritten in place, as in a head: a full device can still be claimed, to be read and emptied.
 //!
-//! Invariant: the epochs in the file only rise, unless the device was given up or handed over by its
-//! operator. Source: rule 29.
+//! Invariant: the epochs in the file only rise, unless the operator gave the device up or handed it over. Source: rule
+//! 29.
 
 use std::fs;
 use std::io;
@@ -27,7 +27,7 @@ use cleave_store::{Format, FrameError};
 /// The frame of a record.
 const FORMAT: Format = Format { magic: *b"CLVOWNER", name: "owner record", versions: 1..=1 };
 
-/// Where a device keeps its [`Ownership`].
+/// The storage of a device's [`Ownership`].
 #[derive(Debug, Clone)]
 pub struct OwnerRecord(Place);
 
@@ -44,7 +44,7 @@ pub enum OwnerRecordError {
     /// The system failed: see the cause.
     #[error("cannot {action} the owner record {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The file.
         path: PathBuf,
@@ -54,12 +54,12 @@ pub enum OwnerRecordError {
     /// The head of the block device failed: see the cause.
     #[error(transparent)]
     Head(#[from] MediaError),
-    /// The record is not as it was written: restore it, or hand the device over, which forgets whose it was.
+    /// The record is damaged: restore it, or hand the device over, which forgets its owner.
     #[error("{}: {reason}; restore it, or start the device with --hand-over", path.display())]
     Damaged {
         /// The file, or the block device.
         path: PathBuf,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
 }
@@ -71,10 +71,10 @@ impl OwnerRecord {
         Self(Place::File(files::with_suffix(identity, ".owner")))
     }
 
-    /// The record of `media`, whose identity is kept at `identity` if it is a file: on a whole block device, which may
-    /// go to another machine without that file's folder, in its own head.
+    /// The record of `media`, whose identity is kept at `identity` if it is a file. A whole block device keeps the
+    /// record in its own head, because it may go to another machine without that file's folder.
     ///
-    /// Builds before this one kept it in a file on block devices too; what that says is taken over.
+    /// Builds before this one used a file for block devices too; its content is moved to the head.
     ///
     /// # Errors
     /// Any [`OwnerRecordError`].
@@ -94,14 +94,14 @@ impl OwnerRecord {
         Ok(own)
     }
 
-    /// A record that ends with its last clone. Enough for a device inside the process that holds the
-    /// database: no other host can reach it, and nothing that it began outlives it.
+    /// A record that ends with its last clone. It suffices for a device inside the process that holds the database: no
+    /// other host can reach it, and nothing that it began outlives it.
     #[must_use]
     pub fn in_process() -> Self {
         Self(Place::Process(Arc::default()))
     }
 
-    /// Whose the device is.
+    /// The owner of the device.
     ///
     /// # Errors
     /// Any [`OwnerRecordError`].
@@ -129,10 +129,10 @@ impl OwnerRecord {
         })
     }
 
-    /// Makes `owner` durable in place of what was recorded.
+    /// Replaces the record durably by `owner`.
     ///
     /// # Errors
-    /// [`OwnerRecordError::Io`], [`OwnerRecordError::Head`]: after a restart either may be found.
+    /// [`OwnerRecordError::Io`], [`OwnerRecordError::Head`]: after a restart either record may be found.
     pub fn replace(&self, owner: Option<Ownership>) -> Result<(), OwnerRecordError> {
         let path = match &self.0 {
             Place::Process(place) => {
@@ -153,7 +153,7 @@ impl OwnerRecord {
     }
 }
 
-/// Whether a head says nothing of an owner.
+/// Whether a head has no record.
 fn is_blank(record: &[u8]) -> bool {
     record.iter().all(|byte| *byte == 0)
 }

@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 
 use cleave_media::Extent;
 
-/// Most runs of blocks that are kept; touching ones are one.
+/// Most ranges of blocks that are kept; adjacent ones are merged.
 const RUNS_MAX: usize = 1 << 20;
 
-/// Disjoint runs of blocks that do not touch: first block → block behind the last.
+/// Disjoint ranges of blocks that are not adjacent: first block → block behind the last.
 #[derive(Debug, Default)]
 pub(crate) struct Reservations {
     runs: BTreeMap<u64, u64>,
 }
 
 impl Reservations {
-    /// Whether `extent_count` extents more can be kept, wherever they lie.
+    /// Whether `extent_count` more extents can be kept, wherever they lie.
     pub(crate) fn has_room(&self, extent_count: usize) -> bool {
         self.runs.len().saturating_add(extent_count) <= RUNS_MAX
     }
 
-    /// Adds `extent`; what was reserved before stays so.
+    /// Adds `extent` to the reserved ones.
     pub(crate) fn add(&mut self, extent: Extent) {
         let (mut start, mut end) = (extent.start.0, extent.end().0);
         if start >= end {
             return;
         }
-        // At most one run begins before and reaches the extent; all others begin inside it.
+        // At most one range begins before and reaches the extent; all others begin inside it.
         let before = self.runs.range(..=start).next_back().map(|(start, end)| (*start, *end));
         if let Some((run_start, run_end)) = before
             && run_end >= start

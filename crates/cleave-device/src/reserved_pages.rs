@@ -1,15 +1,14 @@
-//! The pages that one run writes: encoded pages in, local media behind, nothing outside of what was reserved for the
-//! run.
+//! Writes the pages of one run to local media, only inside the space that was reserved for the run.
 //!
-//! 1. [`check_reserved`] looks at the extents that a request names: reserved by its database, apart from each other,
-//!    and apart from what the run reads.
-//! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a thread that may wait; a few writes
-//!    are under way at once.
-//! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: what the host is told of the end of a
-//!    run holds for its writes too, and its space may be used for something else.
+//! 1. [`check_reserved`] checks the extents that a request names: reserved by its database, apart from each other, and
+//!    apart from what the run reads.
+//! 2. [`ReservedPages`] gives each page the next place in them, and writes it on a blocking thread; a few writes are
+//!    under way at once.
+//! 3. [`ReservedPages::stand_still`] waits for those, however the run has ended: when the host learns of the end of a
+//!    run, its writes have ended too, and its space may be used for something else.
 //!
-//! 4. Operators that outgrow their memory put rows into the same extents ([`spilled`]), and give them back when they
-//!    have read them: to each other, for the host learns of no place but those of pages.
+//! 4. Operators that outgrow their memory spill rows into the same extents ([`spilled`]), and free them for each other
+//!    when they have read them; the host learns only the places of pages.
 //!
 //! Deliberately absent: a sync. The host syncs the device before it commits, as for pages that it wrote itself.
 
@@ -37,7 +36,7 @@ use spilled::Returned;
 /// Writes of one run that may be under way.
 const WRITES_MAX: usize = 4;
 
-/// Where a run writes; see the [module](self).
+/// The space that a run writes to; see the [module](self).
 #[derive(Debug, Clone)]
 pub(crate) struct ReservedPages(Arc<Shared>);
 
@@ -49,17 +48,17 @@ struct Shared {
     reserved_blocks: u64,
     state: Mutex<State>,
     under_way: watch::Sender<usize>,
-    /// Bytes read of what operators put aside.
+    /// Bytes read of spilled rows.
     spilled_bytes_read: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What is left, the next extent last.
+    /// The unused space, the next extent last.
     free: Vec<Extent>,
-    /// What was written and given back, and what lies between pages.
+    /// Blocks that were freed, and gaps between pages.
     returned: Returned,
-    /// What kept a page from being written.
+    /// The error of a failed write.
     failed: Option<MediaError>,
 }
 
@@ -92,7 +91,7 @@ impl ReservedPages {
         }))
     }
 
-    /// Bytes that came from the media of what operators put aside.
+    /// Bytes of spilled rows that were read from the media.
     pub(crate) fn spilled_bytes_read(&self) -> u64 {
         self.0.spilled_bytes_read.load(Ordering::Relaxed)
     }
@@ -120,7 +119,7 @@ impl Shared {
                 extent.block_count -= block_count;
                 return Ok(Extent { start, block_count });
             }
-            // Pages lie in one piece: the rest of this extent stays empty of them.
+            // A page is contiguous: the rest of this extent gets no pages.
             let rest = state.free.pop();
             state.returned.extend(rest);
         }
@@ -144,7 +143,7 @@ impl Shared {
                 this.lock().failed.get_or_insert(error);
             }
         };
-        // Its end is the guard's: nobody needs the handle.
+        // The guard reports its end: the handle is not needed.
         drop(spawn_blocking_on(&self.threads, write));
     }
 
@@ -179,7 +178,7 @@ fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusion
     DataFusionError::External(Box::new(error))
 }
 
-/// Refuses extents that `request` may not write to; `reservations` are its database's.
+/// Refuses extents that `request` may not write to; `reservations` are those of its database.
 pub(crate) fn check_reserved(
     request: &Execute,
     reservations: &Reservations,
@@ -213,7 +212,7 @@ pub(crate) fn check_reserved(
     Ok(())
 }
 
-/// Where the pages lie that `request` names.
+/// The places of the pages that `request` reads.
 fn pages_read(request: &Execute) -> impl Iterator<Item = Extent> {
     let morsels = request.inputs.iter().flat_map(|(_, morsels)| morsels);
     let pages = morsels.flat_map(|morsel| &morsel.pages);

@@ -1,4 +1,4 @@
-//! The pages of one run: local media, read on threads that may wait, every byte counted (rule 34).
+//! The pages of one run: reads local media on blocking threads and counts every byte (rule 34).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ pub(crate) struct CpuTime {
 }
 
 impl CpuTime {
-    /// None yet; `clock` says when some is.
+    /// None so far; `clock` tells when time is added.
     pub(crate) fn by(clock: Stopwatch) -> Self {
         Self { total_ns: AtomicU64::new(0), clock, strip: Mutex::default() }
     }
@@ -47,7 +47,7 @@ impl CpuTime {
         Duration::from_nanos(self.total_ns.load(Ordering::Relaxed))
     }
 
-    /// When it was spent.
+    /// The CPU time over the run's time.
     pub(crate) fn strip(&self) -> Strip {
         self.lock().clone()
     }
@@ -103,7 +103,7 @@ impl Media for CountedMedia {
     }
 }
 
-/// The page source of one run: from the cache that the host shares, if it does, and else from media.
+/// The page source of one run: the cache shared by the host, if any, and else the media.
 #[derive(Debug)]
 pub(crate) struct RunPages {
     media: Arc<CountedMedia>,
@@ -162,12 +162,12 @@ impl PageSource for RunPages {
     }
 }
 
-/// Pages of the media, read where waiting is allowed.
+/// Pages of the media, read on blocking threads.
 #[derive(Debug)]
 struct MediaSource {
     pages: MediaPages,
     cpu: Arc<CpuTime>,
-    /// Threads that may wait for media, apart from those that serve the host.
+    /// Blocking threads for media reads, apart from those that serve the host.
     threads: Handle,
     /// Whether chunks are kept for longer than the run decodes them.
     is_kept: bool,

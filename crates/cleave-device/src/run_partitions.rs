@@ -1,13 +1,13 @@
 //! Runs the partitions of a fragment's pipeline and gathers their batches into slots.
 //!
-//! 1. [`run_partitions`] starts n partitions of one pipeline: the n partitions of one plan. They share its
-//!    morsel sources and nothing else (rule 3: no exchange), and the thresholds that a TopK tightens.
-//! 2. Each copy gathers batches up to the slot's size, cuts what is larger, encodes and offers it to
-//!    the run's ring, where it waits for credit.
+//! 1. [`run_partitions`] starts the n partitions of one plan. They share its morsel sources and nothing else (rule 3:
+//!    no exchange), and the thresholds that a TopK tightens.
+//! 2. Each partition gathers batches up to the slot's size, splits larger ones, encodes and offers them to the run's
+//!    ring, where it waits for credit.
 //! 3. When all partitions have ended, the report follows the last slot.
 //!
-//! A copy that fails or panics ends the others. CPU time is measured around every poll of a copy, so
-//! that it counts what the copy did and not who shared the thread.
+//! A partition that fails or panics ends the others. CPU time is measured around every poll of a partition, so that
+//! other work on the same thread is not counted.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,24 +39,24 @@ use crate::run_pages::{CpuTime, RunPages};
 /// Most rows of a slot.
 const SLOT_ROW_COUNT_MAX: usize = BARE_ROW_COUNT_MAX;
 
-/// All that a run needs to work.
+/// Everything that a run needs to work.
 pub(crate) struct RunWork {
     pub(crate) run: Arc<FragmentRun>,
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What the plan itself, pages that came with it, and the lists of what it reads take of the run's memory.
+    /// The run's memory for the plan itself, shipped pages, and the lists of its inputs.
     pub(crate) memory: [MemoryReservation; 3],
     pub(crate) task: Arc<TaskContext>,
-    /// Where it takes filters while it runs.
+    /// The scans that take filters while it runs.
     pub(crate) fed: Arc<FedInputs>,
     pub(crate) partitions: u32,
     pub(crate) slot_bytes: u64,
     pub(crate) pages: Arc<RunPages>,
-    /// Where it writes, if it does.
+    /// The pages that it writes, if any.
     pub(crate) written: Option<ReservedPages>,
     pub(crate) counters: Arc<FragmentCounters>,
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) cpu: Arc<CpuTime>,
-    /// Given back when the run stands still.
+    /// Released when the run has stopped.
     pub(crate) admitted: Admitted,
 }
 
@@ -81,12 +81,12 @@ pub(crate) async fn run_partitions(work: RunWork) {
     };
     partitions.shutdown().await;
     if let Some(written) = &work.written {
-        // Writes go on when their copy is gone.
+        // Writes continue when their partition is gone.
         written.stand_still().await;
     }
     let outcome = ended.map(|()| report(&work, &began));
     let RunWork { run, plan, memory, task, fed, pages, admitted, .. } = work;
-    // All that holds memory goes before the memory is given back, and that before the end is told.
+    // Everything that uses memory is dropped before the memory is released, and that before the end is reported.
     drop((plan, memory, task, fed, pages, admitted));
     run.finish(outcome);
 }
@@ -174,7 +174,7 @@ async fn run_partition(
     offer_encoded(&run, gathered, slot_bytes).await
 }
 
-/// Batches that are to share a slot.
+/// Batches that will share a slot.
 #[derive(Default)]
 struct Gathered {
     batches: Vec<RecordBatch>,
@@ -212,11 +212,11 @@ async fn offer_encoded(
     Ok(())
 }
 
-/// Cuts `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too
+/// Splits `batch`, which has `bytes`, so that no piece of several rows has more than twice `slot_bytes`, and none too
 /// many rows.
 fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> {
     let rows = batch.num_rows();
-    // Half a slot more is no reason to cut.
+    // Half a slot more is no reason to split.
     let count = usize::try_from((bytes + slot_bytes / 2) / slot_bytes.max(1)).unwrap_or(usize::MAX);
     let rows_each = rows.div_ceil(count.clamp(1, rows.max(1))).clamp(1, SLOT_ROW_COUNT_MAX);
     let mut found = Vec::new();
@@ -225,7 +225,7 @@ fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> 
         .map(|start| batch.slice(start, rows_each.min(rows - start)))
         .rev()
         .collect();
-    // Rows differ in size: halve what is still too large.
+    // Rows differ in size: pieces that are still too large are halved.
     while let Some(piece) = pending.pop() {
         let half = piece.num_rows() / 2;
         let bytes = batch_bytes(&piece);
@@ -235,7 +235,7 @@ fn pieces(batch: &RecordBatch, bytes: u64, slot_bytes: u64) -> Vec<RecordBatch> 
         }
         let (first, second) = (piece.slice(0, half), piece.slice(half, piece.num_rows() - half));
         if batch_bytes(&first).saturating_add(batch_bytes(&second)) > bytes.saturating_mul(3) / 2 {
-            // The halves share what makes them large, as a dictionary is: cutting would not help.
+            // The halves share what makes them large, such as a dictionary: splitting would not help.
             found.push(piece);
         } else {
             pending.extend([second, first]);

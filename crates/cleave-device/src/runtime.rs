@@ -1,13 +1,12 @@
-//! The device: commands in, media and fragments behind them.
+//! The runtime of a device: executes commands on its media and runs fragments.
 //!
-//! Host I/O (read, write, sync, reserve) is served on blocking threads of its own; fragments run on
-//! `cores` threads of theirs and read media on a third set, so that neither waits behind the other.
+//! Host I/O (read, write, sync, reserve) is served on blocking threads of its own. Fragments run on `cores` threads of
+//! their own and read media on a third set. So neither waits behind the other.
 //!
-//! Invariants: one database at a time owns the device, in one epoch; both outlive the process
-//! ([`OwnerRecord`]). A write lands only inside what that database reserved in that epoch, in this
-//! process. A claim of a higher epoch is answered when nothing of the lower ones is under way any more
-//! (rule 29): writes hold the ownership lock shared until they are done, a claim takes it alone and
-//! waits for the runs.
+//! Invariants: one database at a time owns the device, in one epoch; both outlive the process ([`OwnerRecord`]). A
+//! write lands only inside the space that this database reserved in this epoch, in this process. A claim of a higher
+//! epoch is answered when nothing of the lower ones is under way any more (rule 29): writes hold the ownership lock
+//! shared until they are done, a claim takes it exclusively and waits for the runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
@@ -44,7 +43,7 @@ use ownership::{Entry, Owner};
 
 /// Most runs that may be kept unreleased.
 const RUNS_MAX: usize = 1024;
-/// Most bytes of pages that one command to the media reads, unless one page is larger.
+/// Most bytes of pages that one command to the media reads, except for one larger page.
 const READ_BATCH_BYTES: u64 = 16 << 20;
 /// Threads on which fragments wait for media: reads ahead need some depth to keep it busy.
 const MEDIA_THREADS: usize = 16;
@@ -52,7 +51,7 @@ const MEDIA_THREADS: usize = 16;
 /// [`EXPRESSION_DEPTH_MAX`](cleave_fragment::codec::EXPRESSION_DEPTH_MAX).
 const FRAGMENT_STACK_BYTES: usize = 16 << 20;
 
-/// What a device may use.
+/// The resources and settings of a device.
 #[derive(Debug, Clone)]
 pub struct RuntimeOptions {
     /// Identity of the media; the host recognises the device by it.
@@ -63,17 +62,17 @@ pub struct RuntimeOptions {
     pub fragment_memory_bytes: u64,
     /// How long a fragment may wait for memory that other runs hold.
     pub admission_wait: Duration,
-    /// Threads that serve host I/O, which wait for media most of the time; at least 1.
+    /// Threads that serve host I/O, mostly waiting for media; at least 1.
     pub io_threads: u32,
     /// Blocks that the media may grow to.
     pub block_count_max: u64,
-    /// Where it is kept whose the device is.
+    /// The storage of the device's owner.
     pub owner: OwnerRecord,
 }
 
 impl RuntimeOptions {
-    /// All cores of the machine, 256 MiB for fragments, media of up to 64 TiB, an owner that is forgotten
-    /// when the process ends.
+    /// All cores of the machine, 256 MiB for fragments, media of up to 64 TiB, and an owner that is forgotten when the
+    /// process ends.
     pub fn new(device_id: [u8; 16]) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self {
@@ -88,7 +87,7 @@ impl RuntimeOptions {
     }
 }
 
-/// Why no device could be started.
+/// Why the device could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// The system gave no threads.
@@ -97,7 +96,7 @@ pub enum RuntimeError {
     /// The system gave no random bytes.
     #[error(transparent)]
     Random(#[from] cleave_media::MediaError),
-    /// Whose the device is cannot be known.
+    /// The device's owner cannot be read.
     #[error(transparent)]
     Owner(#[from] OwnerRecordError),
 }
@@ -109,11 +108,11 @@ pub struct Runtime {
     /// The host's buffer pool, in the host's process.
     cache: Mutex<Option<Arc<dyn PageCache>>>,
     options: RuntimeOptions,
-    /// Differs from start to start, so that a host sees a restart.
+    /// Differs with every start, so that a host notices a restart.
     incarnation: u64,
     owner: Arc<RwLock<Option<Owner>>>,
     runs: Mutex<BTreeMap<RunKey, Arc<FragmentRun>>>,
-    /// Runs that were released and may still work: a higher epoch waits for these too.
+    /// Released runs that may still work: a claim of a higher epoch waits for these too.
     ending: Mutex<Vec<Weak<FragmentRun>>>,
     admission: Admission,
     profiled: profile::Kept,
@@ -191,7 +190,7 @@ impl Runtime {
         &self.media
     }
 
-    /// The cache that its process keeps pages in.
+    /// The page cache of its process.
     fn cache(&self) -> Option<Arc<dyn PageCache>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -284,7 +283,7 @@ impl Runtime {
         }
     }
 
-    /// For nobody, for the owner, or for who looks.
+    /// Without a database, for the owner, or for a reader.
     async fn status(&self, header: &CommandHeader) -> Result<DeviceStatus, DeviceError> {
         let reserved_block_count = if header.database == [0; 16] {
             0
@@ -387,7 +386,7 @@ impl DeviceService for Runtime {
             Request::Feed { input, generation, filter } => {
                 drop(self.enter(&header).await?);
                 let run = self.run(&header).ok_or_else(|| unknown_run(&header))?;
-                // Decoded where fragments are: the thread that serves the sockets goes on meanwhile.
+                // Decoded on a fragment thread: the thread that serves the sockets goes on meanwhile.
                 let feeding = async move { run.feed(input, generation, &filter) };
                 let fed = self.threads.fragments.handle.spawn(feeding).await;
                 fed.unwrap_or_else(|error| Err(refused(format!("no filter: {error}"))))?;
@@ -459,12 +458,12 @@ fn check_transfer(what: &str, bytes: u64) -> Result<(), DeviceError> {
     )))
 }
 
-/// A page is read at once, as far as it is read.
+/// The parts of a page are read at once.
 fn check_page(page: &PageRef) -> Result<(), DeviceError> {
     check_transfer("page", page.extent.bytes() as u64)
 }
 
-/// Each column once: chunks do not overlap, so that what is read is no more than the page has.
+/// Each column only once: chunks do not overlap, so that a read is no larger than the page.
 fn check_item(item: &ReadItem) -> Result<(), DeviceError> {
     let ReadItem::Columns { page, columns, .. } = item else { return Ok(()) };
     check_page(page)?;
@@ -496,7 +495,7 @@ fn check_writes(owner: Option<&Owner>, items: &[WriteItem]) -> Result<(), Device
     Ok(())
 }
 
-/// Answers `items` in their order, several with one command to the media: as many as may be held at once.
+/// Reads `items` in their order, several with one command to the media, within the memory limit.
 fn read_items(
     media: &dyn Media,
     pages: &MediaPages,
@@ -542,7 +541,7 @@ fn read_items(
     Ok(payloads)
 }
 
-/// The most that `item` brings into memory.
+/// Most bytes of memory that `item` takes.
 fn item_bytes(item: &ReadItem) -> u64 {
     match item {
         ReadItem::Blocks(extent) => extent.bytes() as u64,

@@ -1,4 +1,4 @@
-//! A device on a socket: connections in, commands and runs served side by side.
+//! Serves a device on a socket: accepts connections, and serves the commands and runs of each side by side.
 //!
 //! ```text
 //! Listener ──────▶ TLS ─▶ hello, token ──────────┐
@@ -6,11 +6,10 @@
 //!                                                       └──── one task a run ─ slots ─▶ ┘
 //! ```
 //!
-//! Invariants: nothing is read of a peer before it has shown the token, except the token (through shared memory:
-//! before the system has said that it is the same user's, or root's). What a peer
-//! does wrong costs it its own connection, with a word of why where it can still be said, and nobody
-//! else's. What waits in memory on behalf of one connection is bounded, whatever the peer sends and
-//! however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
+//! Invariants: nothing of a peer is read before its token, except the token (through shared memory: before the system
+//! has confirmed that its user is the same, or root). A peer's mistake costs it its own connection, with a reason where
+//! one can still be sent, and affects nobody else. The memory queued for one connection is bounded, whatever the peer
+//! sends and however little it reads. Off this machine there is no listener without TLS ([`Listener::bind`]).
 
 mod local;
 mod strangers;
@@ -59,7 +58,7 @@ use strangers::{Origin, Place, Strangers, origin_of};
 
 /// How long a peer may take to show its token, TLS included.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
-/// How often the log tells of peers that were turned away.
+/// How often the log reports connections that were closed to make room.
 const TURNED_AWAY_EVERY: Duration = Duration::from_secs(10);
 /// Connections that may wait to be accepted; the system has a bound of its own.
 const BACKLOG_MAX: u32 = 4096;
@@ -67,14 +66,14 @@ const BACKLOG_MAX: u32 = 4096;
 const CONNECTIONS_MAX: usize = 256;
 /// Silence after which a host counts as gone: a host that has nothing to say pings every few seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
-/// Bytes that the commands of one connection may have under way, as far as can be told beforehand; the executes of all
+/// Bytes that the commands of one connection may have under way, as estimated beforehand; the executes of all
 /// connections that wait to be admitted may have as many besides.
 const BYTES_UNDER_WAY_MAX: u32 = 128 << 20;
-/// What a command counts for at least.
+/// The least weight of a command.
 const COMMAND_BYTES: u32 = 64 << 10;
-/// Most bytes of the head of a command that nobody waits for.
+/// Most bytes of the head of a command without an answer.
 const STEERING_BYTES_MAX: usize = 1024;
-/// Pongs and complaints of one connection that may wait to be written.
+/// Pongs and errors of one connection that may wait to be written.
 const REMARKS_MAX: usize = 256;
 
 /// Where and how to listen.
@@ -84,15 +83,15 @@ pub struct ListenOptions {
     pub address: SocketAddr,
     /// Certificate and key; without them only this machine may connect.
     pub identity: Option<Arc<DeviceIdentity>>,
-    /// What a host must show, TLS or not.
+    /// The token that a host must show, with or without TLS.
     pub token: Token,
     /// Bytes a second in each direction, all connections together.
     pub rate_cap: Option<u64>,
-    /// Told of what an operator should know: refused peers, broken connections.
+    /// Told of events that concern an operator: refused peers, broken connections.
     pub log: Log,
 }
 
-/// Where a device says what an operator should know.
+/// The log for events that concern an operator.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl fmt::Debug for ListenOptions {
@@ -105,7 +104,7 @@ impl fmt::Debug for ListenOptions {
     }
 }
 
-/// Why there is no listener.
+/// Why the listener could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address that other machines can reach, without TLS.
@@ -123,7 +122,7 @@ pub enum ServeError {
         /// The socket.
         path: PathBuf,
     },
-    /// There is something at the Unix socket's path that is none.
+    /// The path of the Unix socket has something else.
     #[error("{} is there and is no socket: give another --local, or move it away", path.display())]
     NotASocket {
         /// The path.
@@ -132,28 +131,28 @@ pub enum ServeError {
     /// This processor cannot share locks between two processes.
     #[error("--local is not possible on this machine: {0}")]
     Locks(#[from] LockTableError),
-    /// The system gave no Unix socket.
+    /// The system refused the Unix socket.
     #[error("cannot listen on {}: {source}", path.display())]
     BindLocal {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The certificate or key cannot be used.
     #[error(transparent)]
     Credentials(#[from] TlsFileError),
-    /// The system gave no socket.
+    /// The system refused the socket.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A socket that listens, and the device behind it.
+/// A listening socket, and the device behind it.
 pub struct Listener {
     device: Arc<dyn DeviceService>,
     socket: TcpListener,
@@ -161,11 +160,11 @@ pub struct Listener {
     gate: Gate,
 }
 
-/// What every connection passes.
+/// The checks that every connection passes.
 #[derive(Clone)]
 struct Gate {
     acceptor: Option<TlsAcceptor>,
-    /// Not asked for where the system says who the peer is.
+    /// None if the system identifies the peer.
     token: Option<Token>,
     cap: Option<Arc<RateCap>>,
     log: Log,
@@ -225,21 +224,21 @@ impl Listener {
     }
 }
 
-/// Listens with a queue as long as the system allows: where it is full, a host's connection is dropped without a word.
+/// Listens with the longest queue that the system allows: if it is full, a host's connection is dropped silently.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // As a restarted server needs it, whose old connections still wait for their end.
+    // A restarted server needs it while its old connections wait for their end.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG_MAX)
 }
 
-/// Where peers come in.
+/// A way in for peers.
 trait Entrance {
-    /// A peer before its greeting.
+    /// A peer before its handshake.
     type Stranger: Send + 'static;
 
-    /// The next one, where it comes from, and what to call it. Cancel-safe.
+    /// The next peer, its origin, and its name for the log. Cancel-safe.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Stranger, Origin, String)>> + Send;
 
     /// Serves one; the error is for the log.
@@ -251,7 +250,7 @@ trait Entrance {
     ) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Serves whoever comes in at `entrance` until dropped.
+/// Serves all peers of `entrance` until dropped.
 async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entrance: E) {
     let strangers = Strangers::default();
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -294,7 +293,7 @@ async fn serve_all<E: Entrance>(device: Arc<dyn DeviceService>, gate: Gate, entr
     }
 }
 
-/// Tells of peers that were turned away, of many at once.
+/// Reports connections that were closed to make room, many at once.
 #[derive(Default)]
 struct TurnedAwayLog {
     count: u64,
@@ -315,7 +314,7 @@ impl TurnedAwayLog {
     }
 }
 
-/// How a peer comes in: through a door, of which there are few, to a place.
+/// How a peer comes in: through one of the few places for strangers.
 struct Entry {
     /// Held until the token was shown.
     door: Place,
@@ -358,7 +357,7 @@ impl Entrance for TcpListener {
     }
 }
 
-/// Reads the hello and answers it; an error where the peer may not go on.
+/// Reads the hello and answers it; an error if the peer may not continue.
 async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     gate: &Gate,
     since: &Stopwatch,
@@ -376,7 +375,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     if hello == Hello::Accepted {
         return Ok(());
     }
-    // Lets the peer read the answer before the connection is reset over what it still sends.
+    // Lets the peer read the answer before the connection is reset while it still sends.
     let _closing = timeout(Duration::from_secs(1), socket.shutdown()).await;
     Err(match hello {
         Hello::WrongToken => "refused: wrong token".to_owned(),
@@ -385,7 +384,7 @@ async fn greet<S: AsyncRead + AsyncWrite + Unpin>(
     })
 }
 
-/// Serves a peer that was greeted; the error is for the log.
+/// Serves an authenticated peer; the error is for the log.
 async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     device: Arc<dyn DeviceService>,
     entry: Entry,
@@ -411,7 +410,7 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     writing.spawn(write_frames(frames, writer));
     let ended = tokio::select! {
         ended = read_frames(device, reader, (&bytes.received, executing), &outbound) => ended,
-        // A peer that cannot be answered need not be heard.
+        // A peer that cannot be answered need not be read.
         Some(written) = writing.join_next() => written.unwrap_or(Ok(())),
     };
     if let Err(error) = &ended {
@@ -420,14 +419,14 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
             .send(Outbound::free(encode_error(FrameKind::Goodbye, 0, &goodbye)))
             .unwrap_or_default();
     }
-    // The writer ends when all that was to be said is said, unless the peer does not listen.
+    // The writer ends when everything is written, unless the peer does not read.
     drop(outbound);
     let _flushed = timeout(Duration::from_secs(1), writing.join_next()).await;
     match ended {
         Err(WireError::Io(error)) if error.kind() == io::ErrorKind::TimedOut => {
             Err(format!("closed: nothing came for {} s", SILENCE_LIMIT.as_secs()))
         }
-        // A host that goes away is nothing to report.
+        // A host that disconnects is not an error.
         Ok(()) | Err(WireError::Io(_)) => Ok(()),
         Err(error) => Err(format!("closed: it sent {error}")),
     }
@@ -436,9 +435,9 @@ async fn serve_greeted<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
 #[derive(Debug)]
 struct Outbound {
     frame: Frame,
-    // Returned when the frame is written.
+    // Released when the frame is written.
     _permit: Option<OwnedSemaphorePermit>,
-    /// Of a slot: where its run's slots are counted, and the count with this one.
+    /// For a slot: the counter of its run's slots, and its value with this one.
     sent: Option<(SentSlots, u64)>,
 }
 
@@ -452,11 +451,11 @@ impl Outbound {
     }
 }
 
-/// Slots of one run that were given to the socket, those before the first one asked for included.
+/// Slots of one run that were given to the socket, including those before the first one requested.
 type SentSlots = Arc<AtomicU64>;
 
-/// The counts of a connection's runs. A host cannot have consumed what was not sent: without this, one
-/// that says it has would have all slots made and kept for it in memory.
+/// The counts of a connection's runs. A host cannot have consumed what was not sent: without this check, one that
+/// claims so would have all slots made and kept for it in memory.
 #[derive(Debug, Clone, Default)]
 struct SentByRun(Arc<Mutex<BTreeMap<RunKey, SentSlots>>>);
 
@@ -465,13 +464,13 @@ impl SentByRun {
     fn begin(&self, run: RunKey, first: u64) -> SentSlots {
         let sent = Arc::new(AtomicU64::new(first));
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Runs that have ended are counted by nobody else.
+        // Counts of ended runs have no other holder.
         counts.retain(|_, sent| Arc::strong_count(sent) > 1);
         counts.insert(run, Arc::clone(&sent));
         sent
     }
 
-    /// `command` without claims to have consumed what was not sent.
+    /// `command` with its consumed count limited to the slots sent.
     fn believe(&self, mut command: Command) -> Command {
         if let Request::Fetch { consumed } = &mut command.request {
             let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -502,8 +501,8 @@ async fn write_frames<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Reads the next frame, or fails where nothing of it came for `limit`. `received` counts the peer's
-/// bytes: a frame may take its time as long as it comes.
+/// Reads the next frame, or fails if nothing of it came for `limit`. `received` counts the peer's bytes: a frame may
+/// take its time as long as bytes arrive.
 async fn read_frame_within<R: AsyncRead + Unpin>(
     reader: &mut R,
     received: &AtomicU64,
@@ -522,7 +521,7 @@ async fn read_frame_within<R: AsyncRead + Unpin>(
     }
 }
 
-/// Reads commands until the peer goes or errs. Its tasks end with it, and with them their hold on runs.
+/// Reads commands until the peer disconnects or errs. Its tasks end with it, and release their runs.
 async fn read_frames<R: AsyncRead + Unpin>(
     device: Arc<dyn DeviceService>,
     reader: R,
@@ -559,7 +558,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
                         && started.try_recv() == Err(TryRecvError::Empty)
                     {
                         tasks.spawn(async move {
-                            // Answered either way when the sender is gone.
+                            // Either way it is answered when the sender is gone.
                             let _answered = started.await;
                             device.steer(command);
                         });
@@ -579,7 +578,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 }
                 Err(error) => error,
             },
-            // Apart from the commands: executes wait for memory that only a command may set free.
+            // Separate from the commands: executes wait for memory that only a command may free.
             FrameKind::Execute => match execute_of(frame, executing) {
                 Ok((execute, permit)) => {
                     let (answered, started) = oneshot::channel();
@@ -591,7 +590,7 @@ async fn read_frames<R: AsyncRead + Unpin>(
                 }
                 Err(error) => error,
             },
-            // What only devices say.
+            // Frames that only devices send.
             _ => return Err(WireError::Direction),
         };
         let permit = Arc::clone(&remarks).acquire_owned().await.ok();
@@ -604,7 +603,7 @@ fn malformed(error: &MalformedMessage) -> DeviceError {
     DeviceError::new(DeviceErrorCause::Refused, error.to_string())
 }
 
-/// The command in a frame that nobody waits for: one that steers a run is short.
+/// A command without an answer: one that controls a run is short.
 fn decode_steering(frame: Frame) -> Result<Command, DeviceError> {
     if frame.head.len() > STEERING_BYTES_MAX {
         let message = format!("a command of {} bytes that nobody waits for", frame.head.len());
@@ -613,7 +612,7 @@ fn decode_steering(frame: Frame) -> Result<Command, DeviceError> {
     decode_command(frame).map_err(|error| malformed(&error))
 }
 
-/// The command in `frame`, once there is room for it and for its answer.
+/// The command in `frame`, once there is memory for it and for its answer.
 async fn command_of(
     frame: Frame,
     under_way: &Arc<Semaphore>,
@@ -631,7 +630,7 @@ async fn command_of(
     Ok((command, permit))
 }
 
-/// The execute in `frame`, if there is room for it now: what waits behind it may be what makes room.
+/// The execute in `frame`, if there is memory for it now: later commands may be needed to free it.
 fn execute_of(
     frame: Frame,
     executing: &Arc<Semaphore>,
@@ -645,7 +644,7 @@ fn execute_of(
     Ok((execute, Some(permit)))
 }
 
-/// About the bytes that what `frame` asks for keeps in memory until it is answered; found out before it is decoded.
+/// Approximate bytes that the request of `frame` keeps in memory until it is answered, computed before it is decoded.
 fn weight_of(frame: &Frame) -> Result<u32, DeviceError> {
     let parts = frame.parts.iter().map(|part| part.bytes.len() as u64).sum::<u64>();
     let decoded = match frame.kind {
@@ -663,7 +662,7 @@ fn weight_of(frame: &Frame) -> Result<u32, DeviceError> {
     Ok(weight(bytes))
 }
 
-/// About the bytes that the answer to `command` keeps in memory until it is written.
+/// Approximate bytes that the answer to `command` keeps in memory until it is written.
 fn answer_weight(command: &Command) -> u32 {
     let Request::Read(items) = &command.request else { return COMMAND_BYTES };
     let bytes = items.iter().map(|item| match item {
@@ -677,8 +676,8 @@ fn weight(bytes: u64) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).clamp(COMMAND_BYTES, BYTES_UNDER_WAY_MAX)
 }
 
-/// `frame`, or where it is longer than frames may be, an error in its place: a frame that cannot be written would end
-/// the connection for all that share it.
+/// `frame`, or an error in its place if it is too long: a frame that cannot be written would end the connection for all
+/// that share it.
 fn fitting(frame: Frame) -> Frame {
     match frame.length() {
         Ok(_) => frame,
@@ -690,7 +689,7 @@ fn too_long(error: &WireError) -> DeviceError {
     DeviceError::new(DeviceErrorCause::Refused, format!("its answer would be {error}"))
 }
 
-/// Serves one command. A panic in the device is the answer to this command and nothing more.
+/// Serves one command. A panic in the device becomes an error reply to this command only.
 async fn answer(device: Arc<dyn DeviceService>, request: u64, command: Command) -> Frame {
     let serving = std::panic::AssertUnwindSafe(device.call(command)).catch_unwind();
     match serving.await {
@@ -704,7 +703,7 @@ fn internal() -> DeviceError {
     DeviceError::new(DeviceErrorCause::Io, "the device failed internally; its log says how")
 }
 
-/// What a run has until it is accepted or refused.
+/// The state of a run until it is accepted or refused.
 struct Starting {
     /// For the memory of its execute.
     permit: Option<OwnedSemaphorePermit>,
@@ -713,7 +712,7 @@ struct Starting {
     sent: SentByRun,
 }
 
-/// Starts a run and passes on what it makes until it ends.
+/// Starts a run and sends its slots until it ends.
 async fn serve_run(
     device: Arc<dyn DeviceService>,
     request: u64,
@@ -778,7 +777,7 @@ async fn serve_run(
         .unwrap_or_default();
 }
 
-/// That a run was accepted, whose rows are of `schema`.
+/// Tells that a run was accepted, with the `schema` of its rows.
 fn accepted_frame(request: u64, schema: &Schema) -> Result<Frame, DeviceError> {
     let schema = encode_schema(schema)
         .map_err(|error| DeviceError::new(DeviceErrorCause::Execution, error.to_string()))?;

@@ -1,14 +1,13 @@
-//! Rows that the host has made and sends to every device that runs a fragment: what a join below a cut collects, where
-//! that does not lie with what streams.
+//! Broadcast rows: the host sends the build side of a join below a cut to every device that runs the fragment, if that
+//! side is not stored with the streamed side.
 //!
-//! 1. The host runs what makes them, and holds them as [`BroadcastRows`], for its own part of the fragment too.
-//! 2. [`BroadcastRows::encode`] writes them once, as slots are written: Arrow IPC in pieces, each with its checksum.
-//!    The [`Broadcast`] travels with the command that begins the run, so that a repeated one needs no other.
-//! 3. [`BroadcastRows::decode`] reads them back on the device, charged to the run's memory before anything is made of
-//!    them.
-//! 4. [`BroadcastExec`](crate::BroadcastExec) gives them out, on either side.
+//! 1. The host runs the build side and keeps its rows as [`BroadcastRows`], also for its own part of the fragment.
+//! 2. [`BroadcastRows::encode`] encodes them once, in the format of slots: Arrow IPC in pieces, each with its checksum.
+//!    The [`Broadcast`] travels with the command that begins the run, so that a repeated command needs no other.
+//! 3. [`BroadcastRows::decode`] decodes them on the device. The run's memory is charged before anything is allocated.
+//! 4. [`BroadcastExec`](crate::BroadcastExec) emits them, on either side.
 //!
-//! Invariant: what was sent is all of it or an error, and of the columns that the leaf names.
+//! Invariant: decoding gives all rows sent, with exactly the columns that the leaf names, or an error.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,23 +25,23 @@ use crate::codec::has_sound_width;
 use crate::command::Payload;
 use crate::command::slot::{SlotDecoder, batch_bytes, decode_schema, encode_batch, encode_schema};
 
-/// Most bytes of rows that are sent to one run: with plan and pages they are one command.
+/// Most bytes of broadcast rows of one run: with plan and pages they are one command.
 pub const BROADCAST_BYTES_MAX: u64 = 24 << 20;
 /// Bytes that a piece should have.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Most rows of a piece. Rows without columns, or of NULLs, have no bytes that would bound them.
 const PIECE_ROW_COUNT_MAX: usize = 1 << 16;
-/// About the bytes of memory that a piece takes beside its own.
+/// Approximate bytes of memory that a piece takes besides its rows.
 const PIECE_BYTES_BESIDE: usize = 1 << 10;
 
-/// One set of rows on its way.
+/// Encoded broadcast rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broadcast {
     /// The number by which leaves name it.
     pub input: u32,
     /// Columns, as [`encode_schema`] writes them.
     pub schema: Bytes,
-    /// Rows, a batch each, as [`encode_batch`] writes them.
+    /// Rows, one batch a piece, as [`encode_batch`] writes them.
     pub pieces: Vec<Payload>,
 }
 
@@ -53,20 +52,20 @@ impl Broadcast {
     }
 }
 
-/// One set of rows where a fragment runs.
+/// Broadcast rows in the memory of the side that runs the fragment.
 #[derive(Debug)]
 pub struct BroadcastRows {
     schema: SchemaRef,
     batches: Vec<RecordBatch>,
-    /// What they are charged to.
+    /// The memory that they are charged to.
     _memory: Option<MemoryReservation>,
 }
 
-/// Sets of rows by the numbers that leaves name.
+/// Broadcast rows by the number that leaves name.
 pub type BroadcastInputs = BTreeMap<u32, Arc<BroadcastRows>>;
 
 impl BroadcastRows {
-    /// The rows of `batches`, whose columns are those of `schema`, held as long as this is by `memory`.
+    /// The rows of `batches`, whose columns are those of `schema`; they keep `memory` reserved for their lifetime.
     pub fn new(
         schema: SchemaRef,
         batches: Vec<RecordBatch>,
@@ -90,10 +89,10 @@ impl BroadcastRows {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// The rows as they are sent, under the number `input`.
+    /// Encodes the rows, under the number `input`.
     ///
     /// # Errors
-    /// Arrow's, for batches that are not of these columns.
+    /// Arrow's, for batches with other columns.
     pub fn encode(&self, input: u32) -> Result<Broadcast, ArrowError> {
         let mut pieces = Vec::new();
         let mut gathered: Vec<RecordBatch> = Vec::new();
@@ -124,10 +123,10 @@ impl BroadcastRows {
         Ok(Broadcast { input, schema: encode_schema(&self.schema)?.into(), pieces })
     }
 
-    /// The rows that [`BroadcastRows::encode`] wrote, charged to `memory`. Their checksums were compared before.
+    /// Decodes the rows that [`BroadcastRows::encode`] wrote, charged to `memory`. The caller has compared checksums.
     ///
     /// # Errors
-    /// For bytes that are no such rows, and where they do not fit.
+    /// For malformed bytes, and where they do not fit.
     pub fn decode(sent: &Broadcast, memory: &Arc<dyn MemoryPool>) -> Result<Self> {
         let bad = |what: String| {
             DataFusionError::Plan(format!("the rows of broadcast {}: {what}", sent.input))

@@ -1,9 +1,8 @@
-//! Fragments as bytes: the plan by `datafusion-proto`, the leaves by a node of our own.
+//! Encodes fragments to bytes and back: the plan by `datafusion-proto`, the leaves by a node of our own.
 //!
-//! [`encode_fragment`] writes a plan, [`decode_fragment`] reads one back and refuses every operator
-//! that is not on the list of [`check_device_operator`]. `datafusion-proto` promises nothing across
-//! versions, so fragments are exchanged only between sides of equal [`build_id`] (rule 2); pages and
-//! commands have formats of their own.
+//! [`encode_fragment`] writes a plan. [`decode_fragment`] reads one and refuses every operator that is not on the list
+//! of [`check_device_operator`]. `datafusion-proto` promises no compatibility between versions, so fragments are
+//! exchanged only between sides of equal [`build_id`] (rule 2). Pages and commands have formats of their own.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -60,17 +59,17 @@ const CODEC_VERSION: u32 = 6;
 /// Largest fragment that is decoded.
 pub const FRAGMENT_BYTES_MAX: usize = 16 << 20;
 
-/// Most fields of a fragment's message that are decoded: what becomes a structure in memory each.
+/// Most fields of a fragment's message that are decoded: each may become a structure in memory.
 pub const FRAGMENT_FIELD_COUNT_MAX: usize = 64 << 10;
-/// About the bytes that a field's structure has, in the message and in the plan.
+/// Approximate bytes of a field's structure, in the message and in the plan.
 const FIELD_BYTES: usize = 512;
-/// About the bytes that one byte of a message becomes, where it is a number among many.
+/// Approximate bytes that one byte of a message becomes, for a repeated number.
 const NUMBER_BYTES: usize = 8;
-/// Plans that take less than this are not charged for: a run costs the device about as much besides.
+/// Plans below this size are not charged: a run costs the device about as much besides.
 const PLAN_BYTES_FREE: usize = 64 << 10;
 
-/// Deepest expression that is decoded. What evaluates, prints and drops expressions recurses, and a
-/// chain of a thousand terms would be a thousand deep, however flat it crossed the link.
+/// Deepest expression that is decoded. Evaluating, printing and dropping expressions recurses, and a chain of a
+/// thousand terms would be a thousand deep, however flat it crossed the link.
 pub const EXPRESSION_DEPTH_MAX: usize = 512;
 
 /// Most expressions of one operator that are decoded. Each holds the schema of all, so memory grows with the square.
@@ -103,7 +102,7 @@ const DEVICE_OPERATORS: [&str; 19] = [
 ];
 
 /// Functions of the engine that neither side has: they make values of types that no table has, of any width; or they
-/// are not what the host has by their names, which would be theirs on a device.
+/// have the names of the host's own functions, and a device would run the engine's instead.
 pub const ABSENT_FUNCTIONS: [&str; 7] = [
     "arrow_cast",
     "arrow_try_cast",
@@ -139,8 +138,7 @@ pub fn check_device_operator(node: &dyn ExecutionPlan) -> Option<String> {
     }
 }
 
-/// Why an aggregate of `node` stays on the host: one that grows by much more than it is given, before its memory is
-/// asked for.
+/// Why an aggregate of `node` stays on the host: it grows by much more than its input before it asks for memory.
 fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     let aggregate = node.downcast_ref::<AggregateExec>()?;
     let long = aggregate.aggr_expr().iter().find(|function| {
@@ -150,7 +148,7 @@ fn aggregate_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     Some(format!("the delimiter of {} is long, it stays on the host", long.fun().name()))
 }
 
-/// Why a join of `node` stays on the host: a device collects one side of a join, once for all partitions.
+/// Why a join of `node` stays on the host: a device must collect one side of a join once for all partitions.
 fn join_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
     let join = node.downcast_ref::<HashJoinExec>()?;
     let mode = join.partition_mode();
@@ -159,7 +157,7 @@ fn join_of_the_host(node: &dyn ExecutionPlan) -> Option<String> {
 }
 
 fn is_of_the_host(expr: &Arc<dyn PhysicalExpr>) -> bool {
-    // The host sends a function in place of this operator, which knows no bound.
+    // The host sends a function in place of this operator, which is not bounded.
     let joins = |binary: &BinaryExpr| *binary.op() == Operator::StringConcat;
     if expr.downcast_ref::<BinaryExpr>().is_some_and(joins) {
         return true;
@@ -168,7 +166,7 @@ fn is_of_the_host(expr: &Arc<dyn PhysicalExpr>) -> bool {
         .is_some_and(|function| HOST_ONLY.contains(&function.fun().name()))
 }
 
-/// Whether a function is one that only the host has.
+/// Whether only the host has a function.
 fn is_unknown(expr: &Arc<dyn PhysicalExpr>) -> bool {
     let known = &FragmentFunctions::get().scalar;
     expr.downcast_ref::<ScalarFunctionExpr>()
@@ -244,8 +242,8 @@ pub fn encode_fragment(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
     Ok(physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter)?.to_vec())
 }
 
-/// Takes from the pool of `task` what the plan in `bytes` may take of memory, before it is decoded; to be held as long
-/// as the plan is.
+/// Reserves from the pool of `task` the memory that the plan in `bytes` may take, before it is decoded; to be kept as
+/// long as the plan is.
 pub fn reserve_plan(bytes: &[u8], task: &TaskContext) -> Result<MemoryReservation> {
     let plan_bytes = check_size(bytes)?
         .saturating_mul(FIELD_BYTES)
@@ -276,17 +274,17 @@ fn check_size(bytes: &[u8]) -> Result<usize> {
 
 /// Reads a plan and checks that every operator in it is one that a device runs.
 ///
-/// Nothing here is trusted: bytes that are no plan, a plan of too many parts, one that names an unknown function, one
-/// too deep to be walked and an operator off the list are errors, each naming what was wrong.
+/// Nothing here is trusted. Malformed bytes, a plan with too many parts, an unknown function, a plan too deep to be
+/// walked and an operator off the list are errors, each naming what was wrong.
 pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
     check_size(bytes)?;
-    // The engine trusts what it wrote, and panics at some messages that it never writes. Nothing that is left half
-    // done is seen by anyone.
+    // The engine trusts its own messages, and panics at some that it never writes. Half-done results are dropped
+    // unseen.
     let decode = || {
         let converter = BoundedDecoder::default();
         let codec = FragmentCodec::over(task);
         let plan = physical_plan_from_bytes_with_proto_converter(bytes, task, &codec, &converter)?;
-        // Errors quote expressions: what cannot be printed, as a decimal of 200 places, is no good either.
+        // Errors quote expressions, so a plan must be printable, unlike a decimal of 200 places.
         let _ = write!(Nowhere, "{}", displayable(plan.as_ref()).indent(true));
         Ok(plan)
     };
@@ -298,7 +296,7 @@ pub fn decode_fragment(bytes: &[u8], task: &TaskContext) -> Result<Arc<dyn Execu
     Ok(plan)
 }
 
-/// Only the root of a fragment writes: what it says of its pages reaches the host as it is.
+/// Only the root of a fragment may write: its description of the pages reaches the host unchanged.
 fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
     if plan.is::<WriteRunExec>() || plan.is::<WriteRowsExec>() {
         let name = plan.name();
@@ -309,7 +307,7 @@ fn check_writes_nothing(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
 }
 
 fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
-    // The engine makes room for as many groups as the limit says, and more, before it has seen one.
+    // The engine allocates as many groups as the limit says, and more, before it has seen one.
     if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
         && aggregate.limit_options().is_some()
         && !aggregate.is_unordered_unfiltered_group_by_distinct()
@@ -323,7 +321,7 @@ fn check_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<()> {
     plan.children().into_iter().try_for_each(check_operators)
 }
 
-/// Refuses an operator that no device runs before it is decoded: some hold data, whose decoders trust lengths.
+/// Refuses an operator that no device runs before it is decoded: some hold data, and their decoders trust lengths.
 fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
     let expression_count = match plan_type {
         Some(PhysicalPlanType::Aggregate(node)) => {
@@ -339,7 +337,7 @@ fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
         )));
     }
     match plan_type {
-        // What is missing is the decoder's to tell.
+        // The decoder reports what is missing.
         None
         | Some(
             PhysicalPlanType::Extension(_)
@@ -357,7 +355,7 @@ fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
         ) => Ok(()),
         Some(other) => {
             let mut name = FirstWord(String::new());
-            // Ends with an error where the word does.
+            // Ends with an error where the word ends.
             let _ = write!(name, "{other:?}");
             Err(DataFusionError::Plan(format!(
                 "fragment refused: {}Exec does not run on a device",
@@ -367,7 +365,7 @@ fn check_plan_type(plan_type: Option<&PhysicalPlanType>) -> Result<()> {
     }
 }
 
-/// Takes text and keeps none.
+/// Discards text.
 struct Nowhere;
 
 impl fmt::Write for Nowhere {
@@ -395,7 +393,7 @@ impl fmt::Write for FirstWord {
 #[derive(Default)]
 struct BoundedDecoder {
     depth: Cell<usize>,
-    /// Expressions that have an identity, which several places of a plan share.
+    /// Expressions with an identity, which several places of a plan share.
     known: RefCell<HashMap<u64, Arc<dyn PhysicalExpr>>>,
 }
 
@@ -443,7 +441,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
         let Some(id) = proto.expr_id else { return Ok(decoded) };
         let known = self.known.borrow().get(&id).map(Arc::clone);
         match known {
-            // What the two share, as the state of a dynamic filter, is kept by deriving one of the other.
+            // Shared parts, such as the state of a dynamic filter, stay shared by deriving one from the other.
             Some(known) => {
                 let children: Vec<_> = decoded.children().into_iter().map(Arc::clone).collect();
                 if children.len() != known.children().len() {
@@ -468,7 +466,7 @@ impl PhysicalProtoConverterExtension for BoundedDecoder {
     }
 }
 
-/// Wire form of an expression that is not the engine's own. Its operands are the engine's to carry.
+/// Wire form of an expression that is not the engine's own. The engine encodes its operands.
 #[derive(Clone, PartialEq, Message)]
 struct ExpressionNode {
     #[prost(oneof = "Keys", tags = "1, 2")]
@@ -484,7 +482,7 @@ enum Keys {
     Filter(Vec<u8>),
 }
 
-/// Wire form of an operator that is not the engine's own. Its input, if it has one, is the engine's to carry.
+/// Wire form of an operator that is not the engine's own. The engine encodes its input, if it has one.
 #[derive(Clone, PartialEq, Message)]
 struct FragmentNode {
     #[prost(oneof = "OperatorNode", tags = "1, 2, 3, 4, 5, 6, 7")]
@@ -539,7 +537,7 @@ struct FetchColumnsNode {
     absent: Vec<AbsentNode>,
 }
 
-/// Wire form of a [`DenseAggregateExec`], of which all is said by its input.
+/// Wire form of a [`DenseAggregateExec`], which its input describes fully.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct DenseAggregateNode {}
 
@@ -588,7 +586,7 @@ struct ScanNode {
     fetch: Option<u64>,
     #[prost(bool, tag = "10")]
     refers: bool,
-    /// What rows have in columns of output and filter that their page lacks.
+    /// Default values of columns of output and filter that a page lacks.
     #[prost(message, repeated, tag = "11")]
     absent: Vec<AbsentNode>,
 }
@@ -596,7 +594,7 @@ struct ScanNode {
 /// Encodes and decodes the nodes that are not the engine's own.
 #[derive(Debug, Default)]
 struct FragmentCodec {
-    /// What decoded sets and filters of keys are charged to, for as long as any of them is there.
+    /// The memory that decoded sets and filters of keys are charged to, as long as any of them exists.
     memory: Option<Arc<MemoryReservation>>,
 }
 

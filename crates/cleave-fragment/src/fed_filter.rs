@@ -1,13 +1,13 @@
-//! Filters in flight: what the host learns while a fragment runs, on its way to a scan of it.
+//! Fed filters: filters that the host learns while a fragment runs, sent to a scan of that fragment.
 //!
-//! 1. The host says with the fragment which inputs may get a filter. There the device adds one to the scan that lets
-//!    every row through ([`FedFilter::attach`]).
-//! 2. While the operators above the cut tighten theirs, a top-k say, the host sends what they are by now, whole, with a
-//!    rising generation ([`encode_filter`]).
+//! 1. The host names the inputs that may get a filter in the fragment's command. The device adds to their scans a
+//!    filter that lets every row through ([`FedFilter::attach`]).
+//! 2. While the operators above the cut tighten their filters (a top-k, say), the host sends the current ones, whole,
+//!    with a rising generation ([`encode_filter`]).
 //! 3. The scan looks at it between batches, as at any filter from above.
 //!
-//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one that is older
-//! than what is known is skipped. It is decoded with the checks of a fragment, and charged to its run.
+//! Invariants (rule 4): a filter only tightens, so one that is lost, late or refused changes no rows; one older than
+//! the current one is skipped. It is decoded with the checks of a fragment, and charged to its run.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,28 +24,28 @@ use datafusion_physical_plan::ExecutionPlan;
 use crate::codec::{decode_fragment, encode_fragment, reserve_plan};
 use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 
-/// Most bytes of one that are worth sending while the fragment runs.
+/// Most bytes of a filter that is worth sending while the fragment runs.
 pub const FILTER_BYTES_MAX: usize = 1 << 20;
 
 /// The place of a scan's filter; see the [module](self).
 pub struct FedFilter {
     filter: Arc<DynamicFilterPhysicalExpr>,
-    /// Of the scan's output, which it speaks of.
+    /// The schema of the scan's output, which the filter refers to.
     schema: SchemaRef,
     known: Mutex<Known>,
 }
 
-/// One that the host feeds and a scan looks at.
+/// A filter slot that the host feeds and a scan reads.
 pub type SharedFilter = Arc<FedFilter>;
 
 #[derive(Default)]
 struct Known {
     generation: u64,
-    /// What the filter is charged to.
+    /// The memory that the filter is charged to.
     _memory: Option<MemoryReservation>,
 }
 
-/// `filters`, which are over the output of `scan`, as bytes that [`FedFilter::take`] reads.
+/// Encodes `filters`, which are over the output of `scan`, for [`FedFilter::take`].
 ///
 /// # Errors
 /// For a filter without a wire form.
@@ -65,11 +65,11 @@ pub fn encode_filter(
 }
 
 impl FedFilter {
-    /// `plan` with a filter more at the scan of `input`, and its place; None where no scan reads that, or one with a
-    /// limit: which rows that takes is not for others to choose.
+    /// Returns `plan` with a filter added at the scan of `input`, and its slot; None if no scan reads that input, or
+    /// its scan has a limit: a filter would change which rows the limit takes.
     ///
     /// # Errors
-    /// Those of the engine, of a plan that cannot be put together again.
+    /// Those of the engine, if the plan cannot be rebuilt.
     pub fn attach(
         plan: Arc<dyn ExecutionPlan>,
         input: u32,
@@ -105,10 +105,10 @@ impl FedFilter {
         })
     }
 
-    /// Puts what [`encode_filter`] wrote in the place of what is known, unless that is as new.
+    /// Replaces the current filter by one that [`encode_filter`] wrote, unless the current one is as new.
     ///
     /// # Errors
-    /// For bytes that are no filter over the scan's columns, or take more memory than the run has.
+    /// For bytes that are not a filter over the scan's columns, or take more memory than the run has.
     pub fn take(&self, generation: u64, bytes: &[u8], task: &TaskContext) -> Result<()> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if generation <= known.generation {

@@ -1,9 +1,9 @@
-//! How many fields a message has that may become structures in memory, found out without decoding it.
+//! Counts the fields of a message that may become structures in memory, without decoding it.
 //!
-//! A field of two bytes can become a structure of a kilobyte, and a decoder has made all of them before anyone can ask
-//! how many there are. So what comes from a peer is counted first, without taking memory: every field with a length of
-//! its own, at every depth. Which of them are messages only their decoder knows; here every one is read as if it were,
-//! up to where it cannot be, so the count is never below what a decoder makes and seldom far above it.
+//! A field of two bytes can become a structure of a kilobyte, and a decoder allocates all of them before anyone can ask
+//! how many there are. So a peer's messages are counted first, without taking memory: every length-delimited field, at
+//! every depth. Only the decoder knows which of them are messages; here every one is read as if it were, as far as it
+//! parses. So the count is never below the decoder's and seldom far above it.
 //!
 //! Source: the encoding as <https://protobuf.dev/programming-guides/encoding/> describes it.
 
@@ -12,7 +12,7 @@
 /// Deepest message that is walked, beyond what any decoder walks.
 const DEPTH_MAX: usize = 512;
 
-/// Fields with a length of their own in `message` and in what it holds.
+/// Counts length-delimited fields in `message`, at all depths.
 pub fn count_fields(message: &[u8]) -> usize {
     let mut count = 0;
     walk(message, 0, &mut count);
@@ -30,7 +30,7 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
                     take_varint(&mut bytes).and_then(|length| usize::try_from(length).ok());
                 let field = length.and_then(|length| bytes.split_at_checked(length));
                 field.map(|(field, rest)| {
-                    // No two fields share a byte that is read here, so that all takes time with the length alone.
+                    // No byte is read as part of two fields, so the time is linear in the length.
                     *count = count.saturating_add(1);
                     if depth < DEPTH_MAX {
                         walk(field, depth + 1, count);
@@ -40,7 +40,7 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
                     rest
                 })
             }
-            // What a group holds is counted as its surroundings': decoders skip groups.
+            // The content of a group counts as part of its parent: decoders skip groups.
             (3 | 4, _) => Some(bytes),
             (5, _) => bytes.get(4..),
             _ => None,
@@ -52,7 +52,7 @@ fn walk(mut bytes: &[u8], depth: usize, count: &mut usize) {
     }
 }
 
-/// Takes a number of variable length; None: the bytes end within it.
+/// Takes a varint; None if the bytes end within it.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
@@ -68,7 +68,7 @@ pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! The count is of what a decoder would make, wherever it stands and whatever follows it.
+    //! The count covers every field that a decoder would allocate, at any depth and before any garbage.
 
     use proptest::prelude::*;
     use prost::Message;

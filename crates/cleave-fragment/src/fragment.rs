@@ -1,8 +1,8 @@
-//! What a fragment needs where it runs: its pages, its snapshot, its morsels, where it may write (rule 1).
+//! The run-time context of a fragment: its pages, its snapshot, its morsels, and where it may write (rule 1).
 //!
-//! A serialised fragment *names* tables, columns and predicates and holds nothing else. The side
-//! that runs it puts a [`FragmentContext`] beside it, as an extension of the session configuration
-//! that DataFusion hands to every `execute` (the only place it has for one).
+//! A serialised fragment *names* tables, columns and predicates and holds nothing else. The side that runs it attaches
+//! a [`FragmentContext`] as an extension of the session configuration, the only thing that DataFusion hands to every
+//! `execute`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -31,29 +31,29 @@ use crate::page_sink::PageSink;
 use crate::row_places::RowPlaces;
 use crate::spill_space::SpillSpace;
 
-/// All that a fragment's leaves ask for at run time.
+/// Everything that a fragment's leaves need at run time.
 pub struct FragmentContext {
     /// Reads pages: local media on the device, link and buffer pool on the host.
     pub pages: Arc<dyn PageSource>,
-    /// What is visible.
+    /// The snapshot, which decides visibility.
     pub snapshot: Snapshot,
     /// Morsel inputs by the number that the leaves name.
     pub inputs: BTreeMap<u32, Arc<dyn MorselSource>>,
-    /// What indexes leave of morsel inputs, by their numbers.
+    /// The index filters of morsel inputs, by their numbers.
     pub index_filters: BTreeMap<u32, Arc<IndexFilteredInput>>,
     /// Index inputs by the number that operators name.
     pub indexes: BTreeMap<u32, Arc<IndexInput>>,
-    /// Rows that the host has made, by the number that leaves name.
+    /// Broadcast rows, by the number that leaves name.
     pub broadcasts: BroadcastInputs,
     /// Where a fragment that writes puts its pages.
     pub sink: Option<Arc<dyn PageSink>>,
     /// Where operators put rows that do not fit their memory.
     pub spill: Option<Arc<dyn SpillSpace>>,
-    /// Morsels that a scan may read ahead of the one it decodes: 1 where reading does not wait.
+    /// Morsels that a scan may read ahead of the one it decodes: 1 if reading does not wait.
     pub read_ahead: usize,
-    /// Pages on which rows are referred to.
+    /// Pages whose rows references name.
     pub places: RowPlaces,
-    /// What the run has read so far.
+    /// Counters of the run so far.
     pub counters: Arc<FragmentCounters>,
 }
 
@@ -64,7 +64,7 @@ pub struct FragmentCounters {
     pub morsels: AtomicU64,
     /// Pages decoded.
     pub pages: AtomicU64,
-    /// Rows looked at, before any predicate: those that an index found, or all of a page.
+    /// Rows looked at, before any predicate: those that an index found, or all rows of a page.
     pub rows: AtomicU64,
 }
 
@@ -166,12 +166,12 @@ pub fn index_filtered_inputs<'a>(
     filtered.collect()
 }
 
-/// Most keys of a join's build side that go down to the probe side's scan as a list.
+/// Most keys of a join's build side that are handed down to the probe side's scan as a list.
 pub const KEY_LIST_COUNT_MAX: usize = 100_000;
 /// Most bytes of such a list.
 const KEY_LIST_BYTES_MAX: usize = 1 << 20;
 
-/// Sets how large the lists of keys may be that joins hand down: equally on both sides.
+/// Limits the lists of keys that joins hand down, equally on both sides.
 pub fn bound_key_lists(options: &mut ConfigOptions) {
     options.optimizer.hash_join_inlist_pushdown_max_distinct_values = KEY_LIST_COUNT_MAX;
     options.optimizer.hash_join_inlist_pushdown_max_size = KEY_LIST_BYTES_MAX;
@@ -184,7 +184,7 @@ const SETTINGS_TRAVELLING: [&str; 2] =
 
 /// The settings of `options` that travel, as name and value.
 pub fn travelling_settings(options: &ConfigOptions) -> Vec<(String, String)> {
-    // Not by their names: that would write all options out, for every run.
+    // Not looked up by name: that would write all options out for every run.
     let values =
         [Some(options.execution.batch_size.to_string()), options.execution.time_zone.clone()];
     let named = SETTINGS_TRAVELLING.into_iter().zip(values);
@@ -201,7 +201,7 @@ pub fn fragment_task_context(
 ) -> Result<Arc<TaskContext>> {
     let mut options = ConfigOptions::new();
     bound_key_lists(&mut options);
-    // A partial aggregate that stops aggregating sends every row: never across a link.
+    // A partial aggregate that stops aggregating would send every row over the link.
     options.set(
         "datafusion.execution.skip_partial_aggregation_probe_rows_threshold",
         "18446744073709551615",
@@ -215,7 +215,7 @@ pub fn fragment_task_context(
         options.set(name, value)?;
     }
     let functions = FragmentFunctions::get();
-    // Some functions take a setting with them when they are made, such as the time zone.
+    // Some functions capture a setting when they are made, such as the time zone.
     let scalar = functions.scalar.iter().map(|(name, function)| {
         let updated = function.inner().with_updated_config(&options);
         (name.clone(), updated.map_or_else(|| Arc::clone(function), Arc::new))
@@ -270,13 +270,13 @@ impl PageSource for NoPages {
     }
 }
 
-/// The input of `plan` whose rows stream through it: of a join the second, for the first is collected.
+/// The streamed input of `plan`: of a join the second, since the first is collected.
 pub fn streamed_input(plan: &dyn ExecutionPlan) -> Option<&Arc<dyn ExecutionPlan>> {
     plan.children().last().copied()
 }
 
-/// `plan` with `partitions` partitions at the scan that streams, which share its morsel input: each partition of the
-/// result is one partition of the pipeline. What joins collect is collected once for all partitions.
+/// `plan` with `partitions` partitions at the streamed scan, which share its morsel input: each partition of the result
+/// is one partition of the pipeline. A join's collected side is collected once for all partitions.
 pub fn with_partitions(
     plan: Arc<dyn ExecutionPlan>,
     partitions: u32,

@@ -1,11 +1,11 @@
-//! What operators learn while they run, handed down to the scans that can use it: the keys of a join's build side, the
-//! bound of a top-k.
+//! Hands filters that operators learn while they run down to the scans that can use them: the keys of a join's build
+//! side, the bound of a top-k.
 //!
-//! A physical plan in, the same plan out, whose scans hold the filters of the operators above them
+//! The pass takes a physical plan and returns the same plan, whose scans hold the filters of the operators above them
 //! ([`TableScanExec::dynamic_filters`]). A filter follows its columns down by *position*. The engine's own rule looks
-//! columns up by name, and where an input has two columns of one name, the first gets what is meant for the other: rows
-//! are lost. A filter that goes astray on the way is dropped, which never changes rows; so is one that may fail, where
-//! an operator on the way leaves out rows: the error could be one of those.
+//! columns up by name: where an input has two columns of one name, the first gets the other's filter and rows are lost.
+//! A filter whose columns cannot be followed is dropped, which never changes rows. So is one that may fail, where an
+//! operator on the way removes rows: the error could come from a removed row.
 
 use std::sync::Arc;
 
@@ -33,10 +33,10 @@ use datafusion_physical_plan::union::UnionExec;
 use crate::expressions::total::cannot_fail;
 use crate::operators::table_scan_exec::TableScanExec;
 
-/// `plan` with the filters of its operators in its scans. Comes after all rules that move operators.
+/// `plan` with the filters of its operators in its scans. Run it after all rules that move operators.
 ///
 /// # Errors
-/// Those of the engine, of a plan that cannot be put together again.
+/// Those of the engine, if the plan cannot be rebuilt.
 pub fn hand_down_filters(
     plan: Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
@@ -46,18 +46,18 @@ pub fn hand_down_filters(
 
 struct HandedDown {
     plan: Arc<dyn ExecutionPlan>,
-    /// Of each filter from above, whether a scan in the plan took it.
+    /// For each filter from above, whether a scan in the plan took it.
     taken: Vec<bool>,
 }
 
-/// `plan` with `filters`, which are over its output, and with those of its own operators.
+/// `plan` with `filters`, which refer to its output, and with those of its own operators.
 fn hand_down(
     plan: Arc<dyn ExecutionPlan>,
     filters: &[Arc<dyn PhysicalExpr>],
     config: &ConfigOptions,
 ) -> Result<HandedDown> {
     if let Some(scan) = plan.downcast_ref::<TableScanExec>() {
-        // Which rows a limit takes is not for others to choose.
+        // A filter would change which rows the limit takes.
         if filters.is_empty() || scan.fetch().is_some() {
             return Ok(HandedDown { plan, taken: vec![false; filters.len()] });
         }
@@ -95,14 +95,13 @@ fn hand_down(
     if own.iter().all(Vec::is_empty) {
         return Ok(HandedDown { plan, taken });
     }
-    // The operator keeps up only filters that somebody looks at.
+    // The operator maintains only filters that a scan uses.
     let told = ChildPushdownResult { parent_filters: Vec::new(), self_filters: own_taken };
     let told = plan.handle_child_pushdown_result(FilterPushdownPhase::Post, told, config)?;
     Ok(HandedDown { plan: told.updated_node.unwrap_or(plan), taken })
 }
 
-/// `filter`, which is over the output of `plan`, over that of its input at `place`; None: it may not or cannot go
-/// there.
+/// Rewrites `filter` from the output of `plan` to that of its input at `place`; None if it may not or cannot go there.
 fn over_input(
     filter: &Arc<dyn PhysicalExpr>,
     plan: &dyn ExecutionPlan,
@@ -111,7 +110,7 @@ fn over_input(
     let mut is_whole = true;
     let filter = Arc::clone(filter).transform_down(|expr| {
         let Some(column) = expr.downcast_ref::<Column>() else { return Ok(Transformed::no(expr)) };
-        // What stands for the column is over the input and must not be looked at again.
+        // The replacement already refers to the input and must not be rewritten again.
         Ok(match column_over_input(column.index(), plan, place) {
             Some(below) if !is_volatile(&below) => {
                 Transformed::new(below, true, TreeNodeRecursion::Jump)
@@ -132,8 +131,8 @@ fn over_input(
     Ok(Some(filter.data))
 }
 
-/// What column `output` of `plan` is over its input at `place`, if each row of the output that has a value there comes
-/// of rows of that input with this value, and leaving out all other rows of the input leaves out nothing else.
+/// The expression over the input at `place` that gives column `output` of `plan`, if every output row with a value
+/// comes from input rows with this value, and dropping other input rows drops no other output.
 fn column_over_input(
     output: usize,
     plan: &dyn ExecutionPlan,
@@ -164,7 +163,7 @@ fn column_over_input(
     column(plan.children().get(place)?.as_ref(), input)
 }
 
-/// Whether the rows of `plan` are those of its inputs, column by column.
+/// Whether `plan` passes on the rows of its inputs, column by column.
 fn hands_rows_on(plan: &dyn ExecutionPlan) -> bool {
     plan.is::<RepartitionExec>()
         || plan.is::<CoalescePartitionsExec>()
@@ -188,11 +187,11 @@ fn join_column(join: &HashJoinExec, output: usize, place: usize) -> Option<Arc<d
     let (from, index) = match join.join_type() {
         JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => (1, output),
         _ if output < left_width => (0, output),
-        // After the columns of the left comes the mark, which is of neither input.
+        // The mark follows the columns of the left side, and belongs to neither input.
         JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => return None,
         _ => (1, output - left_width),
     };
-    // Rows of the other side are kept with NULLs where they find none on this one.
+    // Rows of the other side without a match here are kept with NULLs.
     let leaves_out_nothing_else = match join.join_type() {
         JoinType::Inner => true,
         JoinType::Left | JoinType::LeftAnti | JoinType::LeftMark => from == 0,
@@ -207,7 +206,7 @@ fn join_column(join: &HashJoinExec, output: usize, place: usize) -> Option<Arc<d
     if from == place {
         return column(input.as_ref(), index);
     }
-    // Of a semi join's other side, only rows with the keys of rows in the output count.
+    // Of a semi join's other side, only rows with keys of the output matter.
     if !matches!(join.join_type(), JoinType::LeftSemi | JoinType::RightSemi) {
         return None;
     }
@@ -218,7 +217,7 @@ fn join_column(join: &HashJoinExec, output: usize, place: usize) -> Option<Arc<d
     })
 }
 
-/// A column that is grouped by in all grouping sets; an aggregate that gives a row of no rows has none.
+/// A column that all grouping sets group by; an aggregate that returns a row for no input has none.
 fn group_column(aggregate: &AggregateExec, output: usize) -> Option<Arc<dyn PhysicalExpr>> {
     let group_by = aggregate.group_expr();
     if group_by.is_true_no_grouping() {

@@ -1,4 +1,4 @@
-//! What an index leaves of a scan's input: keys and the pages of an index in, the rows to look at out.
+//! Filters a scan's input by an index: from keys and the index's pages it computes the rows that the scan must look at.
 //!
 //! ```text
 //!   ranges, or ─────────┐
@@ -7,20 +7,19 @@
 //!   VIDs that the host knows ────────────────┴─▶ sorted ─▶ for each page of the scan: its rows, or leave it out
 //! ```
 //!
-//! 1. The host sends a [`IndexFilter`] beside the morsels: pages of an index, and rows that it found itself. It gives
-//!    the ranges of keys that are asked for, and the pages that fences (and filters) say may hold them; or it names the
-//!    index's first column ([`ScanKeys`]), and gives all pages, with their fences. An input may have several of the
-//!    second kind.
+//! 1. The host sends an [`IndexFilter`] beside the morsels: pages of an index, and rows that it found itself. It either
+//!    gives the ranges of keys and the pages that may hold them by their fences (and filters); or it names the index's
+//!    first column ([`ScanKeys`]), and gives all pages with their fences. An input may have several of the second kind.
 //! 2. The first partition of a scan that takes a morsel reads the entries, where it runs, and keeps the VIDs for all
-//!    partitions. Where a column was named, it makes ranges of the values that the scan's filters list by then: those
-//!    of joins above have read their build sides. Of several indexes it takes the one that saves most; where none pays
-//!    ([`worth`]), the scan goes on without. A scan that is run again (a pass) asks its filters again.
+//!    partitions. For a named column, the ranges come from the values that the scan's filters list by then: joins above
+//!    have read their build sides. Of several indexes it takes the one that saves most; if none pays ([`worth`]), the
+//!    scan goes on without. A scan that is run again (a pass) looks at its filters again.
 //! 3. A page of a segment filtered by an index has rows that count up from `vid_first`, but for the gaps that its
-//!    morsel tells. Pages without a hit are not read; of the others, only hits are looked at.
+//!    morsel lists. Pages without a hit are not read; of the others, only hits are looked at.
 //!
-//! Invariants: an index filter only leaves out, and the scan asks all its conditions again; so it may name too many
-//! rows, never too few. Segments that it does not name are read whole, and so are pages with rows that the index does
-//! not have yet. Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
+//! Invariants: an index filter only removes rows, and the scan evaluates all its conditions again; so it may name too
+//! many rows, never too few. Segments that it does not name are read whole, and so are pages with rows that the index
+//! does not have yet. Source: rule 16; the joins: hybridNDP's BNLIJ, whose look-ups are batched and sorted by page.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,41 +50,40 @@ use worth::InputSize;
 
 /// Most ranges of one index filter.
 pub const RANGE_COUNT_MAX: usize = 4096;
-/// Longest name of an index that an index filter tells.
+/// Longest index name in an index filter.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// What an index says of one morsel input.
+/// The part of one morsel input that an index selects.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexFilter {
     /// The morsel input.
     pub input: u32,
-    /// The ranges of keys that are asked for: ascending, and apart.
+    /// The requested ranges of keys: ascending and disjoint.
     pub ranges: Vec<KeyRange>,
-    /// In their place: the column whose keys the scan knows when it starts.
+    /// Instead of ranges: the column whose keys the scan knows when it starts.
     pub keys: Option<ScanKeys>,
     /// The parts of the input that are filtered by an index: one for each tablet.
     pub parts: Vec<IndexFilteredPart>,
 }
 
-/// What an index says of one tablet's part of the input.
+/// The index filter of one tablet's part of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexFilteredPart {
     /// Its segments, whose pages hold consecutive VIDs.
     pub segments: Vec<SegmentId>,
-    /// The pages of the index that may hold what is asked for.
+    /// The pages of the index that may hold the requested keys.
     pub runs: Vec<IndexPages>,
-    /// VIDs that were found already.
+    /// VIDs that the host found already.
     pub rows: Vec<u64>,
-    /// Of the segments, those of which the index has only the rows below `vid_covered`.
+    /// Those of the segments of which the index has only the rows below `vid_covered`.
     pub hot: Vec<SegmentId>,
-    /// A page of these with this row, or a later one, is looked at whole.
+    /// A page of these with this row or a later one is scanned whole.
     pub vid_covered: u64,
 }
 
 impl IndexFilter {
-    /// The index filter as `scan` needs it, whose morsels are `morsels`, before it is sent. Where the scan lists the
-    /// keys by now, only the pages of the index that may have them are left; None: it will not pay, or no more keys
-    /// will come.
+    /// The index filter that `scan` over `morsels` needs, before it is sent. If the scan already lists the keys, only
+    /// the index pages that may have them are kept; None if it will not pay, or no more keys will come.
     ///
     /// # Errors
     /// As [`IndexFilteredInput::new`].
@@ -96,7 +94,7 @@ impl IndexFilter {
         look_up::trimmed(&Choice::new(self, morsels)?, scan)
     }
 
-    /// Refuses what no host asks for.
+    /// Refuses malformed filters.
     pub fn check(&self) -> Result<()> {
         let refused = |what: String| {
             let input = self.input;
@@ -151,38 +149,38 @@ impl IndexFilter {
 /// The index filters of one input where the fragment runs, shared by the partitions of its scan.
 pub struct IndexFilteredInput {
     number: u32,
-    /// One that is read in any case, or several of which the scan may read one.
+    /// One filter that is read in any case, or several of which the scan may read one.
     choices: Vec<Arc<Choice>>,
     by_keys: bool,
-    /// What was found, by pass of the scan.
+    /// Results, by pass of the scan.
     passes: Mutex<BTreeMap<usize, Arc<Found>>>,
     in_force: AtomicBool,
 }
 
-/// What was found in one pass; None: all rows are to be looked at.
+/// The result of one pass; None if all rows must be scanned.
 type Found = OnceCell<Option<Hits>>;
 
-/// One index filter, and what it is about here.
+/// One index filter with figures of its input.
 struct Choice {
     index_filter: IndexFilter,
     parts_by_segment: BTreeMap<SegmentId, usize>,
-    /// The pages that it may leave out.
+    /// The size of the pages that it may leave out.
     size: InputSize,
-    /// The first VID of each of them, ascending, by part.
+    /// The first VID of each of those pages, ascending, by part.
     pages: Vec<Vec<u64>>,
 }
 
-/// What an index leaves of one pass over an input.
+/// The index filter of one pass over an input.
 pub(crate) struct IndexFilteredPass {
     input: Arc<IndexFilteredInput>,
     found: Arc<Found>,
 }
 
 impl IndexFilteredInput {
-    /// `index_filters` of one input, whose morsels are `morsels`; not read yet.
+    /// Combines the `index_filters` of one input with `morsels`; reads nothing yet.
     ///
     /// # Errors
-    /// As [`IndexFilter::check`]; for a segment of two parts, and for several of which not all are by keys.
+    /// As [`IndexFilter::check`]; for a segment in two parts, and for several filters that are not all by keys.
     pub fn new(index_filters: Vec<IndexFilter>, morsels: &[Morsel]) -> Result<Arc<Self>> {
         let number = index_filters.first().map_or(0, |index_filter| index_filter.input);
         let by_keys = index_filters.iter().all(|index_filter| index_filter.keys.is_some());
@@ -202,25 +200,25 @@ impl IndexFilteredInput {
         }))
     }
 
-    /// What it leaves of the pass number `pass`.
+    /// The filter of the pass number `pass`.
     pub(crate) fn of_pass(self: &Arc<Self>, pass: usize) -> IndexFilteredPass {
-        // Ranges are the same in each; keys are those of the join's build side by then.
+        // Ranges are the same in each pass; keys are those that the join's build side has by then.
         let pass = if self.by_keys { pass } else { 0 };
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody reads any more is forgotten: a recursive query has any number of them.
+        // Unused passes are dropped: a recursive query has any number of them.
         passes.retain(|number, found| *number == pass || Arc::strong_count(found) > 1);
         let found = Arc::clone(passes.entry(pass).or_default());
         IndexFilteredPass { input: Arc::clone(self), found }
     }
 
-    /// Whether an index was read and leaves out pages by now, so that nothing tells which come next.
+    /// Whether an index was read and removes pages, so that the next pages cannot be predicted.
     pub(crate) fn is_in_force(&self) -> bool {
         self.in_force.load(Ordering::Relaxed)
     }
 }
 
 impl IndexFilteredPass {
-    /// Reads the entries, unless a copy has before.
+    /// Reads the entries, unless another partition already has.
     pub(crate) async fn resolve(&self, asked: &Asked<'_>) -> Result<()> {
         self.found.get_or_try_init(|| self.look_up(asked)).await.map(|_| ())
     }
@@ -235,7 +233,7 @@ impl IndexFilteredPass {
         Ok(hits)
     }
 
-    /// The hits on `page` of `segment`, ascending; `None`: all its rows are to be looked at.
+    /// The hits on `page` of `segment`, ascending; `None` if all its rows must be scanned.
     pub(crate) fn hits_on(&self, segment: SegmentId, page: &MorselPage) -> Option<&[u64]> {
         self.found.get()?.as_ref()?.on(segment, page)
     }
@@ -257,7 +255,7 @@ impl Choice {
         }
         let pages = vec![Vec::new(); index_filter.parts.len()];
         let mut choice = Self { index_filter, parts_by_segment, size: InputSize::default(), pages };
-        // Where there is no choice, nothing is weighed.
+        // Without a choice, nothing is weighed.
         let weighed = morsels.iter().filter(|_| choice.index_filter.keys.is_some());
         let pages = weighed.flat_map(|morsel| morsel.pages.iter().map(move |page| (morsel, page)));
         let covered: Vec<(usize, &MorselPage)> = pages
@@ -275,7 +273,7 @@ impl Choice {
         Ok(Arc::new(choice))
     }
 
-    /// The part that says which rows of a page are looked at; None: all are.
+    /// The part that selects the rows of a page; None if all are scanned.
     fn part_of(&self, segment: SegmentId, page: &MorselPage) -> Option<usize> {
         let place = *self.parts_by_segment.get(&segment)?;
         let part = self.index_filter.parts.get(place)?;
@@ -294,7 +292,7 @@ pub(crate) fn rows_of(
     let mut rows = BooleanBufferBuilder::new(row_count);
     rows.append_n(row_count, false);
     for vid in hits {
-        // The entry of a row that was pruned is a hit as well.
+        // The entry of a pruned row is a hit as well.
         let row = vid.checked_sub(vid_first).and_then(|offset| gaps.slot_at(offset));
         let row = row.and_then(|row| usize::try_from(row).ok());
         if let Some(row) = row.filter(|row| *row < row_count) {

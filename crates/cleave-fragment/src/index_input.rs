@@ -1,8 +1,8 @@
-//! What a fragment reads of an index: which pages of which runs, by the input number that an operator names.
+//! The index input of a fragment: which pages of which runs, by the input number that an operator names.
 //!
-//! Like morsels, these come beside the fragment and not in it (rule 1). Unlike morsels they are not shared out: whoever
-//! names them reads them all, but for a scan that learns only where it runs which keys it wants: it has fences, and
-//! reads the pages that may hold them ([`crate::index_filter`]). Otherwise fences are absent: the host has used them.
+//! Like morsels, index inputs come beside the fragment and not in it (rule 1). Unlike morsels, each reader reads all
+//! pages. A scan that learns its keys only at run time also gets fences, and reads the pages that may hold the keys
+//! ([`crate::index_filter`]). Otherwise there are no fences: the host has used them.
 
 use cleave_store::{PageRef, SegmentRef};
 
@@ -16,7 +16,7 @@ pub struct IndexPages {
     pub segment: SegmentRef,
     /// Its pages.
     pub pages: Vec<PageRef>,
-    /// The first entry of each page and the last of all, of each the first [`FENCE_BYTES_MAX`] bytes; or none.
+    /// The first entry of each page and the last of all, truncated to [`FENCE_BYTES_MAX`] bytes; or none.
     pub fences: Vec<Vec<u8>>,
 }
 

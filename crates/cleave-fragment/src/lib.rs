@@ -1,24 +1,23 @@
-//! A piece of a plan that either side can run, and how it travels.
+//! Fragments: parts of a plan that either side can run, and how they travel.
 //!
-//! What enters is a physical plan whose leaves are [`TableScanExec`]s; what leaves is the same plan
-//! as bytes, the commands that carry it, and the link they cross. In the order data passes through:
+//! The input is a physical plan whose leaves are [`TableScanExec`]s. The output is the same plan as bytes, the commands
+//! that carry it, and the link they cross. In the order data passes through:
 //!
-//! 1. [`operators`]: the location-free leaves. They name tables and morsel inputs and find pages
-//!    and snapshot in the [`FragmentContext`] at run time (rule 1).
-//! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which
-//!    no fragment is sent (rule 2).
-//!    [`functions`] and [`expressions`] are those that the engine lacks.
-//! 3. [`morsel`]: the units of input that partitions of a pipeline share (rule 3). [`index_filter`]: which rows of
-//!    them an index leaves. [`index_input`]: what a merge reads of indexes; [`page_sink`]: where it writes pages.
+//! 1. [`operators`]: the location-free leaves. They name tables and morsel inputs, and find pages and snapshot in the
+//!    [`FragmentContext`] at run time (rule 1).
+//! 2. [`codec`]: plan ↔ bytes, the list of what a device runs, and the [`build_id`] without which no fragment is sent
+//!    (rule 2). [`functions`] and [`expressions`] are those that the engine lacks.
+//! 3. [`morsel`]: the units of input that partitions of a pipeline share (rule 3). [`index_filter`]: which rows of them
+//!    an index keeps. [`index_input`]: the index pages that a merge reads; [`page_sink`]: where it writes pages.
 //!    [`spill_space`]: where operators put rows that do not fit their memory. [`broadcast`]: rows that the host sends
-//!    along. [`read_ahead`] has the media at work on the next ones while a scan decodes the present one. [`hand_down`]:
-//!    what joins and top-k learn while they run goes down to the scans below them. [`stoppable_joins`]: how they end in
-//!    their midst when nobody wants their rows.
-//! 4. [`command`]: what a host asks of a device, versioned, with a status that names its cause.
-//! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token.
-//!    What comes from a peer is counted before it is decoded: [`field_count`].
-//! 6. [`row_locks`]: rows that a fragment is going to change, locked among those of the host.
-//! 7. [`profile`]: what a side can do, as cost models see it.
+//!    with a fragment. [`read_ahead`] reads the next morsels while a scan decodes the present one. [`hand_down`]: hands
+//!    filters learnt by joins and top-k down to the scans below. [`stoppable_joins`]: cancels joins in their midst when
+//!    nobody wants their rows.
+//! 4. [`command`]: the commands of a host to a device, versioned, with a status that names its cause.
+//! 5. [`link`]: how commands and slots cross: in process, or over TCP with TLS and a token. A peer's messages are
+//!    counted before they are decoded: [`field_count`].
+//! 6. [`row_locks`]: locks the rows that a fragment is going to change, in one lock table with the host's.
+//! 7. [`profile`]: the performance figures of a side, for cost models.
 //! 8. [`waiting`]: for time, and for work that blocks.
 //!
 //! Deliberately absent: SQL, planning, catalogs, and any knowledge of which side this is.

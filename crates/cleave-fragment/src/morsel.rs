@@ -1,12 +1,12 @@
 //! Morsels: the units of a fragment's input, and the sources that hand them out.
 //!
-//! A [`Morsel`] names pages and where they lie; whoever takes it reads them through its own
-//! [`PageSource`](cleave_store::PageSource). Partitions of one pipeline share one [`MorselSource`], so
-//! that a fragment needs no exchange (rule 3) and an idle copy takes what is next.
+//! A [`Morsel`] names pages and where they lie; the partition that takes it reads them through its own
+//! [`PageSource`](cleave_store::PageSource). Partitions of one pipeline share one [`MorselSource`], so that a fragment
+//! needs no exchange (rule 3) and an idle partition takes the next morsel.
 //!
-//! A [`MorselList`] is also what a device holds of a host's morsels, from the front, while the host takes them back
-//! from the end ([`MorselList::keep`]): where the list ends is a [`Lease`]. Invariant (rule 11): what was said to be
-//! given back is never handed out, whatever is said twice, late or out of order.
+//! A [`MorselList`] also serves the morsels that a host hands to a device: the device takes them from the front while
+//! the host takes them back from the end ([`MorselList::keep`]); a [`Lease`] says where the list ends. Invariant (rule
+//! 11): a morsel reported as given back is never handed out, even if messages repeat, come late or out of order.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +19,11 @@ use futures::future::BoxFuture;
 /// One page of a morsel: where it lies and what is needed to read its rows whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MorselPage {
-    /// The page and the checksum that it must have.
+    /// The page and its expected checksum.
     pub page: PageRef,
-    /// Number of the first row identity on the page.
+    /// The VID of the first row on the page.
     pub vid_first: u64,
-    /// Where those of the rows behind it do not count up.
+    /// The gaps in the VIDs of the rows after it.
     pub gaps: VidGaps,
     /// The overflow pages that the page's long values point to.
     pub overflow: Vec<PageRef>,
@@ -32,14 +32,14 @@ pub struct MorselPage {
 }
 
 impl MorselPage {
-    /// One past the last row identity on the page.
+    /// One past the last VID on the page.
     pub(crate) fn vid_end(&self) -> u64 {
         let span = u64::from(self.page.row_count).saturating_add(self.gaps.missing());
         self.vid_first.saturating_add(span)
     }
 }
 
-/// Pages of one segment that are read together by one taker.
+/// Pages of one segment that one partition reads together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Morsel {
     /// Position in the statement's input, unique within one fragment input.
@@ -50,26 +50,26 @@ pub struct Morsel {
     pub pages: Vec<MorselPage>,
 }
 
-/// Hands out morsels, each exactly once a pass.
+/// Hands out morsels, each exactly once in a pass.
 ///
-/// An engine may read an input again: a recursive query once a round, a join whose build side outgrew its
-/// memory. Each reading is a pass of its own, see [`Passes`].
+/// An engine may read an input again: a recursive query once a round, a join whose build side exceeded its memory. Each
+/// reading is a pass of its own, see [`Passes`].
 pub trait MorselSource: Send + Sync {
     /// The next morsel of `pass`, or `None` when it has no more.
     fn next(&self, pass: usize) -> BoxFuture<'_, Option<Morsel>>;
 }
 
-/// How much of a list of morsels its holder still has, and how much of that it has begun: from the front.
+/// How much of a list of morsels its holder still has, and how much of that it has begun, from the front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lease {
-    /// Morsels that were begun, in whichever pass came furthest.
+    /// Morsels begun, in the pass that is furthest.
     pub begun: u32,
-    /// Morsels before the end of what the holder has; it never grows.
+    /// Length of the list that the holder still has; it never grows.
     pub kept: u32,
 }
 
 impl Lease {
-    /// The place of the next morsel of a pass that has taken `taken`, which counts as begun then.
+    /// The position of the next morsel of a pass that has taken `taken`, which then counts as begun.
     pub fn take(&mut self, taken: u32) -> Option<u32> {
         if taken >= self.kept {
             return None;
@@ -78,7 +78,7 @@ impl Lease {
         Some(taken)
     }
 
-    /// Gives back all behind the first `count`, as far as it was not begun.
+    /// Gives back all morsels behind the first `count` that were not begun.
     pub fn keep(&mut self, count: u32) {
         self.kept = self.kept.min(count.max(self.begun));
     }
@@ -94,7 +94,7 @@ pub struct MorselList {
 #[derive(Debug)]
 struct Taken {
     lease: Lease,
-    /// For each pass that has begun, how many were taken.
+    /// For each pass, how many morsels were taken.
     by_pass: BTreeMap<usize, u32>,
 }
 
@@ -107,14 +107,14 @@ impl MorselList {
         Arc::new(Self { morsels, taken: Mutex::new(Taken { lease, by_pass: BTreeMap::new() }) })
     }
 
-    /// Hands out none behind the first `count` any more, but for those that were begun; what is left of the list.
+    /// Stops handing out morsels behind the first `count`, except those begun; returns the remaining list.
     pub fn keep(&self, count: u32) -> Lease {
         let mut taken = self.lock();
         taken.lease.keep(count);
         taken.lease
     }
 
-    /// What is left of the list.
+    /// The remaining list.
     pub fn lease(&self) -> Lease {
         self.lock().lease
     }
@@ -136,13 +136,13 @@ impl MorselSource for MorselList {
     }
 }
 
-/// Counts the readings of a node's output, whose partitions share their work: the n-th execution of every
-/// partition belongs to the n-th pass.
+/// Counts the readings of a node's output whose partitions share their work: the n-th execution of every partition
+/// belongs to the n-th pass.
 #[derive(Debug, Default)]
 pub struct Passes {
     first: usize,
     executions: Mutex<BTreeMap<usize, usize>>,
-    /// Passes that have begun, of this and of all that came [`after`](Self::after) the same one.
+    /// Passes begun, of this node and of all that came [`after`](Self::after) the same one.
     begun: Arc<AtomicUsize>,
 }
 
@@ -157,7 +157,7 @@ impl Passes {
         pass
     }
 
-    /// Passes that come after all that have begun, also where not every partition was executed.
+    /// A counter whose passes come after all begun ones, even if not every partition was executed.
     #[must_use]
     pub fn after(&self) -> Self {
         let begun = Arc::clone(&self.begun);
@@ -167,7 +167,7 @@ impl Passes {
 
 #[cfg(test)]
 mod tests {
-    //! What a pass hands out, and which pass an execution is.
+    //! The morsels that a pass hands out, and the pass of an execution.
 
     use cleave_store::SegmentId;
     use futures::executor::block_on;
@@ -205,7 +205,7 @@ mod tests {
     fn executions_of_a_partition_belong_to_passes_in_order() {
         let passes = Passes::default();
         assert_eq!([passes.begin(0), passes.begin(1), passes.begin(0)], [0, 0, 1]);
-        // An engine may make each copy of a node from the first one.
+        // An engine may make each clone of a node from the first one.
         for pass in [2, 3] {
             let later = passes.after();
             assert_eq!([later.begin(1), later.begin(0)], [pass, pass]);

@@ -1,6 +1,6 @@
-//! Where a fragment writes pages: encoded pages in, the places where they lie out.
+//! Where a fragment writes pages: encoded pages in, their places out.
 //!
-//! The host owns physical space: it takes extents and names them beside the fragment. Where the fragment runs, a
+//! The host owns physical space: it allocates extents and names them beside the fragment. Where the fragment runs, a
 //! [`PageSink`] hands them out: on the device it writes to local media and knows no other blocks, on the host it writes
 //! over the link. Invariant: a fragment writes nowhere else. Source: `docs/design/pages-and-encodings.md`.
 
@@ -12,9 +12,9 @@ use futures::future::BoxFuture;
 
 /// Takes the pages that a fragment's root makes.
 pub trait PageSink: Send + Sync + fmt::Debug {
-    /// Gives `page` a place behind the one before and begins to write it there.
+    /// Gives `page` the place after the previous one and begins to write it there.
     ///
-    /// Fails with [`OutOfReservedPages`] where there is no room, and with what kept an earlier page from being written.
+    /// Fails with [`OutOfReservedPages`] if there is no room, and with the error of an earlier page's write.
     fn push(&self, page: EncodedPage) -> BoxFuture<'_, Result<PageRef>>;
 
     /// Waits until all pages were written; they are durable after the next sync of the device.

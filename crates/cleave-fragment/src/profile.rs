@@ -1,8 +1,8 @@
-//! What a side can do, measured or described: [`Figure`]s in units a second, and the [`LinkProfile`] between two sides.
+//! The performance of a side: measured [`Figure`]s in units a second, and the [`LinkProfile`] between two sides.
 //!
-//! A [`SideProfile`] is a table of figures by name, so that measuring, sending, storing and printing need no code of
-//! their own for each. Figures of work are those of one copy of a fragment as time on the wall passes: a CPU quota is
-//! in them. What n partitions reach together is n times that only up to [`SideProfile::cores_together`].
+//! A [`SideProfile`] is a table of figures by name, so that measuring, sending, storing and printing need no code for
+//! each. Figures of work are those of one partition of a fragment in wall-clock time, so a CPU quota is included. What
+//! n partitions reach together is n times that only up to [`SideProfile::cores_together`].
 //!
 //! Source: hybridNDP, section 3.1, which measures memcpy, arithmetic, flash and handshakes; the operators' rates are
 //! ours.
@@ -12,7 +12,7 @@ pub(crate) mod proto;
 
 pub use measure::measure;
 
-/// One thing that is measured of a side. The order is that of the messages and files, and is only ever added to.
+/// One measured figure of a side. The order is that of messages and files; new ones are only appended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// Bytes copied from memory to memory.
@@ -31,7 +31,7 @@ pub enum Figure {
     DecodeText,
     /// Rows put into the hash table of a join.
     JoinBuild,
-    /// Rows that look for their match in such a table.
+    /// Rows that probe such a table.
     JoinProbe,
     /// Rows added to a group by one key, for one aggregate.
     Aggregate,
@@ -43,11 +43,11 @@ pub enum Figure {
     SlotDecode,
     /// Bytes read from media in order, in large pieces.
     MediaReadSequential,
-    /// Single blocks read from media at random places, several at a time.
+    /// Single blocks read from media in random order, several at a time.
     MediaReadRandom,
     /// Bytes written to media in order, in large pieces, and made durable.
     MediaWriteSequential,
-    /// Single blocks written to media at random places, one after the other, and then made durable.
+    /// Single blocks written to media in random order, one after the other, and then made durable.
     MediaWriteRandom,
 }
 
@@ -76,7 +76,7 @@ impl Figure {
         Self::MediaWriteRandom,
     ];
 
-    /// Its name, as it is printed.
+    /// Its printed name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Copy => "copy",
@@ -99,7 +99,7 @@ impl Figure {
         }
     }
 
-    /// What it counts each second.
+    /// Its unit, counted each second.
     pub fn unit(self) -> &'static str {
         match self {
             Self::Copy
@@ -115,12 +115,12 @@ impl Figure {
         }
     }
 
-    /// Whether it is one of the media, not of a core.
+    /// Whether it is a figure of the media, not of a core.
     pub fn is_of_media(self) -> bool {
         self as usize >= Self::MediaReadSequential as usize
     }
 
-    /// One core of a present x86 server, and an SSD of a few years ago: where nothing was measured.
+    /// Values for one core of a present x86 server, and an SSD of a few years ago, used if nothing was measured.
     fn assumed(self) -> f64 {
         match self {
             Self::Copy => 8e9,
@@ -144,14 +144,14 @@ impl Figure {
     }
 }
 
-/// Where figures come from.
+/// The origin of figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// They were measured there.
+    /// They were measured on the side itself.
     Measured,
-    /// They are what is usual; nothing was measured.
+    /// They are typical values; nothing was measured.
     Assumed,
-    /// They are worked out from what was published of the hardware, or were given by a description.
+    /// They were derived from published hardware data, or given by a description.
     Described,
 }
 
@@ -166,15 +166,15 @@ impl Origin {
     }
 }
 
-/// What one side can do.
+/// The performance of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SideProfile {
     /// Where the figures come from.
     pub origin: Origin,
     /// Threads that run fragments, or plans.
     pub cores: u32,
-    /// What that many partitions reach together, as a multiple of what one alone reaches: fewer than `cores` where they
-    /// share a quota, caches or execution units.
+    /// The throughput of `cores` partitions together, as a multiple of one alone: less than `cores` if they share a
+    /// quota, caches or execution units.
     pub cores_together: f64,
     /// Bytes that operators may use; 0: unknown.
     pub memory_bytes: u64,
@@ -192,13 +192,13 @@ impl SideProfile {
         Self { origin, cores, cores_together, memory_bytes, figures, remarks: Vec::new() }
     }
 
-    /// A side of `cores` usual cores: plausible, not measured.
+    /// A side of `cores` typical cores: plausible, not measured.
     pub fn assumed(cores: u32, memory_bytes: u64) -> Self {
         let figures = Figure::ALL.map(Figure::assumed);
         Self { figures, ..Self::unknown(Origin::Assumed, cores, memory_bytes) }
     }
 
-    /// A side whose cores do `share` of what a usual core does, over usual media.
+    /// A side whose cores reach `share` of a typical core, with typical media.
     pub fn scaled(share: f64, cores: u32, memory_bytes: u64) -> Self {
         let mut side = Self::assumed(cores, memory_bytes);
         side.origin = Origin::Described;
@@ -208,17 +208,17 @@ impl SideProfile {
         side
     }
 
-    /// Units a second, where it is known.
+    /// Units a second, if known.
     pub fn figure(&self, figure: Figure) -> Option<f64> {
         self.figures.get(figure as usize).copied().filter(|rate| *rate > 0.0)
     }
 
-    /// Units a second; what is usual where it is not known.
+    /// Units a second; the assumed value if unknown.
     pub fn rate(&self, figure: Figure) -> f64 {
         self.figure(figure).unwrap_or_else(|| figure.assumed())
     }
 
-    /// Sets units a second; what is no positive number makes it unknown.
+    /// Sets units a second; a value that is not a positive number makes it unknown.
     pub fn set(&mut self, figure: Figure, rate: f64) {
         if let Some(place) = self.figures.get_mut(figure as usize) {
             *place = if rate.is_finite() && rate > 0.0 { rate } else { 0.0 };
@@ -233,23 +233,23 @@ impl SideProfile {
     }
 }
 
-/// What lies between host and device.
+/// The performance of the link between host and device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkProfile {
     /// Where the figures come from.
     pub origin: Origin,
-    /// The device lives in the host's process: bytes cost nothing, and both share cores and memory.
+    /// The device is in the host's process: bytes cost nothing, and both share cores and memory.
     pub is_embedded: bool,
     /// Seconds from the shortest command to its answer.
     pub round_trip_s: f64,
     /// Bytes a second from device to host.
     pub bytes_per_second: f64,
-    /// Seconds from a command to its answer of so many bytes.
+    /// Seconds from a command to its answer, by the answer's bytes.
     pub handshakes: Vec<(u64, f64)>,
 }
 
 impl LinkProfile {
-    /// 1 Gbit Ethernet of one switch: plausible, not measured.
+    /// 1 Gbit Ethernet over one switch: plausible, not measured.
     pub fn assumed() -> Self {
         Self {
             origin: Origin::Assumed,

@@ -1,24 +1,24 @@
-//! Reads the pages of the next morsels while the present one is decoded: a page source and the order of its morsels
-//! in, the same pages out, sooner.
+//! Reads the pages of the next morsels while the present one is decoded: a page source and the order of its morsels in,
+//! the same pages out, sooner.
 //!
 //! ```text
 //!   morsels   0   1   2   3   4   5   6   7 ...
 //!             └ decoded ┘ └ wanted ┘ └ ahead: under way or here, at most so many bytes ┘
 //! ```
 //!
-//! 1. A read of all pages of a morsel says how far its input has come and which columns the scan wants now.
-//! 2. If reads of this input have waited lately, those columns of the next morsels are asked for, a few morsels in one
-//!    read ([`GROUP`]): media has more to work on at once, and fewer threads wake one another. Twice as many are asked
-//!    for as were read so far, so that a scan that ends early has read little in vain.
-//! 3. A read of a morsel that was asked for takes what came; what it wants besides, it reads. A group that failed is
-//!    read again, morsel by morsel, by whoever wants one.
+//! 1. A read of all pages of a morsel tells how far its input has come and which columns the scan wants now.
+//! 2. If reads of this input have waited lately, those columns of the next morsels are requested, a few morsels in one
+//!    read ([`GROUP`]): the media has more to work on at once, and fewer threads wake one another. Twice as many are
+//!    requested as were read so far, so that a scan that ends early has read little in vain.
+//! 3. A read of a morsel that was requested takes what came, and reads the rest. A group that failed is read again,
+//!    morsel by morsel, by the partitions that want them.
 //!
-//! Where an index has left out rows of an input while the scan runs ([`crate::index_filter`]), nothing tells which
-//! pages come next: its reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
+//! If an index removes rows of an input while the scan runs ([`crate::index_filter`]), the next pages are unknown: its
+//! reads pass through, as other ones do (the remaining columns of some pages, overflow pages).
 //!
-//! Invariants: what is ahead is charged to the memory of the run, of which it takes at most an eighth, and at most
-//! [`AHEAD_BYTES_MAX`]; where that is refused, nothing is read ahead. Dropping the source ends what it began. Pages
-//! that come from memory are not read ahead: asking for them is all the work there is.
+//! Invariants: pages read ahead are charged to the memory of the run, of which they take at most an eighth, and at most
+//! [`AHEAD_BYTES_MAX`]; if that is refused, nothing is read ahead. Dropping the source ends what it began. Pages in
+//! memory are not read ahead: asking for them is all the work there is.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -41,29 +41,29 @@ use tokio::task::JoinSet;
 use crate::index_filter::IndexFilteredInput;
 use crate::morsel::{Morsel, MorselList};
 
-/// Most bytes that are ahead: about what a fast disk brings in the time of a few requests.
+/// Most bytes read ahead: about what a fast disk delivers in the time of a few requests.
 const AHEAD_BYTES_MAX: usize = 16 << 20;
-/// Most morsels that are ahead.
+/// Most morsels read ahead.
 const AHEAD_COUNT_MAX: usize = 32;
 /// Morsels that are asked for in one read.
 const GROUP: usize = 4;
-/// The share of the run's memory that may be ahead: one part in so many.
+/// Read-ahead may take one part in so many of the run's memory.
 const MEMORY_SHARE: usize = 8;
-/// Partitions of a pipeline take morsels in order, but do not keep step: one that is so far behind was left out.
+/// Partitions take morsels in order, but do not keep step: a morsel so far behind was skipped.
 const LAG_MAX: usize = 64;
 
 /// A page source that reads ahead; see the [module](self).
 pub struct ReadAheadPages {
     source: Arc<dyn PageSource>,
     inputs: Vec<Vec<MorselPages>>,
-    /// What an index may leave of each.
+    /// The index filter of each input.
     filtered: Vec<Option<Arc<IndexFilteredInput>>>,
-    /// Where each is handed out: not all of it, where somebody else takes its end.
+    /// The list that hands out each input, if others may take its end.
     lists: Vec<Option<Arc<MorselList>>>,
-    /// Which morsel of which input begins with a page.
+    /// The morsel and input that begin with a page.
     places: HashMap<PageName, (usize, usize)>,
     streams: Mutex<Vec<Stream>>,
-    /// What every reservation is made from.
+    /// The reservation that all others are split from.
     memory: MemoryReservation,
     bytes_max: usize,
 }
@@ -76,36 +76,36 @@ struct MorselPages {
     pages: Vec<PageRef>,
 }
 
-/// How far one input has come.
+/// The progress of one input.
 #[derive(Default)]
 struct Stream {
     ahead: VecDeque<Ahead>,
-    /// The first morsel that was not asked for.
+    /// The first morsel that was not yet requested.
     next: usize,
     /// The last morsel that was wanted.
     last: usize,
     /// Reads since the input was begun.
     read_count: usize,
-    /// Whether the last read that ended had to wait.
+    /// Whether the last completed read had to wait.
     waits: bool,
-    /// Bytes that a morsel brought.
+    /// Bytes of a typical morsel.
     morsel_bytes: usize,
 }
 
-/// A morsel that was asked for.
+/// A morsel that was requested ahead.
 struct Ahead {
     morsel: usize,
     columns: Vec<ColumnRef>,
-    /// What comes of it; nothing where the read of its group failed.
+    /// Receives its pages; nothing if the read of its group failed.
     pages: oneshot::Receiver<Vec<PageColumns>>,
-    /// The read of its group, which ends with the last of it.
+    /// The read of its group, which is cancelled with the last holder.
     _task: Arc<JoinSet<()>>,
     _memory: MemoryReservation,
 }
 
 impl ReadAheadPages {
-    /// `source`, read ahead in the order of `inputs`, each with what an index may leave of it and the list that hands
-    /// it out, if its end may go to somebody else; with memory of `pool`.
+    /// `source`, read ahead in the order of `inputs`, each with its index filter and, if others may take its end, the
+    /// list that hands it out; with memory of `pool`.
     pub fn new<'a>(
         source: Arc<dyn PageSource>,
         inputs: impl IntoIterator<
@@ -143,7 +143,7 @@ impl ReadAheadPages {
         }
     }
 
-    /// The morsel, by input and index, whose pages `reads` are, all of them.
+    /// The morsel, by input and index, that consists of exactly the pages of `reads`.
     fn place(&self, reads: &[PageRead]) -> Option<(usize, usize)> {
         let first = reads.first()?;
         let (input, index) = *self.places.get(&(first.segment.segment, first.page.page))?;
@@ -165,7 +165,7 @@ impl ReadAheadPages {
         let pages = match early {
             None => polled(self.source.read(reads), &mut waited).await?,
             Some(mut ahead) => {
-                // What is here before it is wanted came from media all the same.
+                // Pages that arrive before they are wanted came from media all the same.
                 waited = true;
                 match (&mut ahead.pages).await {
                     Ok(pages) => self.complete(reads, &ahead.columns, pages).await?,
@@ -181,12 +181,12 @@ impl ReadAheadPages {
         Ok(pages)
     }
 
-    /// Notes that a morsel is wanted; asks for the next ones, and gives what came of this one.
+    /// Notes that a morsel is wanted, requests the next ones, and returns this one if it was requested.
     fn advance(&self, input: usize, index: usize, columns: &[ColumnRef]) -> Option<Ahead> {
         let mut streams = self.streams();
         let stream = streams.get_mut(input)?;
         if index + LAG_MAX < stream.last {
-            // The input is read once more.
+            // The input is read again.
             *stream = Stream { morsel_bytes: stream.morsel_bytes, ..Stream::default() };
         }
         let place = stream.ahead.iter().position(|ahead| ahead.morsel == index);
@@ -202,7 +202,7 @@ impl ReadAheadPages {
         let morsels = morsels.get(..kept.unwrap_or(morsels.len())).unwrap_or(morsels);
         let room = AHEAD_COUNT_MAX.min(2 * stream.read_count).saturating_sub(stream.ahead.len());
         let left = morsels.len().saturating_sub(stream.next);
-        // Not one by one, as each is taken, unless nothing else is under way.
+        // Not one by one as each is taken, unless nothing else is under way.
         if !stream.waits || room < GROUP.min(left) && !stream.ahead.is_empty() {
             return early;
         }
@@ -226,7 +226,7 @@ impl ReadAheadPages {
         early
     }
 
-    /// Asks for `columns` of the morsels of `group`, in one read.
+    /// Requests `columns` of the morsels of `group`, in one read.
     fn ask<'a>(
         &self,
         columns: &[ColumnRef],
@@ -250,7 +250,7 @@ impl ReadAheadPages {
             let Ok(pages) = source.read(reads).await else { return };
             let mut pages = pages.into_iter();
             for (count, taker) in takers {
-                // A morsel that nobody wants any more has no taker.
+                // A morsel that is no longer wanted has no receiver.
                 drop(taker.send(pages.by_ref().take(count).collect()));
             }
         });
@@ -265,7 +265,7 @@ impl ReadAheadPages {
         ahead.collect()
     }
 
-    /// `pages`, which came with `early` columns, with the columns that `reads` ask for.
+    /// Adds to `pages`, which came with the columns `early`, the other columns that `reads` ask for.
     async fn complete(
         &self,
         reads: Vec<PageRead>,
@@ -322,7 +322,7 @@ impl MorselPages {
     }
 }
 
-/// What `future` gives; `waited` becomes true where it was not there at once.
+/// Awaits `future`; `waited` becomes true if it was not ready at once.
 async fn polled<F: Future>(future: F, waited: &mut bool) -> F::Output {
     let mut future = pin!(future);
     poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Rows that a fragment is going to change, locked: VIDs in, what became of each out, on whichever side it runs.
+//! Locks the rows that a fragment is going to change: VIDs in, the outcome of each out, on whichever side it runs.
 //!
 //! ```text
 //!              fragment ── RowLocks::lock(object, VIDs) ──▶ held │ changed │ not free │ queued, then one of these
@@ -11,22 +11,21 @@
 //!                                         ▲ the host's own transactions (the tail)
 //! ```
 //!
-//! 1. [`RowLocks`] is what a fragment has: the same calls and outcomes wherever it runs.
-//! 2. [`SharedRows`] locks in the table that this process shares with the host, and says to the host only that it
-//!    waits.
-//! 3. [`AskedLocks`] asks by batches over the run's link, and has the next one on its way while it waits for the answer
+//! 1. [`RowLocks`] is the interface of a fragment: the same calls and outcomes wherever it runs.
+//! 2. [`SharedRows`] locks in the table that this process shares with the host, and tells the host only that it waits.
+//! 3. [`AskedLocks`] sends batches over the run's link, and has the next one on its way while it waits for the answer
 //!    to one.
-//! 4. [`HostedJob`] is the host's part of a run that locks: for a device behind a network it takes the device's side of
-//!    the table, and pushes grants; of every device's it hears that it waits, and has the host look for rings
+//! 4. [`HostedJob`] is the host's part of a run that locks. For a device behind a network it takes the device's side of
+//!    the table, and pushes grants. Every device tells it of waits, and it has the host look for deadlock cycles
 //!    ([`JobTransaction`]).
 //!
 //! Invariants: the host's memory is the only authority over a network (rule 20): its transactions lock without a round
-//! trip, and what a device believes to hold it holds there. A job has a row until its transaction ends, all at once
-//! (rule 19), whatever becomes of a connection; a device that died holds nothing once the host has ended its job.
-//! Messages may be lost, late or repeated.
+//! trip, and every lock that a device believes to hold is held there. A job keeps its rows until its transaction ends,
+//! and loses all at once (rule 19), whatever becomes of a connection; a dead device holds nothing once the host has
+//! ended its job. Messages may be lost, late or repeated.
 //!
-//! Deliberately absent: modes, since an entry of the shared table excludes all others (which is what any change of a
-//! row needs to), and time: who waits too long is cancelled by its statement. Source: the Update NDP paper, 5;
+//! Deliberately absent: modes, since an entry of the shared table excludes all others (as any change of a row needs),
+//! and timeouts: a job that waits too long is cancelled by its statement. Source: the Update NDP paper, 5;
 //! `docs/design/locks.md`.
 
 mod asked;
@@ -43,17 +42,17 @@ pub use shared_rows::{SharedRows, WaitingRows};
 
 use crate::command::{LockAnswer, LockRefusal};
 
-/// What became of one row.
+/// The outcome for one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowLock {
-    /// The fragment has it, as it was in its snapshot.
+    /// The fragment has locked it, unchanged since its snapshot.
     Held,
-    /// The fragment has it, and it has changed since: this is its newest version. Where the table is shared in memory,
-    /// that is found by who compares, and never said here.
+    /// The fragment has locked it, and it has changed since: this is its newest version. With a shared lock table, the
+    /// comparing side finds that, and this is never returned.
     Changed(RecId),
-    /// Others have it, and the fragment does not wait.
+    /// Others have locked it, and the fragment does not wait.
     NotFree,
-    /// Others have it; the fragment is in line.
+    /// Others have locked it; the fragment is queued.
     Queued,
 }
 
@@ -71,26 +70,26 @@ impl From<LockAnswer> for RowLock {
 /// The locks of one run. Cheap to clone: all its partitions share them.
 #[derive(Debug, Clone)]
 pub enum RowLocks {
-    /// In memory that the host maps, too.
+    /// In memory shared with the host.
     Shared(Arc<SharedRows>),
     /// In the host's memory, by batches.
     Asked(Arc<AskedLocks>),
 }
 
-/// Rows that were asked for. Dropped, it waits for none of them any more; those that it has it keeps.
+/// Rows that were requested. Dropping it stops waiting for the queued ones; locked ones stay locked.
 #[derive(Debug)]
 pub enum LockedRows {
-    /// In memory that the host maps, too.
+    /// In memory shared with the host.
     Shared(WaitingRows),
     /// In the host's memory, by batches.
     Asked(AskedRows),
 }
 
 impl RowLocks {
-    /// Asks for rows of `object`, best in the order of a scan. Where `waits` is false, those that others have are left
-    /// to them.
+    /// Requests locks on rows of `object`, best in the order of a scan. If `waits` is false, rows that others have
+    /// locked are not waited for.
     ///
-    /// Returns when they are asked for, which is at once unless very many wait for an answer.
+    /// Returns when they are requested, which is at once unless very many wait for an answer.
     ///
     /// # Errors
     /// [`LockRefusal`]: the run is to end.
@@ -108,7 +107,7 @@ impl RowLocks {
 }
 
 impl LockedRows {
-    /// What has become of each row, once that is known of all; some may be queued.
+    /// The outcome of each row, once all are known; some may be queued.
     ///
     /// # Errors
     /// [`LockRefusal`]: the run is to end.
@@ -119,7 +118,7 @@ impl LockedRows {
         }
     }
 
-    /// What has become of each row, once none is queued any more.
+    /// The outcome of each row, once none is queued any more.
     ///
     /// # Errors
     /// [`LockRefusal`]: the run is to end.

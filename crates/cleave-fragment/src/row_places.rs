@@ -1,14 +1,14 @@
-//! Where the rows of a run lie whose other columns are fetched later: pages in, references out, and pages again.
+//! References to rows whose other columns are fetched later: pages in, references out, and pages again.
 //!
-//! A scan that gives out references enters each page with rows left here, and refers to a row by the page's number and
-//! the row's slot: what the paper calls a pointer, and a RecID that is valid within one run, on the side that made it.
+//! A scan that emits references enters each page with remaining rows here. A reference is the page's number and the
+//! row's slot: a pointer in the terms of the paper, a RecID that is valid within one run, on the side that made it.
 //!
 //! ```text
 //!   reference  number of the page among those of its input 32 │ slot 32
 //! ```
 //!
 //! Invariant: a reference to a page that was not entered, or not of this input, is an error. References never cross a
-//! cut: whoever makes them and whoever follows them are of one fragment.
+//! cut: they are made and followed within one fragment.
 //!
 //! Source: hybridNDP §4.4, the pointer cache.
 
@@ -21,14 +21,14 @@ use datafusion_common::{DataFusionError, Result};
 
 use crate::morsel::MorselPage;
 
-/// A page that rows are referred to on.
+/// A page with rows that references name.
 #[derive(Debug)]
 pub(crate) struct PlacedPage {
     pub(crate) segment: SegmentRef,
     pub(crate) place: MorselPage,
 }
 
-/// The pages of a run that rows are referred to on, by morsel input; see the [module](self).
+/// The referenced pages of a run, by morsel input; see the [module](self).
 #[derive(Debug, Default)]
 pub struct RowPlaces {
     pages: Mutex<BTreeMap<u32, Vec<Arc<PlacedPage>>>>,
@@ -50,7 +50,7 @@ pub(crate) fn page_of(reference: u64) -> u32 {
 }
 
 impl RowPlaces {
-    /// Enters a page of `input`; the reference to its first row.
+    /// Enters a page of `input`, and returns the reference to its first row.
     pub(crate) fn add(&self, input: u32, segment: SegmentRef, place: &MorselPage) -> Result<u64> {
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         let pages = pages.entry(input).or_default();

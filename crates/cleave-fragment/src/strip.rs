@@ -1,13 +1,13 @@
-//! What was done when: amounts over a time of unknown length, in a few columns of equal width.
+//! Activity over time: amounts over a time of unknown length, in a few columns of equal width.
 //!
-//! A strip begins with narrow columns; when time outgrows them, each two become one of twice the width. So it takes the
+//! A strip begins with short columns; when time outgrows them, each two become one of twice the width. So it takes the
 //! same few bytes for a millisecond and for an hour, and strips of one run can be laid one below the other.
 
 use std::time::Duration;
 
 /// Most columns of a strip.
 pub const COLUMN_COUNT_MAX: usize = 64;
-/// Width of the columns of a new one.
+/// Width of the columns of a new strip.
 const WIDTH_FIRST: Duration = Duration::from_micros(250);
 
 /// See the [module](self).
@@ -25,12 +25,12 @@ impl Default for Strip {
 }
 
 impl Strip {
-    /// A strip of these columns; `None` where there are too many, or they have no width.
+    /// A strip of these columns; `None` if there are too many, or they have no width.
     pub fn new(width: Duration, amounts: Vec<u64>) -> Option<Self> {
         (!width.is_zero() && amounts.len() <= COLUMN_COUNT_MAX).then_some(Self { width, amounts })
     }
 
-    /// Adds `amount`, done at the time `at`.
+    /// Adds `amount` at the time `at`.
     pub fn add(&mut self, at: Duration, amount: u64) {
         let column = self.column(at);
         if let Some(place) = self.amounts.get_mut(column) {
@@ -40,7 +40,7 @@ impl Strip {
 
     /// Adds the time from `from` to `until` to the columns that it lies in, in nanoseconds.
     pub fn add_span(&mut self, from: Duration, until: Duration) {
-        // The last one first: it says how wide columns are.
+        // The last one first, because it determines the width of columns.
         self.column(until);
         let mut at = from;
         while at < until {
@@ -62,7 +62,7 @@ impl Strip {
         &self.amounts
     }
 
-    /// The same with columns at least as wide as `width`, as far as doubling them gets there.
+    /// The same with columns at least as wide as `width`, as far as doubling allows.
     #[must_use]
     pub fn widened(mut self, width: Duration) -> Self {
         while self.width < width {
@@ -71,7 +71,7 @@ impl Strip {
         self
     }
 
-    /// The column of the time `at`, which is there then.
+    /// The column of the time `at`, created if needed.
     fn column(&mut self, at: Duration) -> usize {
         loop {
             let column = at.as_nanos() / self.width.as_nanos().max(1);

@@ -1,8 +1,7 @@
-//! Waiting for time, and for work that blocks, so that a simulator can take the place of both.
+//! Waits for time, and for blocking work, so that a simulator can replace both.
 //!
-//! On a thread that a simulator owns ([`cleave_media::simulation`]), time is the simulated one, and work that would
-//! have a thread of its own runs as a task among the others: one thread, one order, one seed. Elsewhere these are
-//! tokio's.
+//! On a thread that a simulator owns ([`cleave_media::simulation`]), time is simulated, and work that would have a
+//! thread of its own runs as a task among the others: one thread, one order, one seed. Elsewhere these are tokio's.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +22,7 @@ pub async fn sleep(time: Duration) {
     }
 }
 
-/// What `future` gives, or `None` after `limit`.
+/// The result of `future`, or `None` after `limit`.
 pub async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let (future, sleep) = (std::pin::pin!(future), std::pin::pin!(sleep(limit)));
     match select(future, sleep).await {
@@ -32,7 +31,7 @@ pub async fn timeout<F: Future>(limit: Duration, future: F) -> Option<F::Output>
     }
 }
 
-/// Starts `work`, which may block, on a thread of the current runtime that may. It runs to its end, whether or not
+/// Starts `work`, which may block, on a blocking thread of the current runtime. It runs to its end, whether or not
 /// anyone waits.
 pub fn spawn_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,

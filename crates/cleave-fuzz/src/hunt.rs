@@ -1,11 +1,12 @@
-//! Input after input through one target: in a child process, which a defect may kill, and its parent.
+//! Runs many inputs through one target in a child process, and finds the input that killed the child.
 //!
-//! 1. The child ([`child`]) says at which number it stands, and what it found: a panic, with the input in a file.
-//! 2. The parent reads that ([`Said::parse`]). A child that died without a word took too much memory, too much time
-//!    or too much stack. The parent runs it again from where it last stood, carefully: it says each number, and saves
-//!    each input before it is tried. So the one that is saved is the culprit; where none is, making it was.
+//! 1. The child ([`child`]) reports the number of the current input, and its finding: a panic, with the input in a
+//!    file.
+//! 2. The parent reads that ([`Said::parse`]). A child that died silently took too much memory, time or stack. The
+//!    parent starts it again from the last number it reported, in careful mode: it reports each number, and saves each
+//!    input before it is tried. So the saved one is the culprit; if none is saved, generating the input was.
 //!
-//! Limits on memory and time are the caller's, who starts the child: they take a call of the operating system.
+//! The caller, who starts the child, limits memory and time: that takes a system call.
 
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,10 +18,10 @@ use cleave_media::Stopwatch;
 use crate::mutate::input;
 use crate::targets::Target;
 
-/// Inputs between two words of a child.
+/// Inputs between two reports of a child.
 const STEP: u64 = 64;
 
-/// What a child does.
+/// The task of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// First number.
@@ -29,31 +30,31 @@ pub struct Order {
     pub count: u64,
     /// Most time.
     pub time: Duration,
-    /// Where inputs that fail are put.
+    /// The folder for inputs that fail.
     pub failures: PathBuf,
-    /// Say each number before its input is made, and save each input before it is tried.
+    /// Report each number before its input is made, and save each input before it is tried.
     pub careful: bool,
 }
 
-/// One line of a child.
+/// A line of a child's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Said {
     /// All inputs below this number passed.
     At(u64),
-    /// It ended as it should, before this number.
+    /// It ended normally, before this number.
     Done(u64),
-    /// An input failed, and lies there.
+    /// An input failed, and was saved there.
     Failed(PathBuf),
 }
 
-/// Runs inputs, and tells `out` about it.
+/// Runs inputs, and reports to `out`.
 ///
 /// # Errors
-/// Where `out` or the folder of failures cannot be written.
+/// If `out` or the folder of failures cannot be written.
 pub fn child(target: &Target, order: &Order, out: &mut dyn Write) -> std::io::Result<()> {
     std::fs::create_dir_all(&order.failures)?;
     let seeds = (target.seeds)();
-    // Some panics are caught below the decoders; the others are told when their input is tried again.
+    // Some panics are caught below the decoders; the others are printed when their input is tried again.
     std::panic::set_hook(Box::new(|_| {}));
     let stopwatch = Stopwatch::start();
     let end = order.from.saturating_add(order.count);
@@ -90,14 +91,14 @@ fn forget(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Where a careful child saves the input that it is about to try.
+/// The file in which a careful child saves the input that it is about to try.
 #[must_use]
 pub fn careful_path(failures: &Path, target: &Target) -> PathBuf {
     failures.join(format!("{}-fatal", target.name))
 }
 
 impl Said {
-    /// What a line says; None where it is no child's.
+    /// Parses a line; None if it is not a child's.
     #[must_use]
     pub fn parse(line: &str) -> Option<Self> {
         let (_, said) = line.split_once("child: ")?;

@@ -1,26 +1,26 @@
-//! Inputs out of seeds: a number in, bytes out.
+//! Makes fuzzing inputs from seeds: a number in, bytes out.
 //!
-//! Invariant: [`input`] depends on its arguments alone, so an input that was found once can be made again.
+//! Invariant: [`input`] depends on its arguments alone, so every input can be made again.
 
 use cleave_media::SplitMix64;
 
 use crate::protobuf;
 
-/// How the bytes of a target's inputs are built, so that changes keep most of it whole.
+/// The structure of a target's inputs, so that mutations keep most of it intact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// Numbers at fixed places, and values.
+    /// Numbers at fixed offsets, and values.
     Flat,
-    /// A byte that says which message, then a message of protobuf.
+    /// A byte that selects the message, then a protobuf message.
     Message,
-    /// A message of protobuf.
+    /// A protobuf message.
     BareMessage,
 }
 
-/// Longest input: beyond it, changes that lengthen are cut.
+/// Longest input: mutations that lengthen beyond it are truncated.
 pub const INPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Numbers that decoders stumble over.
+/// Numbers that often trip decoders.
 const ODD_NUMBERS: [u64; 16] = [
     0,
     1,
@@ -40,13 +40,13 @@ const ODD_NUMBERS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// The input that `number` names, of `seeds`.
+/// The input number `number` of `seeds`.
 #[must_use]
 pub fn input(seeds: &[Vec<u8>], shape: Shape, number: u64) -> Vec<u8> {
     let mut random = SplitMix64::new(number);
     let mut bytes = pick(seeds, &mut random).cloned().unwrap_or_default();
     if number < seeds.len() as u64 {
-        // The first inputs are the seeds as they are.
+        // The first inputs are the unchanged seeds.
         return usize::try_from(number).ok().and_then(|n| seeds.get(n)).cloned().unwrap_or(bytes);
     }
     let changes = 1 + random.below(4);
@@ -74,7 +74,7 @@ pub(crate) fn pick<'a, T>(all: &'a [T], random: &mut SplitMix64) -> Option<&'a T
     all.get(usize::try_from(random.below(all.len() as u64)).ok()?)
 }
 
-/// A number that means trouble more often than a random one.
+/// A number that is often a boundary case.
 pub(crate) fn odd_number(random: &mut SplitMix64) -> u64 {
     let base = pick(&ODD_NUMBERS, random).copied().unwrap_or(0);
     match random.below(4) {
@@ -84,7 +84,7 @@ pub(crate) fn odd_number(random: &mut SplitMix64) -> u64 {
     }
 }
 
-/// A place in `bytes`; more often in its first half kilobyte, where headers stand.
+/// An offset in `bytes`; more often in the first 512 bytes, which have the headers.
 fn place(bytes: &[u8], random: &mut SplitMix64) -> usize {
     let length = if random.below(2) == 0 { bytes.len().min(512) } else { bytes.len() };
     usize::try_from(random.below(length as u64)).unwrap_or(0)
@@ -103,7 +103,7 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut SplitMix64) {
             }
         }
         2..=4 => {
-            // A number of 1, 2, 4 or 8 bytes, mostly where such a number stands.
+            // A number of 1, 2, 4 or 8 bytes, mostly at its aligned offset.
             let width = 1 << random.below(4);
             let at = at - at % width;
             let number = odd_number(random).to_le_bytes();
@@ -127,7 +127,7 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut SplitMix64) {
             bytes.splice(at..at, copy);
         }
         _ => {
-            // The same place of another seed.
+            // The same offset of another seed.
             let other = pick(seeds, random).map(Vec::as_slice).unwrap_or_default();
             let width = usize::try_from(1 + random.below(512)).unwrap_or(1);
             let donor = other.get(at..at.saturating_add(width).min(other.len()));

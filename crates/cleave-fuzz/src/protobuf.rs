@@ -1,15 +1,15 @@
-//! Messages of protobuf as trees of fields, without knowing which message: bytes in, changed bytes out.
+//! Mutates protobuf messages as trees of fields, without knowing their type.
 //!
-//! A field whose bytes read as a message may be one; changes go down into it now and then. Lengths are written anew
-//! around every change, so that a decoder reads on behind it.
+//! A field whose bytes parse as a message may be one; some mutations descend into it. Lengths are rewritten around
+//! every change, so that a decoder reads on behind it.
 
 use cleave_media::SplitMix64;
 
 use crate::mutate::{INPUT_BYTES_MAX, odd_number, pick};
 
-/// Deepest message that is looked into.
+/// Deepest message that is parsed.
 const DEPTH_MAX: u32 = 24;
-/// Deepest nesting that a change makes.
+/// Deepest nesting that a mutation makes.
 const NESTING_MAX: u64 = 300;
 
 /// One field.
@@ -27,7 +27,7 @@ enum Value {
     Four([u8; 4]),
 }
 
-/// `message` with one change; `donor` lends fields.
+/// `message` with one mutation; fields of `donor` may be copied into it.
 #[must_use]
 pub fn mutate(message: &[u8], donor: &[u8], random: &mut SplitMix64) -> Vec<u8> {
     change(message, donor, random, 0)
@@ -54,7 +54,7 @@ fn change(message: &[u8], donor: &[u8], random: &mut SplitMix64, depth: u32) -> 
         4 => {
             let copy = chosen.clone();
             let most = if random.below(10) == 0 { 2000 } else { 3 };
-            // No more than an input has room for: many copies of a long field would take hundreds of megabytes.
+            // At most what fits an input: many repeats of a long field would take hundreds of megabytes.
             let room = INPUT_BYTES_MAX / write(std::slice::from_ref(&copy)).len();
             let count = usize::try_from(1 + random.below(most)).unwrap_or(1).min(room);
             fields.splice(place..place, std::iter::repeat_n(copy, count));
@@ -71,7 +71,7 @@ fn change(message: &[u8], donor: &[u8], random: &mut SplitMix64, depth: u32) -> 
         7 => chosen.value = odd(random),
         _ => {
             if let Some(lent) = field(donor, random) {
-                // Under the number that stood here, or as what it was.
+                // Under the number of the field it replaces, or under its own.
                 let number = if random.below(2) == 0 { chosen.number } else { lent.number };
                 *chosen = Field { number, value: lent.value };
             }
@@ -136,7 +136,7 @@ fn changed(value: &Value, random: &mut SplitMix64) -> Value {
     }
 }
 
-/// The fields of `bytes`, if they read as a message to their end.
+/// The fields of `bytes`, if they parse as a message to their end.
 fn read(mut bytes: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
@@ -213,7 +213,7 @@ fn write_number(bytes: &mut Vec<u8>, mut number: u64) {
 
 #[cfg(test)]
 mod tests {
-    //! What was read is written back as it was.
+    //! A parsed message is written back unchanged.
 
     use cleave_media::SplitMix64;
 
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn no_change_makes_more_of_a_message_than_an_input_has_room_for() {
-        // Input 620,801 of the fragments was two thousand copies of such a field, cut to a megabyte in the end.
+        // An input of the fragments once had two thousand repeats of such a field, of which a megabyte was kept.
         let long = Field { number: 1, value: Value::Bytes(vec![0; 48 << 10]) };
         let message = write(&[long]);
         let mut longest = 0;

@@ -1,4 +1,4 @@
-//! What is fuzzed: the decoders of all that comes from media or from a peer.
+//! The fuzzing targets: the decoders of everything that comes from media or from a peer.
 
 pub mod command;
 pub mod fragment;
@@ -11,13 +11,13 @@ use crate::mutate::Shape;
 /// A decoder under test.
 #[derive(Debug, Clone, Copy)]
 pub struct Target {
-    /// Its name, as the test that runs it has it.
+    /// Its name, equal to that of its test.
     pub name: &'static str,
-    /// How its inputs are built.
+    /// The structure of its inputs.
     pub shape: Shape,
     /// Inputs made by the real encoders.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Decodes one input; panics where anything is wrong.
+    /// Decodes one input; panics on any defect.
     pub run: fn(&[u8]),
 }
 
@@ -35,7 +35,7 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
-    //! Every seed passes, and reaches what it is a seed of.
+    //! Every seed passes, and reaches its decoder.
 
     use super::TARGETS;
 

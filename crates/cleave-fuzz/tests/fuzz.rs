@@ -1,7 +1,7 @@
 //! Runs every target: a fixed number of inputs with `cargo test`, more with `FUZZ_SECONDS=60`.
 //!
-//! `FUZZ_FROM` begins at another number, `FUZZ_INPUT` tries one saved input. The process that tries inputs may have so
-//! much memory and time, and is started by its test as this program once more.
+//! `FUZZ_FROM` begins at another number, `FUZZ_INPUT` tries one saved input. Each test starts this program again as the
+//! process that tries inputs, with limited memory and time.
 
 #![expect(clippy::unwrap_used, reason = "it is a test, its helpers too")]
 
@@ -16,9 +16,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Inputs that a plain `cargo test` tries.
 const COUNT_DEFAULT: u64 = 1500;
-/// Bytes that a child may take, beyond those that it has when it begins: a decoder that believes a length fails.
+/// Memory limit of a child, beyond its initial size: a decoder that trusts a length exceeds it.
 const MEMORY_BYTES: u64 = 768 << 20;
-/// Seconds of CPU time that one input may take before the process is ended.
+/// CPU seconds of one input after which the process is ended.
 const CPU_SECONDS: u64 = 60;
 
 const TARGET: &str = "CLEAVE_FUZZ_TARGET";
@@ -33,7 +33,7 @@ fn failures() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz-failures")
 }
 
-/// Runs one target in a child, and says what killed it.
+/// Runs one target in a child, and reports what killed it.
 fn hunt(name: &str) {
     let target = Target::named(name).unwrap();
     if let Ok(path) = std::env::var("FUZZ_INPUT") {
@@ -45,7 +45,7 @@ fn hunt(name: &str) {
         Said::Done(_) if ended_well => {}
         Said::Failed(path) => report(name, &path),
         Said::At(at) | Said::Done(at) => {
-            // It died without a word: once more, slowly.
+            // It died silently: once more, in careful mode.
             let (again, _) = run_child(name, at, true);
             let path = careful_path(&failures(), &target);
             match again {
@@ -74,7 +74,7 @@ fn run_child(name: &str, from: u64, careful: bool) -> (Said, bool) {
         .env(TARGET, name)
         .env("FUZZ_FROM", from.to_string())
         .stdout(Stdio::piped())
-        // What a panic says; a death without a word is told by its input.
+        // Shows a panic's message; a silent death is known by its input.
         .stderr(Stdio::inherit());
     if careful {
         command.env(CAREFUL, "1");
@@ -151,9 +151,9 @@ fn child_that_tries_inputs() {
     child(&target, &order, &mut std::io::stdout().lock()).unwrap();
 }
 
-/// Bounds what this process may take.
+/// Limits the resources of this process.
 fn limit(seconds: u64) {
-    // Its size now, in pages.
+    // Its present size, in pages.
     let size = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = size.split(' ').next().unwrap().parse().unwrap();
     let bytes = pages * 4096 + MEMORY_BYTES;

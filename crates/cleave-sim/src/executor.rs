@@ -1,7 +1,7 @@
-//! One thread on which everything takes turns, and whose time jumps to the next event when nothing can run.
+//! The executor of a simulation: one thread runs all tasks, and time jumps to the next event when nothing can run.
 //!
 //! It is tokio's single-threaded scheduler without clock and sockets: tasks run in the order in which they were woken,
-//! and before the thread would sleep, the world moves its time on. Work that would block runs as a task
+//! and before the thread would sleep, the world advances its time. Blocking work runs as a task
 //! ([`cleave_fragment::waiting`]).
 
 use std::future::{Future, poll_fn};
@@ -16,7 +16,7 @@ use crate::world::{self, SimWorld};
 /// Runs `main` in `world` to its end.
 ///
 /// # Errors
-/// Why it has none.
+/// The reason why it cannot end.
 pub fn run<F: Future>(world: &Rc<SimWorld>, main: F) -> Result<F::Output, &'static str> {
     let entered = simulation::enter(Rc::clone(world) as Rc<dyn World>);
     SimWorld::install(Some(Rc::clone(world)));
@@ -34,7 +34,7 @@ pub fn run<F: Future>(world: &Rc<SimWorld>, main: F) -> Result<F::Output, &'stat
         })
         .await
     });
-    // What is left of the run ends while the world is still there.
+    // The rest of the run ends while the world still exists.
     drop(runtime);
     SimWorld::install(None);
     drop(entered);

@@ -1,8 +1,7 @@
-//! The host's files: real ones, in a folder of the run, which forget what was not synced ([`ForgetfulFiles`]) when the
-//! world takes the host's power, and fail when it says so.
+//! The host's files: real ones, in a folder of the run. They lose unsynced data ([`ForgetfulFiles`]) when the world
+//! cuts the host's power, and fail when it says so.
 //!
-//! Invariant: every change is one that the world knows of ([`SimWorld::host_change`]), and is written down in its
-//! trace.
+//! Invariant: every change goes through the world ([`SimWorld::host_change`]), and is recorded in its trace.
 //!
 //! [`SimWorld::host_change`]: crate::world::SimWorld::host_change
 
@@ -15,7 +14,7 @@ use cleave_media::files::{FileWriter, Files, SECTOR_BYTES};
 
 use crate::world::{self, Change, Disk};
 
-/// See the module's description.
+/// See the [module](self).
 #[derive(Debug)]
 pub struct SimFiles {
     directory: PathBuf,
@@ -29,20 +28,20 @@ impl SimFiles {
         Self { directory: directory.to_owned(), files: ForgetfulFiles::new() }
     }
 
-    /// Where they lie.
+    /// Their folder.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Puts the folder into a state that a loss of power may leave.
+    /// Puts the folder into a state that a power failure may leave.
     ///
     /// # Panics
-    /// Where the real folder cannot be changed.
+    /// If the real folder cannot be changed.
     pub fn lose_power(&self) {
         let told = |what: fmt::Arguments<'_>| world::log(format_args!("files: {what}"));
         let before = bytes_in(&self.directory);
         self.files.lose_power(world::below, told).expect("the run's folder can be written");
-        // A file that is not there any more takes no room.
+        // A removed file takes no space.
         let growth = bytes_in(&self.directory) - before;
         world::with(|world| world.takes_room(Disk::Host, growth.min(0)));
     }
@@ -59,8 +58,8 @@ impl SimFiles {
     }
 }
 
-/// Lets `real` happen, unless the world says otherwise; `part` is what is left of it when power goes, or there is no
-/// room. `growth` is the change of the bytes in use.
+/// Performs the change `real`, unless the world says otherwise; `part` is the rest of it after a power failure or on a
+/// full disk. `growth` is the change of the bytes in use.
 fn change<T>(
     what: fmt::Arguments<'_>,
     growth: i64,
@@ -113,13 +112,13 @@ fn signed(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The first so many of `bytes`.
+/// The first part of `bytes`, of random length.
 fn first_part(bytes: &[u8]) -> &[u8] {
     let length = usize::try_from(world::below(bytes.len() as u64 + 1)).unwrap_or(0);
     bytes.get(..length).unwrap_or(bytes)
 }
 
-/// What is left of a write over what is there: of one sector all, as media writes a sector whole or not at all.
+/// The part of an overwrite that is done: all of one sector, as media writes a sector whole or not at all.
 fn part_in_place(offset: u64, bytes: &[u8]) -> &[u8] {
     let sector = SECTOR_BYTES as u64;
     let is_in_one = offset % sector + bytes.len() as u64 <= sector;
@@ -173,7 +172,7 @@ impl Files for SimFiles {
     }
 }
 
-/// A file that is written in place.
+/// A file that is overwritten in place.
 #[derive(Debug)]
 struct SimFile {
     path: PathBuf,
@@ -195,7 +194,7 @@ impl FileWriter for SimFile {
     fn sync(&self) -> io::Result<()> {
         let what = format_args!("sync {}", self.path.display());
         let synced = change(what, 0, || self.file.sync(), || drop(self.file.sync()));
-        // A system tells of it once, and takes what it could not store for stored.
+        // A system reports the failure once, and then takes unstored data for stored.
         synced.inspect_err(|_| self.files.lose_unsynced(&self.path, || world::below(2) == 0))
     }
 }

@@ -1,14 +1,14 @@
 //! Deterministic simulation: a seed in, a trace and a verdict out.
 //!
-//! A real database, its real sessions and real devices run on one thread in a [`world`] whose time, randomness,
-//! files, media and network are made up. The same seed gives the same run, to the last command and block:
+//! A real database, its real sessions and real devices run on one thread in a [`world`] whose time, randomness, files,
+//! media and network are simulated. The same seed gives the same run, to the last command and block:
 //!
-//! 1. [`world`]: the clock, the seeded randomness, the trace; [`executor`]: one thread on which all of it takes turns.
-//! 2. [`media`]: blocks with live and durable copies, which fail, tear and forget. [`files`]: the same for the host's
-//!    own files.
-//! 3. [`machine`]: the device far away, which is killed, loses power and comes back. [`link`]: the way there, which
+//! 1. [`world`]: the clock, the seeded randomness, the trace; [`executor`]: the one thread that runs everything.
+//! 2. [`media`]: blocks with live and durable contents, which fail, tear and lose writes. [`files`]: the same for the
+//!    host's own files.
+//! 3. [`machine`]: the remote device, which is killed, loses power and comes back. [`link`]: the link to it, which
 //!    delays, loses and repeats commands and replies.
-//! 4. [`model`]: what the database must hold. [`workload`]: statements and blocks that know their effect on it.
+//! 4. [`model`]: the expected content of the database. [`workload`]: statements and blocks, with their effect on it.
 //! 5. [`run`]: one seed: statements, faults, crashes, and the comparison with the model after each.
 //!
 //! ```text
@@ -17,12 +17,13 @@
 //!           model ◀── rows, errors ──────────┘             files ─────────────────┘ the seed
 //! ```
 //!
-//! What is checked: rows that were acknowledged are there, whatever happened; a statement is there whole or not at
-//! all; every query gives the model's rows under every split; errors are of the classes that faults may cause; space in
-//! use is space that is named; nothing hangs (in simulated time) and nothing panics. Each step of a commit can be
-//! made to fail by its name ([`world::StepFault`]).
+//! The checks: acknowledged rows are there, whatever happened; a statement is there whole or not at all; every query
+//! gives the model's rows under every split; errors are of the classes that faults may cause; all used space is
+//! referenced; nothing hangs (in simulated time) and nothing panics. Each step of a commit can be made to fail by its
+//! name ([`world::StepFault`]).
 //!
-//! Deliberately absent: TCP, TLS and frames, which have fuzzers and tests of their own; bit rot that stays, which
+//! Deliberately absent: TCP, TLS and frames, which have fuzzers and tests of their own; persistent bit rot, which is an
+//! error forever and not a state to recover from.
 //! is an error forever and not a state to return from.
 
 pub mod executor;

@@ -1,16 +1,16 @@
-//! The way to the machine far away: a [`Link`] over which commands and replies are late, lost or served twice.
+//! The link to the remote machine: a [`Link`] over which commands and replies are late, lost or served twice.
 //!
 //! ```text
 //!  call ─▶ wait ─▶ (lost? twice? late?) ─▶ Runtime::call ─▶ wait ─▶ (lost?) ─▶ reply
 //!  execute ─▶ the same, and slots wait one by one behind it
 //! ```
 //!
-//! It behaves as the link over TCP does: a connection that breaks fails everything under way with
-//! [`LinkError::Lost`], and the next use makes a new one. A command of a lost connection may still reach the device
-//! afterwards; what the device was told, it does, whether or not anyone hears of it. Commands under way overtake each
-//! other, since each waits by itself; slots of one run do not.
+//! It behaves as the link over TCP does: a connection that breaks fails everything under way with [`LinkError::Lost`],
+//! and the next use makes a new one. A command of a lost connection may still reach the device afterwards, which
+//! executes it even if nobody gets the reply. Commands under way overtake each other, since each waits by itself; slots
+//! of one run do not.
 //!
-//! Invariant: a host without power sends nothing and hears nothing.
+//! Invariant: a host without power sends nothing and receives nothing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -34,10 +34,10 @@ use crate::machine::Machine;
 use crate::world::{self, LinkFault};
 
 const ADDRESS: &str = "far:1";
-/// How a [`DeviceError`] says that it stands for a connection that was lost.
+/// The text of a [`DeviceError`] that stands for a lost connection.
 const LOST: &str = "simulated: lost";
 
-/// See the module's description.
+/// See the [module](self).
 #[derive(Debug)]
 pub struct SimLink {
     way: Arc<Way>,
@@ -45,7 +45,7 @@ pub struct SimLink {
 }
 
 impl SimLink {
-    /// A link to `machine`, if it runs.
+    /// A link to `machine`, if that is running.
     ///
     /// # Errors
     /// [`LinkError::Connect`].
@@ -128,16 +128,16 @@ fn lost_on_the_way() -> DeviceError {
     DeviceError::new(DeviceErrorCause::Io, LOST)
 }
 
-/// The network between the host and a machine, and the machine's door.
+/// The network between the host and a machine, and the machine's entrance.
 struct Way {
     machine: Arc<Machine>,
 }
 
 impl Way {
-    /// Waits as a message does on its way.
+    /// Waits for the travel time of a message.
     ///
     /// # Errors
-    /// When the connection breaks meanwhile.
+    /// If the connection breaks meanwhile.
     async fn travel(&self, connection: &mut watch::Receiver<u64>) -> Result<(), DeviceError> {
         let mut delay = Duration::from_micros(10 + world::below(500));
         if world::happens(|rates| rates.long_delay) {
@@ -147,14 +147,14 @@ impl Way {
         if world::with(world::SimWorld::host_has_power) { Ok(()) } else { Err(lost_on_the_way()) }
     }
 
-    /// Breaks the connection under the message that is on its way.
+    /// Breaks the connection of the message under way.
     fn lose(&self, what: &str) -> DeviceError {
         world::log(format_args!("link: {what} is lost"));
         self.machine.break_connections();
         lost_on_the_way()
     }
 
-    /// Takes the power of the machine under the message.
+    /// Cuts the power of the machine that has the message.
     fn die(&self, what: &str) -> DeviceError {
         world::log(format_args!("link: {what} is lost with the machine"));
         self.machine.kill(true);
@@ -166,7 +166,7 @@ impl Way {
     }
 }
 
-/// What `work` gives, unless the connection breaks first.
+/// The result of `work`, unless the connection breaks first.
 async fn unless_broken<T>(
     connection: &mut watch::Receiver<u64>,
     work: impl Future<Output = T>,
@@ -235,7 +235,7 @@ impl DeviceService for Way {
         slots: SlotSender,
     ) -> Result<arrow::datatypes::SchemaRef, DeviceError> {
         let mut connection = self.machine.connection();
-        // Not its checksum: the engine numbers filters in flight by the machine's randomness.
+        // Not its checksum: the engine numbers filters in flight randomly.
         let name = format!("execute run {} ({} bytes)", request.header.run, request.fragment.len());
         world::log(format_args!("link: ▶ {name}"));
         let fault = world::with(world::SimWorld::link_command);
@@ -299,7 +299,7 @@ impl DeviceService for Way {
     }
 
     fn steer(&self, command: Command) {
-        // Neither waits for an answer, and a later connection says again what an earlier one lost.
+        // Neither waits for an answer, and a later connection repeats what an earlier one lost.
         let machine = Arc::clone(&self.machine);
         let delay = Duration::from_micros(10 + world::below(2000));
         detached(async move {
@@ -396,7 +396,7 @@ fn event_of(event: &RunEvent) -> String {
             };
             format!("slot {} of {} rows, {form}", slot.number, slot.row_count)
         }
-        // Durations are no part of what happened: the engine measures them by itself.
+        // Durations are not traced: the engine measures them in real time.
         RunEvent::Finished(report) => {
             format!("finished: {} rows, {} slots", report.rows, report.slots)
         }

@@ -1,7 +1,7 @@
-//! The machine far away: a device over its own media, killed, without power, started again, all while others run.
+//! The remote machine: a device over its own media that is killed, loses power and is started again while others run.
 //!
-//! Its identity stays; each start is a new [`Runtime`], as each start of `cleaved` is. What a dead start still has
-//! running finds its media gone.
+//! Its identity stays; each start is a new [`Runtime`], as each start of `cleaved` is. Work left over from a dead start
+//! finds its media gone.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,28 +12,28 @@ use tokio::sync::watch;
 use crate::media::SimMedia;
 use crate::world;
 
-/// Identity of the device far away.
+/// Identity of the remote device.
 pub const FAR: [u8; 16] = [0xfa; 16];
 
-/// See the module's description.
+/// See the [module](self).
 #[derive(Debug)]
 pub struct Machine {
     media: Arc<SimMedia>,
     runtime: Mutex<Option<Arc<Runtime>>>,
-    /// Durable whenever it is answered, so it outlives every start.
+    /// Durable before every answer, so it survives every restart.
     owner: OwnerRecord,
     /// Counts how often connections to it broke.
     connection: watch::Sender<u64>,
 }
 
-/// What a simulated device may use: little, so that its limits are met.
+/// The resources of a simulated device: small, so that limits are reached.
 #[must_use]
 pub fn runtime_options(device: [u8; 16]) -> RuntimeOptions {
     RuntimeOptions { cores: 2, io_threads: 2, ..RuntimeOptions::new(device) }
 }
 
 impl Machine {
-    /// A machine that runs, over empty media.
+    /// A running machine, over empty media.
     #[must_use]
     pub fn start() -> Arc<Self> {
         let machine = Arc::new(Self {
@@ -46,10 +46,10 @@ impl Machine {
         machine
     }
 
-    /// Starts the device, if it does not run.
+    /// Starts the device, if it is not running.
     ///
     /// # Panics
-    /// Where the device does not start, which in a simulation it does.
+    /// If the device does not start, which cannot happen in a simulation.
     pub fn boot(&self) {
         let mut runtime = self.lock();
         if runtime.is_some() {
@@ -61,7 +61,7 @@ impl Machine {
         *runtime = Some(Runtime::new(media, options).expect("a device starts"));
     }
 
-    /// Ends the device at once; with its power, media forget what was not synced.
+    /// Ends the device at once; with its power, media lose what was not synced.
     pub fn kill(&self, with_power: bool) {
         world::log(if with_power { "far: loses its power" } else { "far: is killed" });
         drop(self.lock().take());
@@ -73,7 +73,7 @@ impl Machine {
         self.break_connections();
     }
 
-    /// Starts the device anew if it asks for that: a sync failed.
+    /// Restarts the device if it asks for that after a failed sync.
     pub fn restart_if_asked(&self) {
         if self.media.wants_restart() {
             self.kill(false);
@@ -87,12 +87,12 @@ impl Machine {
         self.connection.send_modify(|count| *count += 1);
     }
 
-    /// The device, if it runs.
+    /// The device, if it is running.
     pub fn runtime(&self) -> Option<Arc<Runtime>> {
         self.lock().clone()
     }
 
-    /// A connection as it is now; it changes when it breaks.
+    /// A receiver that changes when the present connection breaks.
     pub fn connection(&self) -> watch::Receiver<u64> {
         let mut receiver = self.connection.subscribe();
         receiver.mark_unchanged();

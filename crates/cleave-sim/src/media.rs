@@ -1,16 +1,16 @@
-//! Media of the world: sparse blocks, live and durable, with faults on every operation.
+//! Simulated media: sparse blocks, live and durable, with faults on every operation.
 //!
 //! 1. A write changes the live blocks; [`Media::sync`] makes them durable.
 //! 2. [`SimMedia::lose_power`] keeps each unsynced block with even odds: the older or the newer bytes. A kill
 //!    keeps all of them.
-//! 3. A sync that fails takes each unsynced block with even odds, for good, as a system does that reports a failure
-//!    once and takes the block for written; the handle syncs nothing more ([`SyncGate`]) until its process is started
-//!    again, which [`SimMedia::wants_restart`] tells whoever looks after it.
-//! 4. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Taking the power or attaching
-//!    anew makes older handles useless: what a dead process left behind writes nothing.
+//! 3. A failed sync keeps each unsynced block with even odds, for good, as a system does that reports a failure once
+//!    and then takes the block for written. The handle syncs nothing more ([`SyncGate`]) until its process is started
+//!    again, which [`SimMedia::wants_restart`] reports.
+//! 4. [`SimMedia::attach`] gives one start of a device its own handle, [`Attached`]. Cutting the power or attaching
+//!    anew disables older handles: leftovers of a dead process write nothing.
 //!
-//! Apart from [`cleave_media::FaultyMedia`] because faults come from the world's seed and go into its trace, and
-//! because a device of many gigabytes must cost what was written to it.
+//! Not [`cleave_media::FaultyMedia`], because faults come from the world's seed and go into its trace, and because a
+//! device of many gigabytes must cost only the blocks written to it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,7 @@ use crate::world::{self, Change, Disk};
 #[derive(Debug)]
 pub struct SimMedia {
     name: &'static str,
-    /// Whether it is the host's, and so changes on the host's power.
+    /// Whether it belongs to the host, and so loses power with it.
     is_hosts: bool,
     blocks: Mutex<Blocks>,
 }
@@ -35,7 +35,7 @@ pub struct SimMedia {
 #[derive(Debug, Default)]
 struct Blocks {
     live: BTreeMap<u64, Vec<u8>>,
-    /// What the blocks written since the last sync held before; `None`: zeros.
+    /// The earlier contents of the blocks written since the last sync; `None` means zeros.
     unsynced: BTreeMap<u64, Option<Vec<u8>>>,
     block_count: u64,
     durable_block_count: u64,
@@ -67,12 +67,12 @@ impl SimMedia {
         })
     }
 
-    /// Ends the process that uses it: what it wrote stays.
+    /// Ends the process that uses it: its writes stay.
     pub fn detach(&self) {
         self.lock().life += 1;
     }
 
-    /// Ends the process, and forgets any of what was not synced.
+    /// Ends the process, and loses any of the unsynced writes.
     pub fn lose_power(&self) {
         let mut blocks = self.lock();
         blocks.life += 1;
@@ -98,7 +98,7 @@ impl SimMedia {
     }
 }
 
-/// The media as one process has it.
+/// The media as seen by one process.
 #[derive(Debug)]
 pub struct Attached {
     media: Arc<SimMedia>,
@@ -116,7 +116,7 @@ impl Attached {
         if blocks.life == self.life && has_power { Ok(blocks) } else { Err(fails(operation)) }
     }
 
-    /// How much of a change happens.
+    /// How much of a change is done.
     fn change(&self, operation: &'static str) -> Result<Change, MediaError> {
         if !self.media.is_hosts {
             return Ok(Change::Whole);
@@ -129,7 +129,7 @@ impl Attached {
 
     fn sync_once(&self) -> Result<(), MediaError> {
         self.change("sync")?;
-        // The power may just have gone.
+        // The power may have failed just now.
         let mut blocks = self.blocks("sync")?;
         let count = blocks.unsynced.len();
         if world::happens(|rates| rates.sync_error) {
@@ -166,7 +166,7 @@ impl Blocks {
         Err(MediaError::OutOfRange { extent, block_count: self.block_count })
     }
 
-    /// Takes each unsynced block with even odds; how many.
+    /// Keeps each unsynced block with even odds; returns how many there were.
     fn lose_unsynced(&mut self) -> usize {
         let unsynced = std::mem::take(&mut self.unsynced);
         let count = unsynced.len();
@@ -220,14 +220,14 @@ impl Media for Attached {
         let count = data.len() / BLOCK_SIZE;
         let extent = Extent { start, block_count: u32::try_from(count).unwrap_or(u32::MAX) };
         let change = self.change("write")?;
-        // The power may just have gone; part of this still reaches the media.
+        // The power may have failed just now; part of this still reaches the media.
         let mut blocks = self.media.lock();
         if blocks.life != self.life {
             return Err(fails("write"));
         }
         blocks.check(extent)?;
         let is_torn = change == Change::Part || world::happens(|rates| rates.write_error);
-        // Each block by itself may be there or not.
+        // Each block is written or not, independently.
         let mut torn = SplitMix64::new(if is_torn { world::below(u64::MAX) } else { 0 });
         for (block, bytes) in (start.0..).zip(data.chunks(BLOCK_SIZE)) {
             if !is_torn || torn.below(2) == 0 {

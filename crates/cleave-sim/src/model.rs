@@ -1,50 +1,50 @@
-//! What the tables must hold: rows by id, and what each query of the workload gives over them.
+//! The model of the tables: the expected rows by id, and the result of each query of the workload.
 //!
-//! Invariant: the model is so simple that it is right by reading it: maps, filters and sorts.
+//! Invariant: the model is so simple that it can be verified by reading: maps, filters and sorts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One row, but for its id.
+/// One row, without its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// A small number, of which many rows have the same.
+    /// A small number that many rows share.
     pub v: i64,
     /// A word, or none.
     pub note: Option<String>,
 }
 
-/// One table. Ids are unique, whether or not the table says so.
+/// One table. Ids are unique, even without a constraint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Table {
-    /// The name of the index of its primary key, the id; None: it has none.
+    /// The name of the index of its primary key, the id; None if it has none.
     pub key: Option<String>,
     /// Its other indexes, by name.
     pub indexes: BTreeMap<String, Index>,
-    /// The table whose ids its `v` are, if they are of one.
+    /// The table whose ids its `v` refers to, if there is a foreign key.
     pub parent: Option<Parent>,
-    /// Columns behind those of a [`Row`], with the default that all rows have there.
+    /// Columns after those of a [`Row`], with the default that all rows have there.
     pub extra: Vec<(String, i64)>,
     /// Its rows.
     pub rows: BTreeMap<i64, Row>,
 }
 
-/// What a foreign key says.
+/// A foreign key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parent {
-    /// The table that has the ids.
+    /// The referenced table.
     pub table: String,
-    /// Whether rows go with the row that they name; if not, they keep it.
+    /// Whether deletes cascade to its rows; if not, they are refused.
     pub cascades: bool,
 }
 
 /// An index of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Index {
-    /// What it is over.
+    /// Its key.
     pub key: Key,
     /// Whether no two rows may have the same key.
     pub unique: bool,
-    /// Whether it is a constraint's, and goes with its table only.
+    /// Whether it belongs to a constraint, and is dropped only with its table.
     pub constraint: bool,
 }
 
@@ -62,7 +62,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// As a statement has it.
+    /// As in a statement.
     #[must_use]
     pub fn columns(self) -> &'static str {
         match self {
@@ -84,13 +84,13 @@ impl Key {
 }
 
 impl Table {
-    /// What its rows must differ in.
+    /// The unique keys of its rows.
     pub fn unique_keys(&self) -> impl Iterator<Item = Key> {
         let indexes = self.indexes.values().filter(|index| index.unique).map(|index| index.key);
         self.key.is_some().then_some(Key::Id).into_iter().chain(indexes)
     }
 
-    /// Whether its rows and `more` differ in `key`.
+    /// Whether its rows and `more` have distinct values of `key`.
     #[must_use]
     pub fn differ_in(&self, key: Key, more: &[(i64, Row)]) -> bool {
         let rows = self.rows.iter().chain(more.iter().map(|(id, row)| (id, row)));
@@ -99,35 +99,35 @@ impl Table {
     }
 }
 
-/// All that the database has.
+/// The expected content of the database.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Model {
     /// Tables by name.
     pub tables: BTreeMap<String, Table>,
     /// The table of each view.
     pub views: BTreeMap<String, String>,
-    /// The last number that each sequence has told anybody.
+    /// The last number of each sequence that was reported to a client.
     pub sequences: BTreeMap<String, i64>,
 }
 
-/// What a statement does to the tables.
+/// The effect of a statement on the tables.
 #[derive(Debug, Clone)]
 pub enum Effect {
     /// Makes an empty table.
     Create(String, Table),
     /// Removes a table.
     Drop(String),
-    /// Adds rows, in the place of those that have the same ids.
+    /// Adds rows, replacing those with the same ids.
     Put(String, Vec<(i64, Row)>),
-    /// Removes the rows with these ids, and those that go with them.
+    /// Deletes the rows with these ids, and those that cascade.
     Delete(String, Vec<i64>),
-    /// Removes all rows, and those of all tables whose rows name its.
+    /// Deletes all rows, and those of all referencing tables.
     Truncate(String),
     /// Adds a column, with the default that all rows have there.
     AddColumn(String, String, i64),
     /// Removes an added column.
     DropColumn(String, String),
-    /// Gives a table another name.
+    /// Renames a table.
     Rename(String, String),
     /// Makes a view of a table.
     CreateView(String, String),
@@ -146,7 +146,7 @@ pub enum Effect {
 }
 
 impl Model {
-    /// The tables whose rows name those of `parent`, and whether they go with them.
+    /// The tables that refer to `parent`, and whether deletes cascade to them.
     pub fn children(&self, parent: &str) -> impl Iterator<Item = (&String, bool)> {
         self.tables.iter().filter_map(move |(name, table)| {
             let named = table.parent.as_ref().filter(|known| known.table == parent)?;
@@ -154,7 +154,7 @@ impl Model {
         })
     }
 
-    /// The rows that go with those of `name` that have these `ids`, these among them; None: others keep one of them.
+    /// The rows deleted with those of `name` that have these `ids`, including these; None if others restrict it.
     #[must_use]
     pub fn gone_with(&self, name: &str, ids: &[i64]) -> Option<Vec<(String, Vec<i64>)>> {
         let table = self.tables.get(name)?;
@@ -174,7 +174,7 @@ impl Model {
         Some(gone)
     }
 
-    /// `name` and all whose rows name its, or theirs.
+    /// `name` and all tables that refer to it, directly or not.
     fn family(&self, name: &str) -> Vec<String> {
         let mut family = vec![name.to_owned()];
         for (child, _) in self.children(name) {
@@ -183,7 +183,7 @@ impl Model {
         family
     }
 
-    /// Whether all of `rows` name a row of the table's parent.
+    /// Whether all of `rows` refer to rows of the table's parent.
     #[must_use]
     pub fn has_parents(&self, table: &Table, rows: &[(i64, Row)]) -> bool {
         let Some(parent) = &table.parent else { return true };
@@ -277,7 +277,7 @@ impl Model {
         }
     }
 
-    /// What a catalog has of it, a line for each table, index, view and sequence, sorted.
+    /// The expected catalog, a line for each table, index, view and sequence, sorted.
     #[must_use]
     pub fn shape(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -300,11 +300,11 @@ impl Model {
 pub enum Query {
     /// Every row.
     All(String),
-    /// The rows whose `v` leaves a rest.
+    /// The rows whose `v` has a given remainder.
     Filter(String, i64, i64),
-    /// Figures over the rows above an id.
+    /// Aggregates over the rows above an id.
     Figures(String, i64),
-    /// How often each note occurs.
+    /// The count of each note.
     Groups(String),
     /// The rows with the largest `v`.
     Top(String, usize),
@@ -316,13 +316,13 @@ pub enum Query {
     Word(String, String),
     /// The rows whose `v` lies in a range.
     Range(String, i64, i64),
-    /// The rows of one table with those of another whose id is their `v`.
+    /// The rows of one table joined with those of another whose id is their `v`.
     Join(String, String),
     /// A view: the rows of its table from [`VIEW_FROM`] on.
     View(String),
 }
 
-/// The least `v` that views show.
+/// The least `v` in views.
 pub const VIEW_FROM: i64 = 30;
 
 impl Query {
@@ -395,7 +395,7 @@ impl Query {
                 vec![format!("{},{},{},{}", rows.len(), number(sum), number(min), number(max))]
             }
             Self::Groups(t) => {
-                // Words first, in their order, and then the rows without one.
+                // Words first, in order, then the rows without one.
                 let mut groups: BTreeMap<(bool, String), (usize, i64)> = BTreeMap::new();
                 for (id, row) in &table(t).rows {
                     let group = groups.entry((row.note.is_none(), text(&row.note))).or_default();

@@ -1,14 +1,14 @@
-//! One seed: statements, faults and crashes in a world of their own, and the comparison with the model after each.
+//! Runs one seed: statements, faults and crashes in a world of their own, compared with the model after each.
 //!
-//! 1. A database is made, and the device far away attached, without faults.
-//! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: the host's
-//!    power goes at its n-th change of media and files, or the host is killed at a time, or the machine far away is, or
-//!    connections break, or a disk is full from here on.
-//! 3. An acknowledged statement counts. One that failed counts for nothing, unless the host went away or the
-//!    database stopped meanwhile: then the next look shows whether it is there, whole or not at all.
-//! 4. [`run_seed_cut_at`] has no faults but one: the power goes at one change of the host's media or files, whichever
-//!    is asked for; [`run_seed_failing_at`] but one of the link, at one command.
-//! 5. [`run_seed_failing_over`] has a log replica far away, and loses the host with its folder now and then
+//! 1. A database is made, and the remote device attached, without faults.
+//! 2. Each step runs one statement under the faults that the seed drew, perhaps with an event beside it: a power
+//!    failure of the host at its n-th change of media and files, a kill of the host or of the remote machine at a given
+//!    time, broken connections, or a disk that is full from here on.
+//! 3. An acknowledged statement counts. A failed one has no effect, unless the host died or the database stopped
+//!    meanwhile: then the next check shows whether it is there, whole or not at all.
+//! 4. [`run_seed_cut_at`] has a single fault: a power failure at a given change of the host's media or files.
+//!    [`run_seed_failing_at`] has a single fault of the link, at one command.
+//! 5. [`run_seed_failing_over`] has a log replica on the remote device, and loses the host with its folder now and then
 //!    ([`failovers`]).
 //! 6. After each crash, now and then, and at the end, faults pause, everything is started again, and every table is
 //!    read in every [way](WAYS). Then no device has a run or memory that nobody waits for.
@@ -46,36 +46,36 @@ use crate::world::{self, Disk, LinkFault, Rates, SimWorld};
 mod backups;
 mod failovers;
 
-/// Stack of the thread on which all of it runs: operators walk expressions by recursion.
+/// Stack of the thread on which everything runs: operators walk expressions by recursion.
 const STACK_BYTES: usize = 64 << 20;
-/// Simulated time that one statement may take, whatever happens.
+/// Most simulated time of one statement, whatever happens.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(300);
-/// After this long, nothing that was sent is on its way any more.
+/// After this long, no message is under way any more.
 const CALM: Duration = Duration::from_secs(10);
 const NEAR: [u8; 16] = [0x4e; 16];
 
 /// A run without findings.
 #[derive(Debug)]
 pub struct Report {
-    /// Everything that happened, in order.
+    /// The trace: all events, in order.
     pub trace: Vec<String>,
     /// Statements that were acknowledged, and that failed.
     pub statements: (u32, u32),
     /// Crashes of the host.
     pub crashes: u32,
-    /// Changes of the host's media and files that its statements made.
+    /// Changes of the host's media and files by its statements.
     pub changes: u64,
-    /// Commands that went to the device far away.
+    /// Commands to the remote device.
     pub commands: u64,
 }
 
 /// What a run found.
 pub struct Failure {
-    /// The seed that shows it again.
+    /// The seed that reproduces it.
     pub seed: u64,
-    /// What is wrong.
+    /// The defect.
     pub finding: String,
-    /// What happened until then.
+    /// The trace until then.
     pub trace: Vec<String>,
 }
 
@@ -102,16 +102,16 @@ impl fmt::Debug for Failure {
 /// Runs `seed`.
 ///
 /// # Errors
-/// What is wrong, also where something panics or hangs.
+/// The defect, a panic and a hang included.
 ///
 /// # Panics
-/// Where the system gives no thread or no folder.
+/// If the system gives no thread or no folder.
 pub fn run_seed(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, None)
 }
 
-/// Runs `seed` with all tables and a log replica on the device far away, and with hosts that are lost with their
-/// folders, so that others take over.
+/// Runs `seed` with all tables and a log replica on the remote device; hosts are lost with their folders, and others
+/// fail over.
 ///
 /// # Errors
 /// As [`run_seed`].
@@ -122,8 +122,8 @@ pub fn run_seed_failing_over(seed: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, Some(Cut::Hosts))
 }
 
-/// Runs `seed` without faults and events, but for a loss of the host's power during the change of its media and files
-/// that has this number; none, if there are fewer ([`Report::changes`]).
+/// Runs `seed` with a single fault: the host's power fails during the change of its media and files with this number;
+/// none, if there are fewer ([`Report::changes`]).
 ///
 /// # Errors
 /// As [`run_seed`].
@@ -134,8 +134,8 @@ pub fn run_seed_cut_at(seed: u64, change: u64) -> Result<Report, Box<Failure>> {
     run_on(seed, false, Some(Cut::Power(change)))
 }
 
-/// Runs `seed` without faults and events, but for one of the link, at the command to the device far away that has this
-/// number ([`Report::commands`]).
+/// Runs `seed` with a single fault of the link, at the command to the remote device with this number
+/// ([`Report::commands`]).
 ///
 /// # Errors
 /// As [`run_seed`].
@@ -150,18 +150,18 @@ pub fn run_seed_failing_at(
     run_on(seed, false, Some(Cut::Link(command, fault)))
 }
 
-/// What happens in a run.
+/// The special events of a run.
 #[derive(Debug, Clone, Copy)]
 enum Cut {
-    /// Whatever is drawn, and hosts are lost with their folders.
+    /// Random events, and hosts that are lost with their folders.
     Hosts,
-    /// The host's power goes at this change.
+    /// The host's power fails at this change.
     Power(u64),
-    /// This happens to the command with this number.
+    /// This fault affects the command with this number.
     Link(u64, LinkFault),
 }
 
-/// Runs `seed` on media that acknowledge a sync and do nothing: what the checks are worth shows when they find that.
+/// Runs `seed` on media that acknowledge a sync and do nothing: the checks must find that.
 ///
 /// # Errors
 /// As [`run_seed`].
@@ -204,7 +204,7 @@ type Found<T> = Result<T, String>;
 
 struct Run {
     random: SplitMix64,
-    /// The one thing that happens; None: faults and events as they are drawn.
+    /// The single fault; None for random faults and events.
     cut: Option<Cut>,
     rates: Rates,
     workload: Workload,
@@ -214,17 +214,17 @@ struct Run {
     near: Arc<SimMedia>,
     machine: Arc<Machine>,
     model: Model,
-    /// What may or may not have happened.
+    /// An effect that may or may not have happened.
     uncertain: Option<Effect>,
     open: Option<Session>,
     backups: Vec<backups::Taken>,
     statements: (u32, u32),
     crashes: u32,
-    /// Events since the last look, after which nothing of them goes on.
+    /// Events since the last check, which ends all of them.
     events: u32,
-    /// The embedded device, as it was started last.
+    /// The embedded device of the last start.
     near_device: Arc<Mutex<Weak<Runtime>>>,
-    /// How many hosts have been lost with their folders; None: none ever is.
+    /// How many hosts were lost with their folders; None if hosts are never lost.
     lost_hosts: Option<u8>,
 }
 
@@ -247,7 +247,7 @@ impl Run {
             rates: Some(Rates::draw(&mut random)).filter(|_| cut.is_none()).unwrap_or_default(),
             random,
             cut: None,
-            // What lies with a host is lost with it.
+            // Data on a host is lost with it.
             workload: Workload::new(seed, if loses_hosts { &["far"] } else { DEVICES }),
             place: folder.join("db"),
             folder: folder.to_owned(),
@@ -292,7 +292,7 @@ impl Run {
             world.set_rates(self.rates);
             world.let_link_rest(false);
             if matches!(self.cut, Some(Cut::Link(..))) && self.random.below(10) == 0 {
-                // Recovery has commands, too.
+                // Recovery sends commands, too.
                 let with_power = self.random.below(2) == 0;
                 Box::pin(self.crash(world, with_power)).await?;
                 if self.open.is_none() {
@@ -313,7 +313,7 @@ impl Run {
         let changes = world.change_count() - before;
         let commands = world.command_count() - commands_before;
         Box::pin(self.look(world)).await?;
-        // What was acknowledged is durable, whether or not anyone had time to tidy up.
+        // Acknowledged data is durable, even without an orderly shutdown.
         match self.lost_hosts {
             Some(_) => Box::pin(self.lose_host(world)).await?,
             None => self.crash(world, true).await?,
@@ -330,7 +330,7 @@ impl Run {
 
     async fn step(&mut self, world: &Rc<SimWorld>, step: &Step) -> Found<()> {
         if self.uncertain.is_some() {
-            // The model must be sure of what it stands on.
+            // The model must be certain before the next statement.
             Box::pin(self.look(world)).await?;
         }
         for (name, value) in &step.settings {
@@ -358,7 +358,7 @@ impl Run {
             }
         };
         let stopped = matches!(&outcome, Some(Err(error)) if is_stopped(error));
-        // It is here, and may be lost with the host.
+        // It is committed here, and may be lost with the host.
         let is_here_alone = matches!(&outcome, Some(Err(error)) if failovers::is_not_copied(error));
         world.log(&Said(&outcome));
         self.open = Some(session);
@@ -377,18 +377,18 @@ impl Run {
             self.close().await;
             Box::pin(self.look(world)).await?;
         } else if self.uncertain.is_some() {
-            // The next statement is drawn for what is there.
+            // The next statement is drawn for the present content.
             Box::pin(self.look(world)).await?;
         }
         world.set_host_power(true);
-        // Sooner or later somebody reads what the error says.
+        // Half the time, a device with a failed sync is restarted now, as its operator would after the error.
         if self.random.below(2) == 0 {
             self.machine.restart_if_asked();
         }
         Ok(())
     }
 
-    /// Ends the block that a statement which failed has left open.
+    /// Ends the block that a failed statement has left open.
     async fn leave_block(&mut self) -> Found<()> {
         let session = self.session()?;
         if session.transaction_status() == TransactionStatus::Idle {
@@ -397,13 +397,13 @@ impl Run {
         let left = timeout(STATEMENT_LIMIT, session.run("ROLLBACK")).await;
         let left = left.ok_or("a ROLLBACK hangs")?;
         match left {
-            // What it has seen is not copied; it is over all the same.
+            // What the block has seen is not replicated; the block has ended all the same.
             Err(error) if failovers::is_not_copied(&error) => Ok(()),
             left => left.map(drop).map_err(|error| format!("ROLLBACK: {error}")),
         }
     }
 
-    /// What happens beside the next statement. When the host dies, if it does at a time.
+    /// Draws an event beside the next statement. Returns when the host dies, if it does at a time.
     fn event(&mut self, world: &Rc<SimWorld>) -> Option<Duration> {
         match self.cut {
             Some(Cut::Power(cut)) => {
@@ -452,7 +452,7 @@ impl Run {
                 });
             }
             46..54 => {
-                // Until the next look.
+                // Until the next check.
                 let disk = if self.random.below(3) > 0 { Disk::Host } else { Disk::Far };
                 let scale = 8 + self.random.below(14);
                 let bytes = self.random.below(1_u64 << scale);
@@ -506,7 +506,7 @@ impl Run {
         Ok(())
     }
 
-    /// Whether an error is one that this statement, or a fault, may cause.
+    /// Checks that this statement, or a fault, may cause the error.
     fn check_error(&self, step: &Step, error: &Error) -> Found<()> {
         let code = error.sqlstate();
         let is_expected = match code {
@@ -551,7 +551,7 @@ impl Run {
         Err(differing(query, &expected, &found))
     }
 
-    /// A sequence never gives a number again that somebody was told.
+    /// Checks that a sequence never repeats a number that a client has seen.
     fn count(&mut self, name: &str, outcomes: &[Outcome]) -> Found<()> {
         let found = rows_of(outcomes)?;
         let [number] = found.as_slice() else { return Err(format!("{name} gives {found:?}")) };
@@ -564,9 +564,9 @@ impl Run {
         Ok(())
     }
 
-    // ---- looking ---------------------------------------------------------------------------------
+    // ---- checks --------------------------------------------------------------------------------
 
-    /// Without faults, everything is there, in every way.
+    /// Checks without faults that everything is there, in every way.
     async fn look(&mut self, world: &Rc<SimWorld>) -> Found<()> {
         world.log(&"look: faults pause");
         world.set_rates(Rates::default());
@@ -575,7 +575,7 @@ impl Run {
         self.machine.boot();
         self.machine.restart_if_asked();
         if self.open.is_none() && world.is_short_of_room() {
-            // A full disk keeps no database closed.
+            // A full disk does not keep a database from opening.
             Box::pin(self.reopen()).await?;
         }
         [Disk::Host, Disk::Far].into_iter().for_each(|disk| world.set_room(disk, None));
@@ -622,7 +622,7 @@ impl Run {
             let outcomes = self.asked(&format!("SELECT nextval('{name}')")).await?;
             self.count(&name, &outcomes)?;
         }
-        // What was not found by now is not there.
+        // An effect that was not found by now has not happened.
         self.uncertain = None;
         let database = Arc::clone(self.session()?.database());
         let flushed = timeout(STATEMENT_LIMIT, database.snapshot(SnapshotKind::Flushed)).await;
@@ -638,7 +638,7 @@ impl Run {
         Ok(())
     }
 
-    /// Look-ups of a row that is there, by each of its columns: by an index, where there is one.
+    /// Look-ups of an existing row by each of its columns: by an index, if there is one.
     fn look_ups(&mut self, name: &str) -> Vec<Query> {
         let Some(table) = self.model.tables.get(name).filter(|table| !table.rows.is_empty()) else {
             return Vec::new();
@@ -650,7 +650,7 @@ impl Run {
         [Query::Equal(name.to_owned(), row.v), point].into_iter().chain(word).collect()
     }
 
-    /// What a statement gives that nothing is in the way of.
+    /// The result of a statement without faults.
     async fn asked(&mut self, sql: &str) -> Found<Vec<Outcome>> {
         let ran = timeout(STATEMENT_LIMIT, self.session()?.run(sql)).await;
         let ran = ran.ok_or_else(|| format!("it hangs: {sql}"))?;
@@ -678,7 +678,7 @@ impl Run {
         Ok(())
     }
 
-    /// Space in use is space that is named, waits for a reader, or was in doubt when its link was lost.
+    /// Checks that all used space is referenced, waits for a reader, or was in doubt when its link was lost.
     fn check_space(&mut self) -> Found<()> {
         let database = self.session()?.database();
         let catalog = database.catalog();
@@ -693,7 +693,7 @@ impl Run {
         Ok(())
     }
 
-    /// All pages, maps and index entries hold, read past all caches.
+    /// Verifies all pages, maps and index entries, bypassing all caches.
     async fn check(&mut self) -> Found<()> {
         let database = Arc::clone(self.session()?.database());
         let options = CheckOptions { threads: 2, ..CheckOptions::default() };
@@ -705,7 +705,7 @@ impl Run {
         }
     }
 
-    /// No device has a run that nobody waits for, or memory that no run has.
+    /// Checks that no device has a run that nobody waits for, or memory without a run.
     async fn check_devices(&self) -> Found<()> {
         let near = self.near_device.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
         for (name, device) in [("near", near), ("far", self.machine.runtime())] {
@@ -725,9 +725,9 @@ impl Run {
         Ok(())
     }
 
-    // ---- incarnation and closing ---------------------------------------------------------------------
+    // ---- opening and closing -------------------------------------------------------------------
 
-    /// How this host's database is opened.
+    /// The options for opening this host's database.
     fn options(&self) -> OpenOptions {
         let (near, started) = (Arc::clone(&self.near), Arc::clone(&self.near_device));
         let identity = NEAR.map(|byte| byte + self.lost_hosts.unwrap_or_default());
@@ -755,13 +755,13 @@ impl Run {
         Ok(())
     }
 
-    /// Ends the host at once; with its power, it forgets what was not synced.
+    /// Ends the host at once; with its power, unsynced data is lost.
     async fn crash(&mut self, world: &Rc<SimWorld>, with_power: bool) -> Found<()> {
         world.log(&if with_power { "host: loses its power" } else { "host: is killed" });
         self.crashes += 1;
         world.set_host_power(false);
         self.open = None;
-        // Whatever the host had begun runs into nothing.
+        // Messages of the dead host find no receiver.
         sleep(CALM).await;
         if with_power {
             world.host_files().lose_power();
@@ -771,7 +771,7 @@ impl Run {
         }
         world.set_host_power(true);
         if self.random.below(3) == 0 {
-            // Recovery is followed by recovery.
+            // A recovery may be interrupted and followed by another.
             world.set_rates(Rates::default());
             let changes = self.random.below(12);
             world.log(&format_args!("event: the host's power goes again after {changes} changes"));

@@ -1,4 +1,4 @@
-//! Statements by the seed, each with what it does to the model or what it gives.
+//! Generates statements from the seed, each with its effect on the model or its result.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use cleave_media::SplitMix64;
 use crate::model::{Effect, Index, Key, Model, Parent, Query, Row, Table, VIEW_FROM};
 use crate::world::index;
 
-/// Names of the devices that tables are put on: one, or divided over both.
+/// Devices of tables: one, or divided over both.
 pub const DEVICES: &[&str] = &["embedded", "far", "embedded, far"];
 
-/// Every way to reach the same rows: what a session sets before it asks.
+/// All combinations of settings under which the same query must give the same rows.
 pub const WAYS: [&[(&str, &str)]; 7] = [
     &[("stack", "blk"), SHIPPED],
     &[("stack", "native"), FLUSHED],
@@ -22,27 +22,27 @@ pub const WAYS: [&[(&str, &str)]; 7] = [
     &[("stack", "ndp"), ("split", "auto"), FLUSHED],
 ];
 
-/// What was committed last travels with a query, or becomes pages first.
+/// The delta is shipped with a query, or flushed first.
 const SHIPPED: (&str, &str) = ("shipped_delta_bytes", "1MB");
 const FLUSHED: (&str, &str) = ("shipped_delta_bytes", "0");
 
 const WORDS: [&str; 5] =
     ["amber", "birch", "cedar", "dune", "a rather longer note, so that pages differ"];
 
-/// Whether what `settings` ask for may be refused: not every plan ends on one device, and not every plan joins.
+/// Whether `settings` may be refused: not every plan can end on one device, and not every plan joins.
 pub fn may_be_refused<V: AsRef<str>>(settings: &[(&str, V)]) -> bool {
     let is_strict = |split: &str| ["ndp", "h1", "h1+"].contains(&split);
     settings.iter().any(|(name, value)| *name == "split" && is_strict(value.as_ref()))
 }
 
-/// One statement and what must come of it.
+/// One statement and its expected outcome.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Settings to make before it.
+    /// Settings to set before it.
     pub settings: Vec<(&'static str, String)>,
     /// Its text.
     pub sql: String,
-    /// What it is.
+    /// The expected outcome.
     pub kind: Kind,
 }
 
@@ -51,14 +51,14 @@ pub struct Step {
 pub enum Kind {
     /// It changes the tables, if it succeeds.
     Change(Effect),
-    /// It fails, because two rows have a key that only one may have, or a row names one that is not there; it changes
-    /// nothing.
+    /// It fails with a key violation: two rows have the same unique key, or a row refers to one that is not there; it
+    /// changes nothing.
     Violation,
-    /// It gives rows.
+    /// It returns rows.
     Query(Query),
-    /// It gives the next number of a sequence.
+    /// It returns the next number of a sequence.
     Next(String),
-    /// It copies everything into a folder.
+    /// It takes a backup into a folder.
     Backup(PathBuf),
 }
 
@@ -68,7 +68,7 @@ impl Step {
     }
 }
 
-/// Draws statements.
+/// Draws the statements.
 #[derive(Debug)]
 pub struct Workload {
     random: SplitMix64,
@@ -81,7 +81,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// The statements that `seed` names, over tables on `devices`.
+    /// The statements of `seed`, over tables on `devices`.
     #[must_use]
     pub fn new(seed: u64, devices: &'static [&'static str]) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Workload {
     /// The next statement over the tables of `model`; files for COPY are written to `directory`.
     ///
     /// # Panics
-    /// Where such a file cannot be written.
+    /// If such a file cannot be written.
     pub fn next(&mut self, model: &Model, directory: &Path) -> Step {
         let choice = self.random.below(100);
         if choice >= 62 && !model.tables.is_empty() {
@@ -116,7 +116,7 @@ impl Workload {
             28..30 => Step::of("CHECKPOINT".to_owned(), Kind::Change(Effect::All(Vec::new()))),
             _ => self.change(model, directory),
         };
-        // What reads rows in order to change them does it in any way that takes all of it.
+        // A statement that reads rows to change them runs in any way that takes every plan.
         let ways: Vec<_> = WAYS.iter().filter(|way| !may_be_refused(way)).collect();
         let way = ways[index(&mut self.random, ways.len())];
         step.settings.extend(way.iter().map(|(name, value)| (*name, (*value).to_owned())));
@@ -150,7 +150,7 @@ impl Workload {
         }
     }
 
-    /// Several changes as one, with some that are taken back; or all taken back.
+    /// Several changes as one, some of them rolled back; or all rolled back.
     fn block(&mut self, model: &Model, directory: &Path) -> Step {
         let mut inner = model.clone();
         let (mut sql, mut settings) = ("BEGIN".to_owned(), Vec::new());
@@ -239,7 +239,7 @@ impl Workload {
         let keys: Vec<Key> = table.unique_keys().collect();
         let v = self.some_v(model, table);
         if keys.contains(&Key::V) || keys.contains(&Key::VAndId) || self.random.below(3) == 0 {
-            // Many rows, no key of which changes but perhaps one of notes.
+            // Many rows, none of whose keys change except perhaps that of notes.
             let word = WORDS[index(&mut self.random, WORDS.len())];
             let rest = v.rem_euclid(4);
             let changed = table.rows.iter().filter(|(id, _)| *id % 4 == rest);
@@ -252,7 +252,7 @@ impl Workload {
         let changed = table.rows.get(&id).map(|row| (id, Row { v, ..row.clone() }));
         let changed: Vec<_> = changed.into_iter().collect();
         let sql = format!("UPDATE {name} SET v = {v} WHERE id = {id}");
-        // A value that stays is not looked for.
+        // An unchanged value is not checked.
         let stays = changed.iter().all(|(id, row)| table.rows[id].v == row.v);
         let kind = match stays || model.has_parents(table, &changed) {
             true => Kind::Change(Effect::Put(name, changed)),
@@ -281,7 +281,7 @@ impl Workload {
         Step::of(format!("DELETE FROM {name} WHERE {condition}"), kind)
     }
 
-    /// A `v` for a row, mostly one that it may have.
+    /// A `v` for a row, mostly a valid one.
     fn some_v(&mut self, model: &Model, table: &Table) -> i64 {
         match self.random.below(30) {
             0 => i64::try_from(self.random.below(60)).unwrap_or(0),
@@ -289,7 +289,7 @@ impl Workload {
         }
     }
 
-    /// A `v` for a row: one that its parent has, if it has one that has rows.
+    /// A valid `v` for a row: an id of its parent, if it has a parent with rows.
     fn right_v(&mut self, model: &Model, table: &Table) -> i64 {
         let parent = table.parent.as_ref().and_then(|parent| model.tables.get(&parent.table));
         match parent.filter(|parent| !parent.rows.is_empty()) {
@@ -301,7 +301,7 @@ impl Workload {
         }
     }
 
-    /// An id of a row that is there, mostly.
+    /// An id, mostly of an existing row.
     fn some_id(&mut self, table: &Table) -> i64 {
         if table.rows.is_empty() || self.random.below(8) == 0 {
             return -1;
@@ -342,7 +342,7 @@ impl Workload {
         Step {
             settings: vec![
                 ("default_device", device.to_owned()),
-                // Every second table is divided, those without a key in load order.
+                // Every second table is partitioned; those without a key are in load order.
                 (
                     "default_tablets",
                     ["0", "3"][usize::from(self.next_table.is_multiple_of(2))].to_owned(),
@@ -355,7 +355,7 @@ impl Workload {
         }
     }
 
-    /// Makes an index, or removes one.
+    /// Creates an index, or drops one.
     fn index(&mut self, table: &Table, name: String) -> Step {
         let own: Vec<_> = table.indexes.iter().filter(|(_, index)| !index.constraint).collect();
         if !own.is_empty() && (own.len() > 2 || self.random.below(3) == 0) {
@@ -391,7 +391,7 @@ impl Workload {
             let place = index(&mut self.random, rows.len());
             rows[place].0 = taken;
         }
-        // Rows of which some are there already are told apart by the id alone.
+        // With ON CONFLICT, existing rows are found by the id alone.
         let upserts = table.unique_keys().eq([Key::Id])
             && model.has_parents(table, &rows)
             && self.random.below(3) == 0;
@@ -456,7 +456,7 @@ impl Workload {
             7 => Query::Word(name, WORDS[index(&mut self.random, WORDS.len())].to_owned()),
             8 => Query::Range(name, v, v + 5),
             _ => {
-                // Its inner side has every id once only if it says so or nothing else went in; all of ours do.
+                // The inner side's ids must be unique, by a constraint or as inserted; all of ours are.
                 let other = tables[index(&mut self.random, tables.len())].clone();
                 Query::Join(name, other)
             }
@@ -481,7 +481,7 @@ impl Workload {
     }
 
     fn rows(&mut self, model: &Model, table: &Table, count: usize) -> Vec<(i64, Row)> {
-        // Where `v` may occur once only, most statements keep to that.
+        // If `v` must be unique, most statements keep to that.
         let differs = table.parent.is_none()
             && table.unique_keys().any(|key| key == Key::V)
             && self.random.below(6) > 0;
@@ -502,7 +502,7 @@ impl Workload {
     }
 }
 
-/// What comes of adding `rows` to a table.
+/// The outcome of adding `rows` to a table.
 fn added(model: &Model, name: String, rows: &[(i64, Row)]) -> Kind {
     let table = &model.tables[&name];
     if model.has_parents(table, rows) && table.unique_keys().all(|key| table.differ_in(key, rows)) {

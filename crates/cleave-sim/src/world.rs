@@ -1,7 +1,7 @@
 //! The world of one run: its time, its randomness, its trace, and whether the host has power.
 //!
-//! Invariant: all randomness that decides anything comes from here, and all that happens is written down here, in
-//! order. A world belongs to one thread; [`with`] finds it.
+//! Invariant: all randomness that decides anything comes from here, and all events are recorded here, in order. A world
+//! belongs to one thread; [`with`] finds it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,15 +17,15 @@ use cleave_media::simulation::World;
 
 use crate::files::SimFiles;
 
-/// Simulated time after which a run counts as one that never ends.
+/// Simulated time after which a run counts as hanging.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// How often each fault happens, in thousandths of the chances it gets; a seed leaves some out.
+/// How often each fault happens, in thousandths of its opportunities; a seed leaves some out.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rates {
-    /// A command is lost with its connection before the device has it.
+    /// A command is lost with its connection before it reaches the device.
     pub command_lost: u64,
-    /// The same, and yet it reaches the device, late.
+    /// The same, but it reaches the device late.
     pub command_late: u64,
     /// The reply is lost with its connection.
     pub reply_lost: u64,
@@ -35,18 +35,18 @@ pub struct Rates {
     pub long_delay: u64,
     /// Media fails to read.
     pub read_error: u64,
-    /// Media gives other bytes than it holds, once.
+    /// A read returns corrupted bytes, once.
     pub read_flip: u64,
-    /// Media fails to write, having written some of it.
+    /// A write fails after part of it was written.
     pub write_error: u64,
-    /// Media fails to sync or to grow.
+    /// A sync or a growth of media fails.
     pub sync_error: u64,
     /// A change of the host's files fails.
     pub file_error: u64,
 }
 
 impl Rates {
-    /// What `random` chooses for a run: each fault off, rare or frequent.
+    /// The rates of a run: each fault off, rare or frequent.
     pub fn draw(random: &mut SplitMix64) -> Self {
         let mut rate = |frequent: u64| [0, 0, frequent / 5, frequent][index(random, 4)];
         Self {
@@ -63,7 +63,7 @@ impl Rates {
         }
     }
 
-    /// Whether any of them makes something fail, and not only late or twice.
+    /// Whether any of them causes failures, and not only delays and repetitions.
     #[must_use]
     pub fn make_failures(&self) -> bool {
         let link = self.command_lost + self.command_late + self.reply_lost;
@@ -77,20 +77,20 @@ pub fn index(random: &mut SplitMix64, count: usize) -> usize {
     usize::try_from(random.below(count as u64)).unwrap_or(0)
 }
 
-/// What becomes of one command on its way.
+/// The fault of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkFault {
     /// It is lost with its connection.
     Lost,
-    /// It is done, and its reply is lost with the connection.
+    /// It is executed, and its reply is lost with the connection.
     Unheard,
-    /// It is lost with its connection, and yet reaches the device, late.
+    /// It is lost with its connection, but reaches the device late.
     Late,
     /// It is served twice.
     Twice,
-    /// The machine loses its power before it does it, and is away for a while.
+    /// The machine loses its power before it executes it, and is down for a while.
     DiesBefore,
-    /// The machine loses its power when it has done it, and before it says so.
+    /// The machine loses its power after it has executed it, and before it replies.
     DiesAfter,
 }
 
@@ -100,45 +100,45 @@ impl LinkFault {
         [Self::Lost, Self::Unheard, Self::Late, Self::Twice, Self::DiesBefore, Self::DiesAfter];
 }
 
-/// What happens as the program begins a step of a protocol.
+/// The fault at the beginning of a protocol step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepFault {
-    /// It fails, where it can.
+    /// It fails, if it can.
     Fails,
     /// The host loses its power.
     PowerGoes,
 }
 
-/// See the module's description.
+/// See the [module](self).
 pub struct SimWorld {
     now: Cell<Duration>,
     timers: RefCell<BTreeMap<(Duration, u64), Waker>>,
     timer_count: Cell<u64>,
-    /// Decides what happens.
+    /// Randomness of the world's decisions.
     random: RefCell<SplitMix64>,
-    /// What the program draws: identities and the like.
+    /// Randomness of the program: identities and the like.
     drawn: RefCell<SplitMix64>,
     trace: RefCell<Vec<String>>,
-    /// The faults now; none while the run checks itself.
+    /// The present rates; all zero while the run checks itself.
     rates: Cell<Rates>,
     host_has_power: Cell<bool>,
-    /// Changes of media and files that the host still makes before its power goes.
+    /// Changes of media and files that the host makes before its power fails.
     host_fuse: Cell<Option<u64>>,
-    /// How many changes it has made.
+    /// Changes that it has made.
     change_count: Cell<u64>,
-    /// A step of the program's protocols, and what happens when it begins next.
+    /// A step of the program's protocols, and its fault when it begins next.
     step_fuse: Cell<Option<(&'static str, StepFault)>>,
-    /// Whether media acknowledge a sync and forget it.
+    /// Whether media acknowledge a sync without doing it.
     media_lies: Cell<bool>,
-    /// How many commands have been sent, and what becomes of one of them.
+    /// How many commands have been sent, and the fault of one of them.
     command_count: Cell<u64>,
     link_fuse: Cell<Option<(u64, LinkFault)>>,
     /// Whether commands are neither counted nor fail.
     link_rests: Cell<bool>,
-    /// Bytes that each disk has left; None: without end.
+    /// Free bytes of each disk; None if unlimited.
     room: [Cell<Option<i64>>; 2],
     files: SimFiles,
-    /// What the main task waits with, and whether nothing can wake it any more.
+    /// The waker of the main task, and whether nothing can wake it any more.
     main: RefCell<Option<Waker>>,
     stuck: Cell<Option<&'static str>>,
 }
@@ -175,7 +175,7 @@ pub fn below(bound: u64) -> u64 {
 }
 
 impl SimWorld {
-    /// The world that `seed` names, whose files lie under `directory`.
+    /// The world of `seed`, with its files under `directory`.
     #[must_use]
     pub fn new(seed: u64, directory: &std::path::Path) -> Rc<Self> {
         Rc::new(Self {
@@ -201,7 +201,7 @@ impl SimWorld {
         })
     }
 
-    /// Makes this the thread's world, or none.
+    /// Makes this the thread's world, or removes it.
     pub(crate) fn install(world: Option<Rc<Self>>) {
         CURRENT.set(world);
     }
@@ -212,7 +212,7 @@ impl SimWorld {
         self.trace.borrow_mut().push(format!("{:>12?} {line}", self.now.get()));
     }
 
-    /// All that happened.
+    /// Takes the trace.
     pub fn take_trace(&self) -> Vec<String> {
         self.trace.take()
     }
@@ -222,7 +222,7 @@ impl SimWorld {
         self.random.borrow_mut().below(bound)
     }
 
-    /// Sets how often faults happen.
+    /// Sets the rates of faults.
     pub fn set_rates(&self, rates: Rates) {
         self.rates.set(rates);
     }
@@ -237,22 +237,22 @@ impl SimWorld {
         self.media_lies.get()
     }
 
-    /// Lets `fault` happen to the command with this number, counted from 0.
+    /// Applies `fault` to the command with this number, counted from 0.
     pub fn fail_link_at(&self, number: u64, fault: LinkFault) {
         self.link_fuse.set(Some((number, fault)));
     }
 
-    /// Lets the link alone, or no longer: commands that it carries then do not count.
+    /// Suspends or resumes the faults of the link: commands do not count meanwhile.
     pub fn let_link_rest(&self, rests: bool) {
         self.link_rests.set(rests);
     }
 
-    /// How many commands have been sent over the link, but for those while it rests.
+    /// How many commands have been sent over the link, except while it rests.
     pub fn command_count(&self) -> u64 {
         self.command_count.get()
     }
 
-    /// One command over the link: what becomes of it.
+    /// Counts a command over the link, and returns its fault.
     pub(crate) fn link_command(&self) -> Option<LinkFault> {
         if self.link_rests.get() {
             return None;
@@ -263,18 +263,18 @@ impl SimWorld {
         Some(fault)
     }
 
-    /// Leaves so many bytes on a disk; None: there is no end of them.
+    /// Sets the free bytes of a disk; None for unlimited.
     pub fn set_room(&self, disk: Disk, bytes: Option<u64>) {
         let bytes = bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         self.room[disk as usize].set(bytes);
     }
 
-    /// Whether a disk has an end now.
+    /// Whether a disk is limited now.
     pub fn is_short_of_room(&self) -> bool {
         self.room.iter().any(|room| room.get().is_some())
     }
 
-    /// Takes so many bytes of a disk, or gives them back; whether there are so many.
+    /// Takes bytes of a disk, or frees them; returns whether there are enough.
     pub fn takes_room(&self, disk: Disk, growth: i64) -> bool {
         let room = &self.room[disk as usize];
         let Some(left) = room.get() else { return true };
@@ -297,13 +297,13 @@ impl SimWorld {
         self.host_has_power.get()
     }
 
-    /// Takes the host's power, or gives it back.
+    /// Cuts the host's power, or restores it.
     pub fn set_host_power(&self, on: bool) {
         self.host_has_power.set(on);
         self.host_fuse.set(None);
     }
 
-    /// Lets the host change media and files `count` times more; during the last change its power goes.
+    /// Lets the host change media and files `count` times more; its power fails during the last change.
     pub fn cut_host_power_after(&self, count: u64) {
         self.host_fuse.set(Some(count));
     }
@@ -313,7 +313,7 @@ impl SimWorld {
         self.change_count.get()
     }
 
-    /// One change of media or files on the host: whether it happens whole, in part, or not at all.
+    /// One change of media or files on the host: whether it is done whole, in part, or not at all.
     pub fn host_change(&self) -> Change {
         if !self.host_has_power.get() {
             return Change::None;
@@ -334,7 +334,7 @@ impl SimWorld {
         }
     }
 
-    /// Lets `fault` happen when the program begins the step `name` next.
+    /// Applies `fault` when the program begins the step `name` next.
     pub fn fail_step(&self, name: &'static str, fault: StepFault) {
         self.step_fuse.set(Some((name, fault)));
     }
@@ -346,7 +346,7 @@ impl SimWorld {
 
     // ---- time ----------------------------------------------------------------------------------
 
-    /// Called when nothing can run: time goes on to the next thing that waits for it.
+    /// Called when nothing can run: time advances to the next timer.
     pub(crate) fn idle(&self) {
         let due = self.timers.borrow().first_key_value().map(|((at, _), _)| *at);
         match due {
@@ -359,7 +359,7 @@ impl SimWorld {
                     ready.push(entry.remove());
                 }
                 ready.into_iter().for_each(Waker::wake);
-                // All of them may have been of work that is gone: so that the thread does not sleep over that.
+                // All timers may belong to dropped work: the thread must not sleep over that.
                 if let Some(main) = self.main.borrow().as_ref() {
                     main.wake_by_ref();
                 }
@@ -388,16 +388,16 @@ impl SimWorld {
 pub enum Disk {
     /// With the host's files, and the media of its own device.
     Host,
-    /// With the media of the device far away.
+    /// With the media of the remote device.
     Far,
 }
 
-/// How much of a change happens.
+/// How much of a change is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// All of it.
     Whole,
-    /// The power goes meanwhile.
+    /// The power fails meanwhile.
     Part,
     /// There is no power.
     None,
@@ -409,7 +409,7 @@ impl World for SimWorld {
     }
 
     fn wall(&self) -> i64 {
-        // The first second of 2024, and what has passed since.
+        // The first second of 2024, plus the time since.
         1_704_067_200_000_000_i64
             .saturating_add(i64::try_from(self.now.get().as_micros()).unwrap_or(i64::MAX))
     }

@@ -1,7 +1,7 @@
-//! The program's allocator.
+//! The program's allocator, mimalloc.
 //!
-//! mimalloc keeps freed memory for a second, since pages and batches come and go in megabytes on every thread (decision
-//! 0010). Where the budgets are small, what it keeps would be larger than they are: there it gives memory back at once.
+//! It keeps freed memory for a second, since pages and batches of megabytes come and go on every thread
+//! (`docs/design/pages-and-encodings.md`). With small budgets that would exceed them: there it frees memory at once.
 
 #![expect(unsafe_code, reason = "mimalloc's options are functions of C")]
 
@@ -12,10 +12,10 @@ use crate::arguments::MemoryBudgets;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Budgets that are smaller in all.
+/// Budgets whose sum is smaller count as small.
 const SMALL_BYTES: u64 = 512 << 20;
 
-/// `mi_option_purge_delay` of mimalloc 3: milliseconds until freed memory is given back.
+/// `mi_option_purge_delay` of mimalloc 3: milliseconds until freed memory is returned to the system.
 const PURGE_DELAY: c_int = 15;
 /// Its default.
 const PURGE_DELAY_DEFAULT: c_long = 1000;
@@ -25,7 +25,7 @@ unsafe extern "C" {
     fn mi_option_set(option: c_int, value: c_long);
 }
 
-/// Has the allocator keep little where `budgets` are small, unless MIMALLOC_PURGE_DELAY says otherwise.
+/// Makes the allocator keep little memory if `budgets` are small, unless MIMALLOC_PURGE_DELAY says otherwise.
 pub(crate) fn keep_within(budgets: MemoryBudgets) {
     let (Some(pool), Some(query)) = (budgets.buffer_pool, budgets.query) else { return };
     if pool.saturating_add(query) >= SMALL_BYTES {
@@ -33,7 +33,7 @@ pub(crate) fn keep_within(budgets: MemoryBudgets) {
     }
     // SAFETY: reads one number of a table that mimalloc fills before it allocates; numbers beyond it give 0.
     let delay = unsafe { mi_option_get(PURGE_DELAY) };
-    // Any other number is another option's, or somebody's choice.
+    // Any other number belongs to another option, or was set by the user.
     if delay == PURGE_DELAY_DEFAULT {
         // SAFETY: writes the number that was read; mimalloc reads it whenever it frees, and takes any value at any
         // time.

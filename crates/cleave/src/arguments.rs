@@ -1,4 +1,4 @@
-//! The command line in, what to do out.
+//! Parses the command line into a command.
 //!
 //! Invariant: everything that can be checked without opening a database is checked here.
 
@@ -23,16 +23,16 @@ use crate::serve::ServeOptions;
 use crate::shell::Source;
 use crate::shell::format::Format;
 
-/// What one invocation asks for.
+/// A parsed invocation.
 #[derive(Debug)]
 pub(crate) struct Invocation {
-    /// Which database, with which settings.
+    /// The database and its settings.
     pub(crate) place: Place,
-    /// What to do with it.
+    /// The command.
     pub(crate) command: Command,
 }
 
-/// Which database, and how to open it: the same everywhere.
+/// The database, and how to open it: the same for every command.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Place {
     /// The database's folder
@@ -41,30 +41,30 @@ pub(crate) struct Place {
     /// A session setting, as in --set split=h0; may be repeated
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting, global = true)]
     pub(crate) settings: Vec<(String, String)>,
-    /// Memory for pages that the host keeps, as in 256MB
+    /// Memory for the host's page cache, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) buffer_pool: Option<u64>,
-    /// Memory that queries may hold beside those pages, as in 256MB
+    /// Memory for running queries, besides the page cache, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes, global = true)]
     pub(crate) query_memory: Option<u64>,
-    /// Seconds that a device is waited for that does not answer, as its disk hangs; 60 where nothing is said
+    /// Seconds to wait for a device that does not answer; 60 by default
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..), global = true)]
     pub(crate) device_timeout: Option<u32>,
 }
 
-/// Memory for the host's half of queries, and time for devices; what is not given is the database's default.
+/// Memory of the host, and the time limit of devices; the database's defaults where not given.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct MemoryBudgets {
-    /// Pages kept, in bytes.
+    /// The page cache, in bytes.
     pub(crate) buffer_pool: Option<u64>,
-    /// What operators hold, in bytes.
+    /// Memory of operators, in bytes.
     pub(crate) query: Option<u64>,
-    /// How long a device is waited for, in seconds.
+    /// The time limit of a device, in seconds.
     pub(crate) device_timeout: Option<u32>,
 }
 
 impl Place {
-    /// The budgets that were given.
+    /// The given budgets.
     pub(crate) fn memory(&self) -> MemoryBudgets {
         let (buffer_pool, query) = (self.buffer_pool, self.query_memory);
         MemoryBudgets { buffer_pool, query, device_timeout: self.device_timeout }
@@ -78,9 +78,9 @@ pub(crate) enum Command {
     Demo(DemoOptions),
     /// `cleave sql`.
     Sql {
-        /// How to lay out results.
+        /// The layout of results.
         format: Format,
-        /// What to run, in order; nothing: standard input.
+        /// Sources of statements, in order; if empty, standard input.
         sources: Vec<Source>,
     },
     /// `cleave serve`.
@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Inspect(InspectCommand),
     /// `cleave device`.
     Device(DeviceOptions),
-    /// `cleave device-process`: what `cleaved` is, in this program.
+    /// `cleave device-process`: the program `cleaved`.
     DeviceProcess {
         /// Its own arguments.
         arguments: Vec<OsString>,
@@ -164,37 +164,37 @@ struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Show what splitting queries between host and device is good for
+    /// Show how splitting queries between host and device pays off
     Demo(DemoOptions),
     /// Run SQL: a shell, or statements from -c, -f or standard input
     Sql(SqlOptions),
     /// Serve a database to PostgreSQL's clients
     Serve(ServeOptions),
-    /// Run a standard workload of transactions: YCSB, LinkBench, TPC-C, CH-benCHmark
+    /// Run a standard transactional workload: YCSB, LinkBench, TPC-C, CH-benCHmark
     Bench(BenchOptions),
-    /// Say who may connect to a server
+    /// Manage the users who may connect to a server
     User(UserOptions),
-    /// Compute the IMDb-like or the TPC-H database, into files or into a database
+    /// Generate the IMDb-like or the TPC-H database, into files or into a database
     Generate(GenerateOptions),
-    /// Take the tables, rows and indexes of a dump of PostgreSQL
+    /// Import the tables, rows and indexes of a PostgreSQL dump or server
     Import(ImportOptions),
     /// Load CSV or Parquet files into a table
     Load(LoadOptions),
-    /// Say what splitting would save a list of queries
+    /// Predict what splitting would save for a list of queries
     Advise(AdviseOptions),
-    /// Copy a database, as it is at one moment, into a folder
+    /// Write a consistent snapshot of a database into a folder
     Backup(BackupOptions),
-    /// Make a database of a backup
+    /// Make a database from a backup
     Restore(RestoreOptions),
-    /// Go on, in a new folder, with a database whose host is lost, from a device that keeps a log replica
+    /// Continue a database whose host is lost in a new folder, from a device that keeps a log replica
     Failover(FailoverOptions),
     /// Verify every page, map and index entry of a database
     Check(CheckCommand),
     /// Print a page, a segment, a map, a fragment or the catalog
     Inspect(InspectCommand),
-    /// Attach and list storage devices
+    /// Attach, list and manage storage devices
     Device(DeviceOptions),
-    /// Be a storage device (what `cleaved` is)
+    /// Run as a storage device (the program `cleaved`)
     #[command(hide = true)]
     DeviceProcess {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -210,12 +210,12 @@ struct SqlOptions {
     /// A file of statements to run
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How to lay out results
+    /// The layout of results
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
 }
 
-/// `-c` and `-f` in the order in which they stand, which the derived structure does not keep.
+/// `-c` and `-f` in the order given, which the derived structure does not keep.
 fn sources_in_order(matches: &clap::ArgMatches) -> Vec<Source> {
     let indices = |id: &str| matches.indices_of(id).into_iter().flatten();
     let commands = matches.get_many::<String>("commands").into_iter().flatten();
@@ -238,13 +238,13 @@ fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A number of bytes, as settings take it.
+/// Parses a number of bytes, in the units of settings.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     cleave_host::settings::parse_bytes(text)
         .ok_or_else(|| "expected a number of bytes, as in 1048576 or 256MB".to_owned())
 }
 
-/// A link's rate in bytes a second: `1gbit`, `100mbit`, or a plain number of bytes.
+/// Parses a link's rate in bytes a second: `1gbit`, `100mbit`, or a plain number of bytes.
 pub(crate) fn rate(text: &str) -> Result<u64, String> {
     let wrong = || "expected a rate, as in 1gbit, 100mbit or 12500000 (bytes a second)".to_owned();
     let lower_case = text.trim().to_ascii_lowercase();

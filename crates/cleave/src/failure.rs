@@ -1,9 +1,9 @@
-//! Why a command ends early, and the exit code that a script sees.
+//! Failures that end a command, with the exit code that a script sees.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// A command that did not do what was asked; one variant for each exit code, and for each thing to do about it.
+/// A failed command; one variant for each exit code, and for each remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The command line, or a file that it names, is wrong: correct it.
@@ -14,13 +14,13 @@ pub(crate) enum Failure {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The database or a device cannot be opened or reached.
     #[error("{0}")]
     Open(#[source] cleave_host::Error),
-    /// A device process that this program started did not come up.
+    /// A device process that this program started did not become ready.
     #[error("{0}")]
     Device(String),
     /// A statement failed; its error is already on standard error.
@@ -35,8 +35,8 @@ pub(crate) enum Failure {
     /// A check found faults, which are on standard output.
     #[error("{0} faults were found")]
     Faults(u64),
-    /// Two ways to run one query gave different rows, or rows break what a workload promises of them: a defect of what
-    /// ran it.
+    /// Two ways to run one query gave different rows, or rows violate a workload's invariants: a defect of the measured
+    /// system.
     #[error("{0}")]
     Disagreement(String),
     /// Standard output cannot be written.
@@ -55,7 +55,7 @@ impl Failure {
         })
     }
 
-    /// Whether the reader of our output went away, as `head` does: no reason to complain.
+    /// Whether the reader of our output has closed the pipe, as `head` does: not an error.
     pub(crate) fn is_closed_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == std::io::ErrorKind::BrokenPipe)
     }

@@ -9,9 +9,9 @@
 //!    `backup`, `restore`, `check`, `inspect`, `device` and `user`; [`demo`] is `cleave demo`, [`mod@bench`] `cleave
 //!    bench`.
 //! 4. [`generate`] computes the databases that `generate` and `demo` load.
-//! 5. [`failure`] is why a command ended early.
+//! 5. [`failure`] holds the failures that end a command.
 
-// A connection's future holds those of all that a statement may do, one within the other.
+// A connection's future contains those of everything that a statement may do, nested.
 #![recursion_limit = "256"]
 
 mod allocator;
@@ -32,15 +32,15 @@ use std::sync::Arc;
 use arguments::{Command, Invocation};
 use failure::Failure;
 
-/// Stack of the threads that parse and plan. Planning calls itself once for each operator of a chain; a stack takes no
-/// memory that is not used.
+/// Stack of the threads that parse and plan. Planning recurses once for each operator of a chain; unused stack takes no
+/// memory.
 pub(crate) const STACK_BYTES: usize = 32 << 20;
 
 /// How long threads may take to end with the program.
 const SHUTDOWN: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// Threads that compute for a server's clients. More than there are processors: a join that finds no rows does not let
-/// go of its threads for long, also when nobody wants it any more, and the statements of others are to go on beside it.
+/// Threads that compute for a server's clients, more than processors: a join without result rows yields its thread only
+/// after a long time, even after it was cancelled, and other statements must go on beside it.
 fn serving_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     processors.saturating_mul(4).max(8)
@@ -67,13 +67,13 @@ fn main() -> ExitCode {
         builder.worker_threads(serving_threads());
     }
     let runtime = builder.build();
-    // The first thread's stack is as large as whoever starts the program says; and one of the runtime's own must not
-    // wait for what a person types.
+    // The first thread's stack size is set by the caller of the program, and a thread of the runtime must not wait for
+    // user input.
     let outcome = runtime.and_then(|runtime| {
         let thread = std::thread::Builder::new().name("cleave".to_owned()).stack_size(STACK_BYTES);
         thread.spawn(move || {
             let outcome = runtime.block_on(Box::pin(run(invocation)));
-            // What was given up and is still busy is not waited for.
+            // Cancelled work that is still busy is not awaited.
             runtime.shutdown_timeout(SHUTDOWN);
             outcome
         })
@@ -104,7 +104,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
         Command::Sql { format, sources } => {
             let (database, session) = open::open(&place, open::Create::IfAbsent).await?;
             let ran = shell::run(Arc::clone(&database), session, format, &sources).await;
-            // So that the next start has nothing to redo.
+            // So that the next incarnation has nothing to recover.
             ran.and(database.checkpoint().await.map_err(Failure::Sql))
         }
         Command::Serve(options) => serve::run(&options, &place).await,
@@ -125,7 +125,7 @@ async fn run(invocation: Invocation) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard error; where that is closed, nobody is there to be told.
+/// Writes to standard error; if that is closed, nobody reads it.
 fn complain(message: &str) {
     drop(writeln!(std::io::stderr(), "cleave: {message}"));
 }

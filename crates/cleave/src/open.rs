@@ -1,7 +1,7 @@
-//! A place in, an open database and a session out: the only place where host and device meet.
+//! Opens a database and a session for a path: the only place where host and device meet.
 //!
-//! `cleave-host` does not name the device's crate. It asks for a service over a media file when it needs
-//! its embedded device, and [`embedded_device`] is what this program hands it.
+//! `cleave-host` does not depend on the device's crate. When it needs its embedded device, it asks for a service over a
+//! media file; [`embedded_device`] is the one that this program passes in.
 
 use std::fs::Metadata;
 use std::io::{self, Write};
@@ -19,15 +19,15 @@ use crate::allocator;
 use crate::arguments::{MemoryBudgets, Place};
 use crate::failure::Failure;
 
-/// What the fragments of the embedded device may use together: a few at the default of `device_memory`.
+/// Memory of all fragments of the embedded device: a few at the default of `device_memory`.
 const FRAGMENT_MEMORY_BYTES: u64 = 1 << 30;
 
-/// Whether a database that is not there is made.
+/// Whether a missing database is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Create {
     /// It must exist.
     Never,
-    /// A folder that is empty or missing becomes one.
+    /// An empty or missing folder becomes one.
     IfAbsent,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn open(
     Ok((database, session))
 }
 
-/// How a database is opened to be checked, and where it is.
+/// The folder and the options for opening a database to check it.
 pub(crate) fn options(place: &Place) -> Result<(&Path, OpenOptions), Failure> {
     Ok((directory(place)?, open_options(Create::Never, place.memory())))
 }
@@ -85,7 +85,7 @@ pub(crate) async fn open_directory(
     Ok(database)
 }
 
-/// How databases are opened.
+/// The options for opening a database.
 pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions {
     allocator::keep_within(memory);
     let mut options = OpenOptions::new(embedded_device()).create(create == Create::IfAbsent);
@@ -101,7 +101,7 @@ pub(crate) fn open_options(create: Create, memory: MemoryBudgets) -> OpenOptions
     options
 }
 
-/// A session with `settings`; one that is wrong is misuse of the command line.
+/// A session with `settings`; an invalid one is an error of the command line.
 pub(crate) fn session(
     database: &Arc<Database>,
     settings: &[(String, String)],

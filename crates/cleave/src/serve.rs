@@ -1,18 +1,17 @@
-//! `cleave serve`: a database in, a server out that PostgreSQL's clients talk to.
+//! `cleave serve`: serves a database to PostgreSQL's clients.
 //!
 //! ```text
 //!  TcpListener ─▶ a thread with few clients: greet ─▶ connection loop ─▶ its own Session ─▶ the one Database
 //!        ▲                     │ users, TLS, limits
 //!        └── SIGTERM, SIGINT: nothing new begins, what runs may end, then it is stopped
 //! ```
+//! 1. [`options`] checks the command line against itself and the existing users.
+//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] stores who may connect; [`signals`] end
+//!    the server.
+//! 3. [`admission`] limits the connections: those not yet authenticated, and sessions.
 //!
-//! 1. [`options`] checks what the command line says against itself and the users that there are.
-//! 2. [`front`] has the threads; [`postgres`] speaks the protocol. [`users`] keeps who may connect, [`signals`] when it
-//!    is to end.
-//! 3. [`admission`] bounds the clients: those that are not known yet, and sessions.
-//!
-//! Invariants: nothing listens where other machines can reach it without TLS and users. Nobody gets in without a
-//! password but on this machine, and there only where the server was told so (`--trust`) or the database has never had
+//! Invariants: the server listens where other machines can reach it only with TLS and users. Nobody connects without a
+//! password except on this machine, and there only if the server was told so (`--trust`) or the database has never had
 //! a password: no statement opens a server. A connection that fails, by its client's fault or ours, ends alone. No
 //! password, proof or key is logged.
 //!
@@ -53,11 +52,11 @@ use postgres::interrupt::{Phase, Registry};
 use postgres::linger::Speaking;
 use users::Users;
 
-/// Clients that are not known yet, beyond as many as there may be sessions: to be told that there are too many, or to
-/// cancel a statement.
+/// Unauthenticated clients beyond the number of sessions: to tell them that there are too many, or to let them cancel a
+/// statement.
 const SPARE_COUNT: usize = 64;
-/// How often log replicas are looked after: as soon as a device is back that was offline when its copy was given up,
-/// the copy ends.
+/// The interval of checks of log replicas: when a device is back that was offline when its replica was given up, the
+/// replica ends.
 const COPIES_PAUSE: Duration = Duration::from_secs(5);
 
 /// What all connections of a server share.
@@ -70,25 +69,25 @@ pub(crate) struct Server {
     /// The file of users.
     users: PathBuf,
     tls: Option<Acceptor>,
-    /// Other machines can reach it.
+    /// Whether other machines can reach it.
     needs_tls: bool,
     limits: Limits,
     sessions: Arc<Sessions>,
     strangers: Arc<Strangers>,
     registry: Arc<Registry>,
     phase: watch::Sender<Phase>,
-    /// What computes rows.
+    /// The runtime that computes rows.
     runtime: Handle,
     speaking: Arc<Speaking>,
-    /// It was told to ask nobody for a password.
+    /// Whether it was told to ask nobody for a password.
     trusts: bool,
-    /// It has asked for passwords, and does so until it ends.
+    /// Whether it has asked for passwords; it does so until it ends.
     has_asked: AtomicBool,
-    /// Stands for the database's own, where that could not be written.
+    /// Used in place of the database's own, if that could not be written.
     spare_secret: LoginSecret,
 }
 
-/// A TLS acceptor that can be shown without its key.
+/// A TLS acceptor that prints without its key.
 struct Acceptor(TlsAcceptor);
 
 impl std::fmt::Debug for Acceptor {
@@ -158,8 +157,8 @@ pub(crate) async fn run(options: &ServeOptions, place: &Place) -> Result<(), Fai
     if let Some(file) = &options.port_file {
         write_port(file, address.port())?;
     }
-    // By a thread of its own: statements may keep all threads that compute busy, and those watch no sockets and no
-    // times then.
+    // On a thread of its own: statements may keep all computing threads busy, which then watch no sockets and no
+    // timers.
     let stopped = Arc::clone(&server.database);
     let door = Thread::start().map_err(|error| Failure::Device(error.to_string()))?;
     let mut served = JoinSet::new();
@@ -222,7 +221,7 @@ impl Server {
         }
     }
 
-    /// Whether clients need no password: see the module's description. Once one is needed, that is so for ever.
+    /// Whether clients need no password: see the [module](self). Once one is needed, that does not change.
     async fn asks_nobody(&self, users: &Users) -> bool {
         if self.trusts {
             return true;
@@ -234,7 +233,7 @@ impl Server {
         if !asks {
             return true;
         }
-        // So that it holds where the file of users is not, as after a failover.
+        // So that it holds even without the users file, as after a failover.
         if !self.has_asked.swap(true, Ordering::SeqCst)
             && let Err(error) = self.database.ask_for_passwords().await
         {
@@ -243,12 +242,12 @@ impl Server {
         false
     }
 
-    /// Of which salts are made for users whom there are not.
+    /// The secret from which salts for unknown users are made.
     fn login_secret(&self) -> LoginSecret {
         self.database.login_secret().unwrap_or_else(|| self.spare_secret.clone())
     }
 
-    /// Says something to whoever runs the server.
+    /// Logs a message for the operator.
     pub(crate) fn log(&self, message: &str) {
         drop(writeln!(std::io::stderr(), "cleave: {message}"));
     }
@@ -282,7 +281,7 @@ impl Server {
         listener: TcpListener,
         mut signals: signals::Signals,
     ) {
-        // Given up with the listener: what it has not committed is as it was.
+        // Dropped with the listener: its uncommitted work is rolled back.
         let mut upkeep = JoinSet::new();
         upkeep.spawn_on(Arc::clone(self).vacuum_by_itself(), &self.runtime);
         upkeep.spawn_on(Arc::clone(self).look_after_copies(), &self.runtime);
@@ -293,7 +292,7 @@ impl Server {
                 accepted = listener.accept() => accepted,
                 () = signals.next() => break,
                 why = self.database.stopped() => {
-                    // What is committed may never be durable, and cannot be read: a supervisor starts the server again.
+                    // Recent commits may not be durable, and nothing can be read: a supervisor starts the server again.
                     self.log(&format!("the database was stopped: {why}"));
                     drop((listener, upkeep));
                     return self.stop(connections).await;
@@ -315,7 +314,7 @@ impl Server {
                     };
                     let (server, thread) = (Arc::clone(self), seat.handle().clone());
                     let serve = async move {
-                        // The listener's runtime is not the one that is to watch it.
+                        // The listener's runtime is not the one that will watch it.
                         if let Some(stream) = of_this_runtime(stream) {
                             prepare_stream(&stream);
                             let stream = Box::new(stream);
@@ -328,7 +327,7 @@ impl Server {
                 }
                 Err(error) => {
                     self.log(&format!("cannot accept a connection: {error}"));
-                    // Out of descriptors, say: some are given back with time, and strangers have the least claim to
+                    // Probably out of descriptors: some are freed with time, and strangers are the first to lose
                     // theirs.
                     self.strangers.make_room();
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -339,7 +338,7 @@ impl Server {
         self.end(connections, signals).await;
     }
 
-    /// Vacuums tables that are due, again and again.
+    /// Vacuums tables that are due, periodically.
     async fn vacuum_by_itself(self: Arc<Self>) {
         loop {
             let pause = self.database.autovacuum_settings().pause();
@@ -353,7 +352,7 @@ impl Server {
         }
     }
 
-    /// Does for log replicas what waits for devices that were offline, again and again.
+    /// Does the pending work of log replicas for devices that were offline, periodically.
     async fn look_after_copies(self: Arc<Self>) {
         let mut told = String::new();
         loop {
@@ -384,7 +383,7 @@ impl Server {
         self.stop(connections).await;
     }
 
-    /// Stops what runs.
+    /// Stops running statements.
     async fn stop(&self, mut connections: JoinSet<()>) {
         self.log(&format!("stopping {} connections", connections.len()));
         self.phase.send_replace(Phase::Stopping);
@@ -393,7 +392,7 @@ impl Server {
                 self.note(ended);
             }
         };
-        // Those whose clients take no answer are dropped.
+        // Those whose clients do not read are dropped.
         drop(tokio::time::timeout(Duration::from_secs(1), all_ended).await);
         connections.shutdown().await;
     }
@@ -412,9 +411,9 @@ fn of_this_runtime(stream: TcpStream) -> Option<TcpStream> {
     TcpStream::from_std(stream.into_std().ok()?).ok()
 }
 
-/// Small messages go at once, and a machine that has vanished is noticed some time.
+/// Sends small messages at once, and notices a vanished machine eventually.
 fn prepare_stream(stream: &TcpStream) {
-    // Where the system refuses, the connection is slower, or is held for longer.
+    // If the system refuses, the connection is slower, or is kept longer.
     drop(stream.set_nodelay(true));
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(60))
@@ -422,14 +421,14 @@ fn prepare_stream(stream: &TcpStream) {
     drop(socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive));
 }
 
-/// What a database is called: as its folder.
+/// The name of a database: its folder's.
 fn name_of(folder: &Path) -> String {
     let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let name = absolute.file_name().and_then(|name| name.to_str());
     name.map_or_else(|| "cleave".to_owned(), str::to_owned)
 }
 
-/// Writes the port so that a reader never sees half of it.
+/// Writes the port atomically.
 fn write_port(path: &Path, port: u16) -> Result<(), Failure> {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");

@@ -1,4 +1,4 @@
-//! `cleaved`: a device as a process. All of it is in [`cleave_device::command_line`].
+//! `cleaved`: a device as a process. The code is in [`cleave_device::command_line`].
 
 use std::process::ExitCode;
 

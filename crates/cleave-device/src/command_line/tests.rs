@@ -1,4 +1,4 @@
-//! Arguments, one by one. The program as a whole is tested as a process.
+//! Arguments, one by one. The whole program is tested as a process.
 
 use super::*;
 

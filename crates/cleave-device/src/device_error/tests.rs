@@ -1,4 +1,4 @@
-//! Damage is told as damage, whatever part of what is stored has it.
+//! Damage is reported as damage, whichever stored structure has it.
 
 use super::*;
 

@@ -40,7 +40,7 @@ async fn offer(run: &FragmentRun) {
     run.offer(2, 8, SlotPayload::Batch(batch())).await;
 }
 
-/// Numbers of the slots that came, and how many other events.
+/// Numbers of the received slots, and the other events.
 fn received(events: &mut UnboundedReceiver<RunEvent>) -> (Vec<u64>, Vec<String>) {
     let (mut numbers, mut others) = (Vec::new(), Vec::new());
     while let Ok(event) = events.try_recv() {
@@ -66,7 +66,7 @@ async fn never_more_slots_are_outstanding_than_there_are_credits() {
     tokio::pin!(third);
     assert!(futures::poll!(&mut third).is_pending());
     assert_eq!(run.status().state, RunState::Stalled);
-    // What was consumed before says nothing new.
+    // A smaller count is ignored.
     run.consumed(0);
     assert!(futures::poll!(&mut third).is_pending());
     run.consumed(1);
@@ -74,7 +74,7 @@ async fn never_more_slots_are_outstanding_than_there_are_credits() {
     assert_eq!(run.status().state, RunState::Running);
     let status = run.status();
     assert_eq!((status.slots, status.consumed, status.memory_bytes), (3, 1, 77));
-    // A host cannot have consumed what was not made.
+    // A host cannot have consumed slots that were not made.
     run.consumed(u64::MAX);
     assert_eq!(run.status().consumed, 3);
     assert_eq!(received(&mut events), (vec![0, 1, 2], vec![]));
@@ -86,14 +86,14 @@ async fn never_more_slots_are_outstanding_than_there_are_credits() {
 async fn slots_that_are_large_fill_the_ring_before_they_are_many() {
     let (run, _events) = run(4);
     let offer = |bytes: u64| run.offer(2, bytes, SlotPayload::Batch(batch()));
-    // Larger than the whole ring, which takes it all the same while it is empty.
+    // Larger than the whole ring, which takes it nevertheless while it is empty.
     offer(100_000).await;
     let second = offer(8);
     tokio::pin!(second);
     assert!(futures::poll!(&mut second).is_pending());
     run.consumed(1);
     second.await;
-    // A ring of 4 × 4096 bytes that has a byte left takes one slot more.
+    // A ring of 4 × 4096 bytes that has a byte left takes one more slot.
     offer(4 * 4096 - 9).await;
     offer(4096).await;
     let full = offer(8);

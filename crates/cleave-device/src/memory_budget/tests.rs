@@ -1,4 +1,4 @@
-//! The limit, the high mark and the error's figures.
+//! The limit, the high-water mark and the figures in the error.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A record comes back as it was written, or is refused; a write that was torn leaves the one before.
+//! A record survives encoding or is refused; a torn write leaves the previous one.
 
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ fn a_write_that_was_torn_leaves_the_record_before() {
     assert_eq!(record.read().unwrap(), Some(owner(6)));
 }
 
-/// A link to the device that is always full stands where the new record is written aside.
+/// The temporary file of the new record is a link to the device that is always full.
 #[test]
 fn a_record_is_replaced_where_no_room_is_left() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Rows that operators put aside, in the blocks that are reserved for their run.
+//! Rows that operators spill, in the blocks that are reserved for their run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::task::JoinError;
 
 use super::{ReservedPages, UnderWay, external};
 
-/// Blocks that may be written again: neighbours are one.
+/// Free blocks for spilled rows: neighbours are merged.
 #[derive(Debug, Default)]
 pub(super) struct Returned {
     /// Start of each hole, and its blocks.
@@ -22,7 +22,7 @@ pub(super) struct Returned {
 }
 
 impl Returned {
-    /// The first hole that has so many blocks gives them.
+    /// Takes so many blocks of the first hole that has them.
     pub(super) fn take(&mut self, block_count: u32) -> Option<Extent> {
         let (start, blocks) = self
             .holes

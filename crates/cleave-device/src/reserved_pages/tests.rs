@@ -1,4 +1,4 @@
-//! What reserved pages hand out.
+//! The places that reserved pages get.
 
 use cleave_fragment::SpillSpace;
 use cleave_media::Memory;
@@ -65,7 +65,7 @@ async fn blocks_that_were_put_aside_and_given_back_are_taken_again_with_their_ne
     };
     assert_eq!(put(2, 1).await.unwrap(), extent(10, 2));
     assert_eq!(put(4, 2).await.unwrap(), extent(50, 4));
-    // What was too small for those before is not lost.
+    // Space that was too small before is not lost.
     assert_eq!(put(3, 3).await.unwrap(), extent(12, 3));
     assert!(put(1, 4).await.unwrap_err().to_string().contains("9 blocks"));
     assert_eq!(pages.read(extent(12, 3)).await.unwrap().first(), Some(&3));
@@ -74,7 +74,7 @@ async fn blocks_that_were_put_aside_and_given_back_are_taken_again_with_their_ne
     assert!(put(3, 5).await.is_err());
     pages.give_back(extent(12, 3));
     assert_eq!(put(5, 6).await.unwrap(), extent(10, 5));
-    // A page goes nowhere where rows may lie.
+    // No page is placed where spilled rows may lie.
     assert!(pages.push(page(0, 1)).await.is_err());
     assert_eq!(pages.read(extent(50, 4)).await.unwrap().first(), Some(&2));
 }

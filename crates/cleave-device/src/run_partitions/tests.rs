@@ -1,4 +1,4 @@
-//! How results are cut into slots.
+//! How results are divided into slots.
 
 use arrow::array::StringArray;
 use arrow::datatypes::{DataType, Field, Schema};

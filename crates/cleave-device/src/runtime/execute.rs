@@ -1,11 +1,12 @@
-//! Execute, from the request to a run that works.
+//! The execute command, from the request to a working run.
 //!
-//! 1. The request's figures are checked, its header enters the epoch, and the space that it may write to is its own.
-//! 2. A run of the same number that exists takes the new listener; else one is entered.
-//! 3. [`Admission`](crate::admission::Admission) takes its memory: operators and slots. Runs that
-//!    nobody listens to any more give way first.
-//! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and
-//!    its context built: the thread that serves the sockets goes on meanwhile.
+//! 1. The request's figures are checked, its header enters the epoch, and the space that it may write to must be its
+//!    own.
+//! 2. An existing run of the same number takes the new listener; else a new run is entered.
+//! 3. [`Admission`](crate::admission::Admission) reserves its memory: operators and slots. Runs without a listener give
+//!    way first.
+//! 4. On a fragment thread the fragment is decoded (which refuses operators that no device runs) and its context built:
+//!    the thread that serves the sockets goes on meanwhile.
 //! 5. Its partitions start on the fragment threads.
 
 use std::collections::BTreeMap;
@@ -42,12 +43,12 @@ use crate::reserved_pages::{ReservedPages, check_reserved};
 use crate::run_pages::{CpuTime, RunPages};
 use crate::run_partitions::{RunWork, run_partitions};
 
-/// Lists of morsels and of index pages that take less than this are not charged for: a run costs the device about as
-/// much besides.
+/// Lists of morsels and of index pages that take less than this are not charged: a run costs the device about as much
+/// besides.
 const LISTS_BYTES_FREE: usize = 64 << 10;
-/// Morsels that a scan reads ahead: reading waits for media on other threads.
+/// Morsels that a scan reads ahead: reads wait for media on other threads.
 const READ_AHEAD: usize = 2;
-/// The setting that says how many rows operators gather in a batch, and how many that may be.
+/// The setting for the rows that operators gather in a batch, and its limit.
 const BATCH_SIZE: &str = "datafusion.execution.batch_size";
 const BATCH_SIZES: std::ops::RangeInclusive<u64> = 1..=65536;
 
@@ -72,7 +73,7 @@ impl Runtime {
             run.attach(slots, request.first_slot)?;
             return Ok(schema);
         }
-        // Entered: a claim finds it and ends it. Waiting for memory must not hold that up.
+        // Entered, so a claim finds it and ends it. Waiting for memory must not delay the claim.
         drop(entry);
         let mut entered = Entered { runtime: self, run: &run, done: false };
         self.reclaim_detached(memory_bytes, &run);
@@ -126,7 +127,7 @@ impl Runtime {
         Ok((run, true))
     }
 
-    /// Ends runs whose listener is gone, where their memory is needed.
+    /// Ends runs whose listener is gone, if their memory is needed.
     fn reclaim_detached(&self, memory_bytes: u64, except: &Arc<FragmentRun>) {
         if self.admission.fits_now(memory_bytes) {
             return;
@@ -209,7 +210,7 @@ impl Runtime {
             cpu,
             admitted,
         };
-        // Detached on purpose: the run is ended through its cancellation, and waited for.
+        // Detached on purpose: the run is ended through its cancellation, and awaited.
         let _detached = threads.spawn(run_partitions(work));
         Ok(schema)
     }
@@ -217,20 +218,20 @@ impl Runtime {
 
 /// A fragment that can start.
 struct Prepared {
-    /// With as many partitions as there are partitions.
+    /// With the requested partitions.
     plan: Arc<dyn ExecutionPlan>,
-    /// What it, the pages that came with it, and the lists of what it reads take.
+    /// The memory for it, for shipped pages, and for the lists of its inputs.
     memory: [MemoryReservation; 3],
     schema: SchemaRef,
     partitions: u32,
     task: Arc<TaskContext>,
-    /// The input that streams, which the host may take from.
+    /// The streamed input, of which the host may take morsels back.
     streamed: Option<(u32, Arc<MorselList>)>,
     /// The scans that take filters while the run goes on, by input.
     fed: BTreeMap<u32, Arc<FedFilter>>,
 }
 
-/// Decodes the fragment of `request` and gives it what it needs here.
+/// Decodes the fragment of `request` and builds its context on this device.
 fn prepare(
     request: &Execute,
     pages: Arc<RunPages>,
@@ -291,7 +292,7 @@ fn prepare(
     let schema = plan.schema();
     let streamed = streamed_scan(&plan).map(|scan| scan.scan().input);
     let streamed = streamed.and_then(|input| Some((input, Arc::clone(lists.get(&input)?))));
-    // Which rows have keys in common is known to who sees all of them.
+    // Dividing rows by their keys takes a single partition that sees all of them.
     let spills = !request.reserved.is_empty() && GraceExec::helps(&plan);
     let partitions = if spills { 1 } else { partitions_of(request, cores, &plan) };
     let copied = with_partitions(Arc::clone(&plan), partitions).map_err(of_engine)?;
@@ -312,7 +313,7 @@ fn prepare(
     Ok(Prepared { plan, memory, schema, partitions, task, streamed, fed })
 }
 
-/// Takes from `memory` what the lists of what `request` reads hold.
+/// Reserves in `memory` the lists of the inputs of `request`.
 fn reserve_lists(
     request: &Execute,
     memory: &Arc<dyn MemoryPool>,
@@ -325,7 +326,7 @@ fn reserve_lists(
     Ok(reserved)
 }
 
-/// The pages that are shipped, and the memory for them.
+/// The shipped pages, and the memory for them.
 fn shipped_pages(
     request: &Execute,
     memory: &Arc<dyn MemoryPool>,
@@ -337,7 +338,7 @@ fn shipped_pages(
     Ok((shipped, reserved))
 }
 
-/// A run that was entered and not yet accepted; if its maker goes away, it goes too.
+/// A run that was entered and not yet accepted; it is removed if its request is dropped.
 struct Entered<'a> {
     runtime: &'a Runtime,
     run: &'a Arc<FragmentRun>,
@@ -422,7 +423,7 @@ fn check_figures(request: &Execute) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// What a run is admitted with: its operators' bytes and its ring's.
+/// The admitted memory of a run: its operators' bytes and its ring's.
 fn memory_of(request: &Execute) -> u64 {
     request.memory_bytes.saturating_add(ring_bytes(request))
 }
@@ -441,8 +442,7 @@ fn morsel_lists(request: &Execute) -> Result<BTreeMap<u32, Arc<MorselList>>, Dev
     Ok(lists)
 }
 
-/// Copies to run: as many as asked for, of which more than morsels or one of a pipeline that must see
-/// all rows would be useless or wrong.
+/// Partitions to run: as many as requested, but not more than morsels, and one for a pipeline that must see all rows.
 fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -> u32 {
     if sees_all_rows(plan) {
         return 1;
@@ -454,8 +454,8 @@ fn partitions_of(request: &Execute, cores: u32, plan: &Arc<dyn ExecutionPlan>) -
     wanted.min(u32::try_from(morsels).unwrap_or(u32::MAX)).clamp(1, PARTITIONS_MAX)
 }
 
-/// Whether the plan is right only as one partition: an aggregate that is not partial counts all rows. What a join
-/// collects comes of one copy anyway.
+/// Whether the plan is correct only with one partition: an aggregate that is not partial counts all rows. A join's
+/// collected side is read by one partition anyway.
 fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_final = plan.downcast_ref::<AggregateExec>().is_some_and(|aggregate| {
         !matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::PartialReduce)
@@ -463,7 +463,7 @@ fn sees_all_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_final || streamed_input(plan.as_ref()).is_some_and(sees_all_rows)
 }
 
-/// The scan whose morsels partitions of `plan` share.
+/// The scan whose morsels the partitions of `plan` share.
 fn streamed_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableScanExec> {
     match streamed_input(plan.as_ref()) {
         Some(input) => streamed_scan(input),

@@ -1,14 +1,15 @@
-//! Whose the device is: claims, and who is let in.
+//! Ownership of the device: claims, and the check that every command passes.
 //!
-//! 1. A claim ends what older epochs have under way, records the new owner durably, and only then is
-//!    answered. It names the incarnation that it follows, so of two hosts that claim at once one succeeds.
-//! 2. Every other command enters: its header must name the owner's database, epoch and incarnation. While it
-//!    works it holds the ownership, so that a claim waits for it.
-//! 3. Who only looks belongs to no incarnation, and its header says so with epoch 0. It may read what the database
-//!    stores here whoever has it open, and whether or not anyone does: a reader verifies what it gets by its own root.
+//! 1. A claim ends the commands and runs of older epochs, records the new owner durably, and only then is answered. It
+//!    names the incarnation that it follows, so of two hosts that claim at once one succeeds.
+//! 2. Every other command enters: its header must name the owner's database, epoch and incarnation. While it works it
+//!    holds the ownership, so that a claim waits for it.
+//! 3. A reader without a claim belongs to no incarnation, and its header says so with epoch 0. It may read the blocks
+//!    of the database at any time, also while another host has it open: a reader verifies what it gets by its own
+//!    manifest.
 //!
-//! Partitions of one database count the same epochs. What tells them apart is the incarnation: an epoch belongs
-//! to the incarnation that claimed it first, and no command of another one is served in it.
+//! Copied folders of one database count the same epochs. The incarnation tells them apart: an epoch belongs to the
+//! incarnation that claimed it first, and no command of another one is served in it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -31,7 +32,7 @@ pub(super) struct Owner {
 pub(super) type Entry = OwnedRwLockReadGuard<Option<Owner>>;
 
 impl Owner {
-    /// Where nothing is reserved yet.
+    /// An owner without reservations.
     pub(super) fn new(ownership: Ownership) -> Self {
         Self { ownership, reservations: Mutex::default() }
     }
@@ -42,7 +43,7 @@ impl Owner {
 }
 
 impl Runtime {
-    /// Lets `header` in as the owner's.
+    /// Admits a command of the owner with `header`.
     pub(super) async fn enter(&self, header: &CommandHeader) -> Result<Entry, DeviceError> {
         check_database(header)?;
         let owner = Arc::clone(&self.owner).read_owned().await;
@@ -53,7 +54,7 @@ impl Runtime {
         Ok(owner)
     }
 
-    /// Lets `header` in where nothing is changed: as the owner's, or to look.
+    /// Admits a command that changes nothing: of the owner, or of a reader.
     pub(super) async fn enter_to_read(&self, header: &CommandHeader) -> Result<Entry, DeviceError> {
         if header.epoch != LOOKING_EPOCH {
             return self.enter(header).await;
@@ -93,7 +94,7 @@ impl Runtime {
         self.hand_to(owner, Some(claimed)).await
     }
 
-    /// Makes the device nobody's, if it is `header`'s.
+    /// Removes the owner of the device, if it is `header`'s incarnation.
     pub(super) async fn give_up(&self, header: &CommandHeader) -> Result<Reply, DeviceError> {
         check_database(header)?;
         let owner = Arc::clone(&self.owner).write_owned().await;
@@ -104,9 +105,9 @@ impl Runtime {
         self.hand_to(owner, None).await
     }
 
-    /// Ends every run for the reason `why` and waits until each stands still. The caller holds the
-    /// ownership alone, so that no command is under way. A run stays on its list until then, because
-    /// whoever asked may go away while this waits.
+    /// Ends every run for the reason `why` and waits until each has stopped. The caller holds the ownership
+    /// exclusively, so that no command is under way. A run stays on its list until then, because the caller may be
+    /// cancelled while this waits.
     async fn end_all_runs(&self, why: &DeviceError) {
         let mut runs: Vec<_> = self.lock_runs().values().map(Arc::clone).collect();
         runs.extend(self.lock_ending().iter().filter_map(Weak::upgrade));
@@ -120,8 +121,8 @@ impl Runtime {
         }
     }
 
-    /// Makes `next` the owner, on media and then in memory. Both are done or neither is begun, whether or not the
-    /// caller waits: a record that nobody acts by would let in an incarnation that is over.
+    /// Makes `next` the owner, on media and then in memory. Both are done or neither is begun, even if the caller is
+    /// cancelled: a record without effect in memory would admit an incarnation that is over.
     async fn hand_to(
         &self,
         mut owner: OwnedRwLockWriteGuard<Option<Owner>>,
@@ -139,7 +140,7 @@ impl Runtime {
     }
 }
 
-/// Whether `claimed` may follow `current`, when its host had seen `after`.
+/// Whether `claimed` may follow `current`, if its host had seen `after`.
 fn check_succession(
     current: &Ownership,
     claimed: &Ownership,

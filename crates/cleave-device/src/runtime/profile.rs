@@ -1,12 +1,12 @@
-//! What this device can do in a second: [`measure`] for its cores, and its own media here.
+//! Measures what this device can do in a second: its cores by [`measure`], and its own media here.
 //!
-//! 1. One measurement at a time ([`Kept`]): who asks while it runs takes what it finds, and what was found is kept.
+//! 1. One measurement runs at a time ([`Kept`]): requests that arrive meanwhile get its result, which is kept.
 //! 2. Cores are measured on the fragment threads, where fragments would feel the same quota.
-//! 3. Media are read in the sample that the host names, and written in the scratch space that it has reserved for that.
-//!    Without either the figure is left out, and a remark says so.
+//! 3. Media are read in the extents that the host names as a sample, and written in the scratch space that it has
+//!    reserved for that. Without either the figure is left out, and a remark says so.
 //!
-//! Invariant: nothing is written but reserved blocks, while the command holds its place in the epoch: a later
-//! incarnation is answered when the last of these writes is done.
+//! Invariant: only reserved blocks are written, while the command holds its place in the epoch: a later incarnation is
+//! answered when the last of these writes is done.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,28 +22,28 @@ use super::ownership::Entry;
 use super::{Runtime, refused};
 use crate::device_error::of_media;
 
-/// Time for each way to use the media; the first use is made whatever it takes.
+/// Time for each way to use the media; the first operation is made however long it takes.
 const SLICE: Duration = Duration::from_millis(20);
 /// Most blocks that a scratch space may have, extents of a sample, and pieces of them that are read in order.
 const SCRATCH_BLOCKS_MAX: u32 = 4096;
 const SAMPLE_EXTENTS_MAX: usize = 64;
 const SAMPLE_PIECES_MAX: usize = 1024;
-/// Blocks of one piece that is read or written in order, and pieces under way.
+/// Blocks of one piece that is read or written sequentially, and pieces under way.
 const PIECE_BLOCKS: u32 = 256;
 const PIECES_AT_ONCE: usize = 4;
-/// Single blocks that are read at once, or written before they are made durable.
+/// Single blocks that are read at once, or written before a sync.
 const SINGLE_BLOCKS: usize = 16;
 
-/// What was measured last.
+/// The last measurement.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     profile: Mutex<Option<SideProfile>>,
-    /// Measurements that ended.
+    /// Completed measurements.
     count: AtomicU64,
 }
 
 impl Runtime {
-    /// Answers a profile command. See the module's description.
+    /// Answers a profile command. See the [module](self).
     pub(super) async fn profile(
         &self,
         header: &CommandHeader,
@@ -111,7 +111,7 @@ impl Runtime {
         })
     }
 
-    /// Lets `header` in as the owner's, to overwrite what it has reserved.
+    /// Admits a command of the owner with `header`, to overwrite blocks that it has reserved.
     async fn enter_to_overwrite(
         &self,
         header: &CommandHeader,
@@ -132,7 +132,7 @@ impl Runtime {
     }
 }
 
-/// Numbers without order, the same everywhere.
+/// Pseudo-random numbers, the same everywhere.
 struct Places(u64);
 
 impl Places {
@@ -153,7 +153,7 @@ impl Places {
     }
 }
 
-/// Repeats `work`, which says how much it did, for a slice of time; units a second.
+/// Repeats `work`, which returns its amount, for a slice of time; returns units a second.
 fn rate(mut work: impl FnMut() -> Result<f64, MediaError>) -> Result<f64, MediaError> {
     let watch = Stopwatch::start();
     let mut units = 0.0;

@@ -1,7 +1,7 @@
-//! A device at a Unix socket: hosts on the same machine, through shared memory.
+//! Serves hosts on the same machine: a Unix socket, and shared memory.
 //!
-//! The socket is for the greeting, for handing over the memory, and for knowing at once that the other side is
-//! gone. Only its owner and root may connect: the file says so (mode 0600), and the system is asked who did.
+//! The socket carries the handshake, hands over the memory, and tells at once when the other side is gone. Only its
+//! owner and root may connect: the file's mode is 0600, and the system is asked for the peer's user.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -25,11 +25,11 @@ use super::{
 /// Where and how to listen on this machine.
 #[derive(Clone)]
 pub struct LocalOptions {
-    /// The Unix socket; one that a dead device left is replaced.
+    /// The Unix socket; a dead device's socket is replaced.
     pub socket: PathBuf,
     /// Bytes a second in each direction, all connections together.
     pub rate_cap: Option<u64>,
-    /// Told of what an operator should know.
+    /// Told of events that concern an operator.
     pub log: Log,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for LocalOptions {
     }
 }
 
-/// A Unix socket that listens, and the device behind it.
+/// A listening Unix socket, and the device behind it.
 pub struct LocalListener {
     device: Arc<dyn DeviceService>,
     socket: UnixListener,
@@ -101,7 +101,7 @@ async fn make_way(path: &Path) -> Result<(), ServeError> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path).map_err(failed)
         }
-        // Whoever answers, or is too busy to, is alive.
+        // A process that answers, or is too busy to, is alive.
         _ => Err(ServeError::InUse { path: path.to_owned() }),
     }
 }

@@ -1,10 +1,10 @@
-//! Peers that have not shown the token: there are few places for them, and who comes anew gets one.
+//! Limits connections that have not shown the token (strangers), so that a new peer always gets a place.
 //!
-//! A place costs a peer nothing to take, so a peer that says nothing must not keep others out. Where all places are
-//! taken, or all that one address may have, [`Strangers::admit`] turns somebody away: of the address that has the most
-//! places, who came first of those that have said nothing. Where these are few, who came first of all. A host speaks as
-//! soon as it is connected and must be given the time for it, however fast others come: nobody is turned away before
-//! [`HEARD_FOR`] has passed, and who comes next waits as long in the system's queue ([`Strangers::wait_for`]).
+//! A place costs a peer nothing, so a silent peer must not keep others out. When all places are taken, or all that one
+//! address may have, [`Strangers::admit`] closes a connection: of the address with the most places, the oldest one that
+//! has sent nothing; where these are few, the oldest of all. A host speaks as soon as it is connected and must be given
+//! the time for it, however fast others come: no connection is closed before [`HEARD_FOR`] has passed, and the next
+//! peer waits as long in the system's queue ([`Strangers::wait_for`]).
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -19,13 +19,13 @@ use tokio::sync::oneshot;
 pub(super) const STRANGERS_MAX: usize = 64;
 /// Of those, from one address.
 const STRANGERS_OF_ONE_MAX: usize = 32;
-/// How long a stranger keeps its place at least: 1600 peers a second of one address find a place.
+/// The least time that a stranger keeps its place: so 1600 peers a second of one address find a place.
 const HEARD_FOR: Duration = Duration::from_millis(20);
 
-/// Where a peer comes from, as far as peers are told apart by it; None for one on this machine.
+/// The origin of a peer, as far as peers are told apart; None on this machine.
 pub(super) type Origin = Option<IpAddr>;
 
-/// Whoever has an address of version 6 has a network of them.
+/// An IPv6 peer has a whole network of addresses, so the network is its origin.
 pub(super) fn origin_of(address: IpAddr) -> Origin {
     const NETWORK: u128 = !0 << 64;
     Some(match address.to_canonical() {
@@ -54,21 +54,21 @@ struct Stranger {
     leave: oneshot::Sender<()>,
 }
 
-/// A stranger's place, until it is dropped.
+/// A stranger's place, freed when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     strangers: Strangers,
     number: u64,
-    /// What the peer has said.
+    /// The bytes that the peer has sent.
     pub(super) bytes: Arc<ByteCounters>,
 }
 
-/// Tells a peer's task that its place is somebody else's.
+/// Tells a peer's task that its place was given to another.
 #[derive(Debug)]
 pub(super) struct TurnedAway(oneshot::Receiver<()>);
 
 impl TurnedAway {
-    /// Resolves when that happens, which it does not once the place was given back.
+    /// Resolves when that happens; it never does after the place was freed.
     pub(super) async fn told(self) {
         if self.0.await.is_err() {
             std::future::pending().await
@@ -77,14 +77,14 @@ impl TurnedAway {
 }
 
 impl Strangers {
-    /// How long a peer from `origin` has to wait for its place: until who goes for it has been heard.
+    /// How long a peer from `origin` has to wait for a place: until the stranger to be closed has had its time.
     pub(super) fn wait_for(&self, origin: Origin) -> Duration {
         let list = self.lock();
         let goes = list.who_goes(origin).and_then(|place| list.present.get(place));
         goes.map_or(Duration::ZERO, |goes| HEARD_FOR.saturating_sub(goes.since.elapsed()))
     }
 
-    /// A place for a peer from `origin`, and whether somebody was turned away for it.
+    /// A place for a peer from `origin`, and whether another connection was closed for it.
     pub(super) fn admit(&self, origin: Origin) -> (Place, TurnedAway, bool) {
         let (leave, left) = oneshot::channel();
         let bytes: Arc<ByteCounters> = Arc::default();
@@ -103,16 +103,16 @@ impl Strangers {
 }
 
 impl List {
-    /// Turns one away, where there is no place for another from `origin`.
+    /// Closes a connection if there is no place for another one from `origin`.
     fn make_room(&mut self, origin: Origin) -> bool {
-        // Nobody is told where the task has ended by itself.
+        // A task that has ended by itself is not told.
         self.who_goes(origin).is_some_and(|place| self.present.remove(place).leave.send(()).is_ok())
     }
 
-    /// The place of who has to go for a peer from `origin`; None where there is room.
+    /// The stranger to close for a peer from `origin`; None if there is room.
     fn who_goes(&self, origin: Origin) -> Option<usize> {
         let count_of = |origin: Origin| self.present.iter().filter(|s| s.origin == origin).count();
-        // On this machine the system says whose a peer is.
+        // On this machine the system tells a peer's user.
         let crowd = if origin.is_some() && count_of(origin) >= STRANGERS_OF_ONE_MAX {
             origin
         } else if self.present.len() >= STRANGERS_MAX {
@@ -139,7 +139,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    //! Who goes.
+    //! Which connection is closed.
 
     use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -181,7 +181,7 @@ mod tests {
         speak(&present[0].0);
         let (_newest, _, made_room) = strangers.admit(from(1));
         assert!(made_room && !was_told(&mut present[0].1) && was_told(&mut present[1].1));
-        // Where most have, who is silent may be a host that has just come.
+        // If most have spoken, a silent one may be a host that has just connected.
         present.iter().skip(2).take(STRANGERS_OF_ONE_MAX / 2).for_each(|(place, ..)| speak(place));
         let (_newest, mut away, _) = strangers.admit(from(1));
         assert!(was_told(&mut present[0].1) && !was_told(&mut away));
@@ -213,7 +213,7 @@ mod tests {
         let (place, mut away, _) = strangers.admit(from(1));
         drop(place);
         assert!(!was_told(&mut away) && strangers.lock().present.is_empty());
-        // A network of version 6 is one peer, and an address of version 4 in one of version 6 is what it is.
+        // An IPv6 network is one peer, and an IPv4-mapped IPv6 address counts as its IPv4 address.
         let six = |last| origin_of(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last).into());
         assert_eq!(six(1), six(2));
         assert_eq!(origin_of(Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().into()), from(1));

@@ -1,4 +1,4 @@
-//! When a peer counts as gone, and what it is believed. The rest is tested over sockets.
+//! When a peer counts as gone, and which of its claims are believed. The rest is tested over sockets.
 
 use cleave_fragment::command::CommandHeader;
 use tokio::io::duplex;
@@ -64,7 +64,7 @@ fn a_host_is_believed_to_have_consumed_what_was_sent() {
     assert_eq!(believed(&counts, 1, 8), 8);
     assert_eq!(believed(&counts, 1, 10), 9);
     assert_eq!(believed(&counts, 2, 10), 0, "of another run nothing was sent");
-    // A run that ended is forgotten when the next begins.
+    // A run that has ended is forgotten when the next begins.
     drop(sent);
     let _next = counts.begin(header(2).run_key(), 0);
     assert_eq!(believed(&counts, 1, 10), 0);

@@ -1,5 +1,5 @@
-//! What the tests work with: a device over memory, a link to it, a table written through that link,
-//! and fragments that scan it.
+//! The bench of the tests: a device over memory, a link to it, a table written through that link, and fragments that
+//! scan it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ use datafusion_physical_plan::ExecutionPlan;
 
 pub(crate) const DEVICE_ID: [u8; 16] = *b"device of a test";
 pub(crate) const DATABASE: [u8; 16] = *b"a test's databas";
-/// The incarnation of epoch 0; that of a later epoch is as much more.
+/// The incarnation of epoch 0; that of epoch n is larger by n.
 pub(crate) const INCARNATION: u64 = 1000;
 pub(crate) const TOKEN: &str = "a-token-that-only-tests-use";
 pub(crate) const MEMORY_BYTES: u64 = 64 << 20;
@@ -114,7 +114,7 @@ impl Bench {
         self.copy(epoch, INCARNATION + epoch)
     }
 
-    /// A bench of a copy of the database, which has not claimed the device.
+    /// A bench of a copied folder of the database, which has not claimed the device.
     pub(crate) fn copy(&self, epoch: u64, incarnation: u64) -> Self {
         Self {
             epoch,
@@ -207,7 +207,7 @@ impl Bench {
         morsels
     }
 
-    /// A run of `plan` over `morsels` with plenty of everything.
+    /// A run of `plan` over `morsels` with ample resources.
     pub(crate) fn request(
         &self,
         run: u64,
@@ -249,7 +249,7 @@ pub(crate) async fn benches() -> [Bench; 3] {
     ]
 }
 
-/// The cause of an error that the device answered with, and its text.
+/// The cause and the text of a device's error.
 pub(crate) fn device_error<T: std::fmt::Debug>(
     result: Result<T, LinkError>,
 ) -> (DeviceErrorCause, String) {
@@ -292,7 +292,7 @@ pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 0))
 }
 
-/// A port of an address that no other test uses: nobody takes it while it is free for a moment.
+/// A port of an address that no other test uses: nobody takes it while it is briefly free.
 pub(crate) fn port_of_my_own(test: u8) -> SocketAddr {
     SocketAddr::from(([127, 0, 7, test], 0))
 }
@@ -430,7 +430,7 @@ impl LocalServer {
         ConnectedLink::local(&self.socket, None, AbandonedRuns::default())?.connected().await
     }
 
-    /// Closes the listener and all connections before it returns; the folder stays while what is returned does.
+    /// Closes the listener and all connections before it returns; the folder stays as long as the returned value.
     pub(crate) async fn stop_listening(mut self) -> Option<tempfile::TempDir> {
         let runtime = self.runtime.take().unwrap();
         tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10)))
@@ -483,12 +483,12 @@ pub(crate) fn rows() -> RecordBatch {
     RecordBatch::try_new(table().arrow(), vec![Arc::new(ids), Arc::new(names)]).unwrap()
 }
 
-/// The table as bytes that lie at block 0, and its morsels.
+/// The table as bytes for block 0, and its morsels.
 pub(crate) fn table_pages() -> (Vec<u8>, Vec<Morsel>) {
     table_pages_of(segment())
 }
 
-/// The same, as pages of this segment.
+/// The same, as pages of `segment`.
 pub(crate) fn table_pages_of(segment: SegmentRef) -> (Vec<u8>, Vec<Morsel>) {
     let class =
         PageClass { page_bytes: 64 << 10, chunk_alignment: 4096, row_count_max: PAGE_ROW_COUNT };
@@ -567,7 +567,7 @@ pub(crate) fn ids(batch: &RecordBatch) -> Vec<i32> {
         .collect()
 }
 
-/// All ids that `stream` still has, sorted.
+/// All remaining ids of `stream`, sorted.
 pub(crate) async fn drain(stream: &mut RunStream) -> Result<Vec<i32>, LinkError> {
     let mut found = Vec::new();
     while let Some(batch) = stream.next().await? {

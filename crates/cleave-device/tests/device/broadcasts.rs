@@ -1,5 +1,4 @@
-//! Rows that come along with a fragment, over every link: joined with what streams on the device, or refused for what
-//! is wrong.
+//! Broadcast rows over every link: joined with streamed rows on the device, or refused if malformed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +27,7 @@ fn numbers(count: i32) -> BroadcastRows {
     BroadcastRows::new(schema, vec![batch], None)
 }
 
-/// Each of the rows that are sent with each of the table's.
+/// A cross join of the broadcast rows with the table.
 fn joined(rows: &BroadcastRows) -> Arc<dyn ExecutionPlan> {
     let sent = Arc::new(BroadcastExec::new(7, Arc::clone(rows.schema())));
     Arc::new(CrossJoinExec::new(sent, scan(None)))
@@ -93,8 +92,7 @@ async fn rows_that_are_not_what_the_fragment_names_are_refused() {
 async fn a_join_that_looks_at_all_pairs_ends_when_it_is_cancelled() {
     let bench = Bench::embedded(memory(), options()).await;
     let morsels = bench.load().await;
-    // One batch of what streams is looked at with each of so many rows before the join lets go of its thread: for
-    // minutes.
+    // The join compares one streamed batch with each of so many rows before it yields its thread: for minutes.
     let rows = numbers(1_000_000);
     let fields = ["number", "id"].map(|name| Field::new(name, DataType::Int32, true));
     let column = |index: usize| -> Arc<dyn PhysicalExpr> {

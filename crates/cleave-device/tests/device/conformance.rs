@@ -1,4 +1,4 @@
-//! What every link must do, in one suite that runs over each: every command, good and bad.
+//! The conformance suite of links, run over each kind: every command, good and bad.
 
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ over_every_link![
 ];
 
 async fn a_device_says_who_it_is(bench: Bench) {
-    // Anybody may ask whose it is.
+    // Anybody may ask for the owner.
     let asked = Command::new(CommandHeader::default(), Request::Identify);
     let Reply::Identity(identity) = bench.link.call(asked).await.unwrap() else { panic!() };
     assert_eq!(identity.device, DEVICE_ID);
@@ -155,7 +155,7 @@ async fn requests_that_make_no_sense_are_refused(bench: Bench) {
     assert!(message.contains("1048576"), "{message}");
     let extents = vec![extent(u64::MAX, u32::MAX)];
     assert_eq!(device_error(bench.call(Request::Reserve { extents }).await).0, OutOfSpace);
-    // Too much for one command: stopped by the link or by the device.
+    // Too much for one command: refused by the link or by the device.
     let everything = vec![ReadItem::Blocks(extent(0, u32::MAX))];
     match bench.call(Request::Read(everything)).await.unwrap_err() {
         LinkError::TooLarge { .. } => {}
@@ -164,7 +164,7 @@ async fn requests_that_make_no_sense_are_refused(bench: Bench) {
     }
     let nobody = Command::new(CommandHeader::default(), Request::Sync);
     assert_eq!(device_error(bench.link.call(nobody).await).0, Refused);
-    // Of runs that are not there, fetch complains; cancel and release have nothing left to do.
+    // For a missing run, fetch is an error; cancel and release have nothing to do.
     let fetch = bench.call_run(9, Request::Fetch { consumed: 1 }).await;
     assert_eq!(device_error(fetch).0, UnknownRun);
     assert_eq!(bench.call_run(9, Request::Cancel).await.unwrap(), Reply::Done);
@@ -321,7 +321,7 @@ async fn a_predicate_is_applied_on_the_device(bench: Bench) {
     let morsels = bench.load().await;
     let mut stream = bench.execute(bench.request(1, &scan(Some(1234)), &morsels)).await;
     assert_eq!(drain(&mut stream).await.unwrap(), (0..1234).collect::<Vec<_>>());
-    // An empty result has a schema and a report all the same.
+    // An empty result still has a schema and a report.
     let mut stream = bench.execute(bench.request(2, &scan(Some(-1)), &morsels)).await;
     assert_eq!(drain(&mut stream).await.unwrap(), [0_i32; 0]);
     assert_eq!(stream.report().unwrap().slots, 0);
@@ -356,7 +356,7 @@ async fn what_a_run_gave_back_it_does_not_run(bench: Bench) {
     let kept = revoke(u32::MAX).await;
     assert_eq!(kept.lease.kept as usize, morsels.len(), "it only asks");
     assert!(kept.lease.begun > 0 && kept.stall > std::time::Duration::ZERO, "{kept:?}");
-    // What was begun stays; what was given back does not come again.
+    // Begun morsels stay; those given back do not come again.
     assert_eq!(revoke(15).await.lease.kept, 15);
     assert_eq!(revoke(17).await.lease.kept, 15);
     let left = revoke(0).await.lease;
@@ -395,7 +395,7 @@ async fn a_filter_that_is_fed_stops_rows_from_then_on(bench: Bench) {
     assert_eq!(cause, DeviceErrorCause::Unsupported);
     let (_, message) = device_error(feed(5, 9, below(0)).await);
     assert!(message.contains("no filters for input 5"), "{message}");
-    // The newest holds, in whatever order they come.
+    // The newest filter holds, in whatever order they come.
     assert_eq!(feed(0, 2, below(0)).await.unwrap(), Reply::Done);
     assert_eq!(feed(0, 1, below(i32::MAX)).await.unwrap(), Reply::Done);
     let found = drain(&mut stream).await.unwrap();
@@ -442,7 +442,7 @@ async fn a_repeated_execute_attaches_to_the_run_that_exists(bench: Bench) {
     let read_before = bench.media.bytes_read();
     request.first_slot = first.next_slot();
     let mut second = bench.execute(request.clone()).await;
-    // The first listener hears of it after what it had received before.
+    // The first listener is told after the events that it had received before.
     let taken_over = loop {
         match first.next().await {
             Ok(Some(_)) => {}
@@ -457,7 +457,7 @@ async fn a_repeated_execute_attaches_to_the_run_that_exists(bench: Bench) {
     assert_eq!(found, (0..ROW_COUNT).collect::<Vec<_>>(), "every row once");
     let reads = bench.media.bytes_read() - read_before;
     assert!(reads < bench.media.block_count() * BLOCK_SIZE as u64, "it did not begin anew");
-    // What was consumed is gone, and what never was made was never made.
+    // Consumed slots are gone, and slots that were never made do not exist.
     request.first_slot = 0;
     let (cause, message) = device_error(bench.link.execute(request.clone()).await);
     assert_eq!(cause, DeviceErrorCause::Refused);
@@ -503,7 +503,7 @@ async fn dropping_an_execute_under_way_leaves_nothing(bench: Bench) {
         let request = bench.request(run, &scan(None), &morsels);
         let execute = bench.link.execute(request);
         tokio::pin!(execute);
-        // Polled a few times, so that it is dropped at one stage or another.
+        // Polled a few times, so that it is dropped at different stages.
         for _ in 0..run / 4 {
             if futures::poll!(&mut execute).is_ready() {
                 break;
@@ -559,7 +559,7 @@ async fn fragments_that_cannot_run_are_refused(bench: Bench) {
     let stale = refusal(&|request| request.header.database = *b"another database").await;
     assert_eq!(stale.0, DeviceErrorCause::OtherDatabase);
     bench.reach_idle().await;
-    // None of them stands in the way of a good one with the same number.
+    // None of them affects a good one with the same number.
     let mut stream = bench.execute(good).await;
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
 }
@@ -659,7 +659,7 @@ async fn a_higher_epoch_ends_runs_and_reservations(bench: Bench) {
     assert_eq!(old.database, DATABASE);
     let (cause, _) = device_error(bench.write(0, &[1; BLOCK_SIZE]).await);
     assert_eq!(cause, DeviceErrorCause::NotReserved);
-    // Numbers of runs begin anew with the epoch.
+    // Run numbers begin anew with the epoch.
     let mut stream = bench.execute(bench.request(1, &scan(Some(5)), &morsels)).await;
     assert_eq!(drain(&mut stream).await.unwrap(), [0, 1, 2, 3, 4]);
 }

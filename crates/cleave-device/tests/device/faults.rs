@@ -1,4 +1,4 @@
-//! Media that waits when told to, a device that lies, and a wire that can be cut.
+//! Faults for the tests: media that stalls on request, a device that lies, and a wire that can be cut.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
@@ -46,7 +46,7 @@ impl GatedMedia {
         self.changed.notify_all();
     }
 
-    /// Waits until somebody waits.
+    /// Waits until a reader waits.
     pub(crate) async fn wait_for_readers(&self) {
         while self.gate.lock().unwrap().readers == 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -97,7 +97,7 @@ impl Media for GatedMedia {
     }
 }
 
-/// How a [`Liar`], who says who it is like any device, spoils its result.
+/// How a [`Liar`], a device with a correct identity, corrupts its result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lie {
     /// The second slot fails its checksum.
@@ -108,15 +108,15 @@ pub(crate) enum Lie {
     MissingLastSlot,
     /// A slot that is no batch.
     NotABatch,
-    /// A slot that says that it has more rows than it has.
+    /// A slot that claims more rows than it has.
     WrongRowCount,
     /// A report that counts more rows than the slots have.
     MissingRows,
     /// A slot whose rows are of another type.
     OtherColumns,
-    /// A slot with a NULL where there can be none; the device says that there can.
+    /// A slot with an unexpected NULL, in a column that the device calls nullable.
     StrayNull,
-    /// The same, where the device does not even say so.
+    /// The same, in a column that the device calls not nullable.
     HiddenNull,
     /// A panic.
     Panic,
@@ -210,7 +210,7 @@ fn spoilt(lie: Lie, batch: &RecordBatch) -> RecordBatch {
     }
 }
 
-/// Passes bytes on to a server, until it is cut.
+/// Forwards bytes to a server, until it is cut.
 pub(crate) struct Wire {
     pub(crate) address: SocketAddr,
     cut: watch::Sender<u64>,

@@ -1,4 +1,4 @@
-//! One host at a time: claims, what they end, and what an older host's commands come to.
+//! One host at a time: claims, what they end, and how an older host's commands fail.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ async fn who_looks_reads_whoever_owns_the_device_and_changes_nothing() {
         let looking = host.later(LOOKING_EPOCH);
         let owned = owner(&host).await;
         let written = media.bytes_written();
-        // Beside the owner, and when the device is nobody's.
+        // Beside the owner, and when the device is unowned.
         for is_owned in [true, false] {
             for request in every_request() {
                 let what = format!("{request:?}");
@@ -152,7 +152,7 @@ async fn of_two_copies_that_count_the_same_epoch_one_is_let_in() {
         assert_eq!(cause, StaleEpoch);
         assert!(message.contains("a copy of the database"), "{message}");
     }
-    // A copy that has counted further, and has not seen who owns the device now.
+    // A copied folder with a higher epoch that has not seen who owns the device now.
     let third = bench.copy(3, 73);
     for after in [INCARNATION + 1, 0] {
         assert_eq!(device_error(third.claim(after).await).0, StaleEpoch);
@@ -199,11 +199,11 @@ async fn a_claim_waits_for_the_writes_that_are_under_way() {
     let mut late = Box::pin(older.read_blocks(extent(0, 1)));
     assert!(futures::poll!(&mut late).is_pending());
     gate.open();
-    // What was under way ends as it would have; what came behind the claim is too late.
+    // What was under way ends as it would have; commands after the claim are too late.
     assert!(reading.await.is_ok());
     claiming.await.unwrap();
     assert_eq!(device_error(late.await).0, StaleEpoch);
-    // A claim that is given up while it waits changes nothing.
+    // A claim that is cancelled while it waits changes nothing.
     let stream = newer.execute(newer.request(1, &scan(None), &morsels)).await;
     gate.close_below(BlockAddress(u64::MAX));
     let mut reading = Box::pin(newer.read_blocks(extent(0, 1)));
@@ -237,7 +237,7 @@ async fn memory_and_record_agree_however_far_a_claim_came_that_nobody_waits_for(
         {
             let mut claiming = Box::pin(next.claim(last));
             assert!(futures::poll!(&mut claiming).is_pending());
-            // Until the record is written, which nobody here is told.
+            // Until the record is written, which is not reported here.
             while record.read().unwrap().unwrap().epoch < epoch {
                 std::thread::yield_now();
             }
@@ -280,7 +280,7 @@ async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
     }
     assert_eq!(device_error(first.claim(0).await).0, StaleEpoch);
     assert_eq!(device_error(first.claim(INCARNATION + 2).await).0, StaleEpoch);
-    // The incarnation that owned it goes on; what it had reserved it reserves again.
+    // The incarnation that owned it continues, and repeats its reservations.
     assert_eq!(second.status().await.reserved_block_count, 0);
     assert_eq!(device_error(second.write(0, &[1; BLOCK_SIZE]).await).0, NotReserved);
     let mut stream = second.execute(second.request(1, &scan(None), &morsels)).await;
@@ -291,7 +291,7 @@ async fn a_restarted_device_remembers_whose_it_is_and_no_reservation() {
     assert_eq!(cause, OtherDatabase);
     assert!(message.contains("--hand-over"), "{message}");
 
-    // Given up, it is anyone's.
+    // After a give-up, anyone may claim it.
     second.call(Request::GiveUp).await.unwrap();
     assert_eq!(owner(&second).await, None);
     assert_eq!(device_error(second.call(Request::Sync).await).0, NotClaimed);
@@ -308,8 +308,8 @@ async fn commands_that_come_late_twice_or_in_another_order_do_no_harm() {
     let older = Bench::of(link, Arc::clone(&media), None).await;
     let morsels = older.load().await;
     let before = older.read_blocks(extent(0, 4)).await.unwrap();
-    // Everything that the older incarnation ever sent, kept on its way and delivered again, and again in
-    // the reverse order, after a newer one began to write.
+    // All commands that the older incarnation ever sent are kept and delivered again, and again in reverse order, after
+    // a newer one began to write.
     let mut kept: Vec<Command> =
         every_request().into_iter().map(|r| Command::new(older.header_of_run(1), r)).collect();
     kept.push(Command::new(older.header(), Request::Claim { after: 0 }));
@@ -330,7 +330,7 @@ async fn commands_that_come_late_twice_or_in_another_order_do_no_harm() {
     assert_eq!(newer.read_blocks(extent(0, 4)).await.unwrap(), before);
     assert_eq!(newer.read_blocks(extent(10_000, 1)).await.unwrap(), [4; BLOCK_SIZE]);
     assert_eq!(drain(&mut stream).await.unwrap().len(), usize::try_from(ROW_COUNT).unwrap());
-    // Its own claim once more ends nothing of its own.
+    // Repeating its own claim ends nothing of its own.
     newer.claim(INCARNATION + 1).await.unwrap();
     assert_eq!(newer.status().await.reserved_block_count, 8);
     assert_eq!(DATABASE, owner(&newer).await.unwrap().database);

@@ -1,5 +1,5 @@
-//! What only shared memory can do: processes that die with a hand in it, sockets that dead devices left, and
-//! hosts that write garbage where they can.
+//! Tests of shared memory alone: processes that die while using it, sockets left behind by dead devices, and hosts that
+//! write garbage into it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -108,7 +108,7 @@ async fn a_device_killed_in_a_run_is_lost_at_once_and_its_successor_takes_over_t
     assert!(stream.next().await.unwrap().is_some());
     bench.reach(1, RunState::Stalled).await;
     process.kill();
-    // Long before silence would tell.
+    // Long before the silence limit.
     let error = timeout(Duration::from_secs(4), drain(&mut stream)).await.unwrap().unwrap_err();
     assert!(matches!(error, LinkError::Lost { .. }), "{error:?}");
     for _ in 0..2 {
@@ -142,7 +142,7 @@ async fn a_host_that_dies_gives_way_to_the_next() {
     (request.slot_count, request.memory_bytes) = (1, MEMORY_BYTES / 10 * 8);
     let stream = lost.execute(request.clone()).await;
     lost.reach(1, RunState::Stalled).await;
-    // Without a word: the stream is kept, so that nothing releases the run.
+    // Silently: the stream is kept, so that nothing releases the run.
     drop(lost);
     let bench = Bench::of(server.connect().await.unwrap(), media, None).await;
     let mut second = bench.request(2, &scan(Some(3)), &morsels);
@@ -174,7 +174,7 @@ async fn a_run_goes_on_over_the_next_region() {
     for _ in 0..7 {
         found.extend(ids(&stream.next().await.unwrap().unwrap()));
     }
-    // The listener goes with all its connections, the device and its run stay.
+    // The listener goes with all its connections; the device and its run stay.
     let socket = server.socket.clone();
     let folder = server.stop_listening().await;
     let lost = loop {
@@ -249,9 +249,9 @@ async fn what_answers_at_a_socket_and_is_no_device_is_said_to_be_none() {
     }
 }
 
-// ---- hosts that are not what they should be ------------------------------------------------------
+// ---- misbehaving hosts ---------------------------------------------------------------------------
 
-/// A socket of `server` after the greeting, before the memory is taken.
+/// A socket of `server` after the handshake, before the memory is taken.
 async fn greeted(server: &LocalServer) -> UnixStream {
     let mut socket = UnixStream::connect(&server.socket).await.unwrap();
     write_hello(&mut socket, None).await.unwrap();
@@ -274,17 +274,17 @@ async fn garbage_in_the_ring_costs_the_connection_and_nobody_else() {
     }
 }
 
-/// Where the producer of the ring to the device says how far it is.
+/// The offset of the producer's position in the ring to the device.
 const TO_DEVICE_TAIL: u64 = 8192;
-/// Where the bytes of the rings begin.
+/// The offset of the rings' bytes.
 const DATA: u64 = 12288;
 
-/// The region and the bells that the device offers, unmapped: a host that does what it likes.
+/// The region and the bells that the device offers, for a misbehaving host.
 struct Raw {
     socket: UnixStream,
     region: std::fs::File,
     ring_bytes: u64,
-    /// The device may read.
+    /// Tells the device that it may read.
     bell: Doorbell,
 }
 
@@ -338,7 +338,7 @@ async fn positions_that_cannot_be_cost_the_connection_and_nobody_else() {
     }
     raw.closed().await;
     link.call(identify()).await.unwrap();
-    // Bells that are rung for nothing wake nobody for long.
+    // Spurious bells wake nobody for long.
     let raw = Raw::of(&server).await;
     for _ in 0..1000 {
         raw.bell.ring();
@@ -357,13 +357,13 @@ async fn a_host_that_vanishes_at_any_step_of_the_greeting_hinders_nobody() {
     }
     for length in [1, 8] {
         let mut socket = greeted(&server).await;
-        // The memory's descriptors are lost with the bytes that are read without them.
+        // The descriptors are lost with the bytes that are read without them.
         drop(socket.read(&mut vec![0; length]).await);
     }
     drop(LocalStream::accept(greeted(&server).await).await.unwrap());
     let link = server.connect().await.unwrap();
     let Reply::Identity(_) = link.call(identify()).await.unwrap() else { panic!() };
-    // A frame that is cut off by death.
+    // A frame that is truncated by death.
     let mut frame = Vec::new();
     write_frame(&mut frame, &Frame::of_head(FrameKind::Ping, 5, b"head".to_vec())).await.unwrap();
     for length in 0..frame.len() {

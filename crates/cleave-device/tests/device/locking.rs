@@ -1,5 +1,5 @@
-//! Runs that lock rows of a host behind a network, end to end: a double of a fragment asks for rows over TCP and TLS,
-//! while the host's side of the table holds some, and the wire is cut.
+//! Runs that lock rows of a host behind a network, end to end: a stand-in for a fragment asks for rows over TCP and TLS
+//! while the host's transactions hold some, and the wire is cut.
 
 use std::sync::{Arc, Mutex};
 
@@ -26,7 +26,7 @@ const BATCH: u64 = 4096;
 /// A run's locks, and where its slots go.
 type Locking = (Arc<AskedLocks>, Arc<Mutex<SlotSender>>);
 
-/// A device whose runs lock the first `snapshot` rows, and then say how many they have.
+/// A device whose runs lock the first `snapshot` rows, and then report how many they have locked.
 #[derive(Debug, Default)]
 struct Locker {
     run: Mutex<Option<Locking>>,
@@ -74,7 +74,7 @@ impl DeviceService for Locker {
     }
 }
 
-/// Has batches under way before the first is settled, as a scan does.
+/// Has batches under way before the first has its outcomes, as a scan does.
 async fn lock_all(
     locks: &RowLocks,
     rows: u64,
@@ -135,8 +135,7 @@ fn request(bench: &Bench, run: u64, rows: u64) -> Execute {
     Execute { snapshot: rows, ..bench.request(run, &scan(None), &[]) }
 }
 
-/// A run locks 200,000 rows by a wire that is encrypted: how many bytes that takes, both ways, with all that surrounds
-/// them.
+/// A run locks 200,000 rows over an encrypted wire: counts all bytes, in both directions.
 #[tokio::test]
 async fn a_lock_takes_less_than_twelve_bytes_on_the_wire() {
     const ROWS: u64 = 200_000;
@@ -161,7 +160,7 @@ async fn a_lock_takes_less_than_twelve_bytes_on_the_wire() {
     host.leave(ticket).unwrap();
 }
 
-/// The host has some of the rows, and gives them back while the connection breaks again and again.
+/// The host has locked some of the rows, and releases them while the connection breaks again and again.
 #[tokio::test]
 async fn grants_come_over_a_wire_that_is_cut() {
     const ROWS: u64 = 20_000;

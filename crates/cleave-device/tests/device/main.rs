@@ -1,4 +1,4 @@
-//! The device as a host sees it: one suite over every kind of link, then what only sockets can do.
+//! The device as a host sees it: one suite over every kind of link, then the behaviour of sockets alone.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -1,4 +1,4 @@
-//! Fragments that write pages: runs merged on the device, over every link, and nothing written elsewhere.
+//! Fragments that write pages, over every link: runs merged on the device, and nothing written elsewhere.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
@@ -21,7 +21,7 @@ use crate::bench::{Bench, benches, device_error, extent, options};
 
 type Entries = BTreeMap<Vec<u8>, u64>;
 
-/// Where the merged run may lie.
+/// The space for the merged run.
 const RESERVED: u64 = 10_000;
 
 fn segment(number: u32) -> SegmentRef {
@@ -106,7 +106,7 @@ async fn three_runs(bench: &Bench) -> (Vec<IndexPages>, Entries, u32) {
 async fn runs_are_merged_where_they_lie() {
     for bench in benches().await {
         let (runs, all, blocks) = three_runs(&bench).await;
-        // In several pieces, of which a page never lies in two.
+        // In several pieces; no page spans two.
         let reserved: Vec<Extent> =
             (0..u64::from(blocks)).map(|n| extent(RESERVED + n * 50, 40)).collect();
         bench.reserve(RESERVED, blocks * 50).await;
@@ -278,7 +278,7 @@ async fn a_scan_looks_only_at_rows_that_an_index_has_found() {
             report
         };
         let whole = media_bytes(Vec::new(), 1, (0..15_000).collect()).await;
-        // Row 1 has id 0; keys are ids, turned around. Row 19,001 is there and does not match.
+        // Row 1 has id 0; keys are the ids in reverse order. Row 19,001 exists and does not match.
         let entries = (0..20_000_u64).map(|n| (format!("{n:010}").into_bytes(), 20_000 - n));
         let index = write_run(&bench, 2, RESERVED, entries).await;
         let key = |n: u64| format!("{n:010}").into_bytes();
@@ -299,7 +299,7 @@ async fn a_scan_looks_only_at_rows_that_an_index_has_found() {
         assert_eq!((whole.morsels, whole.rows_scanned), (20, 20_000));
         // Of twenty pages three have hits: one, one and four.
         assert!((narrow.morsels, narrow.rows_scanned) == (3, 6), "{narrow:?}");
-        // Another segment's rows are not these.
+        // Rows of another segment are not affected.
         let mut other = index_filter.clone();
         other.parts[0].segments = vec![SegmentId(77)];
         media_bytes(vec![other], 3, (0..15_000).collect()).await;
@@ -429,7 +429,7 @@ async fn a_run_stands_still_only_when_its_writes_do() {
     while media.gate.lock().unwrap().1 == 0 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    // As long as it may write, its pages are nobody else's.
+    // As long as it may write, no other run gets its space.
     let also = request(&bench, 2, runs.clone(), vec![extent(RESERVED + 999, 100)]);
     let (cause, message) = device_error(bench.link.execute(also).await);
     assert_eq!(cause, DeviceErrorCause::Refused);

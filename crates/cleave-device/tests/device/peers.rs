@@ -1,4 +1,4 @@
-//! Peers that are not what they should be: each is a clear error, and nobody else's trouble.
+//! Misbehaving peers: each gets a clear error, and nobody else is affected.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn identify() -> Command {
     Command::new(CommandHeader::default(), Request::Identify)
 }
 
-// ---- what a host meets ---------------------------------------------------------------------------
+// ---- bad peers of a host -------------------------------------------------------------------------
 
 #[tokio::test]
 async fn on_this_machine_a_link_works_without_tls_but_not_without_the_token() {
@@ -67,7 +67,7 @@ async fn a_wrong_certificate_is_refused() {
 
 #[tokio::test]
 async fn a_certificate_that_is_its_own_authority_can_be_pinned() {
-    // What `openssl req -x509` makes.
+    // A certificate as `openssl req -x509` makes it.
     let mut parameters = rcgen::CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = rcgen::KeyPair::generate().unwrap();
@@ -115,7 +115,7 @@ async fn servers_that_are_no_device_are_said_to_be_none() {
         assert!(matches!(error, LinkError::NotADevice { .. }), "{answer:?}: {error:?}");
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
-    // The start of what came is shown.
+    // The error shows the first bytes received.
     let (address, _tasks) = impostor(b"SSH-2.0-OpenSSH".to_vec()).await;
     let error = connect_plain(address).await.unwrap_err();
     assert!(error.to_string().contains("SSH-2.0"), "{error}");
@@ -212,7 +212,7 @@ async fn rows_that_a_fragment_cannot_have_made_are_the_devices_fault() {
     }
 }
 
-// ---- what a device meets -------------------------------------------------------------------------
+// ---- bad peers of a device -----------------------------------------------------------------------
 
 #[tokio::test]
 async fn off_this_machine_nobody_listens_without_tls() {
@@ -326,7 +326,7 @@ async fn broken_frames_cost_the_connection_with_a_word_of_why() {
         assert!(read_frame(&mut socket).await.unwrap().is_none(), "and then it is closed");
         link.call(identify()).await.unwrap();
     }
-    // A frame that is cut off ends the connection and nothing else.
+    // A truncated frame ends the connection and nothing else.
     for length in 0..good.len() {
         let mut socket = greeted(&server).await;
         socket.write_all(&good[..length]).await.unwrap();
@@ -385,7 +385,7 @@ async fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decode
             assert!(text.contains(" in memory, and "), "{text}");
         }
     }
-    // Nobody waits for this one, which is no reason to take it.
+    // Nobody waits for this one, but it must be refused too.
     let head = inside(3, &empty(1, 2 << 20));
     write_frame(&mut socket, &Frame::of_head(FrameKind::Command, 0, head)).await.unwrap();
     assert_eq!(read_frame(&mut socket).await.unwrap().unwrap().kind, FrameKind::Error);
@@ -397,7 +397,7 @@ async fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decode
 async fn numbers_count_for_what_they_become() {
     let server = Server::start(device(), any_port(), None).await;
     let mut socket = greeted(&server).await;
-    // A byte each, of which eight or more become of each: rows of a page that have ended, and columns of a page.
+    // A byte each, which become eight or more: dead rows of a page, and columns of a page.
     let page = inside(3, &inside(2, &inside(3, &inside(4, &vec![1; 15 << 20]))));
     let shipped = [vec![0x82, 0x01], inside(1, &vec![1; 15 << 20])[1..].to_vec()].concat();
     for head in [page, shipped] {
@@ -410,7 +410,7 @@ async fn numbers_count_for_what_they_become() {
     }
 }
 
-/// Sockets that say nothing, and are opened again when they are closed.
+/// Sockets that send nothing, and are opened again when they are closed.
 async fn silent_peers(server: SocketAddr, count: usize) -> tokio::task::JoinSet<()> {
     let mut peers = tokio::task::JoinSet::new();
     for _ in 0..count {
@@ -421,7 +421,7 @@ async fn silent_peers(server: SocketAddr, count: usize) -> tokio::task::JoinSet<
             }
         });
     }
-    // Until all places are taken, and somebody is turned away for the first time.
+    // Until all places are taken, and a connection is closed for the first time.
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     peers
 }

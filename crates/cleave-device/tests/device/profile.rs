@@ -1,4 +1,4 @@
-//! What a device says that it can do: measured once for all who ask, and without harm to what it holds.
+//! A device's profile: measured once for all who ask, and without harm to stored data.
 
 use std::sync::Arc;
 
@@ -51,14 +51,14 @@ async fn all_figures_are_measured_and_nothing_but_the_scratch_space_is_written()
         for (extent, before) in around.into_iter().zip(before) {
             assert_eq!(bench.read_blocks(extent).await.unwrap(), before, "{extent}");
         }
-        // Remembered, until asked again.
+        // Kept, until measured again.
         assert_eq!(ask(&bench, false, Vec::new(), None).await, side);
         let anew = ask(&bench, true, Vec::new(), None).await;
         assert_ne!(anew, side);
         assert_eq!(anew.figure(Figure::MediaWriteSequential), None);
         assert!(anew.remarks.iter().any(|remark| remark.contains("no space was reserved")));
         assert_eq!(ask(&bench, false, Vec::new(), None).await, anew);
-        // Who brings space gets the figures that were left out.
+        // A request with space gets the figures that were left out.
         assert!(ask(&bench, false, vec![page], scratch).await.remarks.is_empty());
     }
 }
@@ -68,7 +68,7 @@ async fn who_asks_at_the_same_time_gets_the_same_measurement() {
     let bench = Bench::remote(memory(), options()).await;
     let asked = (0..4).map(|_| ask(&bench, true, Vec::new(), None));
     let answers = futures::future::join_all(asked).await;
-    // One may have been asked for after the first one began; no more than two measurements serve four.
+    // A request may come after the first measurement began; two measurements at most serve four.
     let mut different: Vec<&SideProfile> = Vec::new();
     for answer in &answers {
         if !different.contains(&answer) {

@@ -52,7 +52,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// `cleaved` with all it needs, listening on `listen`.
+    /// `cleaved` with all required options, listening on `listen`.
     fn command(&self, listen: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cleaved"));
         command
@@ -129,7 +129,7 @@ async fn it_serves_is_killed_and_serves_again() {
     process.0.kill().unwrap();
     process.0.wait().unwrap();
     assert!(bench.read_blocks(extent(0, 1)).await.unwrap_err().is_unreachable());
-    // What the dead device left must not be taken for the new one's.
+    // A dead device's port must not be taken for the new one's.
     std::fs::write(place.path("port"), "1\n").unwrap();
     // As earlier versions may have left it.
     std::fs::set_permissions(place.path("media"), Permissions::from_mode(0o644)).unwrap();
@@ -188,7 +188,7 @@ async fn numbers_in_executes_stay_within_its_memory() {
         assert_eq!(answer.kind, FrameKind::Error);
     }
     let grown = peak_mib(&process) - before;
-    // The frames themselves, each of which is read whole before it is looked at.
+    // The frames themselves, each of which is read whole before it is checked.
     assert!(grown < 400, "{grown} MiB");
 }
 
@@ -236,7 +236,7 @@ async fn a_fragment_of_more_structures_than_memory_leaves_it_as_it_was() {
     let bench = Bench::of(link, memory(), None).await;
     let morsels = bench.load().await;
     let before = peak_mib(&process);
-    // A field that plans have, of no bytes, eight million times.
+    // An empty field that plans have, eight million times.
     for tag in 1..16_u8 {
         let mut request = bench.request(u64::from(tag), &scan(None), &morsels);
         request.fragment = [tag << 3 | 2, 0].repeat((16 << 20) / 2).into();
@@ -321,7 +321,7 @@ fn what_cannot_start_says_why() {
     std::fs::remove_file(place.path("token")).unwrap();
     let (code, text) = run(place.command("127.0.0.1:0"));
     assert!(code == 2 && text.contains("cannot read a token"), "{text}");
-    // A key that is none.
+    // A malformed key.
     write_durably(&place.path("token"), TOKEN.as_bytes()).unwrap();
     write_durably(&place.path("key.pem"), b"not a key").unwrap();
     let (code, text) = run(place.command_with_tls("127.0.0.1:0"));
@@ -334,7 +334,7 @@ fn what_cannot_start_says_why() {
         assert!(text.contains("group or world access"), "{text}");
     }
     write_durably(&place.path("token"), TOKEN.as_bytes()).unwrap();
-    // An identity that is none.
+    // A malformed identity.
     std::fs::write(place.path("media.id"), "12345").unwrap();
     let (code, text) = run(place.command("127.0.0.1:0"));
     assert!(code == 2 && text.contains("32 hexadecimal digits"), "{text}");
@@ -357,14 +357,14 @@ async fn claim(place: &Place, database: [u8; 16], hand_over: bool) -> Result<Rep
     link.call(cleave_fragment::command::Command::new(header, claim)).await
 }
 
-/// A loop device over a file, while it lives.
+/// A loop device over a file, removed when dropped.
 struct Loop {
     device: PathBuf,
     _file: tempfile::NamedTempFile,
 }
 
 impl Loop {
-    /// `None`, aloud, where this user may not make one.
+    /// `None`, with a message, if this user may not make one.
     #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
     fn new(block_count: u64) -> Option<Self> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -393,7 +393,7 @@ impl Drop for Loop {
 #[tokio::test]
 async fn a_block_device_remembers_on_another_machine_whose_it_is() {
     let Some(disk) = Loop::new(1000) else { return };
-    // Each place is a machine to which the disk is carried: nothing but the disk comes along.
+    // Each place is a machine to which only the disk is moved.
     let machine = || {
         let place = Place::new();
         std::os::unix::fs::symlink(&disk.device, place.path("media")).unwrap();
@@ -416,7 +416,7 @@ async fn a_block_device_remembers_on_another_machine_whose_it_is() {
     assert_eq!(claim(&second, [2; 16], true).await.unwrap(), Reply::Done);
     refused(&machine(), [1; 16]).await;
 
-    // Damage is refused aloud, and handed over.
+    // Damage is refused with a message, and handed over.
     let file = std::fs::File::options().write(true).open(&disk.device).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 8], 512 + 30).unwrap();
     file.sync_all().unwrap();
@@ -439,7 +439,7 @@ async fn a_block_device_takes_over_what_an_earlier_build_kept_beside_it() {
     beside.replace(Some(owner)).unwrap();
     assert!(claim(&place, [2; 16], false).await.is_err());
     assert_eq!(beside.read().unwrap(), None, "it lies on the device now");
-    // One that was left elsewhere says nothing against it.
+    // A record that was left elsewhere has no effect.
     beside.replace(Some(Ownership { database: [2; 16], ..owner })).unwrap();
     assert!(claim(&place, [2; 16], false).await.is_err());
     assert_eq!(claim(&place, [1; 16], false).await.unwrap(), Reply::Done);

@@ -46,7 +46,7 @@ async fn a_device_that_dies_gives_a_clear_error_and_works_when_it_is_back() {
     let (bytes, _) = table_pages();
     assert_eq!(bench.read_blocks(extent(0, 1)).await.unwrap(), bytes[..BLOCK_SIZE]);
     assert_ne!(bench.status().await.incarnation, incarnation, "a restart can be seen");
-    // What was begun before is gone, and says so.
+    // Runs begun before are gone, with an error that says so.
     request.first_slot = stream.next_slot();
     let (cause, message) = device_error(bench.link.execute(request.clone()).await);
     assert_eq!(cause, DeviceErrorCause::UnknownRun);
@@ -91,7 +91,7 @@ async fn a_run_goes_on_over_a_new_connection() {
             Err(LinkError::Lost { .. }) => {
                 lost_count += 1;
                 request.first_slot = stream.next_slot();
-                // The old stream is dropped after the new one took over, which must not end the run.
+                // The old stream is dropped after the new one has attached, which must not end the run.
                 stream = bench.execute(request.clone()).await;
             }
             Err(other) => panic!("{other}"),
@@ -191,7 +191,7 @@ async fn a_run_that_nobody_hears_gives_way_to_one_that_needs_its_memory() {
     (request.slot_count, request.memory_bytes) = (1, crate::bench::MEMORY_BYTES / 10 * 8);
     let stream = lost.execute(request.clone()).await;
     lost.reach(1, RunState::Stalled).await;
-    // The host vanishes without a word: its stream is forgotten, its link closed.
+    // The host vanishes silently: its stream is forgotten, its link closed.
     drop(lost);
     let link: Arc<dyn Link> = cleave_fragment::link::EmbeddedLink::new(
         Arc::clone(&device) as Arc<dyn DeviceService>,

@@ -1,5 +1,4 @@
-//! Pages that come along with a fragment, over every link: scanned with those of media, kept for the run, and refused
-//! where they are no pages.
+//! Pages of a shipped delta, over every link: scanned with those of media, kept for the run, and refused if malformed.
 
 use bytes::Bytes;
 use cleave_fragment::Morsel;
@@ -10,7 +9,7 @@ use cleave_store::{SHIPPED_START, SegmentId};
 
 use crate::bench::{Bench, ROW_COUNT, benches, device_error, scan, segment, table_pages_of};
 
-/// The table as pages that are shipped, and their morsels.
+/// The table as shipped pages, and their morsels.
 fn shipped() -> (Vec<ShippedPage>, Vec<Morsel>) {
     let own = cleave_store::SegmentRef { segment: SegmentId(PASSED_SEGMENT_FIRST), ..segment() };
     let (bytes, mut morsels) = table_pages_of(own);
@@ -88,7 +87,7 @@ async fn what_is_no_page_is_refused_or_found_when_it_is_read() {
         assert!(message.contains("bytes of pages shipped"), "{message}");
         let (cause, message) = refusal(pages.clone(), 3000).await;
         assert_eq!(cause, DeviceErrorCause::OutOfMemory, "{message}");
-        // Whoever made them wrong gave them a sound checksum.
+        // Malformed pages with a correct checksum.
         let mut spoilt = pages.clone();
         let mut bytes = spoilt[0].payload.bytes.to_vec();
         bytes[60] ^= 1;

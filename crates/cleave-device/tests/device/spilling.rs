@@ -22,7 +22,7 @@ use crate::bench::{
 
 /// Too little for half of the table.
 const MEMORY_BYTES: u64 = 1 << 20;
-/// Where rows may be put aside: in pieces, none of which touches another.
+/// Spill space: in pieces, none of which touches another.
 const RESERVED: u64 = 10_000;
 const PIECES: u64 = 40;
 
@@ -30,7 +30,7 @@ fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(name, index))
 }
 
-/// Each row with itself, found by its name.
+/// A self-join by name.
 fn join() -> Arc<dyn ExecutionPlan> {
     let join = HashJoinExec::try_new(
         scan(None),
@@ -46,7 +46,7 @@ fn join() -> Arc<dyn ExecutionPlan> {
     Arc::new(join.unwrap())
 }
 
-/// The different rows.
+/// The distinct rows.
 fn groups() -> Arc<dyn ExecutionPlan> {
     let input = scan(None);
     let by = PhysicalGroupBy::new_single(vec![
@@ -101,11 +101,11 @@ async fn with_space_they_finish_within_their_memory_and_write_nowhere_else() {
     for (place, bench) in benches().await.into_iter().enumerate() {
         let morsels = bench.load().await;
         bench.reserve(RESERVED, u32::try_from(PIECES).unwrap() * 60).await;
-        // Each scan gives all rows, and so does what is above.
+        // Each scan emits all rows, and so do the operators above.
         let plans = [(join(), MEMORY_BYTES, 3), (groups(), MEMORY_BYTES / 2, 2)];
         for (number, (plan, memory_bytes, nodes)) in plans.iter().enumerate() {
             let (run, plan) = (10 * (number as u64 + 1), (plan, *memory_bytes));
-            // The operators without: no row, and why.
+            // Without space: no row, and the reason.
             let mut stream = bench.execute(request(&bench, run, plan, &morsels, vec![])).await;
             let (cause, message) = device_error(stream.next().await);
             assert_eq!(cause, DeviceErrorCause::OutOfMemory, "{message}");
@@ -120,7 +120,7 @@ async fn with_space_they_finish_within_their_memory_and_write_nowhere_else() {
             assert_eq!(metric(&stream, "output_rows"), nodes * ROW_COUNT as u64);
             let peak = report.peak_memory_bytes;
             assert!(peak <= *memory_bytes, "{place} {number}: {peak}");
-            // What was put aside is read again, from the media.
+            // Spilled rows are read again, from the media.
             assert!(report.media_bytes > spilled, "{} of {spilled}", report.media_bytes);
             assert_eq!(report.partitions, 1);
         }
@@ -144,7 +144,7 @@ async fn space_that_is_too_small_is_told_and_is_free_for_the_next_run() {
     let (cause, message) = device_error(stream.next().await);
     assert_eq!(cause, DeviceErrorCause::OutOfReserved, "{message}");
     assert!(message.contains("20 blocks"), "{message}");
-    // Told when it stands still: the blocks are the next one's at once.
+    // Told when it has stopped: the blocks are free for the next run at once.
     let all = [small, pieces()[1..].to_vec()].concat();
     let mut stream =
         bench.execute(request(&bench, 2, (&join(), MEMORY_BYTES), &morsels, all)).await;
@@ -184,7 +184,7 @@ async fn spoilt_blocks_are_an_error() {
 }
 
 mod spoiling {
-    //! Media that reads a bit wrong behind a block.
+    //! Media that flips a bit in reads behind a block.
 
     use cleave_media::{AlignedBuffer, BlockAddress, MediaError};
 

@@ -1,4 +1,4 @@
-//! What is sent comes back, in memory that was asked for; what is no such rows is refused.
+//! Broadcast rows survive encoding, within memory that was reserved; malformed ones are refused.
 
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, NullArray, StringArray};
 use arrow::datatypes::{DataType, Field, Int32Type, Schema};
@@ -40,7 +40,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn rows_come_back_in_order(all in proptest::collection::vec(proptest::collection::vec(any::<Option<i32>>(), 0..50), 1..8)) {
+    fn rows_come_back_in_order(
+        all in proptest::collection::vec(proptest::collection::vec(any::<Option<i32>>(), 0..50), 1..8)
+    ) {
         let batches: Vec<RecordBatch> = all.into_iter().map(rows).collect();
         let expected = together(&batches[0].schema(), &batches);
         let memory = unbounded();

@@ -1,9 +1,9 @@
-//! Values that are written in a fragment, checked before the engine decodes them: what it makes of some takes any
-//! amount of memory.
+//! Checks the literals of a fragment before the engine decodes them, since decoding some of them would take any amount
+//! of memory.
 //!
 //! A list or a struct is an Arrow IPC message, which is checked as slots are
-//! ([`arrow_message`](crate::command::arrow_message)). A NULL is made as wide as its type says, and so has to be of a
-//! sound one.
+//! ([`arrow_message`](crate::command::arrow_message)). A NULL is allocated as wide as its type says, so its type must
+//! be a sound one.
 
 use arrow::datatypes::{DataType, Schema};
 use cleave_store::page::ValueType;
@@ -40,7 +40,7 @@ fn check_value(literal: &proto::ScalarValue) -> Result<()> {
             | Value::StructValue(value)
             | Value::MapValue(value),
         ) => check_nested(value),
-        // Nested as deep as messages may be.
+        // Nesting is as deep as messages may be.
         Some(Value::DictionaryValue(dictionary)) => {
             dictionary.value.as_deref().map_or(Ok(()), check_value)
         }
@@ -83,7 +83,7 @@ pub(super) fn check_width(data_type: &DataType) -> Result<()> {
     Err(refused(&format_args!("it makes a value of type {data_type}, which no table has")))
 }
 
-/// The type that `expr` itself brings into a plan.
+/// The type that `expr` itself introduces into a plan.
 pub(super) fn type_made_of(expr: &std::sync::Arc<dyn PhysicalExpr>) -> Option<DataType> {
     if let Some(literal) = expr.downcast_ref::<Literal>() {
         return Some(literal.value().data_type());

@@ -1,7 +1,7 @@
-//! Columns that a plan reads of pages, as they travel: ids, a schema, and what rows have in those that their page
-//! lacks.
+//! The wire form of the columns that a plan reads of pages: ids, a schema, and the default values of columns that a
+//! page lacks.
 //!
-//! Invariant: columns that were decoded have types that pages have.
+//! Invariant: decoded columns have types that pages can store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) fn decode_projection(
             schema.fields().len()
         )));
     }
-    // A column that a page does not have is made of nulls, of whatever width its type says.
+    // A column that a page lacks is filled with NULLs, as wide as its type says.
     if let Some(field) =
         schema.fields().iter().find(|field| ValueType::from_arrow(field.data_type()).is_none())
     {
@@ -70,7 +70,7 @@ pub(super) fn decode_projection(
     Ok(Projection { schema, columns, absent: absent.clone() })
 }
 
-/// What rows have in those of these columns that their page lacks.
+/// Default values for those of these columns that a page lacks.
 pub(super) fn encode_absent(projections: &[&Projection]) -> Vec<AbsentNode> {
     let named = projections.iter().flat_map(|projection| {
         projection.columns.iter().filter_map(|column| match column {
@@ -83,7 +83,7 @@ pub(super) fn encode_absent(projections: &[&Projection]) -> Vec<AbsentNode> {
     named.collect::<BTreeMap<_, _>>().into_iter().map(node).collect()
 }
 
-/// Whether they are values of their columns' types, each page without the column tells.
+/// Each page without the column checks that they are values of its type.
 pub(super) fn decode_absent(nodes: Vec<AbsentNode>) -> AbsentValues {
     nodes.iter().map(|node| (node.column, AbsentValue::from_bytes(&node.value))).collect()
 }

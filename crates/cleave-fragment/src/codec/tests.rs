@@ -1,4 +1,4 @@
-//! Fragments survive the way to bytes and back; what is no fragment is refused by name.
+//! Fragments survive encoding and decoding; malformed ones are refused by name.
 
 use arrow::datatypes::{DataType, Field};
 use arrow::ipc::CompressionType;
@@ -305,7 +305,7 @@ fn lists_that_would_take_more_than_their_bytes_are_refused_before_they_are_made(
             dictionaries: Vec::new(),
         };
         let value = |list| common::ScalarValue { value: Some(ScalarProto::ListValue(list)) };
-        // Also in what is a list's in the end.
+        // Also nested in a list.
         let inside = common::ScalarDictionaryValue {
             index_type: Some((&DataType::Int32).try_into().unwrap()),
             value: Some(Box::new(value(list.clone()))),
@@ -372,7 +372,7 @@ fn a_message_of_more_structures_than_memory_is_refused_before_it_is_decoded() {
     protobuf::PhysicalPlanNode::decode(&union[..]).unwrap();
     let deep = empty_fields(2, bytes_max, |fields| inside(3, &inside(1, &fields)));
     let mut damaged = unions.clone();
-    // A field at the end that is longer than what is left.
+    // A last field that is longer than the rest of the bytes.
     *damaged.last_mut().unwrap() = 9;
     for bytes in [unions, deep, damaged] {
         for error in [

@@ -48,7 +48,7 @@ pub(super) fn decode(
     Ok(Arc::new(WriteRowsExec::new(Arc::clone(rows), written)?))
 }
 
-/// Stretches of VIDs as steps: from the end of one to the next, and its length.
+/// Ranges of VIDs as steps: the distance from the end of one to the next, and its length.
 pub(super) fn steps_of_gone(gone: &[(u64, u64)]) -> Vec<u64> {
     let ends = std::iter::once(0).chain(gone.iter().map(|(_, end)| *end));
     let steps = ends.zip(gone).flat_map(|(before, (first, end))| {
@@ -57,7 +57,7 @@ pub(super) fn steps_of_gone(gone: &[(u64, u64)]) -> Vec<u64> {
     steps.collect()
 }
 
-/// What [`steps_of_gone`] made steps of.
+/// Decodes the steps of [`steps_of_gone`].
 pub(super) fn gone_of_steps(steps: &[u64]) -> Result<Arc<[(u64, u64)]>> {
     let (pairs, rest) = steps.as_chunks::<2>();
     let mut end = 0_u64;

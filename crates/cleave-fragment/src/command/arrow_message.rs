@@ -1,18 +1,16 @@
-//! Arrow IPC messages that come from a peer or from media, checked before Arrow's reader makes anything of them.
+//! Checks Arrow IPC messages from a peer or from media before Arrow's reader allocates anything for them.
 //!
 //! Arrow's reader checks values: offsets, texts, keys of dictionaries, counts of NULLs. It trusts a message about
-//! memory. It makes room for as many bytes as a compressed buffer says that it has, believes row counts that no buffer
-//! bounds, copies a buffer that is not aligned as often as the message names it, and expands a schema whose parts the
-//! message shares. So:
+//! memory: it allocates the size that a compressed buffer claims, believes row counts that no buffer bounds, copies an
+//! unaligned buffer as often as the message names it, and expands a schema whose parts the message shares. So:
 //!
 //! 1. [`parse`] reads the metadata, which may not expand to much more than its bytes.
-//! 2. [`check_batch`] goes through the columns of a batch as the reader will. Nothing is compressed; buffers lie inside
-//!    the body, one behind the other, aligned, and have the bytes that the declared lengths need; and nothing is left
-//!    over.
-//! 3. [`check_rows`] looks at what came out: values that several rows share are not counted by their bytes.
+//! 2. [`check_batch`] goes through the columns of a batch as the reader will. Nothing is compressed. Buffers lie inside
+//!    the body, one behind the other, aligned, with the bytes that the declared lengths need, and nothing is left over.
+//! 3. [`check_rows`] looks at the decoded rows: values that several rows share are not counted by their bytes.
 //!
-//! Invariant: a batch that passes takes memory in proportion to the bytes of its message, whatever it says, and so do
-//! copies of its rows.
+//! Invariant: a batch that passes takes memory in proportion to the bytes of its message, and so do duplicates of its
+//! rows.
 //!
 //! Source: <https://arrow.apache.org/docs/format/Columnar.html>, "Serialization and Interprocess Communication".
 
@@ -26,22 +24,22 @@ use arrow::record_batch::RecordBatch;
 use flatbuffers::VerifierOptions;
 
 /// Most rows of a batch, and values of any list in it, that no buffer bounds: batches without columns, and columns of
-/// NULLs alone. Whoever writes batches keeps to it.
+/// NULLs alone. Writers of batches keep to it.
 pub const BARE_ROW_COUNT_MAX: usize = 1 << 20;
-/// Most bytes of the values of a dictionary's rows, each counted as often as it comes.
+/// Most bytes of the values of a dictionary's rows, each counted for every row that has it.
 const REPEATED_BYTES_MAX: u64 = 64 << 20;
-/// Bits that a row takes at least, where buffers bound the rows.
+/// Least bits of a row, where buffers bound the rows.
 const ROWS_PER_BYTE: u64 = 8;
-/// Alignment of buffers: the format's recommendation is 64, and 8 the least.
+/// Alignment of buffers: the format recommends 64 and requires 8.
 const ALIGNMENT: u64 = 8;
-/// How many bytes metadata may become where parts of it are shared, for each of its own, and besides.
+/// How many bytes metadata may expand to if parts of it are shared: for each of its own bytes, and besides.
 const APPARENT_BYTES_FACTOR: usize = 8;
 const APPARENT_BYTES_BESIDE: usize = 64 << 10;
 
 /// Reads the metadata of a message.
 ///
 /// # Errors
-/// [`ArrowError::IpcError`] for what is none, or expands too much.
+/// [`ArrowError::IpcError`] for a malformed message, or one that expands too much.
 pub fn parse(metadata: &[u8]) -> Result<Message<'_>, ArrowError> {
     let expanded = metadata.len().saturating_mul(APPARENT_BYTES_FACTOR);
     let options = VerifierOptions {
@@ -56,10 +54,10 @@ pub fn parse(metadata: &[u8]) -> Result<Message<'_>, ArrowError> {
     }
 }
 
-/// Checks a batch with columns of `types` against its body of `body_bytes`; the number of its rows.
+/// Checks a batch with columns of `types` against its body of `body_bytes`; returns the number of its rows.
 ///
 /// # Errors
-/// [`ArrowError::IpcError`] for what no writer of this build writes.
+/// [`ArrowError::IpcError`] for a batch that no writer of this build writes.
 pub fn check_batch<'t>(
     batch: &IpcBatch<'_>,
     types: impl IntoIterator<Item = &'t DataType>,
@@ -89,7 +87,7 @@ pub fn check_batch<'t>(
     Ok(row_count)
 }
 
-/// The parts of a batch that are left, as the reader takes them.
+/// The remaining parts of a batch, in the order in which the reader takes them.
 struct Walk<'m> {
     /// Length and number of NULLs.
     nodes: Box<dyn Iterator<Item = (i64, i64)> + 'm>,
@@ -97,7 +95,7 @@ struct Walk<'m> {
     buffers: Box<dyn Iterator<Item = (i64, i64)> + 'm>,
     variadic: Box<dyn Iterator<Item = i64> + 'm>,
     body_bytes: u64,
-    /// Where the last buffer ended.
+    /// The end of the last buffer.
     end: u64,
     /// Bytes of all buffers so far.
     bytes: u64,
@@ -106,7 +104,7 @@ struct Walk<'m> {
 }
 
 impl Walk<'_> {
-    /// Checks an array of `data_type`, which has `expected` values where that is known; the number of its values.
+    /// Checks an array of `data_type`, with `expected` values if that is known; returns the number of its values.
     fn column(&mut self, data_type: &DataType, expected: Option<u64>) -> Result<u64, ArrowError> {
         let (length, null_count) =
             self.nodes.next().ok_or_else(|| malformed("a batch with too few columns"))?;
@@ -122,7 +120,7 @@ impl Walk<'_> {
         if *data_type == DataType::Null {
             return Ok(length);
         }
-        // Which values are NULL; the reader skips the buffer where none is.
+        // The validity bitmap; the reader skips the buffer if no value is NULL.
         self.buffer(if null_count > 0 { length.div_ceil(8) } else { 0 })?;
         match data_type {
             DataType::Boolean => self.buffer(length.div_ceil(8))?,
@@ -175,7 +173,7 @@ impl Walk<'_> {
         self.buffer(length.saturating_mul(width))
     }
 
-    /// Checks the offsets of `length` values; there may be none for none.
+    /// Checks the offsets of `length` values; no values may have none.
     fn offsets(&mut self, length: u64, width: u64) -> Result<(), ArrowError> {
         let count = if length == 0 { 0 } else { length.saturating_add(1) };
         self.fixed(count, width)
@@ -204,7 +202,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Checks that nothing is left, and that no array is longer than its buffers allow.
+    /// Checks that nothing is left over, and that no array is longer than its buffers allow.
     fn finish(mut self) -> Result<(), ArrowError> {
         let is_left = self.nodes.next().is_some() || self.buffers.next().is_some();
         if is_left || self.variadic.next().is_some() {
@@ -226,10 +224,10 @@ fn width_of(data_type: &DataType) -> Result<u64, ArrowError> {
     data_type.primitive_width().map(|width| width as u64).ok_or_else(refused)
 }
 
-/// Checks that the rows of `batch` are not much larger than its bytes, whoever copies them.
+/// Checks that a copy of the rows of `batch` is not much larger than its bytes.
 ///
 /// # Errors
-/// [`ArrowError::IpcError`] where they share values.
+/// [`ArrowError::IpcError`] if they share values.
 pub fn check_rows(batch: &RecordBatch) -> Result<(), ArrowError> {
     batch.columns().iter().try_for_each(check_values)
 }
@@ -254,7 +252,7 @@ fn check_values(array: &ArrayRef) -> Result<(), ArrowError> {
     }
 }
 
-/// The encoder gives every view bytes of its own.
+/// The encoder writes the bytes of every view separately.
 fn check_views(
     lengths: impl Iterator<Item = u32>,
     buffers: &[arrow::buffer::Buffer],
@@ -270,7 +268,7 @@ fn check_repeated(array: &ArrayRef) -> Result<(), ArrowError> {
         array.as_any_dictionary_opt().ok_or_else(|| malformed("a dictionary of another kind"))?;
     let values = dictionary.values();
     check_values(values)?;
-    // Sizes of single values would cost an array each; the longest bounds them all.
+    // Sizes of single values would take an array for each; the longest bounds them all.
     let longest = (0..values.len())
         .map(|place| make_array(values.to_data().slice(place, 1)))
         .map(|value| value.to_data().get_slice_memory_size().unwrap_or(usize::MAX))

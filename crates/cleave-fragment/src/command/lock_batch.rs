@@ -1,4 +1,4 @@
-//! Locks of a device that has no memory in common with the host: VIDs in one way, outcomes back.
+//! Lock messages of a device that shares no memory with the host: VIDs to the host, outcomes to the device.
 //!
 //! ```text
 //! call     lock      0 │ number │ object │ waits │ count │ count × difference of the VID to the one before
@@ -10,19 +10,19 @@
 //!          released  3
 //! ```
 //!
-//! The host's memory is the only authority (rule 20): it takes the job's side of a table of its own
-//! ([`HostedJob`](crate::row_locks::HostedJob)). The device ([`AskedLocks`](crate::row_locks::AskedLocks))
-//! sends the next batch while it scans on; a row that is queued is parked there, and a grant of it is pushed. A
-//! conflict is a row that the job has and that has changed since its snapshot, with its newest version.
+//! The host's memory is the only authority (rule 20): the host takes the job's side of a lock table of its own
+//! ([`HostedJob`](crate::row_locks::HostedJob)). The device ([`AskedLocks`](crate::row_locks::AskedLocks)) sends the
+//! next batch while it goes on scanning. A queued row is parked at the host, and its grant is pushed. A conflict is a
+//! row that the job has locked and that has changed since its snapshot; its newest version comes with it.
 //!
-//! Any of them may be lost with its connection, come late or twice. Batches have numbers, rising without gaps in a job;
-//! what a call asks for is that something *be* so, and what a say tells has become so and remains: a row that the job
-//! has it has until it releases all. Each side goes forward only, and the device says again over the next connection
-//! what it knows no end of.
+//! A message may be lost with its connection, come late or twice. Batches of a job are numbered without gaps. A call
+//! asks for a state, not for a step, and what a say reports is final: a locked row stays locked until the job releases
+//! all its rows. The state of each row only advances, and over the next connection the device repeats every request
+//! that has no final answer.
 //!
-//! Numbers are varints, seven bits a byte, least first; differences have their sign in the lowest bit, so that rows in
-//! the order of a scan take a byte each. What a peer sends is checked before memory is taken, and nothing may
-//! follow it.
+//! Numbers are varints, seven bits a byte, least significant first. Differences have their sign in the lowest bit, so
+//! that rows in the order of a scan take a byte each. What a peer sends is checked before memory is taken, and nothing
+//! may follow it.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -40,34 +40,33 @@ const REFUSAL: MalformedMessage = MalformedMessage::Field("reason why a job lock
 const NEWEST: MalformedMessage =
     MalformedMessage::Field("newest version of a row that was to be locked");
 
-/// Most bytes of one message: of as many grants, each with the longest numbers that there are.
+/// Most bytes of one message: that many grants with the longest numbers.
 pub const LOCK_MESSAGE_BYTES_MAX: u32 = 32 + (20 << 14);
 
-/// What a job's device asks of the host.
+/// A message of a job's device to the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockCall {
     /// Lock these rows. → [`LockSay::Answers`], and [`LockSay::Grants`] where some are queued
     Lock(LockBatch),
-    /// Rows of batches below this number that are still queued are wanted no more; nor is such a batch if it comes
-    /// late.
+    /// Queued rows of batches below this number are no longer wanted; nor is such a batch if it arrives late.
     GiveUp {
-        /// The first batch that goes on.
+        /// The first batch that stays.
         below: u32,
     },
-    /// The job gives all back, and locks no more. → [`LockSay::Released`]
+    /// The job releases all its locks, and locks no more. → [`LockSay::Released`]
     Release,
 }
 
-/// What the host tells a job's device.
+/// A message of the host to a job's device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockSay {
-    /// To a batch.
+    /// The answer to a batch.
     Answers(LockAnswers),
-    /// Of rows that were queued.
+    /// Grants of rows that were queued.
     Grants(Vec<LockGrant>),
     /// The job locks no more: end its run.
     Refused(LockRefusal),
-    /// To a release.
+    /// The answer to a release.
     Released,
 }
 
@@ -77,13 +76,13 @@ pub enum LockRefusal {
     /// Its transaction has ended, or the host has taken its locks away: end the run.
     #[error("the locks of this run were taken away: its transaction is over")]
     Over,
-    /// It waits for somebody who waits for it: roll back and try the transaction again.
+    /// It is in a deadlock cycle: roll back and try the transaction again.
     #[error("deadlock detected: the run waits for rows of transactions that wait for its own")]
     Deadlock,
-    /// More rows wait than a run may have waiting: lock the whole table instead.
+    /// More rows wait than a run may have: lock the whole table instead.
     #[error("more rows of this run wait for locks than may; lock the whole table instead")]
     TooMany,
-    /// The lock table is spoilt, or what came answers nothing that was asked: a defect.
+    /// The lock table is corrupted, or a message answers nothing that was asked: a defect.
     #[error("the lock table of the host is spoilt; end the device's runs and attach it again")]
     Spoilt,
 }
@@ -91,46 +90,46 @@ pub enum LockRefusal {
 /// Rows of one object that a job wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockBatch {
-    /// Which of the job's batches: answers and grants name it.
+    /// Its number in the job: answers and grants name it.
     pub number: u32,
     /// The table that the rows are in.
     pub object: u64,
-    /// Whether the job waits for rows that others have; else they are [`LockAnswer::NotFree`].
+    /// Whether the job waits for rows that others have locked; else they are [`LockAnswer::NotFree`].
     pub waits: bool,
     /// The rows, best in the order of a scan; at most [`LOCK_ROWS_MAX`].
     pub vids: Vec<u64>,
 }
 
-/// What became of one row.
+/// The outcome for one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockAnswer {
-    /// The job has it.
+    /// The job has locked it.
     Granted,
-    /// Others have it: a grant will follow.
+    /// Others have locked it: a grant will follow.
     Queued,
-    /// The job has it, and it has changed since the job's snapshot: this is its newest version.
+    /// The job has locked it, and it has changed since the job's snapshot: this is its newest version.
     Conflict(RecId),
-    /// Others have it, and the job does not wait.
+    /// Others have locked it, and the job does not wait.
     NotFree,
 }
 
-/// What became of a batch, row by row.
+/// The outcome of a batch, row by row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockAnswers {
     /// The batch.
     pub number: u32,
-    /// An answer a row, in the batch's order.
+    /// One answer for each row, in the batch's order.
     pub answers: Vec<LockAnswer>,
 }
 
-/// A row that was queued and is the job's now.
+/// A row that was queued and is now locked by the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockGrant {
     /// The batch.
     pub number: u32,
-    /// Which row of it.
+    /// The row's position in it.
     pub row: u32,
-    /// Its newest version, where it has changed since the job's snapshot.
+    /// Its newest version, if it has changed since the job's snapshot.
     pub newest: Option<RecId>,
 }
 
@@ -139,7 +138,7 @@ impl LockCall {
     const GIVE_UP: u8 = 1;
     const RELEASE: u8 = 2;
 
-    /// As it is sent.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Lock(batch) => batch.encode_behind(vec![Self::LOCK]),
@@ -152,7 +151,7 @@ impl LockCall {
         }
     }
 
-    /// What was sent.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`MalformedMessage::Field`].
@@ -177,7 +176,7 @@ impl LockSay {
     const REFUSED: u8 = 2;
     const RELEASED: u8 = 3;
 
-    /// As it is sent.
+    /// Encodes the message.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Answers(answers) => answers.encode_behind(vec![Self::ANSWERS]),
@@ -187,7 +186,7 @@ impl LockSay {
         }
     }
 
-    /// What was sent.
+    /// Decodes a message.
     ///
     /// # Errors
     /// [`MalformedMessage::Field`].
@@ -295,7 +294,7 @@ impl LockAnswers {
         Ok(Self { number, answers: codes.iter().map(answer).collect::<Decoded<_>>()? })
     }
 
-    /// Whether these answer `batch`: its number, and an answer a row.
+    /// Whether these answer `batch`: the same number, and one answer for each row.
     pub fn answer(&self, batch: &LockBatch) -> bool {
         self.number == batch.number && self.answers.len() == batch.vids.len()
     }
@@ -367,7 +366,7 @@ fn low_seven(number: u64) -> u8 {
     number as u8 & 0x7f
 }
 
-/// The varint at the beginning, in its shortest form alone, so that what is accepted is written as it was read.
+/// Takes a varint, in its shortest form only, so that every accepted message is encoded as it was read.
 fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..u64::BITS).step_by(7) {
@@ -389,7 +388,7 @@ fn take_u32(bytes: &mut &[u8], field: &'static str) -> Decoded<u32> {
     take(bytes).and_then(|number| u32::try_from(number).ok()).ok_or(MalformedMessage::Field(field))
 }
 
-/// A count of things of at least a byte each.
+/// A count of items of at least a byte each.
 fn take_count(bytes: &mut &[u8]) -> Decoded<usize> {
     take(bytes)
         .and_then(|count| usize::try_from(count).ok())
@@ -397,7 +396,7 @@ fn take_count(bytes: &mut &[u8]) -> Decoded<usize> {
         .ok_or(MalformedMessage::Field("count of locks"))
 }
 
-/// Numbers by how they differ from the one before.
+/// Writes numbers by their differences from the one before.
 fn put_differences(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = u64>) {
     let mut before = 0;
     for number in numbers {

@@ -1,11 +1,11 @@
 //! Commands, replies and slots as both sides hold them in memory.
 //!
-//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes zeros to
-//! reserved space at most; a claim of the incarnation that owns the device, and a give-up by one that does not, change
-//! nothing; a repeated write stores the same bytes at the same place; reserve is a union; the count that fetch carries
-//! is a total, of which the larger wins; the count that revoke carries is one of which the smaller wins; a filter that
-//! is fed takes the place of older ones only; what is said about locks remains so; cancel and release of what is gone
-//! succeed; a repeated execute attaches to the run that exists.
+//! Idempotence (rule 29), command by command: identify, read, sync and status change nothing; a profile writes at most
+//! zeros to reserved space; a claim by the incarnation that owns the device, and a give-up by one that does not, change
+//! nothing; a repeated write stores the same bytes at the same place; reserve is a union; fetch carries a total, of
+//! which the larger wins; revoke carries a count of which the smaller wins; a fed filter replaces older ones only; lock
+//! messages state what is final; cancel and release of what is gone succeed; a repeated execute attaches to the
+//! existing run.
 
 use std::time::Duration;
 
@@ -21,20 +21,20 @@ use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Lease, Morsel};
 use crate::profile::SideProfile;
 
-/// The epoch of a host that has not opened its database and only looks at what lies on a device: it may read and ask
-/// status, whoever owns the device, and changes nothing. Incarnations count from 1.
+/// The epoch of a reader: a host that has not opened its database and only looks at a device's content. It may read and
+/// ask status, whoever owns the device, and changes nothing. Incarnations count from 1.
 pub const LOOKING_EPOCH: u64 = 0;
 
-/// What every command carries: who asks, and as part of what (rule 29).
+/// The header of every command: who asks, and as part of what (rule 29).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CommandHeader {
     /// The database that asks; all zero when none is open, which may only identify and ask status.
     pub database: [u8; 16],
-    /// How often that database has been opened: the epoch in which the command was made.
+    /// How often that database has been opened: the epoch of the command.
     pub epoch: u64,
-    /// Which incarnation that was, drawn at random and not 0: tells copies of one database apart, which count
-    /// the same epochs. Only database, epoch and incarnation of the present [`Ownership`] are served, and
-    /// [`LOOKING_EPOCH`].
+    /// Which incarnation that was, drawn at random and not 0: it tells copied folders of one database apart, which
+    /// count the same epochs. Only commands with the database, epoch and incarnation of the present [`Ownership`] are
+    /// served, and those with [`LOOKING_EPOCH`].
     pub incarnation: u64,
     /// The run that the command is about or part of; unique within (database, epoch); 0 for none.
     pub run: u64,
@@ -45,18 +45,18 @@ pub struct CommandHeader {
 }
 
 impl CommandHeader {
-    /// What tells the header's run from every other.
+    /// The key that tells the header's run from every other.
     pub fn run_key(&self) -> RunKey {
         RunKey(self.ownership(), self.run)
     }
 
-    /// For which incarnation of which database the command is.
+    /// The incarnation and database that the command is for.
     pub fn ownership(&self) -> Ownership {
         Ownership { database: self.database, epoch: self.epoch, incarnation: self.incarnation }
     }
 }
 
-/// One run, among those of all databases and their copies.
+/// The key of a run, unique among all databases and their copied folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunKey(Ownership, u64);
 
@@ -76,20 +76,19 @@ impl Command {
     }
 }
 
-/// What a command asks for.
+/// The request of a command.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Who are you, what can you do, and whose are you? Anyone may ask; it changes nothing.
-    /// → [`Reply::Identity`]
+    /// Who are you, what can you do, and who owns you? Anyone may ask; it changes nothing. → [`Reply::Identity`]
     Identify,
-    /// Be the device of the header's incarnation. Ends the runs and reservations of older epochs, and is
-    /// durable, before the answer. → [`Reply::Done`]
+    /// Become the device of the header's incarnation. Ends the runs and reservations of older epochs, and is durable,
+    /// before the answer. → [`Reply::Done`]
     Claim {
-        /// The incarnation that owned the device when this host last looked, 0 for none: where it is another by
-        /// now, nothing happens.
+        /// The incarnation that owned the device when this host last looked, 0 for none: if it is another by now,
+        /// nothing happens.
         after: u64,
     },
-    /// Belong to nobody, and end what the header's database has here. → [`Reply::Done`]
+    /// Belong to nobody, and end the runs and reservations of the header's database. → [`Reply::Done`]
     GiveUp,
     /// Read blocks, or columns of pages. → [`Reply::Read`], one payload an item
     Read(Vec<ReadItem>),
@@ -108,40 +107,39 @@ pub enum Request {
         /// Slots consumed since the run began.
         consumed: u64,
     },
-    /// Give back the morsels of an input of the header's run behind the first `keep`, as far as they were not begun;
-    /// the host takes them, so they are never begun afterwards (rule 11). → [`Reply::Kept`]
+    /// Give back the morsels of an input of the header's run behind the first `keep` that were not begun. The host
+    /// takes them, so they are never begun afterwards (rule 11). → [`Reply::Kept`]
     Revoke {
         /// The input, which streams through the fragment.
         input: u32,
-        /// Morsels to keep, from the front of its list; more than there are only asks how far the run is.
+        /// Morsels to keep, from the front of its list; more than there are only asks for the run's progress.
         keep: u32,
     },
-    /// Leave out rows of an input of the header's run that `filter` says nobody will keep: it only saves work (rule 4).
-    /// → [`Reply::Done`]
+    /// Filter an input of the header's run by `filter`, which only saves work (rule 4). → [`Reply::Done`]
     Feed {
-        /// The input, among those that execute has named in `fed`.
+        /// The input, one of those that execute has named in `fed`.
         input: u32,
-        /// Which filter it is, of those that the input gets: an older one is skipped.
+        /// The filter's generation for that input: an older one is skipped.
         generation: u64,
         /// As [`encode_filter`](crate::fed_filter::encode_filter) writes it.
         filter: Bytes,
     },
-    /// What became of locks that the header's run asked for. Nobody waits for an answer. → [`Reply::Done`]
+    /// The outcome of locks that the header's run asked for. Nobody waits for the reply. → [`Reply::Done`]
     Locks(LockSay),
-    /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it stands still
+    /// Stop the header's run; its outcome stays until released. → [`Reply::Done`], once it has stopped
     Cancel,
     /// Forget the header's run, stopping it first. → [`Reply::Done`]
     Release,
     /// How are you? → [`Reply::Status`]. Without a database in the header anyone may ask.
     Status,
-    /// What can you do in a second? Measured once and remembered; those who ask meanwhile wait for the
-    /// same measurement. → [`Reply::Profile`]
+    /// What can you do in a second? Measured once and kept; requests that arrive meanwhile wait for the same
+    /// measurement. → [`Reply::Profile`]
     Profile {
-        /// Measure, even if it was before.
+        /// Measure again.
         again: bool,
-        /// Blocks that were written, to measure reads.
+        /// Written blocks, to measure reads.
         sample: Vec<Extent>,
-        /// Reserved space that may be overwritten, to measure writes; none: they are left out.
+        /// Reserved space that may be overwritten, to measure writes; without it they are not measured.
         scratch: Option<Extent>,
     },
 }
@@ -153,7 +151,7 @@ pub enum ReadItem {
     Blocks(Extent),
     /// The header of a page and the chunks of some of its columns.
     Columns {
-        /// The page and the checksum that it must have.
+        /// The page and its expected checksum.
         page: PageRef,
         /// The segment that it belongs to.
         segment: SegmentRef,
@@ -162,16 +160,16 @@ pub enum ReadItem {
     },
 }
 
-/// What was read for one [`ReadItem`].
+/// The result of one [`ReadItem`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadPayload {
     /// The blocks.
     Blocks(Bytes),
     /// Parts of a page. The reader verifies them against the page's checksum.
     Columns {
-        /// The page's header as stored.
+        /// The page's stored header.
         header: Bytes,
-        /// The chunks in the order asked for; none where the page has no such chunk.
+        /// The chunks in the requested order; none where the page has no such chunk.
         chunks: Vec<Option<Bytes>>,
     },
 }
@@ -191,22 +189,22 @@ impl ReadPayload {
 /// One run of blocks to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteItem {
-    /// First block.
+    /// The first block.
     pub start: BlockAddress,
     /// Whole blocks, with the checksum that the device compares before it writes.
     pub payload: Payload,
 }
 
-/// A page that lies on no media and travels with a fragment ([`ShippedPages`](cleave_store::ShippedPages)).
+/// A page that is on no media and travels with a fragment ([`ShippedPages`](cleave_store::ShippedPages)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShippedPage {
-    /// Where references say that it lies.
+    /// The address by which references name it.
     pub start: BlockAddress,
     /// Its blocks, with a checksum.
     pub payload: Payload,
 }
 
-/// Bytes with the checksum that their maker gave them.
+/// Bytes with the checksum of their producer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
     /// The bytes.
@@ -222,20 +220,20 @@ impl Payload {
         Self { bytes, checksum }
     }
 
-    /// Whether the bytes are still those that the checksum was made of.
+    /// Whether the bytes still match their checksum.
     pub fn is_intact(&self) -> bool {
         crc32c::crc32c(&self.bytes) == self.checksum
     }
 }
 
-/// What a device answers to a [`Command`].
+/// The answer of a device to a [`Command`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// To identify.
     Identity(Identity),
     /// To read.
     Read(Vec<ReadPayload>),
-    /// To commands that have nothing to tell.
+    /// To commands without a result.
     Done,
     /// To status.
     Status(DeviceStatus),
@@ -245,7 +243,7 @@ pub enum Reply {
     Kept(Kept),
 }
 
-/// How far a run is with an input, and what it keeps of it.
+/// The progress of a run with an input, and the morsels it keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kept {
     /// The morsels.
@@ -254,27 +252,27 @@ pub struct Kept {
     pub stall: Duration,
 }
 
-/// The incarnation of a database that claimed a device last, which is the one that it serves.
+/// The owner of a device: the incarnation of a database that claimed it last, which is the one that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ownership {
     /// The database.
     pub database: [u8; 16],
     /// How often it had been opened.
     pub epoch: u64,
-    /// Which incarnation that was, among those of all copies of the database; not 0.
+    /// Which incarnation that was, among those of all copied folders of the database; not 0.
     pub incarnation: u64,
 }
 
-/// Who a device is and what it can do.
+/// The identity and the capabilities of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Stays with the media.
+    /// The device's id, which stays with the media.
     pub device: [u8; 16],
-    /// Fragments are exchanged only where this equals [`build_id`](crate::build_id) (rule 2).
+    /// Fragments are exchanged only if this equals [`build_id`](crate::build_id) (rule 2).
     pub build: String,
     /// Version of the messages, [`PROTOCOL_VERSION`](super::wire::PROTOCOL_VERSION).
     pub protocol_version: u32,
-    /// What it serves beyond blocks, in the order of [`CAPABILITIES`].
+    /// Services beyond blocks, in the order of [`CAPABILITIES`].
     pub capabilities: Vec<String>,
     /// Bytes in a block.
     pub block_size: u32,
@@ -288,7 +286,7 @@ pub struct Identity {
     pub slot_bytes_max: u32,
     /// Most bytes that one read may ask for or one write carry.
     pub transfer_bytes_max: u64,
-    /// Whose it is; `None` where nobody claimed it, or who did gave it up.
+    /// Its owner; `None` if nobody has claimed it, or the owner gave it up.
     pub owner: Option<Ownership>,
 }
 
@@ -315,7 +313,7 @@ pub const PARTITIONS_MAX: u32 = 256;
 /// Runs a fragment. A repeated one attaches to the run that the first began.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Execute {
-    /// Who asks; `run` names the run.
+    /// Who asks; `run` identifies the run.
     pub header: CommandHeader,
     /// The build that wrote the fragment, [`build_id`](crate::build_id): another one refuses it (rule 2).
     pub build: String,
@@ -325,15 +323,15 @@ pub struct Execute {
     pub snapshot: u64,
     /// Morsels by the input number that the fragment's leaves name.
     pub inputs: Vec<(u32, Vec<Morsel>)>,
-    /// What indexes leave of the inputs, where one was asked.
+    /// The index filters of inputs.
     pub index_filters: Vec<IndexFilter>,
-    /// What it reads of indexes.
+    /// The index pages that it reads.
     pub indexes: Vec<IndexInput>,
-    /// Rows that the host has made for it.
+    /// Broadcast rows.
     pub broadcasts: Vec<Broadcast>,
-    /// Pages of its inputs that lie on no media: they are kept for the run.
+    /// Shipped pages of its inputs: they are kept for the run.
     pub shipped: Vec<ShippedPage>,
-    /// Where it may write: inside what this database has reserved, and of no other run.
+    /// Where it may write: extents that this database has reserved, used by no other run.
     pub reserved: Vec<Extent>,
     /// Partitions of the pipeline, all pulling from the same inputs; 0 leaves it to the device.
     pub partitions: u32,
@@ -343,17 +341,17 @@ pub struct Execute {
     pub slot_count: u32,
     /// Bytes that a slot should have, in [`SLOT_BYTES`].
     pub slot_bytes: u32,
-    /// Session settings that change what expressions mean.
+    /// Session settings that change the meaning of expressions.
     pub settings: Vec<(String, String)>,
     /// Inputs whose scans may be fed filters while the run goes on.
     pub fed: Vec<u32>,
-    /// The first slot wanted: 0, or where a stream that was lost left off.
+    /// The first slot wanted: 0, or the one after those that a lost stream delivered.
     pub first_slot: u64,
 }
 
 impl Execute {
-    /// Bytes of memory that a run of it holds for what it reads: morsels, pages of indexes, and what was found in them.
-    /// Its plan, broadcasts and pages that are shipped are counted where they are taken.
+    /// Bytes of memory that a run of it holds for its inputs: morsels, pages of indexes, and their entries that were
+    /// found. Its plan, broadcasts and shipped pages are counted where they are taken.
     pub fn held_bytes(&self) -> usize {
         let morsels = self.inputs.iter().flat_map(|(_, morsels)| morsels);
         let morsels = morsels.map(|morsel| {
@@ -404,7 +402,7 @@ pub struct Slot {
 pub enum SlotPayload {
     /// One batch as Arrow IPC messages, without the schema.
     Encoded(Payload),
-    /// The batch itself: both sides share one memory.
+    /// The batch itself: both sides share memory.
     Batch(arrow::record_batch::RecordBatch),
 }
 
@@ -415,10 +413,10 @@ pub enum RunEvent {
     Slot(Slot),
     /// All slots were sent.
     Finished(Box<RunReport>),
-    /// It asks for locks, at any time before its end.
+    /// A request for locks, at any time before the run's end.
     Locks(LockCall),
     /// The run failed on the device.
     Failed(super::status::DeviceError),
-    /// The link lost the run; made by links, never by devices.
+    /// The link lost the run; reported by links, never by devices.
     Lost(crate::link::LinkError),
 }

@@ -1,19 +1,19 @@
-//! What a host asks of a device, and what it answers.
+//! The protocol between host and device: commands, and their replies.
 //!
-//! 1. [`message`]: commands and replies as both sides hold them.
-//! 2. [`status`]: how a command fails ([`DeviceError`]), how a run went ([`RunReport`]) and how the
-//!    device is ([`DeviceStatus`]).
+//! 1. [`message`]: commands and replies as both sides hold them in memory.
+//! 2. [`status`]: how a command fails ([`DeviceError`]), how a run went ([`RunReport`]) and how the device is
+//!    ([`DeviceStatus`]).
 //! 3. [`proto`]: the same as protobuf, for links that carry bytes.
-//! 4. [`slot`]: batches as Arrow IPC and back; [`arrow_message`]: what of Arrow IPC is believed.
+//! 4. [`slot`]: encodes and decodes batches as Arrow IPC. [`arrow_message`]: checks Arrow IPC before it is decoded.
 //! 5. [`wire`]: the frames that carry those bytes, and the handshake before the first of them.
 //! 6. [`lock_batch`]: locks of a remote device, many at a time.
 //!
-//! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute
-//! SNIA's Execute Program, release its Release Resource.
+//! Names follow NVMe and SNIA where one exists: identify, read, write; sync is NVMe's Flush, execute SNIA's Execute
+//! Program, release its Release Resource.
 //!
-//! Invariants: every command carries (database, host epoch, incarnation, run, sequence) and may be repeated
-//! without harm (rule 29); an error comes back as a status with a cause, never as a dropped
-//! connection. Deliberately absent: anything that only one link could do.
+//! Invariants: every command carries (database, host epoch, incarnation, run, sequence) and may be repeated without
+//! harm (rule 29). An error comes back as a status with a cause, never as a dropped connection. Deliberately absent:
+//! anything that only one kind of link could do.
 
 pub mod arrow_message;
 pub mod lock_batch;

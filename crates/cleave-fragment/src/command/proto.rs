@@ -1,8 +1,8 @@
-//! Messages as protobuf: the heads of frames. Commands stand here, their [`answer`]s below.
+//! Encodes messages as protobuf, the heads of frames: commands here, their [`answer`]s in the module below.
 //!
-//! Each `encode_*` makes a [`Frame`], each `decode_*` takes one apart and trusts nothing in it: what
-//! does not make sense is an error that names the field. Payloads never pass through protobuf; they
-//! are parts of the frame, in the order in which the message mentions them.
+//! Each `encode_*` makes a [`Frame`]. Each `decode_*` takes one apart and trusts nothing in it: a value that makes no
+//! sense is an error that names the field. Payloads never pass through protobuf; they are parts of the frame, in the
+//! order in which the message mentions them.
 
 use bytes::Bytes;
 use cleave_media::{BlockAddress, Extent};
@@ -26,7 +26,7 @@ pub mod decoded_size;
 #[cfg(test)]
 mod tests;
 
-/// What a message is that cannot be understood.
+/// Why a message could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedMessage {
     /// Not protobuf.
@@ -101,7 +101,7 @@ enum RequestProto {
     Revoke(RevokeProto),
     #[prost(message, tag = "15")]
     Feed(FeedProto),
-    /// What is said is the one part.
+    /// The lock message is the one part.
     #[prost(message, tag = "150")]
     Locks(EmptyProto),
 }
@@ -180,7 +180,7 @@ struct ReadProto {
     items: Vec<ReadItemProto>,
 }
 
-/// Blocks where `extent` is there, else columns of a page.
+/// Blocks if `extent` is there, else columns of a page.
 #[derive(Clone, PartialEq, Message)]
 struct ReadItemProto {
     #[prost(message, optional, tag = "1")]
@@ -194,7 +194,7 @@ struct ReadItemProto {
     columns: Vec<u64>,
 }
 
-/// One part an address.
+/// One part for each address.
 #[derive(Clone, PartialEq, Message)]
 struct WriteProto {
     #[prost(uint64, repeated, tag = "1")]
@@ -207,8 +207,8 @@ struct ReserveProto {
     extents: Vec<ExtentProto>,
 }
 
-/// The fragment is the first part; those behind it are the pieces of its broadcasts, one after the other, then the
-/// pages that are shipped, one an address.
+/// The first part is the fragment; the next are the pieces of its broadcasts, one after the other, then the shipped
+/// pages, one for each address.
 #[derive(Clone, PartialEq, Message)]
 struct ExecuteProto {
     #[prost(message, optional, tag = "1")]
@@ -354,7 +354,7 @@ struct MorselPageProto {
     /// Slots between a dead row and the next one.
     #[prost(uint32, repeated, tag = "4")]
     dead_gaps: Vec<u32>,
-    /// Slots from each gap in the VIDs of the rows to the next.
+    /// Slots from each gap in the VIDs of the rows to the next one.
     #[prost(uint32, repeated, tag = "5")]
     gap_slots: Vec<u32>,
     /// VIDs that are missing in each of them.
@@ -472,7 +472,7 @@ pub fn decode_command(frame: Frame) -> Decoded<Command> {
 pub fn encode_execute(request: u64, execute: Execute) -> Frame {
     let mut parts = vec![Payload::new(execute.fragment)];
     let broadcasts = execute.broadcasts.into_iter().map(|Broadcast { input, schema, pieces }| {
-        // More of them than that are no frame.
+        // A frame cannot have more parts than that.
         let piece_count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
         parts.extend(pieces);
         BroadcastProto { input, schema, piece_count }

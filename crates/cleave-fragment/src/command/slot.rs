@@ -1,11 +1,11 @@
-//! Batches as slot payloads and back: Arrow IPC messages, one record batch a slot.
+//! Encodes batches as slot payloads and back: Arrow IPC messages, one record batch a slot.
 //!
-//! The schema crosses once, with the acceptance of the run. Dictionaries, where there are any, cross
-//! in every slot again, so that a slot is decodable without its neighbours. What is encoded is
-//! compacted first: a view array or a slice otherwise carries all of the page that it was cut from.
+//! The schema crosses once, when the run is accepted. Dictionaries cross in every slot again, so that a slot is
+//! decodable without its neighbours. Batches are compacted before they are encoded: a view array or a slice otherwise
+//! carries all of the page that it was cut from.
 //!
-//! Slots, pieces of broadcasts, rows in the log and rows that were put aside all come back through [`SlotDecoder`],
-//! which checks every message first ([`arrow_message`](super::arrow_message)).
+//! Slots, pieces of broadcasts, rows in the log and spilled rows are all decoded by [`SlotDecoder`], which checks every
+//! message first ([`arrow_message`](super::arrow_message)).
 
 use std::collections::HashMap;
 use std::iter;
@@ -24,7 +24,7 @@ use bytes::Bytes;
 
 use super::arrow_message::{check_batch, check_rows, malformed, parse};
 
-/// Bytes of `batch`'s rows, leaving out what its buffers hold beyond them.
+/// Bytes of `batch`'s rows, without the rest of their buffers.
 pub fn batch_bytes(batch: &RecordBatch) -> u64 {
     batch.columns().iter().map(column_bytes).sum()
 }
@@ -32,7 +32,7 @@ pub fn batch_bytes(batch: &RecordBatch) -> u64 {
 fn column_bytes(column: &ArrayRef) -> u64 {
     let own = |bytes: usize| bytes as u64;
     match column.data_type() {
-        // The values of views lie in buffers that are shared; count what the views refer to.
+        // The values of views lie in shared buffers; count what the views refer to.
         DataType::Utf8View => own(view_bytes(column.as_string_view().lengths(), column.len())),
         DataType::BinaryView => own(view_bytes(column.as_binary_view().lengths(), column.len())),
         // So do those of lists.
@@ -105,8 +105,7 @@ pub fn encode_batch(batch: &RecordBatch) -> Result<Vec<u8>, ArrowError> {
     Ok(bytes)
 }
 
-/// The same rows without what their buffers hold beyond them. Slices of other types than views are
-/// cut by the encoder itself.
+/// The same rows without the rest of their buffers. Slices of other types than views are cut by the encoder itself.
 pub(crate) fn compact(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.columns().iter().map(compact_column).collect::<Result<_, _>>()?;
     let options =
@@ -141,7 +140,7 @@ fn compact_list<O: OffsetSizeTrait>(
 /// Reads slots of one schema.
 #[derive(Debug)]
 pub struct SlotDecoder {
-    /// The schema as it comes out of a message, with the ids of its dictionaries; or why there is none.
+    /// The schema as decoded from a message, with the ids of its dictionaries; or why it cannot be.
     schema: Result<SchemaRef, String>,
 }
 
@@ -192,8 +191,7 @@ impl SlotDecoder {
     }
 }
 
-/// The type of the values of the dictionary `id`, of the first column that has it, which is the one that the reader
-/// takes.
+/// The type of the values of the dictionary `id`: that of the first column with it, which the reader uses.
 fn dictionary_type(schema: &Schema, id: i64) -> Option<&DataType> {
     #[expect(
         deprecated,
@@ -206,10 +204,10 @@ fn dictionary_type(schema: &Schema, id: i64) -> Option<&DataType> {
     }
 }
 
-/// Arrow's reader panics at some messages that no writer makes, such as integers of 17 bits. A peer that sends one
-/// shall end no more than its own run.
+/// Arrow's reader panics at some messages that no writer makes, such as integers of 17 bits. A peer that sends one must
+/// end only its own run.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowError> {
-    // Nothing that a decoder leaves half done is seen by anyone.
+    // Half-done results of a decoder are dropped unseen.
     catch_unwind(AssertUnwindSafe(decode))
         .unwrap_or_else(|_| Err(malformed("a message that Arrow's reader cannot take")))
 }

@@ -1,4 +1,4 @@
-//! How a command failed, how a run went, how a device is.
+//! Statuses: how a command failed, how a run went, how a device is.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use datafusion_physical_plan::metrics::{
 
 use crate::strip::Strip;
 
-/// Why a device did not do what it was asked to, as a status and never as a dropped connection.
+/// Why a command failed, as a status and never as a dropped connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct DeviceError {
-    /// What the host can act on.
+    /// The cause, on which the host can act.
     pub cause: DeviceErrorCause,
-    /// What happened, with names and figures.
+    /// The details, with names and figures.
     pub message: String,
 }
 
@@ -33,7 +33,7 @@ impl DeviceError {
 pub enum DeviceErrorCause {
     /// A write outside what this database reserved in this epoch: reserve, then repeat.
     NotReserved,
-    /// Bytes fail their checksum: those written were spoilt on the way, those read on the media.
+    /// Bytes fail their checksum: written ones were damaged in transit, read ones on the media.
     Corrupt,
     /// The request makes no sense or breaks a limit: a mistake of the host.
     Refused,
@@ -49,9 +49,9 @@ pub enum DeviceErrorCause {
     Cancelled,
     /// No such run, as after a restart: begin a new one.
     UnknownRun,
-    /// A newer incarnation of the database, or of a copy of it, has taken the device over: this one is over.
+    /// A newer incarnation of the database, or of a copied folder of it, has claimed the device: this one is over.
     StaleEpoch,
-    /// The media failed.
+    /// The media has failed.
     Io,
     /// An operator of the fragment failed for a reason without a name of its own.
     Execution,
@@ -61,9 +61,9 @@ pub enum DeviceErrorCause {
     Overflow,
     /// A value does not convert: likewise.
     InvalidValue,
-    /// The device is another database's: attach another one.
+    /// The device belongs to another database: attach another one.
     OtherDatabase,
-    /// The device is nobody's, or an older epoch's: claim it, then repeat.
+    /// The device is unowned, or owned by an older epoch: claim it, then repeat.
     NotClaimed,
     /// A fragment has filled the pages that were reserved for it: reserve more, then run it again.
     OutOfReserved,
@@ -130,17 +130,17 @@ pub struct RunReport {
     pub slots: u64,
     /// Bytes of all slots, as they crossed.
     pub slot_bytes: u64,
-    /// Bytes that the run asked of the media.
+    /// Bytes that the run requested of the media.
     pub media_bytes: u64,
     /// Pages that it read.
     pub pages_read: u64,
     /// Morsels that it took.
     pub morsels: u64,
-    /// Rows that it looked at, before any predicate: those that an index found, or all of a page.
+    /// Rows that it looked at, before any predicate: those that an index found, or all rows of a page.
     pub rows_scanned: u64,
     /// CPU time of the threads that worked for it, summed over partitions and page reads.
     pub cpu: Duration,
-    /// Time during which at least one copy waited for the host to consume a slot.
+    /// Time during which at least one partition waited for the host to consume a slot.
     pub stall: Duration,
     /// From admission to the last slot.
     pub wall: Duration,
@@ -148,11 +148,11 @@ pub struct RunReport {
     pub peak_memory_bytes: u64,
     /// Partitions of the pipeline that ran.
     pub partitions: u32,
-    /// Morsels that it kept of the input that streams, from the front: the last answer to revoke (rule 11).
+    /// Morsels that it kept of the streamed input, from the front: the last answer to revoke (rule 11).
     pub kept: u32,
-    /// CPU time of its threads, in nanoseconds, from when it was asked for.
+    /// CPU time of its threads, in nanoseconds, from when the run was requested.
     pub worked: Strip,
-    /// Time during which at least one copy waited for the host, likewise.
+    /// Time during which at least one partition waited for the host, likewise.
     pub stalled: Strip,
     /// Metrics of its operators.
     pub operators: Vec<OperatorMetric>,
@@ -174,11 +174,11 @@ pub struct OperatorMetric {
 /// What a metric's value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Rows that the operator put out.
+    /// Rows that the operator emitted.
     OutputRows,
-    /// Bytes that it put out.
+    /// Bytes that it emitted.
     OutputBytes,
-    /// Batches that it put out.
+    /// Batches that it emitted.
     OutputBatches,
     /// CPU time spent in it.
     ElapsedCompute,
@@ -210,8 +210,7 @@ pub fn operator_metrics(plan: &Arc<dyn ExecutionPlan>) -> Vec<OperatorMetric> {
     found
 }
 
-/// Rebuilds what [`operator_metrics`] read, for a plan of `node_count` nodes; metrics of nodes that
-/// it does not have are left out.
+/// Rebuilds the result of [`operator_metrics`] for a plan of `node_count` nodes; metrics of other nodes are left out.
 pub fn metrics_sets(metrics: &[OperatorMetric], node_count: usize) -> Vec<MetricsSet> {
     let mut sets: Vec<MetricsSet> = (0..node_count).map(|_| MetricsSet::new()).collect();
     for metric in metrics {
@@ -267,11 +266,11 @@ fn metric_value(metric: &OperatorMetric) -> MetricValue {
     }
 }
 
-/// How a device is.
+/// The status of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeviceStatus {
-    /// Differs from start to start of the device: what was reserved, and which runs there were, is
-    /// forgotten with each, and so may be writes that were not synced.
+    /// Changes with every start of the device: a start forgets reservations and runs, and writes that were not synced
+    /// may be lost.
     pub incarnation: u64,
     /// Bytes that fragments may use, in all.
     pub fragment_memory_bytes: u64,
@@ -289,12 +288,12 @@ pub struct DeviceStatus {
     pub runs: Vec<RunStatus>,
 }
 
-/// One run.
+/// The status of one run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunStatus {
     /// Its number.
     pub run: u64,
-    /// How far it is.
+    /// Its state.
     pub state: RunState,
     /// Slots that it made.
     pub slots: u64,
@@ -304,7 +303,7 @@ pub struct RunStatus {
     pub memory_bytes: u64,
 }
 
-/// How far a run is.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunState {
     /// Waits for memory.

@@ -8,12 +8,12 @@
 //!          │ (part length u32, part crc32c u32)* │ head │ parts
 //! ```
 //!
-//! All numbers are little-endian. `length` counts what follows the first crc32c, which covers the
-//! frame up to the end of the head, itself left out. Parts are payloads: each has the checksum that
-//! its maker gave it and that whoever uses it compares, so nothing is summed twice.
+//! All numbers are little-endian. `length` counts what follows the first crc32c, which covers the frame up to the end
+//! of the head, itself left out. Parts are payloads. The checksum of each is computed by its producer and compared by
+//! its consumer, so nothing is summed twice.
 //!
-//! The layouts of hello and welcome never change; all else may change with [`PROTOCOL_VERSION`].
-//! Nothing that a peer sends is trusted: lengths are checked before memory is taken.
+//! The layouts of hello and welcome never change; all else may change with [`PROTOCOL_VERSION`]. Nothing that a peer
+//! sends is trusted: lengths are checked before memory is taken.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -24,9 +24,9 @@ use super::lock_batch::LOCK_MESSAGE_BYTES_MAX;
 use super::message::{Payload, TRANSFER_BYTES_MAX};
 use crate::link::Token;
 
-/// Version of all that follows the handshake.
+/// Version of everything after the handshake.
 pub const PROTOCOL_VERSION: u32 = 11;
-/// What a hello and a welcome begin with. The last four bytes find out who rewrites line ends.
+/// The first bytes of a hello and a welcome. The last four detect peers that rewrite line ends.
 pub const MAGIC: [u8; 8] = *b"CLV\x8b\r\n\x1a\n";
 /// Most bytes of a frame: a full transfer and its head.
 pub const FRAME_BYTES_MAX: u32 = 48 << 20;
@@ -45,15 +45,15 @@ const _: () = assert!(TRANSFER_BYTES_MAX < FRAME_BYTES_MAX as u64);
 pub struct Frame {
     /// What it is.
     pub kind: FrameKind,
-    /// Which command it belongs to; 0 where nobody waits for an answer.
+    /// The command it belongs to; 0 if nobody waits for an answer.
     pub request: u64,
-    /// The message, as protobuf; of locks as [`lock_batch`](super::lock_batch) writes it.
+    /// The message, as protobuf; lock messages as [`lock_batch`](super::lock_batch) encodes them.
     pub head: Bytes,
     /// Payloads.
     pub parts: Vec<Payload>,
 }
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// Host → device: a command.
@@ -128,7 +128,7 @@ impl FrameKind {
     }
 }
 
-/// Why no frame could be read or written. After any of them the stream is of no more use.
+/// Why a frame could not be read or written. After any of them the stream is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The stream failed.
@@ -137,13 +137,13 @@ pub enum WireError {
     /// A frame longer than [`FRAME_BYTES_MAX`].
     #[error("a frame of {length} bytes, where at most {FRAME_BYTES_MAX} are allowed")]
     TooLong {
-        /// Its length.
+        /// The frame's length.
         length: u64,
     },
     /// A head longer than frames of its kind have.
     #[error("a frame whose head has {length} bytes, where at most {bytes_max} are allowed")]
     HeadTooLong {
-        /// Its length.
+        /// The head's length.
         length: u64,
         /// The limit.
         bytes_max: u32,
@@ -157,10 +157,10 @@ pub enum WireError {
     /// The head fails its checksum.
     #[error("a frame that fails its checksum")]
     Checksum,
-    /// A kind that only the reader itself may send.
+    /// A frame kind that the receiver should only send.
     #[error("a frame of a kind that only the other side sends")]
     Direction,
-    /// Lengths that do not add up.
+    /// Lengths that do not match.
     #[error("a frame whose parts do not add up to its length")]
     Lengths,
 }
@@ -171,7 +171,7 @@ impl Frame {
         Self { kind, request, head: head.into(), parts: Vec::new() }
     }
 
-    /// Bytes behind the prefix, or an error where they are too many, or too many of them the head's.
+    /// Bytes after the length prefix, or an error if they are too many, or the head has too many.
     pub fn length(&self) -> Result<u32, WireError> {
         let (head, bytes_max) = (self.head.len() as u64, self.kind.head_bytes_max());
         if head > u64::from(bytes_max) {
@@ -186,7 +186,7 @@ impl Frame {
             .ok_or(WireError::TooLong { length })
     }
 
-    /// All but the parts, as written.
+    /// The encoded frame without its parts.
     fn start(&self) -> Result<Vec<u8>, WireError> {
         let length = self.length()?;
         let short = |count: usize| u32::try_from(count).map_err(|_| WireError::Lengths);
@@ -209,7 +209,7 @@ impl Frame {
     }
 }
 
-/// Writes `frame`; flushing is the caller's.
+/// Writes `frame`; the caller flushes.
 pub async fn write_frame<W: AsyncWrite + Unpin>(
     writer: &mut W,
     frame: &Frame,
@@ -221,7 +221,7 @@ pub async fn write_frame<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Reads the next frame; `None` where the stream ends between two.
+/// Reads the next frame; `None` if the stream ends between two.
 ///
 /// Every part gets memory of its own, so that the arrays of a batch in it are aligned. Parts are
 /// *not* compared with their checksums here. Not cancel-safe: call it from a task of its own.
@@ -299,7 +299,7 @@ fn take_u32(bytes: &mut &[u8]) -> Result<u32, WireError> {
     Ok(u32::from_le_bytes(take(bytes)?))
 }
 
-/// What a device answers to a hello.
+/// The answer of a device to a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WelcomeStatus {
     /// Go on.
@@ -308,7 +308,7 @@ pub enum WelcomeStatus {
     OtherVersion,
     /// The token is wrong.
     WrongToken,
-    /// That was no hello.
+    /// The bytes were not a hello.
     NoHello,
 }
 
@@ -323,7 +323,7 @@ impl WelcomeStatus {
     }
 }
 
-/// What a device reads of a hello. Anything but the first variant gets a welcome that says why not.
+/// The result of reading a hello. Anything but the first variant gets a welcome that gives the reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hello {
     /// The right version and token.
@@ -337,13 +337,13 @@ pub enum Hello {
     WrongToken,
     /// Not a hello.
     Garbage {
-        /// How it began.
+        /// Its first bytes.
         start: [u8; 8],
     },
 }
 
 impl Hello {
-    /// What to answer.
+    /// The status to answer with.
     pub fn status(self) -> WelcomeStatus {
         match self {
             Self::Accepted => WelcomeStatus::Welcome,
@@ -354,7 +354,7 @@ impl Hello {
     }
 }
 
-/// Writes a hello; without a token where the system says who the host is.
+/// Writes a hello; without a token if the system identifies the host.
 pub async fn write_hello<W: AsyncWrite + Unpin>(
     writer: &mut W,
     token: Option<&Token>,
@@ -370,7 +370,7 @@ pub async fn write_hello<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// Reads a hello and compares its token with `token`; without one, any will do.
+/// Reads a hello and compares its token with `token`; if that is none, accepts any.
 pub async fn read_hello<R: AsyncRead + Unpin>(
     reader: &mut R,
     token: Option<&Token>,
@@ -406,16 +406,16 @@ pub async fn write_welcome<W: AsyncWrite + Unpin>(
     Ok(())
 }
 
-/// What a host reads of a welcome.
+/// A welcome as the host reads it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Welcome {
     /// The device's version.
     pub version: u32,
-    /// The status, if it is one that this version knows.
+    /// The status, if this version knows it.
     pub status: Option<WelcomeStatus>,
 }
 
-/// Reads a welcome; the bytes that came instead where there is none.
+/// Reads a welcome; returns the received bytes if it is not one.
 pub async fn read_welcome<R: AsyncRead + Unpin>(
     reader: &mut R,
 ) -> Result<Result<Welcome, Vec<u8>>, WireError> {

@@ -1,15 +1,15 @@
-//! The keys of a join's build side as a Bloom filter, where they are too many or not of a kind that crosses a link as a
-//! set of integers ([`key_set`](super::key_set)).
+//! The keys of a join's build side as a Bloom filter, for keys that are too many, or of a type that cannot cross a link
+//! as a set of integers ([`key_set`](super::key_set)).
 //!
 //! 1. [`CollectedKeys`] takes the hashes of the keys while the join reads its build side
 //!    ([`CollectKeysExec`](crate::operators::collect_keys_exec::CollectKeysExec)).
-//! 2. Before a fragment is sent, [`CollectedKeys::filter`] makes a [`KeyFilterExpr`] of them, over what the keys of the
-//!    other side are in a scan of it. It crosses as the bits of its [`BloomFilter`].
-//! 3. Where it runs, a scan looks integers up as pages store them, and other values by their hashes, of a dictionary
-//!    once an entry.
+//! 2. Before a fragment is sent, [`CollectedKeys::filter`] makes a [`KeyFilterExpr`] of them, over the columns of a
+//!    scan that are the probe side's keys. It crosses as the bits of its [`BloomFilter`].
+//! 3. In the fragment, a scan looks integers up in the form that pages store, and other values by their hashes, once
+//!    for each entry of a dictionary.
 //!
-//! Invariants: what is equal to a key passes: both sides have equal types, and [`hash_keys`] is defined here for these
-//! types alone, not by the engine, whose hashes differ from machine to machine. It may be true elsewhere: a filter from
+//! Invariants: every value equal to a key passes: both sides have equal types, and [`hash_keys`] is defined here for
+//! these types alone, because the engine's hashes differ between machines. False positives are allowed: a filter from
 //! above only saves work (rule 4). Nothing is equal to NULL.
 //!
 //! Source: predicate transfer, `docs/design/split-and-cost.md`; Bloom filters as [`cleave_store::bloom`] has them.
@@ -33,32 +33,32 @@ use datafusion_execution::memory_pool::MemoryReservation;
 use datafusion_expr::ColumnarValue;
 use datafusion_physical_expr::PhysicalExpr;
 
-/// Keys whose hashes are kept as they are: a filter of them takes no more.
+/// Up to so many keys their hashes are kept instead of a filter, which would take no less.
 const HASHES_MAX: usize = BLOOM_BYTES_MAX / size_of::<u64>() / 4;
-/// A filter that lets so many of all other keys through is not worth filling.
+/// A filter that passes a larger share of other keys is not worth filling.
 const FALSE_SHARE_MAX: f64 = 0.5;
-/// Keys after which it is looked at first.
+/// The filter is first examined after so many keys.
 const LOOK_AFTER: usize = 1 << 19;
 
-/// Whether the values of some columns are likely to be the key of a row of a join's build side; NULL where one is NULL.
+/// Whether the values of some columns are likely to be a key of a join's build side; NULL if one of them is NULL.
 #[derive(Debug)]
 pub struct KeyFilterExpr {
     operands: Vec<Arc<dyn PhysicalExpr>>,
     keys: Arc<FilteredKeys>,
 }
 
-/// The filter, which partitions of an expression share.
+/// The filter, which the partitions of an expression share.
 #[derive(Debug)]
 struct FilteredKeys {
     filter: Arc<BloomFilter>,
-    /// About.
+    /// Approximate.
     key_count: f64,
-    /// What the filter is charged to, where it came over a link.
+    /// The memory that the filter is charged to, if it came over a link.
     _memory: Option<Arc<MemoryReservation>>,
 }
 
 impl KeyFilterExpr {
-    /// Asks `filter`, which has hashes of [`cleave_store::bloom`], for the key with these parts.
+    /// Tests `filter`, which has hashes of [`cleave_store::bloom`], for the key with these parts.
     pub fn new(operands: Vec<Arc<dyn PhysicalExpr>>, filter: BloomFilter) -> Self {
         Self::over(operands, Arc::new(filter), None)
     }
@@ -72,7 +72,7 @@ impl KeyFilterExpr {
         Self { operands, keys: Arc::new(FilteredKeys { filter, key_count, _memory: memory }) }
     }
 
-    /// The filter as bytes.
+    /// Encodes the filter.
     pub(crate) fn encode(&self) -> Vec<u8> {
         self.keys.filter.to_bytes()
     }
@@ -96,13 +96,13 @@ impl KeyFilterExpr {
         Ok(Arc::new(Self::over(inputs.to_vec(), Arc::new(filter), memory.map(Arc::clone))))
     }
 
-    /// What integers of the only operand are looked up in; None: there are several.
+    /// The set that integers of the only operand are looked up in; None if there are several operands.
     pub(crate) fn likely_integers(&self) -> Option<(&Arc<dyn PhysicalExpr>, IntegerSet)> {
         let [operand] = self.operands.as_slice() else { return None };
         Some((operand, IntegerSet::likely(Arc::clone(&self.keys.filter))))
     }
 
-    /// About how many different keys it was made of.
+    /// Approximate number of distinct keys in the filter.
     pub fn key_count(&self) -> f64 {
         self.keys.key_count
     }
@@ -112,7 +112,7 @@ impl KeyFilterExpr {
         self.keys.filter.false_share()
     }
 
-    /// Bytes that it crosses as.
+    /// Bytes of its wire form.
     pub fn bytes(&self) -> usize {
         self.keys.filter.bytes()
     }
@@ -201,12 +201,12 @@ pub fn has_hash(data_type: &DataType) -> bool {
     )
 }
 
-/// The share of other keys that a filter of so many lets through.
+/// The expected share of other keys that a filter of so many keys lets through.
 pub fn expected_false_share(key_count: f64) -> f64 {
     BloomFilter::expected_false_share(key_count)
 }
 
-/// The hash of each key, whose parts are in these columns; that of a key with a NULL in it means nothing.
+/// The hash of each key, whose parts are in these columns; the hash of a key with a NULL is meaningless.
 ///
 /// # Errors
 /// For a type without a hash.
@@ -282,20 +282,20 @@ pub struct CollectedKeys {
 
 #[derive(Debug, Default)]
 enum State {
-    /// Not all of them are there.
+    /// Not all keys have arrived yet.
     #[default]
     Open,
     Complete {
         filter: Arc<BloomFilter>,
-        /// What they are charged to.
+        /// The memory that they are charged to.
         _memory: Arc<MemoryReservation>,
     },
-    /// The join is read again with other rows, and who looks at this may still look at those of before.
+    /// The join is read again with other rows, while readers may still look at the earlier keys.
     Over,
 }
 
 impl CollectedKeys {
-    /// The filter of the keys over `operands`, of at most so many bytes; None: they are not all there, or were too
+    /// The filter of the keys over `operands`, of at most so many bytes; None if keys are still missing, or were too
     /// many.
     pub fn filter(
         &self,
@@ -313,7 +313,7 @@ impl CollectedKeys {
         Some(KeyFilterExpr::over(operands, filter, None))
     }
 
-    /// Lets them go, for good.
+    /// Drops the keys for good.
     pub(crate) fn end(&self) {
         *self.state() = State::Over;
     }
@@ -328,7 +328,7 @@ impl CollectedKeys {
 pub(crate) struct KeyCollector {
     gathered: Gathered,
     memory: Arc<MemoryReservation>,
-    /// Keys so far, and with how many the filter is looked at next.
+    /// Keys so far, and the number at which the filter is next examined.
     count: usize,
     look_at: usize,
 }
@@ -340,14 +340,14 @@ enum Gathered {
 }
 
 impl KeyCollector {
-    /// A collector charged to `memory`; None: there is not enough.
+    /// A collector charged to `memory`; None if there is not enough.
     pub(crate) fn new(memory: MemoryReservation) -> Option<Self> {
         memory.try_grow(BLOOM_BYTES_MAX).ok()?;
         let gathered = Gathered::Hashes(Vec::new());
         Some(Self { gathered, memory: Arc::new(memory), count: 0, look_at: LOOK_AFTER })
     }
 
-    /// Adds keys of which these columns are the parts; false: they are too many by now, or cannot be hashed.
+    /// Adds keys whose parts are in these columns; false if they are now too many, or cannot be hashed.
     pub(crate) fn add(&mut self, parts: &[ArrayRef]) -> bool {
         let Ok(hashes) = hash_keys(parts) else { return false };
         let nulls = nulls_of(parts).filter(|nulls| nulls.null_count() > 0);

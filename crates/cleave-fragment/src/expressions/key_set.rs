@@ -1,11 +1,11 @@
-//! The keys of a join's build side, as a filter that is small enough to cross a link.
+//! The keys of a join's build side as sets of integers, small enough to cross a link.
 //!
-//! The engine hands them down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
-//! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of
-//! integers of them; [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each.
+//! The engine hands keys down as `column IN (literal, …)`, which crosses as tens of bytes a key, and as
+//! `struct(a, b) IN (…)` for keys of several columns, a kilobyte each. [`compact_keys`] makes sets of integers of them;
+//! [`KeySetExpr`] crosses as the distances between sorted keys, a byte or two each.
 //!
-//! Invariant: what comes out of [`compact_keys`] is true wherever the filter was. It may be true elsewhere:
-//! a filter from above only saves work (rule 4).
+//! Invariant: the result of [`compact_keys`] is true wherever the original filter is. It may also be true elsewhere: a
+//! filter from above only saves work (rule 4).
 //!
 //! Source: hybridNDP §4 on what is passed to the device; the wire form is ours.
 
@@ -41,13 +41,13 @@ pub struct KeySetExpr {
 struct KeySet {
     /// Ascending, each once.
     keys: Vec<i64>,
-    /// The same, to look values up in.
+    /// The same as a set for look-ups.
     members: Arc<IntegerSet>,
-    /// What the keys are charged to, where they came over a link.
+    /// The memory that the keys are charged to, if they came over a link.
     _memory: Option<Arc<MemoryReservation>>,
 }
 
-/// Wire form of a [`KeySetExpr`], its operand aside.
+/// Wire form of a [`KeySetExpr`], without its operand.
 #[derive(Clone, PartialEq, Message)]
 struct KeySetNode {
     #[prost(sint64, tag = "1")]
@@ -64,7 +64,7 @@ impl KeySetExpr {
         Arc::new(Self { expr, set: Arc::new(set) })
     }
 
-    /// The keys as bytes.
+    /// Encodes the keys.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let gaps = self.set.keys.windows(2).filter_map(|pair| match pair {
             [one, next] => Some(next.abs_diff(*one)),
@@ -82,7 +82,7 @@ impl KeySetExpr {
     ) -> Result<Arc<dyn PhysicalExpr>> {
         let bad = |what: &str| DataFusionError::Plan(format!("a set of keys {what}"));
         let [expr] = inputs else { return Err(bad("has not one operand")) };
-        // Each gap ends with a byte of its own kind; what surrounds them adds a few.
+        // Each gap has one byte with a clear high bit; the surrounding fields add a few.
         let key_count = bytes.iter().filter(|byte| **byte < 0x80).count();
         if key_count > KEY_COUNT_MAX {
             return Err(bad(&format!("has more than {KEY_COUNT_MAX}")));
@@ -105,7 +105,7 @@ impl KeySetExpr {
         Ok(Arc::new(Self { expr: Arc::clone(expr), set: Arc::new(set) }))
     }
 
-    /// What is asked about.
+    /// The expression that is looked up.
     pub(crate) fn operand(&self) -> &Arc<dyn PhysicalExpr> {
         &self.expr
     }
@@ -115,7 +115,7 @@ impl KeySetExpr {
         &self.set.keys
     }
 
-    /// The keys, to look values up in.
+    /// The keys as a set for look-ups.
     pub(crate) fn members(&self) -> &Arc<IntegerSet> {
         &self.set.members
     }

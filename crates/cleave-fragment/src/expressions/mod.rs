@@ -1,4 +1,4 @@
-//! Expressions that the engine does not have, and what it does not tell of its own.
+//! Expressions that the engine lacks, and properties that it does not tell of its own.
 
 pub mod key_filter;
 pub mod key_set;

@@ -1,5 +1,5 @@
-//! Which expressions have a value for every row: they may be asked of rows that a condition before them would have left
-//! out, or of a dictionary's values, and raise no error that the statement as written does not raise.
+//! Tells which expressions are total (have a value for every row). A total one may be evaluated on rows that an earlier
+//! condition would have removed, or on a dictionary's values, and raises no error that the statement itself would not.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use datafusion_physical_plan::joins::HashTableLookupExpr;
 use super::key_filter::KeyFilterExpr;
 use super::key_set::KeySetExpr;
 
-/// Whether `expr`, over rows of `schema`, has a value (or NULL) for all of them, whatever their columns hold. What is
-/// not known here is said to fail.
+/// Whether `expr`, over rows of `schema`, has a value (or NULL) for any content of their columns. Unknown expressions
+/// count as fallible.
 pub fn cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
     expr.exists(|part| Ok(!part_cannot_fail(part, schema))).is_ok_and(|fails| !fails)
 }
@@ -49,7 +49,7 @@ fn part_cannot_fail(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> bool {
         || expr.is::<HashTableLookupExpr>()
 }
 
-/// What values of one type are multiplied with to be of the other, if none can fail to fit it.
+/// The factor that converts values of one type to the other, if the cast cannot overflow.
 pub fn cast_factor(from: &DataType, to: &DataType) -> Option<i64> {
     let digits = match from {
         DataType::Int16 => 5,

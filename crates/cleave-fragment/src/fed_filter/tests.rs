@@ -1,4 +1,4 @@
-//! A filter reaches its scan, older ones do not, and what is none is refused.
+//! A filter reaches its scan, older ones do not, and malformed ones are refused.
 
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{ColumnRef, Projection};

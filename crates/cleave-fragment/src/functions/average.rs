@@ -1,8 +1,8 @@
-//! `avg` with PostgreSQL's types: of whole numbers and of numerics it is a numeric with the digits of a
+//! `avg` with PostgreSQL's types: of integers and numerics it is a numeric with the digits of a
 //! [quotient](super::quotient); of floats and intervals it is the engine's.
 //!
-//! What a query aggregates becomes a sum and a count before it runs, so that is all that a device has of it. This one
-//! is asked where a window's frame moves.
+//! In an aggregate, `avg` is rewritten to a sum and a count before the query runs, so a device only sees those. This
+//! function serves windows with a moving frame.
 
 use std::mem::size_of_val;
 use std::sync::{Arc, OnceLock};
@@ -42,7 +42,7 @@ struct Average {
     aliases: Vec<String>,
 }
 
-/// The type of sums of such values; None: their average is the engine's.
+/// The type of sums of such values; None if the engine computes their average.
 fn sum_type(arg: Option<&DataType>) -> Option<DataType> {
     match arg? {
         DataType::Int32 | DataType::Int64 => Some(DataType::Decimal256(76, 0)),
@@ -128,7 +128,7 @@ impl AggregateUDFImpl for Average {
     }
 }
 
-/// What an average is made of.
+/// The state of an average.
 #[derive(Debug)]
 struct SumAndCount {
     sum: i256,

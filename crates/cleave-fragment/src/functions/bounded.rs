@@ -1,13 +1,12 @@
-//! Functions of the engine whose result can be larger than any memory, held to a bound: arguments in, the engine's
-//! result or an error out, before anything is allocated.
+//! Bounds the engine's functions whose result can be larger than memory: beyond the bound they fail before anything is
+//! allocated.
 //!
-//! 1. [`bounded`] puts each of them behind a [`Bounded`], which has its name and meaning.
-//! 2. An estimate of the result of a whole batch ([`Size`]) is made of the arguments. Beyond [`RESULT_BYTES_MAX`] it is
-//!    [`ResultTooLarge`].
-//! 3. [`in_place_of`] gives the bounded one for a function that the engine took by itself, as it does for `||` of
-//!    lists.
-//! 4. [`HOST_ONLY`] names those whose result has little to do with what they are given: they do not run on a device,
-//!    whose budget does not see them.
+//! 1. [`bounded`] wraps each of them in a [`Bounded`] of the same name and meaning.
+//! 2. The size of the result for a whole batch is estimated from the arguments ([`Size`]). Beyond [`RESULT_BYTES_MAX`]
+//!    the call fails with [`ResultTooLarge`].
+//! 3. [`in_place_of`] gives the bounded version of a function that the engine chose by itself, as for `||` of lists.
+//! 4. [`HOST_ONLY`] names functions whose result size does not depend on their arguments: they do not run on a device,
+//!    whose memory budget does not see them.
 //!
 //! Invariant: a result within the bound is the engine's own.
 
@@ -33,14 +32,14 @@ use super::infinite::infinite_rows;
 use super::row_function::ArgumentFault;
 use crate::codec::FragmentFunctions;
 
-/// Most bytes that one of these functions makes of one batch.
+/// Most bytes of the result of one of these functions for one batch.
 pub const RESULT_BYTES_MAX: u64 = 256 << 20;
 
-/// Those that do not run on a device.
+/// Functions that do not run on a device.
 pub const HOST_ONLY: [&str; 7] =
     ["repeat", "lpad", "rpad", "array_repeat", "array_resize", "range", "generate_series"];
 
-/// A result that is not made: ask for less of it.
+/// The result would be too large and is not computed: ask for less of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "requested length too large: the result of {function} would take {bytes} bytes for {rows} rows at once, and \
@@ -49,13 +48,13 @@ pub const HOST_ONLY: [&str; 7] =
 pub struct ResultTooLarge {
     /// The function, as it was called.
     pub function: String,
-    /// About the bytes that it would make.
+    /// Approximate bytes of the result.
     pub bytes: u64,
-    /// Of how many rows.
+    /// The number of rows.
     pub rows: usize,
 }
 
-/// The bounded ones among `functions`, each in place of its own.
+/// The bounded versions of those among `functions` that need one.
 pub fn bounded(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
     let of = |inner: Arc<ScalarUDF>| {
         let size = size_of_result(inner.name())?;
@@ -64,14 +63,14 @@ pub fn bounded(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<Scala
     functions.filter_map(of).collect()
 }
 
-/// The bounded function of the name of `function`; None: it is that, or there is none.
+/// The bounded function with the name of `function`; None if it is already bounded, or none exists.
 pub fn in_place_of(function: &ScalarUDF) -> Option<Arc<ScalarUDF>> {
     size_of_result(function.name())?;
     let ours = FragmentFunctions::get().scalar.get(function.name())?;
     (function != &**ours).then(|| Arc::clone(ours))
 }
 
-/// Refuses a result of so many bytes for so many rows at once, if that is too much.
+/// Refuses a result of so many bytes for so many rows, if that is too much.
 ///
 /// # Errors
 /// [`ResultTooLarge`], which names `function`.
@@ -83,7 +82,7 @@ pub(super) fn check_size(function: &str, bytes: u64, rows: usize) -> Result<()> 
     Err(DataFusionError::External(Box::new(error)))
 }
 
-/// About the bytes that a function makes of some arguments and so many rows.
+/// Estimates the result bytes of a function from its arguments and the number of rows.
 type Size = fn(&[ColumnarValue], usize) -> Result<u64>;
 
 fn size_of_result(function: &str) -> Option<Size> {
@@ -159,7 +158,7 @@ impl ScalarUDFImpl for Bounded {
     }
 }
 
-/// One number a row, of which all may be the same.
+/// One number for each row; they may all be the same.
 enum Numbers {
     Same(i64),
     Each(Vec<i64>),
@@ -187,7 +186,7 @@ fn product(one: i64, other: i64) -> u64 {
     count(one).saturating_mul(count(other))
 }
 
-/// The argument at `place` as numbers of bytes or of items, by `of`; a scalar counts once.
+/// The sizes of the argument at `place` in bytes or items, by `of`; a scalar counts once.
 fn numbers(
     args: &[ColumnarValue],
     place: usize,
@@ -220,7 +219,7 @@ fn lengths(array: &ArrayRef) -> Result<Vec<i64>> {
         DataType::Binary => array.as_binary::<i32>().iter().map(bytes).collect(),
         DataType::LargeBinary => array.as_binary::<i64>().iter().map(bytes).collect(),
         DataType::BinaryView => array.as_binary_view().iter().map(bytes).collect(),
-        // Of others, the mean: an item is not often much larger than its neighbours.
+        // For others the mean: an item is seldom much larger than its neighbours.
         _ => {
             let bytes = array.get_array_memory_size() / array.len().max(1);
             vec![length(bytes.max(1)); array.len()]
@@ -247,7 +246,7 @@ pub(super) fn sum_of_lengths(args: &[ColumnarValue], rows: usize) -> Result<u64>
 
 fn joined(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     (0..args.len()).try_fold(0, |sum: u64, place| {
-        // A separator stands between all the others.
+        // A separator is repeated between all others.
         let times = if place == 0 { args.len() as u64 } else { 1 };
         let bytes = numbers(args, place, lengths)?.sum(rows);
         Ok(sum.saturating_add(bytes.saturating_mul(times)))
@@ -255,7 +254,7 @@ fn joined(args: &[ColumnarValue], rows: usize) -> Result<u64> {
 }
 
 fn repeated_items(args: &[ColumnarValue], rows: usize) -> Result<u64> {
-    // Besides an item, its place in the list.
+    // An item also takes its slot in the list.
     let (items, counts) = (numbers(args, 0, lengths)?, numbers(args, 1, integers)?);
     Ok(total(rows, |row| product(items.of(row).saturating_add(8), counts.of(row))))
 }
@@ -277,7 +276,7 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<u64> {
         1 => (vec![0.0; rows], positions(0)?),
         _ => (positions(0)?, positions(1)?),
     };
-    // Without a step: by ones, which dates do not have.
+    // Without a step: by one, which dates do not support.
     let steps = if args.len() > 2 { positions(2)? } else { vec![1.0; rows] };
     if !matches!(
         kind,
@@ -287,7 +286,7 @@ fn series(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     }
     let counts = ends.0.iter().zip(&ends.1).zip(&steps).map(|((start, stop), step)| {
         let count = (stop - start) / step;
-        // A step of 0 is the engine's to refuse.
+        // The engine refuses a step of 0.
         if count.is_finite() && count > 0.0 { count } else { 0.0 }
     });
     let bytes = counts.sum::<f64>() * ITEM_BYTES;

@@ -1,8 +1,8 @@
 //! `+`, `-` and `*` of integers and of numerics that fail with
 //! [`ArrowError::ArithmeticOverflow`](arrow::error::ArrowError) where the result does not fit.
 //!
-//! Types and results are the engine's own for these operators. Numerics lie as 128 bits and mostly fit 64:
-//! [`narrow_numerics`] computes those without a check a value.
+//! Types and results are the engine's own for these operators. Numerics are stored as 128 bits and mostly fit 64:
+//! [`narrow_numerics`] computes those without a check for each value.
 
 pub(crate) mod narrow_numerics;
 
@@ -53,12 +53,12 @@ impl Checked {
     }
 
     fn new(name: &'static str, operator: Operator) -> Self {
-        // Types are settled before an operator is replaced by its function.
+        // Types are resolved before an operator is replaced by its function.
         let signature = Signature::any(2, Volatility::Immutable);
         Self { name, signature, operator }
     }
 
-    /// The same where one is a quotient.
+    /// The same if one operand is a quotient.
     fn compute_wide(&self, left: &ColumnarValue, right: &ColumnarValue) -> Result<ColumnarValue> {
         let operator = match self.operator {
             Operator::Plus => quotient::added,

@@ -1,8 +1,8 @@
-//! `concatenate`: what `||` makes of texts or bytes, all of a chain at once, held to the bound of
+//! `concatenate`: evaluates a whole chain of `||` over texts or bytes at once, within the bound of
 //! [`bounded`](super::bounded).
 //!
-//! The engine's operator makes a value a row of each operand and a copy for each link of a chain, before anybody knows
-//! how large they get. Where an operand is NULL, so is the result, unlike that of `concat`.
+//! The engine's operator expands each operand to one value a row and makes an intermediate result for each `||`, before
+//! the sizes are known. If an operand is NULL, so is the result, unlike that of `concat`.
 
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
@@ -17,14 +17,14 @@ use datafusion_expr::{
 
 use super::bounded::{check_size, sum_of_lengths};
 
-/// What errors call it.
+/// The function's name in errors.
 const OPERATOR: &str = "||";
 
 /// The function.
 pub fn concatenate() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {
-        // Types are settled before the operator is replaced by its function.
+        // Types are resolved before the operator is replaced by its function.
         let signature = Signature::variadic_any(Volatility::Immutable);
         Arc::new(ScalarUDF::from(Concatenate { signature }))
     }))
@@ -103,7 +103,7 @@ fn texts(args: &[ColumnarValue], rows: usize, bytes: usize) -> Result<ArrayRef> 
             ColumnarValue::Array(array) if array.data_type() == &DataType::Utf8 => {
                 Operand::Each(array.as_string::<i32>())
             }
-            // Of another type than it was planned with.
+            // An array of another type than planned.
             _ => return pairwise(args, rows),
         });
     }
@@ -129,7 +129,7 @@ fn texts(args: &[ColumnarValue], rows: usize, bytes: usize) -> Result<ArrayRef> 
     Ok(Arc::new(result.finish()))
 }
 
-/// As the engine's operator does it, operand after operand.
+/// Evaluates as the engine's operator does, operand after operand.
 fn pairwise(args: &[ColumnarValue], rows: usize) -> Result<ArrayRef> {
     let [first, others @ ..] = args else { return plan_err!("concatenate of nothing") };
     others.iter().try_fold(first.to_array(rows)?, |before, next| {

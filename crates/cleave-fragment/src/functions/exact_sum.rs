@@ -1,8 +1,8 @@
-//! `sum` with PostgreSQL's types: of integers it is a bigint, of bigints a `numeric(38)`, which holds any, and of
+//! `sum` with PostgreSQL's types: of integers a bigint; of bigints a `numeric(38)`, which holds any such sum; of
 //! numerics a numeric of 38 digits or an error.
 //!
-//! The engine's sums of bigints and of numerics wrap around. Here both are read as they lie and added in 128
-//! bits; floats, intervals and DISTINCT numerics are the engine's own sum.
+//! The engine's sums of bigints and of numerics wrap around. Here both are added in 128 bits. Sums of floats, intervals
+//! and DISTINCT numerics are the engine's own.
 
 use std::collections::BTreeSet;
 use std::mem::size_of_val;
@@ -27,12 +27,12 @@ use datafusion_expr::{
 use datafusion_functions_aggregate::sum::sum_udaf;
 use datafusion_functions_aggregate_common::aggregate::groups_accumulator::accumulate::NullState;
 
-/// Digits of a sum of bigints: of fewer than 2⁶⁴ it has no more.
+/// Digits of a sum of bigints: a sum of fewer than 2⁶⁴ has no more.
 const PRECISION: u8 = 38;
-/// Named otherwise than the engine's, whose optimizer takes liberties with the types of a "sum".
+/// Not `sum`, because the engine's optimizer changes the types of an aggregate of that name.
 const NAME: &str = "exact_sum";
 
-/// The sum, found as `sum`.
+/// The sum, callable as `sum`.
 pub fn exact_sum() -> Arc<AggregateUDF> {
     static FUNCTION: OnceLock<Arc<AggregateUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {
@@ -48,7 +48,7 @@ struct ExactSum {
     aliases: Vec<String>,
 }
 
-/// The type of the sum of values of type `arg`; `None`: the engine's sum.
+/// The type of the sum of values of type `arg`; `None` if the engine computes it.
 fn exact_type(arg: &DataType) -> Option<DataType> {
     match arg {
         DataType::Int32 => Some(DataType::Int64),
@@ -58,7 +58,7 @@ fn exact_type(arg: &DataType) -> Option<DataType> {
     }
 }
 
-/// Whether the sum of values of type `arg` is made here.
+/// Whether the sum of values of type `arg` is computed here.
 fn is_ours(arg: Option<&DataType>, is_distinct: bool) -> bool {
     match arg {
         Some(DataType::Decimal128(..)) => !is_distinct,
@@ -67,7 +67,7 @@ fn is_ours(arg: Option<&DataType>, is_distinct: bool) -> bool {
     }
 }
 
-/// The type of what an aggregate of one argument is of.
+/// The type of the argument of an aggregate with one.
 pub(super) fn argument<'a>(args: &AccumulatorArgs<'a>) -> Option<&'a DataType> {
     args.expr_fields.first().map(|field| field.data_type())
 }
@@ -186,7 +186,7 @@ fn sums_as(sums: Vec<i128>, nulls: Option<NullBuffer>, result: &DataType) -> Res
     parts_as(sums, nulls, result)
 }
 
-/// Sums of some of the values, as a column of type `result`: each may have more digits than the sum of all.
+/// Partial sums as a column of type `result`: each may have more digits than the total.
 fn parts_as(sums: Vec<i128>, nulls: Option<NullBuffer>, result: &DataType) -> Result<ArrayRef> {
     match result {
         // A sum of integers of 32 bits fits, unless there are 2³² of them.
@@ -209,7 +209,7 @@ fn sum_as(sum: Option<i128>, result: &DataType, as_column: AsColumn) -> Result<S
 #[derive(Debug)]
 struct Sum {
     sum: i128,
-    /// Values in it; a sum of none is NULL.
+    /// Number of values; a sum of none is NULL.
     count: i64,
     result: DataType,
 }
@@ -253,7 +253,7 @@ impl Accumulator for Sum {
     }
 }
 
-/// Sum and number of the values that are not NULL; of what is summed, or of sums.
+/// Sum and number of the values that are not NULL; of inputs or of partial sums.
 fn sum_of(values: &[ArrayRef]) -> Result<(i128, i64)> {
     let [values] = take_function_args("sum", values)?;
     let sum = match values.data_type() {
@@ -283,11 +283,11 @@ fn sum_of_runs<T: ArrowPrimitiveType>(
     runs.try_fold(0_i128, |total, run| total.checked_add(sum(run)?))
 }
 
-/// So many numbers of 32 bits do not overflow 64.
+/// So many 32-bit numbers do not overflow 64 bits.
 const BLOCK: usize = 1 << 20;
 
-/// Adds the halves of the values apart, in 64 bits each, which the compiler makes vectors of: a carry into
-/// 128 bits after each value would cost twice the time.
+/// Sums the halves of the values separately, in 64 bits each, which the compiler vectorises: a carry into 128 bits
+/// after each value would take twice the time.
 fn sum_of_bigints(values: &[i64]) -> i128 {
     let mut sum = 0;
     for block in values.chunks(BLOCK) {
@@ -301,7 +301,7 @@ fn sum_of_bigints(values: &[i64]) -> i128 {
     sum
 }
 
-/// A sum of each value once.
+/// A sum of distinct values.
 #[derive(Debug)]
 struct DistinctSum {
     values: BTreeSet<i64>,
@@ -341,17 +341,17 @@ impl Accumulator for DistinctSum {
     }
 
     fn size(&self) -> usize {
-        // A tree's node has room for eleven values and is two thirds full.
+        // A B-tree node has room for eleven values and is two thirds full on average.
         size_of_val(self) + self.values.len() * 2 * size_of::<i64>()
     }
 }
 
-/// Few groups are summed in so many places each, in turn: one addition need not wait for the one before.
+/// With few groups, each has so many partial sums used in rotation: additions need not wait for the one before.
 const LANE_COUNT: usize = 4;
 /// Most groups for which that is done.
 const LANE_GROUPS_MAX: usize = 32;
 
-/// False where the sum does not fit 128 bits.
+/// Adds; false if the sum does not fit 128 bits.
 #[inline]
 fn add_to(sum: &mut i128, value: i128) -> bool {
     let (new, overflowed) = sum.overflowing_add(value);
@@ -457,7 +457,7 @@ impl GroupsAccumulator for GroupSums {
         let [values] = take_function_args("sum", values)?;
         let sums = cast(values, &self.result)?;
         let Some(filter) = filter else { return Ok(vec![sums]) };
-        // What the filter does not say true to is a sum of no value.
+        // Rows for which the filter is not true contribute no value.
         let left_out: BooleanArray = filter.iter().map(|keep| Some(keep != Some(true))).collect();
         Ok(vec![arrow::compute::nullif(&sums, &left_out)?])
     }

@@ -1,7 +1,7 @@
-//! Numerics as floats: of each the one that is nearest to it, as PostgreSQL's, which reads the digits.
+//! Converts each numeric to its nearest float, as PostgreSQL does by reading the digits.
 //!
-//! Arrow makes a double of the digits, which rounds those above 2⁵³, and divides it by a power of ten, which rounds
-//! once more.
+//! Arrow converts the unscaled digits to a double, which rounds those above 2⁵³, and divides it by a power of ten,
+//! which rounds once more.
 //!
 //! Source: PostgreSQL's `numeric_float8` and `numeric_float4`; Clinger, "How to Read Floating Point Numbers
 //! Accurately".
@@ -19,12 +19,12 @@ use datafusion_expr::ScalarUDF;
 
 use super::row_function::row_function;
 
-/// Whole numbers up to this power of ten, and it, are doubles.
+/// Integers up to this power of ten, inclusive, are exact doubles.
 const EXACT_POWER: i8 = 22;
-/// Numbers of so many digits are doubles.
+/// Integers of so many digits are exact doubles.
 const EXACT_DIGITS: u8 = 15;
 
-/// Of a numeric the nearest `double precision`.
+/// Converts a numeric to the nearest `double precision`.
 pub fn double_of() -> Arc<ScalarUDF> {
     row_function(
         "double_of",
@@ -37,7 +37,7 @@ pub fn double_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// Of a numeric the nearest `real`.
+/// Converts a numeric to the nearest `real`.
 pub fn real_of() -> Arc<ScalarUDF> {
     row_function(
         "real_of",
@@ -50,8 +50,8 @@ pub fn real_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The function that makes floats of type `to` of numerics of type `from`, where Arrow's cast does not give the nearest
-/// of all.
+/// The function that converts numerics of type `from` to floats of type `to`, if Arrow's cast does not always give the
+/// nearest one.
 pub fn float_of(from: &DataType, to: &DataType) -> Option<Arc<ScalarUDF>> {
     let function = match to {
         DataType::Float64 => double_of(),
@@ -59,7 +59,7 @@ pub fn float_of(from: &DataType, to: &DataType) -> Option<Arc<ScalarUDF>> {
         _ => return None,
     };
     match from {
-        // Both numbers of the one division are doubles.
+        // Dividend and divisor are exact doubles.
         DataType::Decimal128(precision, 0..=EXACT_POWER)
             if *precision <= EXACT_DIGITS && *to == DataType::Float64 =>
         {
@@ -70,7 +70,7 @@ pub fn float_of(from: &DataType, to: &DataType) -> Option<Arc<ScalarUDF>> {
     }
 }
 
-/// `numerics` as floats of type `to`; what is no numeric as Arrow casts it.
+/// `numerics` as floats of type `to`; other types as Arrow casts them.
 ///
 /// # Errors
 /// Arrow's.
@@ -124,9 +124,9 @@ where
     values.iter().map(|value| value.map(|value| read(value, scale)).transpose()).collect()
 }
 
-/// `value` · 10^-`scale`, where one division of two doubles gives it.
+/// `value` · 10^-`scale`, if one division of two doubles gives it.
 fn small(value: i128, scale: i8) -> Option<f64> {
-    /// The first whole number behind which one is no double.
+    /// From this integer on, not every integer is a double.
     const ALL_EXACT: u128 = 1 << f64::MANTISSA_DIGITS;
     if value.unsigned_abs() > ALL_EXACT || !(0..=EXACT_POWER).contains(&scale) {
         return None;
@@ -136,7 +136,7 @@ fn small(value: i128, scale: i8) -> Option<f64> {
     Some(value / 10_f64.powi(scale.into()))
 }
 
-/// `value` · 10^-`scale`, read from its digits.
+/// `value` · 10^-`scale`, parsed from its digits.
 fn read<F: FromStr>(value: impl Display, scale: i8) -> Result<F, DataFusionError> {
     let text = format!("{value}e{}", -i16::from(scale));
     text.parse().map_err(|_| internal_datafusion_err!("{text} is no number"))

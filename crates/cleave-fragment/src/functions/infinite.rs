@@ -1,8 +1,8 @@
-//! `infinity` and `-infinity`: the dates and moments after and before all others, as PostgreSQL has them.
+//! `infinity` and `-infinity`: the dates and timestamps after and before all others, as PostgreSQL has them.
 //!
-//! They are the ends of the integers that dates (days) and moments (microseconds) are, so they compare, sort, and are
-//! stored and aggregated as any other. What *calculates* must know them: [`of_finite`] does so for a kernel of the
-//! engine that does not, and [`time_cast`] for its casts.
+//! They are the ends of the integer range that stores dates (days) and timestamps (microseconds), so they compare,
+//! sort, and are stored and aggregated as any other. Only *arithmetic* must know them: [`of_finite`] does so for a
+//! kernel of the engine that does not, and [`time_cast`] for its casts.
 //!
 //! Source: PostgreSQL's `DATE_NOBEGIN`, `DATE_NOEND`, `DT_NOBEGIN` and `DT_NOEND`.
 
@@ -18,10 +18,10 @@ use datafusion_common::{Result, ScalarValue};
 
 use super::row_function::ArgumentFault;
 
-/// The first microsecond since 1970 that no finite moment has, as PostgreSQL has it: 294277-01-01.
+/// The first microsecond since 1970 beyond finite timestamps, as in PostgreSQL: 294277-01-01.
 const MOMENT_END_US: i64 = 9_223_371_331_200_000_000;
 
-/// Which of the two a value is.
+/// Which infinity a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Infinite {
     /// `-infinity`, before all others.
@@ -31,19 +31,19 @@ pub enum Infinite {
 }
 
 impl Infinite {
-    /// What a date of so many days since 1970 is, unless it is finite.
+    /// The infinity that a date of so many days since 1970 is, if any.
     #[must_use]
     pub fn of_days(days: i32) -> Option<Self> {
         Self::of(days)
     }
 
-    /// What a moment so many microseconds after 1970 began is, unless it is finite.
+    /// The infinity that a timestamp of so many microseconds since 1970 is, if any.
     #[must_use]
     pub fn of_micros(micros: i64) -> Option<Self> {
         Self::of(micros)
     }
 
-    /// What `value` is, if it is a date or a moment, and not finite.
+    /// The infinity that `value` is, if it is a date or a timestamp.
     #[must_use]
     pub fn of_value(value: &ScalarValue) -> Option<Self> {
         match value {
@@ -53,7 +53,7 @@ impl Infinite {
         }
     }
 
-    /// What `text` says, where it says one.
+    /// The infinity that `text` names, if any.
     #[must_use]
     pub fn of_text(text: &str) -> Option<Self> {
         let text = text.trim_ascii();
@@ -110,10 +110,10 @@ impl Infinite {
     }
 }
 
-/// Values that are not finite, by their rows.
+/// Infinite values, by their rows.
 pub type InfiniteRows = Vec<(usize, Infinite)>;
 
-/// Those of `times`, dates or moments or texts that say them.
+/// The infinite values of `times`: dates, timestamps, or texts that name them.
 #[must_use]
 pub fn infinite_rows(times: &dyn Array) -> InfiniteRows {
     let of_text = |row: usize, text: &str| Some((row, Infinite::of_text(text)?));
@@ -149,7 +149,7 @@ pub fn without(times: &ArrayRef, rows: &[(usize, Infinite)]) -> Result<ArrayRef>
     if rows.is_empty() {
         return Ok(Arc::clone(times));
     }
-    // Kernels calculate what is NULL, too.
+    // Kernels also compute on the values under NULLs.
     match times.data_type() {
         DataType::Date32 => return Ok(set::<Date32Type>(times, rows, |_| None)),
         DataType::Timestamp(TimeUnit::Microsecond, _) => {
@@ -166,7 +166,7 @@ pub fn without(times: &ArrayRef, rows: &[(usize, Infinite)]) -> Result<ArrayRef>
     Ok(nullif(times, &BooleanArray::from(is_left_out))?)
 }
 
-/// `values` with what `rows` say in these, where they are dates or moments.
+/// `values` with the infinities of `rows` filled in, if they are dates or timestamps.
 #[must_use]
 pub fn with(values: ArrayRef, rows: &[(usize, Infinite)]) -> ArrayRef {
     match values.data_type() {
@@ -179,7 +179,7 @@ pub fn with(values: ArrayRef, rows: &[(usize, Infinite)]) -> ArrayRef {
     }
 }
 
-/// `values` with what each of `rows` is as one of their type, or NULL.
+/// `values` with each of `rows` set to the given value of their type, or NULL.
 pub(super) fn set<T: ArrowPrimitiveType>(
     values: &ArrayRef,
     rows: &[(usize, Infinite)],
@@ -199,7 +199,7 @@ pub(super) fn set<T: ArrowPrimitiveType>(
     Arc::new(array.with_data_type(values.data_type().clone()))
 }
 
-/// What `compute` makes of `times` that are finite, with the others as they are; what is no time is NULL for them.
+/// Applies `compute` to the finite values of `times` and keeps the others; a value that is not a time becomes NULL.
 ///
 /// # Errors
 /// Those of `compute`.
@@ -212,11 +212,11 @@ pub fn of_finite(
     Ok(with(values, &rows))
 }
 
-/// Casts dates, moments and texts to dates, moments and times of day, where the engine's casts know finite ones alone.
-/// The time of day of others is NULL.
+/// Casts dates, timestamps and texts to dates, timestamps and times of day, where the engine's casts support finite
+/// ones alone. The time of day of infinite ones is NULL.
 ///
 /// # Errors
-/// Those of the engine; a date that is no moment.
+/// Those of the engine; a date outside the range of timestamps.
 pub fn time_cast(times: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     of_finite(times, |times| {

@@ -1,10 +1,10 @@
-//! Functions of times and of intervals as PostgreSQL has them.
+//! Functions of times and intervals with PostgreSQL's results.
 //!
-//! [`age`] counts years, months and days by the calendar; [`justify_hours`], [`justify_days`] and [`justify_interval`]
-//! carry 24 hours to a day and 30 days to a month; [`interval_times`] and [`interval_divided`] carry fractions the
-//! other way; [`interval_span`] is what intervals compare by.
+//! [`age`] counts years, months and days by the calendar. [`justify_hours`], [`justify_days`] and [`justify_interval`]
+//! carry 24 hours to a day and 30 days to a month. [`interval_times`] and [`interval_divided`] carry fractions the
+//! other way. [`interval_span`] is the value that intervals compare by.
 //!
-//! What the engine gives for the difference of two times, a duration, is taken for an interval of days and hours.
+//! The engine's difference of two times is a duration; it is taken for an interval of days and hours.
 //!
 //! Source: PostgreSQL's `timestamp_age`, `interval_justify_…`, `interval_mul`, `interval_div` and `interval_cmp_value`.
 
@@ -44,7 +44,7 @@ pub fn justify_days() -> Arc<ScalarUDF> {
     row_function("justify_days", one_interval, |_| INTERVAL, |args| justified(args, days_carried))
 }
 
-/// Carries both, so that all have one sign.
+/// Carries both, so that all parts have one sign.
 pub fn justify_interval() -> Arc<ScalarUDF> {
     row_function(
         "justify_interval",
@@ -65,7 +65,7 @@ pub fn age() -> Arc<ScalarUDF> {
     row_function("age", takes, |_| INTERVAL, compute_age)
 }
 
-/// An interval so many times.
+/// An interval multiplied by a number.
 pub fn interval_times() -> Arc<ScalarUDF> {
     row_function(
         "interval_times",
@@ -90,7 +90,7 @@ pub fn interval_divided() -> Arc<ScalarUDF> {
     )
 }
 
-/// The nanoseconds of an interval whose months have 30 days, and whose days have 24 hours.
+/// The nanoseconds of an interval, with months of 30 days and days of 24 hours.
 pub fn interval_span() -> Arc<ScalarUDF> {
     let gives = |_: &[DataType]| DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
     row_function("interval_span", one_interval, gives, |args| {
@@ -107,7 +107,7 @@ pub fn span(interval: IntervalMonthDayNano) -> i128 {
     days * i128::from(DAY_NS) + i128::from(interval.nanoseconds)
 }
 
-/// The seconds within a minute of a time, or of an interval, with their fraction.
+/// The seconds within the minute of a time or interval, with their fraction.
 pub fn seconds_of() -> Arc<ScalarUDF> {
     row_function(
         "seconds_of",
@@ -135,7 +135,7 @@ fn is_time(given: &DataType) -> bool {
     matches!(given, DataType::Timestamp(..) | DataType::Date32 | DataType::Null | DataType::Utf8)
 }
 
-/// The type that an interval is taken as.
+/// The type that an argument is converted to, if it is an interval.
 fn interval_type(given: &DataType) -> Option<DataType> {
     match given {
         DataType::Duration(_) => Some(DataType::Duration(TimeUnit::Microsecond)),
@@ -170,7 +170,7 @@ fn one_time(given: &[DataType]) -> Option<Vec<DataType>> {
     }
 }
 
-/// Intervals as they are, and durations as days and hours.
+/// Intervals unchanged, and durations as days and hours.
 fn of_days(array: &ArrayRef) -> Result<IntervalMonthDayNanoArray> {
     match array.data_type() {
         DataType::Duration(_) => {
@@ -191,7 +191,7 @@ fn out_of_range() -> ArrowError {
     ArrowError::ExternalError(Box::new(fault))
 }
 
-/// An interval whose parts may be larger than those of the type.
+/// An interval whose parts may exceed those of the type.
 #[derive(Debug, Clone, Copy)]
 struct Parts {
     months: i64,
@@ -223,7 +223,7 @@ impl Parts {
         self.days %= DAYS_PER_MONTH;
     }
 
-    /// Makes one sign of that of days and hours.
+    /// Gives days and hours the same sign.
     fn align_hours(&mut self) {
         if self.days > 0 && self.nanos < 0 {
             self.nanos += DAY_NS;
@@ -287,7 +287,7 @@ fn compute_age(args: &[ArrayRef]) -> Result<ArrayRef> {
                 let fault = ArgumentFault::TimeOutOfRange { what: "timestamp" };
                 return Err(ArrowError::ExternalError(Box::new(fault)));
             }
-            // Of the other sign it is the same.
+            // With the other sign it is the same.
             match later >= earlier {
                 true => age_of(later, earlier).interval(),
                 false => {
@@ -299,7 +299,7 @@ fn compute_age(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(ages))
 }
 
-/// What lies between two moments by the calendar, of which months are borrowed that have the days of the earlier one.
+/// The calendar difference of two timestamps; borrowed months have the length of the earlier one's.
 fn age_of(later: i64, earlier: i64) -> Parts {
     let day_and_time = |moment: i64| (moment.div_euclid(DAY_US), moment.rem_euclid(DAY_US));
     let ((later_day, later_time), (earlier_day, earlier_time)) =
@@ -319,7 +319,7 @@ fn age_of(later: i64, earlier: i64) -> Parts {
     Parts { months, days, nanos: micros * 1000 }
 }
 
-/// What an interval is scaled by.
+/// The factor that an interval is scaled by.
 #[derive(Debug, Clone, Copy)]
 enum Factor {
     Times(f64),
@@ -350,7 +350,7 @@ fn scaled_by(
     Ok(Arc::new(scaled))
 }
 
-/// A fraction of a month goes to days and one of a day to hours, by microseconds.
+/// A fraction of a month is carried to days and one of a day to hours, in microseconds.
 fn scaled(interval: IntervalMonthDayNano, by: Factor) -> Result<IntervalMonthDayNano, ArrowError> {
     let to_micro = |seconds: f64| (seconds * 1e6).round_ties_even() / 1e6;
     let day_seconds = 86_400.0;
@@ -362,7 +362,7 @@ fn scaled(interval: IntervalMonthDayNano, by: Factor) -> Result<IntervalMonthDay
     let mut seconds =
         to_micro((by.of(days) - whole_days + month_rest - month_rest.trunc()) * day_seconds);
     let mut all_days = whole_days + month_rest.trunc();
-    // Rounding may have made a day of them.
+    // Rounding may have produced a whole day.
     if seconds.abs() >= day_seconds {
         all_days += (seconds / day_seconds).trunc();
         seconds -= (seconds / day_seconds).trunc() * day_seconds;
@@ -382,7 +382,7 @@ fn scaled(interval: IntervalMonthDayNano, by: Factor) -> Result<IntervalMonthDay
     Ok(interval)
 }
 
-/// Seconds within a minute with so many digits behind the point.
+/// Seconds within the minute with `scale` decimals.
 fn part_of_minute(args: &[ArrayRef], scale: i8) -> Result<ArrayRef> {
     const MINUTE_US: i64 = 60_000_000;
     let [times] = take_function_args("seconds_of", args)?;

@@ -1,22 +1,22 @@
-//! Functions that the engine does not have, for both sides of a cut.
+//! Functions that the engine lacks, available on both sides of a cut.
 //!
-//! 1. [`checked_add`] and its kin: integers that overflow with an error, where the engine's operators wrap around,
-//!    and the flag that makes them check does not travel with a fragment; numerics without a check a value.
-//! 2. [`round_to_even`]: what a cast from a double to an integer does first.
+//! 1. [`checked_add`] and its kin: integer arithmetic that fails on overflow. The engine's operators wrap around, and
+//!    the flag that makes them check does not travel with a fragment. Numerics are computed without a check a value.
+//! 2. [`round_to_even`]: the first step of a cast from a double to an integer.
 //! 3. [`exact_sum`]: the sum, with PostgreSQL's types: that of bigints is numeric.
 //! 4. [`quotient()`]: numerics divided, with PostgreSQL's digits; [`average()`] and [`average_of`], of a sum and a
 //!    count, are such quotients.
 //! 5. [`pack_key`], [`part_of_key`]: several narrow group keys as one integer.
-//! 6. [`table_sketch()`]: what ANALYZE gathers of a table.
+//! 6. [`table_sketch()`]: the statistics that ANALYZE gathers of a table.
 //! 7. [`sign`], [`div`], [`width_bucket`], [`checked_divide`], and logarithms and roots [within their
 //!    domains](within_domains).
-//! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: what they compare
-//!    by.
+//! 8. [`age`], [`justify_interval`] and its kin: intervals by the [`calendar`]; [`interval_span`]: the value that they
+//!    compare by.
 //! 9. [`double_of`], [`real_of`]: numerics as the nearest floats.
-//! 10. [`row_function()`] makes a function of one row of what it takes, gives and does.
-//! 11. [`time_plus`] and its kin: sums, differences and casts of times that know [`infinite`] ones.
-//! 12. [`bounded`]: functions of the engine that would take any amount of memory, held to a bound; [`concatenate()`]
-//!     and [`string_agg()`], the same of an operator and of an aggregate.
+//! 10. [`row_function()`] makes a function of one row out of its types and its code.
+//! 11. [`time_plus`] and its kin: sums, differences and casts of times that support [`infinite`] ones.
+//! 12. [`bounded`]: the engine's functions that would take any amount of memory, with a bound; [`concatenate()`] and
+//!     [`string_agg()`], the same for an operator and for an aggregate.
 
 mod average;
 pub mod bounded;
@@ -62,7 +62,7 @@ pub use time_arithmetic::{
     knowing_infinite, moments_between, part_of_time, time_minus, time_plus, year_of,
 };
 
-/// All that make one value of one row.
+/// All scalar functions.
 pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
     let mut functions = callable();
     functions.extend(placed());
@@ -70,7 +70,7 @@ pub(crate) fn scalar() -> Vec<Arc<ScalarUDF>> {
     functions
 }
 
-/// Those that statements call by their names.
+/// Functions that statements call by name.
 pub fn callable() -> Vec<Arc<ScalarUDF>> {
     vec![
         sign(),
@@ -89,7 +89,7 @@ pub fn callable() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// Those that are put in the places of operators.
+/// Functions that replace operators.
 fn placed() -> Vec<Arc<ScalarUDF>> {
     vec![
         checked_add(),
@@ -117,7 +117,7 @@ fn placed() -> Vec<Arc<ScalarUDF>> {
     ]
 }
 
-/// All that make one value of many rows; each takes the place of the engine's function that it has the name of.
+/// All aggregates; each replaces the engine's of the same name.
 pub fn aggregate() -> [Arc<AggregateUDF>; 4] {
     [exact_sum(), average(), table_sketch(), string_agg()]
 }

@@ -22,7 +22,7 @@ use datafusion_expr::{
 
 use super::row_function::{ArgumentFault, row_function};
 
-/// `sign(x)`: -1, 0 or 1, numeric of a numeric and else a double.
+/// `sign(x)`: -1, 0 or 1; numeric for a numeric, else a double.
 pub fn sign() -> Arc<ScalarUDF> {
     row_function("sign", |given| one(given, numeric_or_double), sign_type, compute_sign)
 }
@@ -41,7 +41,7 @@ pub fn width_bucket() -> Arc<ScalarUDF> {
     row_function("width_bucket", bucket_types, |_| DataType::Int32, compute_bucket)
 }
 
-/// `a / b` of doubles or of reals, with an error where `b` is zero or the result too large or too small.
+/// `a / b` of doubles or of reals, with an error if `b` is zero or the result overflows or underflows.
 pub fn checked_divide() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
         [left, right] if left == right && left.is_floating() => Some(given.to_vec()),
@@ -51,7 +51,7 @@ pub fn checked_divide() -> Arc<ScalarUDF> {
     row_function("checked_divide", takes, gives, compute_quotient)
 }
 
-/// Those among `functions` that have no result for some numbers, with an error for these.
+/// Those among `functions` that are undefined for some numbers, with an error for these.
 pub fn within_domains(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
     let of = |inner: Arc<ScalarUDF>| {
         let domain: Domain = match inner.name() {
@@ -71,11 +71,11 @@ fn one(given: &[DataType], of: impl Fn(&DataType) -> Option<DataType>) -> Option
     }
 }
 
-/// A number without a fraction, or with one that is exact, as a numeric.
+/// The numeric type for an exact number.
 fn numeric(given: &DataType) -> Option<DataType> {
     Some(match given {
         DataType::Decimal128(..) => given.clone(),
-        // What a quotient has beyond that says nothing.
+        // Further digits of a quotient are not significant.
         DataType::Decimal256(..) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 18),
         DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
             DataType::Decimal128(19, 0)
@@ -129,7 +129,7 @@ fn overflow(what: &str) -> ArrowError {
     ArrowError::ArithmeticOverflow(format!("{what} out of range"))
 }
 
-/// `value` with so many zeros behind it.
+/// `value` with so many zeros appended.
 fn scaled(value: i128, digits: i8) -> i256 {
     let ten = i256::from_i128(10);
     // Twice 38 digits fit.
@@ -247,7 +247,7 @@ fn bucket_of_doubles(value: f64, low: f64, high: f64, count: i64) -> Result<i64,
         _ => {
             #[expect(clippy::cast_possible_truncation, reason = "it is at most the count")]
             let bucket = (from / (high - low).abs() * count as f64) as i64;
-            // Rounding may have made it whole.
+            // Rounding may have made it a whole number.
             bucket.min(count - 1) + 1
         }
     })
@@ -277,7 +277,7 @@ fn bucket_of_numerics(
                 let bucket = product.wrapping_div(width).to_i128();
                 bucket.and_then(|bucket| i64::try_from(bucket).ok()).unwrap_or(0) + 1
             }
-            // Of so many digits the last ones tell nothing.
+            // The last digits of such a long number are not significant.
             None => {
                 let width = width.wrapping_div(i256::from_i128(count.into()));
                 let bucket = from.checked_div(width).and_then(i256::to_i128);
@@ -288,7 +288,7 @@ fn bucket_of_numerics(
     })
 }
 
-/// How many thresholds of each row are at most its value.
+/// The number of thresholds of each row that are at most its value.
 fn compute_threshold(values: &ArrayRef, thresholds: &ArrayRef) -> Result<ArrayRef> {
     let lists = thresholds.as_list::<i32>();
     let bucket = |row: usize| -> Result<Option<i32>> {
@@ -349,7 +349,7 @@ fn check_quotient(left: f64, right: f64, quotient: f64) -> Result<(), ArrowError
     Ok(())
 }
 
-/// The numbers that a function has results for.
+/// The numbers for which a function is defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Domain {
     Positive,
@@ -378,7 +378,7 @@ impl Domain {
     }
 }
 
-/// A function of the engine, and an error for what is outside of its domain.
+/// A function of the engine that fails outside its domain.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct WithinDomain {
     inner: Arc<ScalarUDF>,

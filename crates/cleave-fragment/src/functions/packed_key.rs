@@ -1,5 +1,5 @@
-//! Several narrow values as one integer, and back: groups of one integer are found several times as fast as
-//! groups of texts.
+//! Packs several narrow values into one integer, and unpacks them: grouping by one integer is several times as fast as
+//! grouping by texts.
 //!
 //! ```text
 //!  pack_key('c1 d?', flag, day)      63                55        34        33          0
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A layout names the parts, first to last: `b` boolean, `h` smallint, `i` integer, `d` date, `cN` text of at most N
-//! characters of 21 bits each; `?`: may be NULL. Equal keys are equal values and the other way round.
+//! characters of 21 bits each; `?`: may be NULL. Keys are equal exactly if the values are.
 //!
-//! Invariant: what does not fit the layout is an error, never another key.
+//! Invariant: a value that does not fit the layout is an error, never another key.
 
 mod layout;
 
@@ -35,7 +35,7 @@ pub fn pack_key() -> Arc<ScalarUDF> {
     }))
 }
 
-/// `part_of_key(layout, number of the part, key)`: the value that was packed.
+/// `part_of_key(layout, part number, key)`: the value that was packed.
 pub fn part_of_key() -> Arc<ScalarUDF> {
     static FUNCTION: OnceLock<Arc<ScalarUDF>> = OnceLock::new();
     Arc::clone(FUNCTION.get_or_init(|| {
@@ -134,7 +134,7 @@ fn number_of(argument: Option<&ScalarValue>) -> Result<usize> {
     number.ok_or_else(|| internal_datafusion_err!("the number of a key's part must be a constant"))
 }
 
-/// The layout was made by the planner for these very columns: what does not fit is its fault.
+/// The planner made the layout for these very columns, so a misfit is a defect of it.
 fn misfit(what: impl std::fmt::Display) -> DataFusionError {
     internal_datafusion_err!("a group's key does not fit its layout: {what}")
 }

@@ -1,10 +1,10 @@
 //! Quotients of numerics, with as many digits as PostgreSQL gives each of them.
 //!
-//! PostgreSQL chooses the digits behind the point of a quotient by its value: at least 16 that say something, and no
-//! fewer than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76,
-//! 38)`: its value is rounded to PostgreSQL's digits and lies with zeros behind them. [`shown_scale`] says of a value
-//! how many of its digits are shown. No table has such a column, so the type alone tells what was divided, on its way
-//! through any operator, on either side of a cut.
+//! PostgreSQL chooses the scale of each quotient by its value: at least 16 significant digits, and no fewer decimals
+//! than either operand has. A column here has one scale for all of its values, so a quotient is a `Decimal256(76, 38)`:
+//! its value is rounded to PostgreSQL's digits and padded with zeros. [`shown_scale`] tells how many decimals of a
+//! value are shown. No table has a column of this type, so the type alone identifies quotients, through any operator
+//! and on either side of a cut.
 //!
 //! Source: PostgreSQL's `select_div_scale`, `div_var` and `numeric_out`.
 
@@ -20,19 +20,19 @@ use datafusion_expr::ScalarUDF;
 
 use super::row_function::row_function;
 
-/// Digits behind the point of the type.
+/// Decimals of the type.
 pub(super) const SCALE: i8 = 38;
-/// All of its digits.
+/// All digits of the type.
 const PRECISION: u8 = 76;
 /// The type of quotients and of averages.
 pub const QUOTIENT: DataType = DataType::Decimal256(PRECISION, SCALE);
 
-/// Digits of a quotient that say something, at least.
+/// Least significant digits of a quotient.
 const SIGNIFICANT: i32 = 16;
-/// Decimal digits of one of PostgreSQL's.
+/// Decimal digits in one of PostgreSQL's base-10,000 digits.
 const GROUP: i32 = 4;
 
-/// `a / b` of numerics and whole numbers.
+/// `a / b` of numerics and integers.
 pub fn quotient() -> Arc<ScalarUDF> {
     row_function(
         "quotient",
@@ -51,7 +51,7 @@ pub fn quotient() -> Arc<ScalarUDF> {
     )
 }
 
-/// `average_of(sum, count)`; of nothing, it is NULL.
+/// `average_of(sum, count)`; of no values it is NULL.
 pub fn average_of() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
         [sum, DataType::Int64] => Some(vec![exact(sum)?, DataType::Int64]),
@@ -75,7 +75,7 @@ pub fn average_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The average of so many values, whose sum is that.
+/// The average of `count` values with this sum.
 pub(super) fn average_of_one(sum: &ScalarValue, count: i64) -> Result<ScalarValue> {
     let sums = Numerics::of(&sum.to_array()?)?;
     let average = match sums.at(0) {
@@ -85,7 +85,7 @@ pub(super) fn average_of_one(sum: &ScalarValue, count: i64) -> Result<ScalarValu
     Ok(ScalarValue::Decimal256(average, PRECISION, SCALE))
 }
 
-/// `a + b`, `a - b` or `a * b`, of which one is a quotient.
+/// `a + b`, `a - b` or `a * b`, one of which is a quotient.
 pub(super) fn calculated(
     left: &ArrayRef,
     right: &ArrayRef,
@@ -98,7 +98,7 @@ pub(super) fn calculated(
     })
 }
 
-/// Two exact numbers; whole ones as numerics.
+/// The types of two exact numbers; integers as numerics.
 fn two_numerics(given: &[DataType]) -> Option<Vec<DataType>> {
     match given {
         [left, right] => Some(vec![exact(left)?, exact(right)?]),
@@ -106,7 +106,7 @@ fn two_numerics(given: &[DataType]) -> Option<Vec<DataType>> {
     }
 }
 
-/// The numeric that a number without an error is taken as.
+/// The numeric type that an exact number is converted to.
 fn exact(given: &DataType) -> Option<DataType> {
     Some(match given {
         DataType::Decimal128(..) | DataType::Decimal256(..) => given.clone(),
@@ -142,7 +142,7 @@ impl Numerics {
         Ok(Self { array, scale })
     }
 
-    /// The value at `row`, of a constant at any; None: NULL.
+    /// The value at `row`, or the constant; None for NULL.
     fn at(&self, row: usize) -> Option<Numeric> {
         let row = if self.array.len() == 1 { 0 } else { row };
         if self.array.is_null(row) {
@@ -172,12 +172,12 @@ impl Numeric {
         Self { value: i256::from_i128(value.into()), scale: 0 }
     }
 
-    /// Which power of ten its first digit stands for; of zero, that of one.
+    /// The power of ten of its first digit; of zero, that of one.
     fn top(self) -> i32 {
         digit_count(self.value).saturating_sub(1) - self.scale
     }
 
-    /// The first of PostgreSQL's digits, of which each is four of ours, and which power of 10,000 it stands for.
+    /// The first of PostgreSQL's base-10,000 digits, and its power of 10,000.
     fn first_group(self) -> (i256, i32) {
         if self.value == i256::ZERO {
             return (i256::ZERO, 0);
@@ -194,7 +194,7 @@ impl Numeric {
         (first, weight)
     }
 
-    /// As a quotient lies.
+    /// As a quotient is stored.
     fn at_scale(self) -> Option<i256> {
         scaled(self.value, i32::from(SCALE) - self.scale)
     }
@@ -239,11 +239,11 @@ fn scaled(value: i256, by: i32) -> Option<i256> {
     }
 }
 
-/// `a / b`, rounded to the nearest whole number, away from zero where two are as near.
+/// `a / b`, rounded to the nearest integer, ties away from zero.
 fn rounded(a: i256, b: i256) -> i256 {
     let (quotient, rest) = (a.wrapping_div(b), a.wrapping_rem(b).wrapping_abs());
     let b = b.wrapping_abs();
-    // Twice the rest may have a digit more than there is room for.
+    // Twice the remainder may have a digit more than there is room for.
     if rest >= b.wrapping_sub(rest) {
         let is_negative = (a < i256::ZERO) != (b < i256::ZERO);
         let one = if is_negative { i256::MINUS_ONE } else { i256::ONE };
@@ -256,12 +256,12 @@ fn too_large() -> ArrowError {
     ArrowError::ArithmeticOverflow("value overflows numeric format".to_owned())
 }
 
-/// A value as a quotient's column holds it.
+/// A value in the type of a quotient's column.
 fn checked(value: Option<i256>) -> Result<i256, ArrowError> {
     value.filter(|value| value.wrapping_abs() < power(u32::from(PRECISION))).ok_or_else(too_large)
 }
 
-/// Digits behind the point that PostgreSQL gives `left / right`.
+/// Decimals that PostgreSQL gives `left / right`.
 fn quotient_scale(left: Numeric, right: Numeric) -> i32 {
     let ((left_first, left_weight), (right_first, right_weight)) =
         (left.first_group(), right.first_group());
@@ -281,7 +281,7 @@ fn divided(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
         return Ok(i256::ZERO);
     }
     let scale = quotient_scale(left, right);
-    // Not below zero, as no operand has more digits behind the point.
+    // Not negative, as no operand has more decimals.
     let shift = u32::try_from(scale + right.scale - left.scale).unwrap_or(0);
     let value = match small_quotient(left.value, right.value, shift) {
         Some(quotient) => i256::from_i128(quotient),
@@ -297,7 +297,7 @@ fn divided(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
     checked(Numeric { value, scale }.at_scale())
 }
 
-/// `left` · 10^`shift` / `right`, rounded, where all of it fits 128 bits.
+/// `left` · 10^`shift` / `right`, rounded, if all of it fits 128 bits.
 fn small_quotient(left: i256, right: i256, shift: u32) -> Option<i128> {
     let (left, right) = (left.to_i128()?, right.to_i128()?);
     let is_negative = (left < 0) != (right < 0);
@@ -309,7 +309,7 @@ fn small_quotient(left: i256, right: i256, shift: u32) -> Option<i128> {
     Some(if is_negative { -quotient } else { quotient })
 }
 
-/// The same digit by digit.
+/// The same by long division.
 fn long_quotient(left: i256, right: i256, shift: u32) -> Result<i256, ArrowError> {
     let is_negative = (left < i256::ZERO) != (right < i256::ZERO);
     let (left, mut right) = (left.wrapping_abs(), right.wrapping_abs());
@@ -319,7 +319,7 @@ fn long_quotient(left: i256, right: i256, shift: u32) -> Result<i256, ArrowError
         rest = match rest.checked_mul(ten) {
             Some(rest) => rest,
             None => {
-                // Of 77 digits the last says nothing.
+                // Of 77 digits the last is not significant.
                 right = right.wrapping_div(ten);
                 rest
             }
@@ -349,7 +349,7 @@ pub(super) fn subtracted(left: Numeric, right: Numeric) -> Result<i256, ArrowErr
     checked(both.and_then(|(left, right)| left.checked_sub(right)))
 }
 
-/// `a * b`, to 38 digits behind the point.
+/// `a * b`, to 38 decimals.
 pub(super) fn multiplied(left: Numeric, right: Numeric) -> Result<i256, ArrowError> {
     let (left, right) = (trimmed(left), trimmed(right));
     let value = left.value.checked_mul(right.value);
@@ -357,7 +357,7 @@ pub(super) fn multiplied(left: Numeric, right: Numeric) -> Result<i256, ArrowErr
     checked(value.and_then(|value| Numeric { value, scale }.at_scale()))
 }
 
-/// The same number without zeros at its end.
+/// The same number without trailing zeros.
 fn trimmed(mut number: Numeric) -> Numeric {
     let ten = i256::from_i128(10);
     while number.scale > 0 && number.value.wrapping_rem(ten) == i256::ZERO {
@@ -367,7 +367,7 @@ fn trimmed(mut number: Numeric) -> Numeric {
     number
 }
 
-/// `value` at `scale` as it is shown: a quotient without the zeros behind its digits.
+/// `value` at `scale` as it is shown: a quotient without its padding zeros.
 pub fn shown(value: i256, scale: i8) -> (i256, i8) {
     if scale != SCALE {
         return (value, scale);
@@ -376,13 +376,12 @@ pub fn shown(value: i256, scale: i8) -> (i256, i8) {
     (value.wrapping_div(power(u32::from((SCALE - shown).unsigned_abs()))), shown)
 }
 
-/// Digits behind the point to show of `value`, which lies at 38 of them: 16 that say something and all that are not
-/// zero.
+/// Decimals to show of `value`, stored with 38 of them: 16 significant digits and all that are not zero.
 pub fn shown_scale(value: i256) -> i8 {
     let number = Numeric { value, scale: SCALE.into() };
     let (_, mut weight) = number.first_group();
     let trimmed = trimmed(number);
-    // A power of 10,000 is what was divided by its own first digits, which counts as one digit less; so does zero.
+    // Operands with the same first base-10,000 digits give a power of 10,000, which has one digit less; so has zero.
     if value == i256::ZERO || is_power_of_groups(trimmed) {
         weight -= 1;
     }
@@ -390,7 +389,7 @@ pub fn shown_scale(value: i256) -> i8 {
     i8::try_from(scale).unwrap_or(SCALE)
 }
 
-/// Whether `number`, without zeros behind the point, is a power of 10,000.
+/// Whether `number`, without trailing zeros, is a power of 10,000.
 fn is_power_of_groups(number: Numeric) -> bool {
     let top = number.top();
     let ones = match u32::try_from(digit_count(number.value) - 1) {

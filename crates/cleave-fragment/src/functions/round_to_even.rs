@@ -1,4 +1,4 @@
-//! `round_to_even`: the whole number next to a double, the even one of two, as PostgreSQL casts to integers.
+//! `round_to_even`: the nearest integer to a double, the even one in a tie, as in PostgreSQL's casts to integers.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,7 +1,7 @@
-//! Functions of the values of one row, in one shape: a name, what it takes, what it gives, and how.
+//! A uniform way to define scalar functions: a name, argument types, a result type, and the code.
 //!
-//! [`row_function`] makes one of them of three plain functions. Arguments come as arrays of one length, of the types
-//! that `takes` asked for; where all of them are constants, of length one, and the result is a constant too.
+//! [`row_function`] makes one of three plain functions. Arguments come as arrays of one length, of the types that
+//! `takes` asked for. If all of them are constants, the arrays have length one, and the result is a constant too.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use datafusion_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-/// The types to bring arguments of some types to; None: there is no such function.
+/// The types to convert the arguments to; None if there is no such function.
 pub type Takes = fn(&[DataType]) -> Option<Vec<DataType>>;
-/// The type of the result.
+/// The result type.
 pub type Gives = fn(&[DataType]) -> DataType;
-/// The result.
+/// Computes the result.
 pub type Compute = fn(&[ArrayRef]) -> Result<ArrayRef>;
 
 /// The function `name`.
@@ -31,7 +31,7 @@ pub fn row_function(
     Arc::new(ScalarUDF::from(RowFunction { name, signature, takes, gives, compute }))
 }
 
-/// An argument that a function has no result for.
+/// An argument for which a function is undefined.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentFault {
     /// The logarithm of zero or less.
@@ -40,64 +40,64 @@ pub enum ArgumentFault {
         /// `zero` or `a negative number`.
         of: &'static str,
     },
-    /// The square root of less than zero.
+    /// The square root of a negative number.
     #[error("cannot take square root of a negative number")]
     Root,
-    /// Bounds or a count of buckets that divide nothing.
+    /// Invalid bounds or bucket count.
     #[error("{reason}")]
     Buckets {
         /// What is wrong with them.
         reason: &'static str,
     },
-    /// A NULL where there must be a value.
+    /// A NULL where a value is required.
     #[error("{reason}")]
     Null {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A time or an interval beyond its type.
+    /// A time or an interval beyond its type's range.
     #[error("{what} out of range")]
     TimeOutOfRange {
-        /// Of what type.
+        /// The type.
         what: &'static str,
     },
-    /// A moment that is no number of seconds.
+    /// A timestamp from a number of seconds that is NaN.
     #[error("timestamp cannot be NaN")]
     NotANumber,
-    /// A stretch of time that does not go on.
+    /// A stride that is not positive.
     #[error("stride must be greater than zero")]
     Stride,
-    /// Which value of a frame is wanted is none.
+    /// An invalid row position within a window frame.
     #[error("argument of nth_value must be greater than zero")]
     Place,
     /// A difference with an infinite time.
     #[error("cannot subtract infinite {what}")]
     InfiniteTimes {
-        /// Of what type.
+        /// The type.
         what: &'static str,
     },
-    /// A text that does not have the form that another argument says.
+    /// A text that does not match the format given by another argument.
     #[error("{reason}")]
     Form {
         /// Where they differ.
         reason: String,
     },
-    /// A number beyond those that mean something.
+    /// A number outside the valid range.
     #[error("{reason}")]
     OutOfRange {
         /// Which it is.
         reason: String,
     },
-    /// Any other value that means nothing.
+    /// Any other invalid value.
     #[error("{reason}")]
     Invalid {
         /// What it is.
         reason: String,
     },
-    /// An offset of a window's frame below zero.
+    /// A negative offset of a window frame.
     #[error("invalid preceding or following size in window function")]
     FrameOffset,
-    /// A pattern that is no regular expression.
+    /// An invalid regular expression.
     #[error("invalid regular expression: {reason}")]
     Pattern {
         /// What is wrong with it.

@@ -1,7 +1,7 @@
-//! `string_agg`, held to the bound of [`bounded`](super::bounded): the engine's, asked before it grows by a batch, or
-//! by all that it has gathered, how much that would be.
+//! `string_agg` within the bound of [`bounded`](super::bounded): the engine's aggregate, whose size is computed before
+//! it grows by a batch, or by all that it has gathered.
 //!
-//! A delimiter comes as often as a row does, and the memory pool hears of what has grown only behind each batch.
+//! A delimiter is added for each row, and the memory pool hears of the growth only after each batch.
 
 use std::mem::size_of_val;
 use std::sync::{Arc, OnceLock};
@@ -23,8 +23,8 @@ use datafusion_physical_expr::expressions::Literal;
 use super::bounded::{check_size, sum_of_lengths};
 
 const NAME: &str = "string_agg";
-/// Rows of the largest batch that a statement may ask for. The engine makes a delimiter for each of them, whatever it
-/// is needed for.
+/// Rows of the largest batch that a statement may ask for. The engine makes a delimiter for each of them, also where it
+/// is not used.
 const BATCH_ROWS_MAX: usize = 65_536;
 
 /// The function, in place of the engine's.
@@ -38,7 +38,7 @@ pub fn string_agg() -> Arc<AggregateUDF> {
     }))
 }
 
-/// The delimiter among the arguments of a `string_agg`, a literal; none is empty.
+/// The delimiter among the arguments of a `string_agg`, a literal; empty if there is none.
 pub(crate) fn delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> &str {
     constant(arguments).and_then(|value| value.try_as_str().flatten()).unwrap_or_default()
 }
@@ -48,10 +48,10 @@ fn constant(arguments: &[Arc<dyn PhysicalExpr>]) -> Option<&ScalarValue> {
     arguments.get(1)?.downcast_ref::<Literal>().map(Literal::value)
 }
 
-/// The same, if a batch of it is within the bound.
+/// The constant delimiter, if a batch of it is within the bound.
 ///
 /// # Errors
-/// As the engine where it is no constant, which would be another one for each row; [`check_size`]'s.
+/// The engine's if it is not constant; [`check_size`]'s.
 fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
     let is_text = |value: &ScalarValue| value.is_null() || value.try_as_str().is_some();
     if !constant(arguments).is_some_and(is_text) {
@@ -66,7 +66,7 @@ fn bounded_delimiter(arguments: &[Arc<dyn PhysicalExpr>]) -> Result<&str> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct StringAgg {
     engines: Arc<AggregateUDF>,
-    /// Of values that are wanted in an order, or each once.
+    /// For values that are ordered or distinct.
     gathering: ArrayAgg,
 }
 
@@ -129,17 +129,17 @@ impl AggregateUDFImpl for StringAgg {
     }
 }
 
-/// An accumulator of the engine's that is asked before it takes a batch.
+/// An accumulator of the engine whose size is checked before it takes a batch.
 #[derive(Debug)]
 struct Bounded<A> {
     inner: A,
     delimiter_bytes: usize,
-    /// What it makes one text of by now; 0 where there is one for each group.
+    /// Bytes of the text gathered so far; 0 if there is one for each group.
     taken_bytes: u64,
 }
 
 impl<A> Bounded<A> {
-    /// Refuses a batch by which the texts would grow too much.
+    /// Refuses a batch that would make the texts too large.
     fn check(&self, values: &[ArrayRef]) -> Result<u64> {
         let Some(values) = values.first() else { return Ok(0) };
         let grown = grown_by(values, self.delimiter_bytes)?;
@@ -148,7 +148,7 @@ impl<A> Bounded<A> {
     }
 }
 
-/// The bytes of all of `values`, with a delimiter each.
+/// The bytes of all of `values`, each with a delimiter.
 fn grown_by(values: &ArrayRef, delimiter_bytes: usize) -> Result<u64> {
     let count = values.len().saturating_sub(values.null_count()) as u64;
     let delimiters = count.saturating_mul(delimiter_bytes as u64);
@@ -224,7 +224,7 @@ impl GroupsAccumulator for Bounded<Box<dyn GroupsAccumulator>> {
     }
 }
 
-/// Values that are joined once all are there.
+/// Values that are concatenated once all have arrived.
 #[derive(Debug)]
 struct Gathered {
     values: Box<dyn Accumulator>,

@@ -1,4 +1,4 @@
-//! `table_sketch(column, …)`: what a planner wants to know of a table's columns, in one pass over its rows.
+//! `table_sketch(column, …)`: gathers a planner's statistics of a table's columns in one pass over its rows.
 //!
 //! ```text
 //!  rows ─▶ counts of rows, NULLs and bytes │ ends │ registers of distinct values │ some of the rows
@@ -6,11 +6,11 @@
 //!  states of any number of partitions, on any side of a cut ─▶ merged ─▶ TableSketch
 //! ```
 //!
-//! An aggregate like any other: its partial half runs beside the rows, and what crosses a link are states. ANALYZE is
-//! a query of it. States come from a peer: what they say is checked before it is used.
+//! It is an ordinary aggregate: its partial half runs beside the rows, and states cross the link. ANALYZE is a query of
+//! it. States come from a peer: their content is checked before it is used.
 //!
-//! Invariants: merging states gives what one state of all rows would have, up to which rows are drawn; the same rows in
-//! the same batches give the same state, on any machine.
+//! Invariants: merging states gives the state of all rows together, up to which rows are drawn; the same rows in the
+//! same batches give the same state, on any machine.
 
 use std::sync::{Arc, OnceLock};
 
@@ -37,13 +37,13 @@ use distinct::Registers;
 use key_counts::KeyCounts;
 use sample::{RowSample, cut_long_values};
 
-/// Bytes that the counts of a column's values take, about.
+/// Approximate bytes of the counts of a column's values.
 const KEY_BYTES: usize = 2 * key_counts::KEY_COUNT * 24;
 
-/// Bytes to which texts and byte strings are cut in the sample and in the ends.
+/// Bytes to which texts and byte strings are truncated in the sample and in the ends.
 pub const VALUE_BYTES_MAX: usize = sample::VALUE_BYTES_MAX;
 
-/// What a sketch says of a table, or of some of its columns.
+/// The statistics of a table, or of some of its columns.
 #[derive(Debug, Clone)]
 pub struct TableSketch {
     /// Rows seen.
@@ -52,31 +52,31 @@ pub struct TableSketch {
     pub columns: Vec<ColumnSketch>,
 }
 
-/// What a sketch says of one column.
+/// The statistics of one column.
 #[derive(Debug, Clone)]
 pub struct ColumnSketch {
     /// Rows in which it is NULL.
     pub null_count: u64,
     /// Bytes of all its values.
     pub value_bytes: u64,
-    /// Different values, an estimate; within about 5 % in 99 of 100 cases.
+    /// Distinct values, an estimate; within about 5 % in 99 of 100 cases.
     pub distinct_count: f64,
-    /// The least and the greatest value; empty where there is none or its type has no order.
+    /// The least and the greatest value; empty if there is none or its type has no order.
     pub ends: ArrayRef,
-    /// Hashes of some of its values, ascending, and how many rows have each: of all values whose hash lies below
+    /// Hashes of some of its values, ascending, with the number of rows of each: of all values whose hash lies below
     /// `key_threshold`.
     pub key_counts: Vec<(u64, u64)>,
     /// Above all hashes in `key_counts`.
     pub key_threshold: u64,
-    /// The column's values, NULLs too, of rows drawn with equal chances. The rows are the same for all columns.
+    /// The column's values, NULLs too, of sampled rows. The rows are the same for all columns.
     pub sample: ArrayRef,
 }
 
 impl TableSketch {
-    /// The sketch that `value`, the one row of a query of [`table_sketch`], holds.
+    /// The sketch in `value`, the one row of a query of [`table_sketch`].
     ///
     /// # Errors
-    /// Where it is none.
+    /// If it is malformed.
     pub fn of_result(value: &StructArray) -> Result<Self> {
         if value.len() != 1 {
             return exec_err!("a sketch is one row, not {}", value.len());
@@ -110,8 +110,8 @@ struct SketchFunction {
     signature: Signature,
 }
 
-/// The parts of a state: counts and registers in a message, the priorities of the rows drawn, and for each column its
-/// ends and its values in the rows drawn.
+/// The parts of a state: counts and registers in a message, the priorities of the sampled rows, and for each column its
+/// ends and its values in the sampled rows.
 fn state_fields<'a>(types: impl IntoIterator<Item = &'a DataType>) -> Vec<Field> {
     let list = |name: String, item: DataType| {
         Field::new_list(name, Field::new_list_field(item, true), true)
@@ -163,7 +163,7 @@ impl AggregateUDFImpl for SketchFunction {
     }
 }
 
-/// What was seen so far.
+/// The state over the rows so far.
 #[derive(Debug)]
 struct State {
     row_count: u64,
@@ -180,12 +180,12 @@ struct ColumnState {
     ends: ArrayRef,
 }
 
-/// The counts and registers of a state as a message.
+/// The counts and registers of a state, as protobuf.
 #[derive(Clone, PartialEq, Message)]
 struct Summary {
     #[prost(uint64, tag = "1")]
     row_count: u64,
-    /// Rows of a priority from here on were not drawn.
+    /// Rows with this priority or a higher one were not sampled.
     #[prost(fixed64, tag = "2")]
     threshold: u64,
     #[prost(message, repeated, tag = "3")]
@@ -341,7 +341,7 @@ impl ColumnState {
         Ok(())
     }
 
-    /// Moves the ends so that `values` lie between them.
+    /// Extends the ends so that `values` lie between them.
     fn widen(&mut self, values: &ArrayRef) -> Result<()> {
         // A type without an order has no ends.
         let (Ok(min), Ok(max)) = (min_batch(values), max_batch(values)) else { return Ok(()) };
@@ -361,7 +361,7 @@ impl ColumnState {
     }
 }
 
-/// Bytes of the values of `array`, of which so many are not NULL.
+/// Bytes of the values of `array`, `value_count` of which are not NULL.
 fn value_bytes(array: &ArrayRef, value_count: usize) -> u64 {
     if let Some(width) = array.data_type().primitive_width() {
         return (width * value_count) as u64;

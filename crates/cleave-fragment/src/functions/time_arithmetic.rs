@@ -1,9 +1,9 @@
-//! Sums, differences and casts of dates and moments that know [infinite](super::infinite) ones.
+//! Sums, differences and casts of dates and timestamps that support [infinite](super::infinite) ones.
 //!
 //! [`time_plus`] and [`time_minus`] take an interval, or a time of day; [`date_plus`] and [`date_minus`] take days.
 //! [`moments_between`] and [`days_between`] are differences. [`cast_to_time`] has a function for each type to cast to.
-//! [`knowing_infinite`] makes `date_part` and `date_trunc` of the engine's; [`date_bin`] is ours, in microseconds.
-//! [`frame_place`] is where a time stands for frames of windows.
+//! [`knowing_infinite`] wraps the engine's `date_part` and `date_trunc`; [`date_bin`] is ours, in microseconds.
+//! [`frame_place`] is the position of a time in the frames of windows.
 //!
 //! Source: PostgreSQL's `timestamp_pl_interval`, `timestamp_mi`, `date_pli`, `date_mi` and `timestamp_part_common`.
 
@@ -38,36 +38,36 @@ const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 const MOMENT: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 const TIME_OF_DAY: DataType = DataType::Time64(TimeUnit::Microsecond);
 const DAY_US: i64 = 86_400_000_000;
-/// The year 243,000, in days since 1970: the engine adds to times until 262,142.
+/// The year 243,000, in days since 1970: the engine can add to times up to 262,142.
 const PLACE_DAYS: i64 = 88_000_000;
-/// Dates that PostgreSQL has, from 4714-11-24 BC to 5874897-12-31, as days since 1970.
+/// PostgreSQL's range of dates, from 4714-11-24 BC to 5874897-12-31, as days since 1970.
 const DAYS: std::ops::RangeInclusive<i64> = -2_440_588..=2_145_031_948;
 
 fn zoned() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some(Arc::from("UTC")))
 }
 
-/// A moment some time later.
+/// A timestamp plus an interval.
 pub fn time_plus() -> Arc<ScalarUDF> {
     row_function("time_plus", moment_and_interval, first, |args| moved(args, true))
 }
 
-/// A moment some time earlier.
+/// A timestamp minus an interval.
 pub fn time_minus() -> Arc<ScalarUDF> {
     row_function("time_minus", moment_and_interval, first, |args| moved(args, false))
 }
 
-/// A date so many days later.
+/// A date plus days.
 pub fn date_plus() -> Arc<ScalarUDF> {
     row_function("date_plus", date_and_days, first, |args| moved_by_days(args, 1))
 }
 
-/// A date so many days earlier.
+/// A date minus days.
 pub fn date_minus() -> Arc<ScalarUDF> {
     row_function("date_minus", date_and_days, first, |args| moved_by_days(args, -1))
 }
 
-/// What lies between two moments of one type.
+/// The difference of two timestamps of one type.
 pub fn moments_between() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
         [DataType::Timestamp(TimeUnit::Microsecond, one), DataType::Timestamp(_, other)] => {
@@ -123,7 +123,7 @@ pub fn days_between() -> Arc<ScalarUDF> {
     )
 }
 
-/// Whether a date, a moment or an interval is finite.
+/// Whether a date, a timestamp or an interval is finite.
 pub fn isfinite() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
         [DataType::Date32 | DataType::Interval(_) | DataType::Duration(_)] => Some(given.to_vec()),
@@ -149,8 +149,8 @@ pub fn isfinite() -> Arc<ScalarUDF> {
     )
 }
 
-/// `date_bin(stride, time, origin)`: the beginning of the stretch of time that a time is in. Without an origin they are
-/// counted from 1970.
+/// `date_bin(stride, time, origin)`: the start of the bin that a time is in. Without an origin bins are counted from
+/// 1970.
 pub fn date_bin() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| {
         let [stride, time, origin @ ..] = given else { return None };
@@ -173,8 +173,8 @@ pub fn date_bin() -> Arc<ScalarUDF> {
     row_function("date_bin", takes, gives, compute_bin)
 }
 
-/// Where a date or a moment stands in the order of a window whose frames have offsets: the engine adds these to it, so
-/// an infinite one stands further from the others than any offset reaches.
+/// The position of a date or a timestamp in a window whose frames have offsets. The engine adds the offsets to it, so
+/// infinite ones are placed further away than any offset reaches.
 pub fn frame_place() -> Arc<ScalarUDF> {
     let takes = |given: &[DataType]| match given {
         [DataType::Date32 | DataType::Timestamp(TimeUnit::Microsecond, _)] => Some(given.to_vec()),
@@ -221,7 +221,7 @@ pub fn year_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The same of the year that its week belongs to.
+/// The same for the ISO year.
 pub fn isoyear_of() -> Arc<ScalarUDF> {
     row_function(
         "isoyear_of",
@@ -231,12 +231,12 @@ pub fn isoyear_of() -> Arc<ScalarUDF> {
     )
 }
 
-/// The function that casts to `to`, if that is a date, a moment or a time of day.
+/// The function that casts to `to`, if that is a date, a timestamp or a time of day.
 pub fn cast_to_time(to: &DataType) -> Option<Arc<ScalarUDF>> {
     casts().into_iter().find(|(own, _)| own == to).map(|(_, function)| function)
 }
 
-/// Functions that cast, by what they cast to.
+/// Cast functions, by their target type.
 pub(super) fn casts() -> [(DataType, Arc<ScalarUDF>); 4] {
     let of = |name, to: DataType, gives, compute: Compute| {
         (to, row_function(name, time_or_text, gives, compute))
@@ -249,13 +249,13 @@ pub(super) fn casts() -> [(DataType, Arc<ScalarUDF>); 4] {
     ]
 }
 
-/// `date_part` of the engine, which `extract` is, so that it knows infinite times.
+/// The engine's `date_part` (also `extract`), with support for infinite times.
 pub fn part_of_time() -> Arc<ScalarUDF> {
     let inner = datafusion_functions::datetime::date_part();
     Arc::new(ScalarUDF::new_from_impl(KnowsInfinite { inner }))
 }
 
-/// Those among `functions` of the engine that take a time which may be infinite, so that they know that.
+/// Those among the engine's `functions` that take a time, with support for infinite ones.
 pub fn knowing_infinite(functions: impl Iterator<Item = Arc<ScalarUDF>>) -> Vec<Arc<ScalarUDF>> {
     let of = |inner: Arc<ScalarUDF>| {
         let is_known = ["date_part", "date_trunc"].contains(&inner.name());
@@ -421,7 +421,7 @@ impl Hash for KnowsInfinite {
 }
 
 impl KnowsInfinite {
-    /// The part of a time that is infinite: that is infinite itself, or NULL.
+    /// The part of an infinite time: infinite too, or NULL.
     fn part(&self, args: &ScalarFunctionArgs, parts: ArrayRef) -> Result<ArrayRef> {
         let (Some(name), Some(times)) = (args.args.first(), args.args.get(1)) else {
             return Ok(parts);
@@ -464,7 +464,7 @@ impl ScalarUDFImpl for KnowsInfinite {
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let field = self.inner.return_field_from_args(args)?;
-        // A part of an infinite time is NULL though the time is not.
+        // A part of an infinite time can be NULL though the time is not.
         Ok(Arc::new(field.as_ref().clone().with_nullable(true)))
     }
 

@@ -1,4 +1,4 @@
-//! Filters reach the column that they are about, by its position, and stop where they would change rows.
+//! Filters reach their column by its position, and stop where they would change rows.
 
 use arrow::datatypes::{DataType, Field, Schema};
 use cleave_store::{ColumnRef, Projection};
@@ -119,7 +119,7 @@ fn what_may_fail_stays_above_operators_that_leave_out_rows() {
         let division = key(input.as_ref(), Operator::Divide, 0);
         handed_down(join(scan("c"), computed(input, division), [0, 0], JoinType::Inner))
     };
-    // The projection divides in each row of the scan, whether or not the filter does.
+    // The projection divides in each row of the scan, with or without the filter.
     assert_eq!(over(scan("a")), ["c: ", "a: id@0 / 0"]);
     let some = key(scan("a").as_ref(), Operator::Gt, 5);
     let filtered = Arc::new(FilterExec::try_new(some, scan("a")).unwrap());

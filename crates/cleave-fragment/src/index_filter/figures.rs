@@ -1,30 +1,30 @@
-//! What a scan's look-ups in an index came to: counts among the scan's metrics, so that they travel as those do.
+//! Counters of a scan's index look-ups, kept among the scan's metrics so that they travel with those.
 //!
-//! A metric's name is what it counts and the index's name; [`IndexFigures::of_metrics`] puts together again what
+//! A metric's name is the counter's and the index's. [`IndexFigures::of_metrics`] reassembles what
 //! [`IndexFigures::counts`] took apart, summed over partitions and devices.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Between what a metric counts and the name of the index.
+/// Separates the counter's name from the index's.
 const OF: &str = " of index ";
 
-/// What came of looking a join's keys up in one index.
+/// The results of looking a join's keys up in one index.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IndexFigures {
     /// Name of the index.
     pub index: String,
-    /// Times that its entries said what a scan looked at.
+    /// Times that its entries filtered a scan.
     pub used: u64,
-    /// Times that it was asked and did not pay.
+    /// Times that it was tried and did not pay.
     pub given_up: u64,
-    /// Keys that were known.
+    /// Known keys.
     pub keys: u64,
     /// Entries found.
     pub entries: u64,
-    /// Pages of the index that were read.
+    /// Index pages read.
     pub pages_read: u64,
-    /// Pages that it has.
+    /// Pages of the index.
     pub pages: u64,
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for IndexFigures {
 
 #[cfg(test)]
 mod tests {
-    //! What goes out comes back, together.
+    //! Figures survive the way through metrics, summed up.
 
     use super::*;
 

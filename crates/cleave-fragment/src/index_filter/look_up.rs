@@ -1,11 +1,10 @@
-//! Reads the entries of an index that an index filter is about: ranges of keys in, VIDs of rows out.
+//! Reads the index entries that an index filter asks for: ranges of keys in, VIDs of rows out.
 //!
 //! 1. Each page of a run is paired with the ranges that its fences say it may hold ([`pages_wanted`]); without fences,
-//!    with all.
-//! 2. By keys, each index of which the filters list keys is weighed ([`Worth`]), and the best one taken, if it pays.
-//! 3. The pages are read in order, several at once; the entries of each that lie in its ranges are hits. By keys, hits
-//!    and the pages of the scan that they lie on are counted meanwhile, and the look-up is given up when there are too
-//!    many.
+//!    with all ranges.
+//! 2. By keys, each index whose keys the filters list is weighed ([`Worth`]), and the best one taken, if it pays.
+//! 3. The pages are read in order, several at once; their entries inside the ranges are hits. By keys, the hits and the
+//!    scan's pages that they lie on are counted meanwhile, and the look-up is given up when there are too many.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,25 +25,25 @@ use crate::operators::table_scan_exec::{TableScan, TableScanExec};
 
 /// Pages of an index that are read at once.
 const PAGES_AT_ONCE: usize = 8;
-/// What a page takes while its entries are looked at, as so many times its size.
+/// Memory of a page while its entries are examined, as a multiple of its size.
 const PAGE_EXPANSION: usize = 3;
 /// Most keys that are looked up.
 const KEY_COUNT_MAX: usize = 1 << 16;
-/// A list of more keys than one for so many rows is not weighed.
+/// A list with more than one key for so many rows is not weighed.
 const ROWS_PER_KEY_MIN: u64 = 8;
-/// What a range takes beside its keys: two lists, and what their allocations take.
+/// Bytes of a range besides its keys: two lists, and their allocations.
 const RANGE_BYTES: usize = size_of::<KeyRange>() + 32;
-/// Bytes that a text is taken to have in a chunk.
+/// Assumed bytes of a text in a chunk.
 const TEXT_BYTES: f64 = 16.0;
 
-/// What a scan asks an index with.
+/// The question of a scan to an index.
 pub(crate) struct Asked<'a> {
     /// Conditions that all rows of the scan satisfy, each over the columns beside it.
     pub(crate) filters: Vec<(Arc<dyn PhysicalExpr>, &'a Projection)>,
     pub(crate) scan: &'a TableScan,
     pub(crate) pages: &'a dyn PageSource,
     pub(crate) memory: &'a Arc<dyn MemoryPool>,
-    /// Takes what came of it.
+    /// Receives the figures.
     pub(crate) record: Box<dyn Fn(&IndexFigures) + Send + Sync + 'a>,
 }
 
@@ -59,7 +58,7 @@ pub(super) struct Hits {
 struct LookUp<'a> {
     choice: &'a Arc<Choice>,
     ranges: Vec<KeyRange>,
-    /// Of each part, of each run: the pages that may hold some of the ranges, and which.
+    /// For each part and run: the pages that may hold some of the ranges, and which ranges.
     wanted: Vec<Vec<Wanted>>,
 }
 
@@ -70,7 +69,7 @@ type Wanted = Vec<WantedPage>;
 struct WantedPage {
     page: PageRef,
     ranges: Range<usize>,
-    /// All of its entries lie in them, as its fences tell.
+    /// Whether all of its entries lie in them, according to its fences.
     is_whole: bool,
 }
 
@@ -84,14 +83,14 @@ struct Meter<'a> {
     touched_count: usize,
 }
 
-/// The rows of the only index filter, which is read in any case.
+/// Reads the rows of the only index filter, in any case.
 pub(super) async fn by_ranges(choice: &Arc<Choice>, asked: &Asked<'_>) -> Result<Hits> {
     let look_up = LookUp::new(choice, choice.index_filter.ranges.clone());
     let (hits, _) = look_up.read(asked, None).await?;
     hits.ok_or_else(|| DataFusionError::Internal("a look-up without a limit was given up".into()))
 }
 
-/// The rows that one of `choices` finds by the keys that the scan's filters have now; None: none of them pays.
+/// The rows that one of `choices` finds by the current keys of the scan's filters; None if none of them pays.
 pub(super) async fn by_keys(choices: &[Arc<Choice>], asked: &Asked<'_>) -> Result<Option<Hits>> {
     let mut best: Option<(f64, LookUp<'_>, Worth)> = None;
     for choice in choices {
@@ -114,7 +113,7 @@ pub(super) async fn by_keys(choices: &[Arc<Choice>], asked: &Asked<'_>) -> Resul
             (asked.record)(&figures);
             Ok(hits)
         }
-        // Without it the scan needs less.
+        // Without the index the scan needs less memory.
         Err(error) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             (asked.record)(&IndexFigures { given_up: 1, ..look_up.figures() });
             Ok(None)
@@ -123,8 +122,8 @@ pub(super) async fn by_keys(choices: &[Arc<Choice>], asked: &Asked<'_>) -> Resul
     }
 }
 
-/// The index filter of `choice` with only those pages of the index that may have the keys which `scan` lists by now, if
-/// it pays; as it is where operators beside the scan may tell it more.
+/// The index filter of `choice` with only the index pages that may have the keys listed by `scan`, if it pays;
+/// unchanged if operators on the scan's side may still add keys.
 pub(super) fn trimmed(choice: &Arc<Choice>, scan: &TableScanExec) -> Result<Option<IndexFilter>> {
     let Some(keys) = &choice.index_filter.keys else {
         return Ok(Some(choice.index_filter.clone()));
@@ -149,7 +148,7 @@ pub(super) fn trimmed(choice: &Arc<Choice>, scan: &TableScanExec) -> Result<Opti
     Ok(Some(index_filter))
 }
 
-/// The wanted pages of `run`. Each fence bounds the page before it from above, also where some between them are gone.
+/// The wanted pages of `run`. Each fence is an upper bound of the page before it, even if pages between them are gone.
 fn only(run: &IndexPages, wanted: &Wanted) -> IndexPages {
     let mut kept = IndexPages::whole(run.segment, Vec::with_capacity(wanted.len()));
     let mut end = None;
@@ -165,7 +164,7 @@ fn only(run: &IndexPages, wanted: &Wanted) -> IndexPages {
 }
 
 impl Choice {
-    /// The ranges of the keys that `filters` list, if these are not too many.
+    /// The ranges of the keys that `filters` list, if they are not too many.
     fn ranges(
         &self,
         keys: &ScanKeys,
@@ -181,12 +180,12 @@ impl Choice {
 }
 
 impl Hits {
-    /// Whether pages of an index were read; else the host has read them, and left out pages by itself.
+    /// Whether index pages were read here; otherwise the host has read them, and left out pages itself.
     pub(super) fn come_from_an_index(&self) -> bool {
         self.choice.index_filter.parts.iter().any(|part| !part.runs.is_empty())
     }
 
-    /// The hits on `page` of `segment`, ascending; `None`: all its rows are to be looked at.
+    /// The hits on `page` of `segment`, ascending; `None` if all its rows must be scanned.
     pub(super) fn on(&self, segment: SegmentId, page: &MorselPage) -> Option<&[u64]> {
         let vids = self.parts.get(self.choice.part_of(segment, page)?)?;
         let from = vids.partition_point(|vid| *vid < page.vid_first);
@@ -207,7 +206,7 @@ impl<'a> LookUp<'a> {
         self.wanted.iter().flatten().flatten().map(|wanted| &wanted.page)
     }
 
-    /// Whether it pays as far as can be told before anything is read, and how much is saved.
+    /// Whether it is expected to pay before anything is read, and how much it saves.
     fn is_expected_to_pay(&self, keys: &ScanKeys, scan: &TableScan) -> (bool, f64, Worth) {
         let worth = Worth {
             thrift: keys.thrift,
@@ -224,7 +223,7 @@ impl<'a> LookUp<'a> {
         (worth.pays(hits, touched), worth.saving(hits, touched), worth)
     }
 
-    /// As long as nothing was read.
+    /// The figures before anything is read.
     fn figures(&self) -> IndexFigures {
         let keys = self.choice.index_filter.keys.as_ref();
         IndexFigures {
@@ -235,7 +234,7 @@ impl<'a> LookUp<'a> {
         }
     }
 
-    /// Reads the pages; None: `meter` said that it does not pay.
+    /// Reads the pages; None if `meter` found that it does not pay.
     async fn read(
         &self,
         asked: &Asked<'_>,
@@ -274,7 +273,7 @@ impl<'a> LookUp<'a> {
                     figures.pages_read += 1;
                     let found = vids.get(before..).unwrap_or_default();
                     figures.entries += found.len() as u64;
-                    // What was read to its end is used, whatever it cost.
+                    // A look-up that was read to its end is used, whatever it cost.
                     if let Some(meter) = &mut meter
                         && !meter.goes_on(place, found)
                         && figures.pages_read < wanted_count
@@ -304,7 +303,7 @@ impl<'a> Meter<'a> {
         Self { choice, worth, hits: 0, touched, touched_count: 0 }
     }
 
-    /// Counts what was found in a part; whether the rest is still worth reading.
+    /// Counts the hits in a part; returns whether the rest is still worth reading.
     fn goes_on(&mut self, part: usize, found: &[u64]) -> bool {
         self.hits += found.len();
         let (Some(pages), Some(touched)) =
@@ -324,8 +323,8 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// The pages of `run` that may hold some of `ranges`, which ascend and are apart, and which; without fences, all may
-/// hold all.
+/// The pages of `run` that may hold some of `ranges` (ascending and disjoint), and which ranges; without fences, every
+/// page may hold all.
 fn pages_wanted(run: &IndexPages, ranges: &[KeyRange]) -> Wanted {
     if run.fences.is_empty() {
         let all =
@@ -338,7 +337,7 @@ fn pages_wanted(run: &IndexPages, ranges: &[KeyRange]) -> Wanted {
     });
     let mut wanted = Vec::new();
     for (page, (first, last)) in run.pages.iter().zip(between) {
-        // A fence may have been cut: an entry that begins with it may be above all of these bytes.
+        // A fence may be truncated: an entry that begins with it may be above all of these bytes.
         let ends_before = |range: &KeyRange| range.below.as_deref().is_some_and(|b| b <= first);
         let begins_by = |range: &KeyRange| {
             let from = range.from.as_slice();
@@ -359,7 +358,7 @@ fn pages_wanted(run: &IndexPages, ranges: &[KeyRange]) -> Wanted {
     wanted
 }
 
-/// Bytes of a row that the scan reads of pages that are read by column, about: half of what its values take.
+/// Approximate bytes of a row that the scan reads of pages read by column: half the size of its values.
 fn row_bytes(scan: &TableScan) -> f64 {
     let filter = &scan.filter;
     let own = scan.output.columns.iter().zip(scan.output.schema.fields());
@@ -370,6 +369,6 @@ fn row_bytes(scan: &TableScan) -> f64 {
 }
 
 fn bytes_of(vids: &[u64]) -> usize {
-    // Twice, for the room that a growing list has.
+    // Twice, for the spare capacity of a growing list.
     2 * size_of_val(vids)
 }

@@ -1,12 +1,11 @@
-//! The keys of a column that a scan's filters list by now: filters in, ranges of an index's keys out.
+//! Extracts the keys that a scan's filters list for a column, as ranges of an index's keys.
 //!
-//! What joins above have learnt reaches a scan as a list of values or a set of integers, among other conditions
-//! ([`crate::expressions::key_set`]), in a filter that is still theirs or, where the fragment was sent later, in the
-//! scan's predicate. Every row that the scan puts out has one of the listed values: all its filters hold. Of several
+//! Keys learnt by the joins above reach a scan as a list of values or a set of integers, among other conditions
+//! ([`crate::expressions::key_set`]): in a filter that the join still fills or, if the fragment was sent later, in the
+//! scan's predicate. Every output row of the scan has one of the listed values, since all filters must hold. Of several
 //! lists, the shortest is taken.
 //!
-//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges, which would be too
-//! wide.
+//! Deliberately absent: floats, whose equality in the engine is not that of keys; intervals; ranges (too wide).
 
 use std::sync::Arc;
 
@@ -22,20 +21,20 @@ use datafusion_physical_expr_common::physical_expr::snapshot_physical_expr;
 
 use crate::expressions::key_set::KeySetExpr;
 
-/// The first column of an index, of which a scan's filters may list the values that are wanted.
+/// The first column of an index; a scan's filters may list its wanted values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanKeys {
-    /// Name of the index, for people.
+    /// Name of the index, for display.
     pub index: String,
     /// Id of the column.
     pub column: u32,
-    /// The index has its greatest value first.
+    /// Whether the index is in descending order.
     pub descending: bool,
-    /// It has NULLs before all values.
+    /// Whether NULLs come before all values.
     pub nulls_first: bool,
-    /// Rows that a key is expected to have; 0: nothing tells.
+    /// Expected rows of a key; 0 if unknown.
     pub rows_per_key: u64,
-    /// Pages that the index has, for people; those that cannot have the keys may not be among the index filter's.
+    /// Pages of the index, for display; the index filter may omit those that cannot have the keys.
     pub page_count: u64,
     /// When keys are looked up.
     pub thrift: Thrift,
@@ -44,11 +43,11 @@ pub struct ScanKeys {
 /// When keys are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Thrift {
-    /// Where fewer bytes are read: pages cross a link.
+    /// If fewer bytes are read: pages cross a link.
     Reads,
-    /// Also where fewer rows are looked at: pages come from media beside the scan.
+    /// Also if fewer rows are scanned: pages come from media beside the scan.
     Work,
-    /// Wherever it can be done.
+    /// Whenever possible.
     None,
 }
 
@@ -64,7 +63,7 @@ impl Thrift {
         }
     }
 
-    /// That with this number on the wire.
+    /// The value with this number on the wire.
     pub(crate) fn from_code(code: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|thrift| thrift.code() == code)
     }
@@ -77,8 +76,8 @@ enum Listed {
 }
 
 impl ScanKeys {
-    /// The ranges of keys that `filters`, each over the columns beside it, leave, ascending and apart; None: they list
-    /// no values, or more than `count_max`.
+    /// The ranges of keys that pass `filters`, each over the columns beside it, ascending and disjoint; None if they
+    /// list no values, or more than `count_max`.
     pub(super) fn ranges(
         &self,
         filters: &[(Arc<dyn PhysicalExpr>, &Projection)],
@@ -116,7 +115,7 @@ impl ScanKeys {
         let data_type = values.data_type().clone();
         let (descending, nulls_first) = (self.descending, self.nulls_first);
         let key = KeyColumn { data_type, descending, nulls_first };
-        // A value too long for a key is in no index; such a list is let go.
+        // A value too long for a key is in no index; such a list is ignored.
         let keys = IndexKey::new(vec![key], false).ok()?.encode(&[Arc::clone(values)]).ok()?;
         let mut keys: Vec<&[u8]> = keys.iter().flatten().collect();
         keys.sort_unstable();
@@ -133,7 +132,7 @@ impl Listed {
         }
     }
 
-    /// The values as an array of `data_type`, without those that it does not have, and NULL; None: they are of another
+    /// The values as an array of `data_type`, without NULL and those outside the type; None if they are of another
     /// kind.
     fn array(self, data_type: &DataType) -> Option<ArrayRef> {
         if data_type.is_floating() || matches!(data_type, DataType::Interval(_)) {
@@ -152,10 +151,10 @@ impl Listed {
         let array = if array.data_type() == data_type {
             array
         } else if array.data_type() == &DataType::Int64 && *data_type == DataType::Date32 {
-            // Days are kept by their numbers.
+            // Days are stored as their numbers.
             cast(&cast(&array, &DataType::Int32).ok()?, data_type).ok()?
         } else if array.data_type().is_signed_integer() && data_type.is_signed_integer() {
-            // What is out of range becomes NULL.
+            // Values out of range become NULL.
             cast(&array, data_type).ok()?
         } else {
             return None;
@@ -167,7 +166,7 @@ impl Listed {
     }
 }
 
-/// The values that a column has in every row for which `part` is true; None: it does not list them.
+/// The values that a column has in every row for which `part` is true; None if it does not list them.
 fn listed(
     part: &Arc<dyn PhysicalExpr>,
     is_column: &dyn Fn(&Arc<dyn PhysicalExpr>) -> bool,

@@ -1,4 +1,4 @@
-//! Which rows an index filter leaves, against a plain filter, and which index filters are refused.
+//! The rows that an index filter keeps, against a plain filter, and the index filters that are refused.
 
 mod by_keys;
 
@@ -157,7 +157,7 @@ fn a_budget_that_does_not_do_is_told() {
     assert_eq!(small.reserved(), 0);
 }
 
-/// Pages that are asked for once too often.
+/// A page source that fails if a page is read more than once.
 #[derive(Debug)]
 struct ReadOnce(MediaPages, std::sync::atomic::AtomicUsize);
 

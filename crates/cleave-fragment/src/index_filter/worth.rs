@@ -1,27 +1,27 @@
-//! Whether looking keys up in an index pays: figures of both in, bytes saved out.
+//! Decides whether looking keys up in an index pays: sizes of table and index in, bytes saved out.
 //!
 //! ```text
 //!   reading less   bytes of the pages without a hit, halved   − bytes of the index's pages
 //!   working less   rows not looked at, halved                 − rows' worth of the index's pages and entries
 //! ```
 //!
-//! The first is asked wherever the scan runs, the second only where pages come from media beside it ([`Thrift::Work`]):
-//! over a link, a page of an index costs what it takes there. A saving is halved so that an estimate may be wrong by
-//! that; what is not saved at last was a small part of the scan.
+//! The first saving counts wherever the scan runs. The second counts only where pages come from media beside it
+//! ([`Thrift::Work`]): over a link, a page of an index costs its transfer. A saving is halved so that an estimate may
+//! be wrong by that; a saving missed this way is a small part of the scan.
 //!
-//! Before anything is read, hits are what the host expects of so many keys, and lie on pages at random. While the index
-//! is read they are counted, and so are the pages that they lie on; so keys that lie together are found out, and
-//! a look-up that has found too much is given up.
+//! Before anything is read, the number of hits is the host's estimate, and hits are assumed on pages at random. While
+//! the index is read, hits and their pages are counted: clustered keys are found out, and a look-up that has found too
+//! much is given up.
 
 use cleave_store::PageRef;
 
 use super::scan_keys::Thrift;
 
-/// The part of what an index leaves out that counts as saved.
+/// The share of the removed work that counts as saved.
 const SAVING: f64 = 0.5;
-/// Reading and searching a page of an index takes what evaluating conditions on so many rows does: a guess, as is
+/// Reading and searching an index page costs as much as evaluating conditions on so many rows: a guess, as is
 const ROWS_PER_INDEX_PAGE: f64 = 65_536.0;
-/// what an entry that is found takes; the host's planner has the same.
+/// the cost of an entry that is found; the host's planner uses the same.
 const ROWS_PER_ENTRY: f64 = 64.0;
 /// A page of up to so many bytes is read whole, not by column.
 const WHOLE_PAGE_BYTES: usize = 64 << 10;
@@ -36,12 +36,12 @@ pub(super) struct InputSize {
     bulk_bytes: u64,
 }
 
-/// What is known of one look-up.
+/// The figures of one look-up.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Worth {
     pub(super) thrift: Thrift,
     pub(super) input: InputSize,
-    /// Bytes of a row that the scan reads of large pages, about.
+    /// Approximate bytes of a row that the scan reads of large pages.
     pub(super) row_bytes: f64,
     /// Pages of the index that may hold the keys, and their bytes.
     pub(super) index_page_count: usize,
@@ -73,7 +73,7 @@ impl InputSize {
 }
 
 impl Worth {
-    /// Pages that so many rows at random lie on.
+    /// Expected pages that `hits` rows at random lie on.
     pub(super) fn pages_touched(&self, hits: f64) -> f64 {
         let pages = self.input.page_count as f64;
         if pages <= 1.0 {
@@ -82,8 +82,8 @@ impl Worth {
         pages * (1.0 - (1.0 - 1.0 / pages).powf(hits))
     }
 
-    /// Bytes of reading, or what amounts to them, that are saved if `hits` rows are found, on `touched` pages; below
-    /// zero: it does not pay.
+    /// Bytes of reading, or their equivalent, that are saved if `hits` rows are found, on `touched` pages; negative if
+    /// it does not pay.
     pub(super) fn saving(&self, hits: f64, touched: f64) -> f64 {
         let scan_bytes = self.input.scan_bytes(self.row_bytes);
         let pages = (self.input.page_count as f64).max(1.0);
@@ -98,7 +98,7 @@ impl Worth {
         reads.max(work)
     }
 
-    /// Whether to look keys up, or to go on with it.
+    /// Whether to look keys up, or to continue.
     pub(super) fn pays(&self, hits: f64, touched: f64) -> bool {
         self.thrift == Thrift::None || self.saving(hits, touched) > 0.0
     }
@@ -106,7 +106,7 @@ impl Worth {
 
 #[cfg(test)]
 mod tests {
-    //! When few keys pay, and when many do not.
+    //! Few keys pay, many do not.
 
     use cleave_media::{BlockAddress, Extent};
 
@@ -142,7 +142,7 @@ mod tests {
             let worth = worth(thrift, 100, 65_536, 20);
             assert_eq!(worth.pays(3000.0, worth.pages_touched(3000.0)), pays, "{thrift:?}");
         }
-        // Where they lie together, they save reading.
+        // Clustered hits save reading.
         assert!(worth(Thrift::Reads, 100, 65_536, 20).pays(3000.0, 2.0));
     }
 }

@@ -1,7 +1,7 @@
-//! Which stream speaks for a run, where an execute was repeated.
+//! Decides which stream controls a run whose execute was repeated.
 //!
-//! Dropping a stream ends its run, unless a later execute has taken the run over: then only the later
-//! stream may end it.
+//! Dropping a stream ends its run, unless a later execute has attached to the run: then only the later stream may end
+//! it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +19,18 @@ pub(crate) struct Attempts {
 /// One execute of a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attempt {
-    /// Above 0, and no other's.
+    /// Above 0 and unique.
     pub(crate) number: u64,
 }
 
-/// The attempt that speaks for a run.
+/// The attempt that controls a run.
 #[derive(Debug, Clone, Copy)]
 struct Speaker {
     number: u64,
     before: Option<Before>,
 }
 
-/// The attempt that spoke for the run before the latest.
+/// The attempt that controlled the run before the latest.
 #[derive(Debug, Clone, Copy)]
 struct Before {
     number: u64,
@@ -39,7 +39,7 @@ struct Before {
 }
 
 impl Attempts {
-    /// Enters an attempt at the header's run, which now speaks for it.
+    /// Enters an attempt at the header's run, which now controls it.
     pub(crate) fn begin(&self, header: &CommandHeader) -> Attempt {
         let number = self.next_number();
         let mut latest = self.lock();
@@ -49,8 +49,8 @@ impl Attempts {
         Attempt { number }
     }
 
-    /// The device refused `attempt`: whoever spoke before it speaks again. True where the run is now nobody's, because
-    /// the stream before has ended meanwhile: then it is to be released.
+    /// The device refused `attempt`: the attempt before it takes control again. Returns true if the stream of that one
+    /// has ended meanwhile: then nobody controls the run, and it must be released.
     pub(crate) fn withdraw(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         let mut latest = self.lock();
         match latest.get(&header.run_key()).copied() {
@@ -68,12 +68,12 @@ impl Attempts {
         }
     }
 
-    /// Whether `attempt` speaks for the header's run.
+    /// Whether `attempt` controls the header's run.
     pub(crate) fn speaks(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         self.lock().get(&header.run_key()).is_some_and(|speaker| speaker.number == attempt.number)
     }
 
-    /// Whether `attempt` still spoke for the header's run; from now on nobody does.
+    /// Whether `attempt` still controlled the header's run; from now on none does.
     pub(crate) fn end(&self, header: &CommandHeader, attempt: Attempt) -> bool {
         let mut latest = self.lock();
         let Some(speaker) = latest.get_mut(&header.run_key()) else { return false };
@@ -89,7 +89,7 @@ impl Attempts {
         false
     }
 
-    /// A number that no attempt has; above 0.
+    /// A new attempt number, above 0.
     pub(crate) fn next_number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed) + 1
     }

@@ -1,13 +1,13 @@
-//! A link over a connection, whatever that is made of: commands and runs out, answers and slots in.
+//! A link over a connection of any kind: sends commands and runs, receives answers and slots.
 //!
-//! All commands and runs of a link share one connection, told apart by their request numbers. The
-//! connection's tasks run on a thread of their own, because on the host's workers a link starves.
-//! A connection that breaks fails everything under way with [`LinkError::Lost`]; the next use opens a
-//! new one, and releases the runs that were abandoned with the old.
+//! All commands and runs of a link share one connection, told apart by their request numbers. The connection's tasks
+//! run on a thread of their own, because on the host's workers a link starves. A connection that breaks fails
+//! everything under way with [`LinkError::Lost`]; the next use opens a new one, and releases the runs that were
+//! abandoned with the old.
 //!
-//! Invariant: every connection begins with the question who answers, and nothing else is said before
-//! the answer. Another device than before is [`LinkError::OtherDevice`]; a device of another build gets
-//! no fragments over that connection (rule 2).
+//! Invariant: every connection begins by identifying the device, and nothing else is sent before the answer. Another
+//! device than before is [`LinkError::OtherDevice`]; a device of another build gets no fragments over that connection
+//! (rule 2).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,20 +33,19 @@ use crate::command::{
 };
 use crate::row_locks::HostedJob;
 
-/// Runs whose streams ended while their device could not be told, or may not have heard it. The links over which one
-/// device is reached, one after the other, share a list of them: the next connection releases what is on it. To release
-/// what is gone succeeds.
+/// Runs whose streams ended while their device could not be told, or may not have heard it. Successive links to one
+/// device share a list of them: the next connection releases the runs on it. Releasing a run that is gone succeeds.
 #[derive(Debug, Clone, Default)]
 pub struct AbandonedRuns(Arc<Mutex<RunList>>);
 
 #[derive(Debug, Default)]
 struct RunList {
     waiting: Vec<CommandHeader>,
-    /// Those that the present connection was given to tell, the last ones: it may break before it has.
+    /// The last runs that the present connection was told to release: it may break before it has sent that.
     told: VecDeque<CommandHeader>,
 }
 
-/// More than a device keeps.
+/// More than the runs a device keeps.
 const TOLD_COUNT_MAX: usize = 1024;
 
 impl AbandonedRuns {
@@ -54,7 +53,7 @@ impl AbandonedRuns {
         self.lock().waiting.push(run);
     }
 
-    /// `run` was given to the present connection to tell.
+    /// The present connection was told to release `run`.
     fn tell(&self, run: CommandHeader) {
         let mut list = self.lock();
         if list.told.len() == TOLD_COUNT_MAX {
@@ -63,14 +62,14 @@ impl AbandonedRuns {
         list.told.push_back(run);
     }
 
-    /// Another connection takes the place of the one that was given runs to tell.
+    /// Another connection replaces the one that was told to release runs.
     fn tell_again(&self) {
         let mut list = self.lock();
         let told = std::mem::take(&mut list.told);
         list.waiting.extend(told);
     }
 
-    /// Takes `run` off the list: it goes on. Whether it was there, untold.
+    /// Takes `run` off the list, because it continues. Returns whether it was there, not yet sent.
     fn resume(&self, run: &CommandHeader) -> bool {
         let mut list = self.lock();
         list.told.retain(|told| told.run_key() != run.run_key());
@@ -110,13 +109,13 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     connection: Option<Arc<Connection>>,
-    /// Who answered on it.
+    /// The device that answered on it.
     identity: Option<Identity>,
 }
 
 impl ConnectedLink {
-    /// A link that connects when it is first used. `abandoned` is what earlier links to the same device left
-    /// behind.
+    /// A link that connects on first use. `abandoned` is the list of runs that earlier links to the same device
+    /// abandoned.
     pub(super) fn new(dial: Dial, abandoned: AbandonedRuns) -> Result<Self, LinkError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
@@ -135,10 +134,10 @@ impl ConnectedLink {
         Ok(Self { shared, runtime: Some(runtime) })
     }
 
-    /// The link, once it has connected and released what the links before it abandoned.
+    /// The link, after it has connected and released the runs that earlier links abandoned.
     ///
     /// # Errors
-    /// Whatever keeps the device from answering.
+    /// The reason why the device does not answer.
     pub async fn connected(self: Arc<Self>) -> Result<Arc<Self>, LinkError> {
         self.connection().await?;
         Ok(self)
@@ -161,7 +160,7 @@ impl ConnectedLink {
         let closed =
             || LinkError::Lost { address: self.device(), detail: "the link was closed".to_owned() };
         let handle: &Handle = self.runtime.as_ref().map(Runtime::handle).ok_or_else(closed)?;
-        // On the link's own runtime: its sockets belong there. It goes on if the caller goes away.
+        // On the link's own runtime, where its sockets belong. It continues if the caller is cancelled.
         let opening = handle.spawn(open_connection(Arc::clone(&self.shared)));
         opening.await.map_err(|_| closed())?
     }
@@ -213,14 +212,14 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells the device of runs that nobody wants any more.
+    /// Tells the device to release runs that nobody wants any more.
     fn release_abandoned(&self, connection: &Connection) {
         for run in self.abandoned.take() {
             self.release(connection, run);
         }
     }
 
-    /// Tells the device that nobody wants `run` any more, now or over the next connection.
+    /// Tells the device to release `run`, now or over the next connection.
     fn release(&self, connection: &Connection, run: CommandHeader) {
         if connection.post(encode_command(0, Command::new(run, Request::Release))) {
             self.abandoned.tell(run);
@@ -229,7 +228,7 @@ impl Shared {
         }
     }
 
-    /// Why the device gets no fragments, where its build is not this one.
+    /// Why the device gets no fragments, if its build is not this one.
     fn refusal_of_fragments(&self) -> Option<LinkError> {
         let state = self.lock();
         let (ours, theirs) = (crate::build_id(), &state.identity.as_ref()?.build);
@@ -292,7 +291,7 @@ impl ConnectedLink {
         let (slot_count, slot_bytes) = (request.slot_count, request.slot_bytes);
         let mut frame = encode_execute(0, request);
         self.check_size(&frame, "a fragment with its morsels")?;
-        // Before there is a connection, which would release it; and on the list again where there is none.
+        // Before a connection exists that would release it; back on the list if none is made.
         let resuming = Resuming::new(&self.shared.abandoned, header);
         let connection = self.connection().await?;
         if let Some(refusal) = self.shared.refusal_of_fragments() {
@@ -314,7 +313,7 @@ impl ConnectedLink {
             attempt,
             slot_count,
         });
-        // A caller that goes away before the run is accepted ends it, as dropping the stream does.
+        // A caller that is cancelled before the run is accepted ends it, as dropping the stream does.
         let mut end_guard = EndGuard(Some(Arc::clone(&control) as Arc<dyn RunControl>));
         let ring_bytes = u64::from(slot_count) * u64::from(slot_bytes);
         let credit = Credit::new(first_slot, u64::from(slot_count), ring_bytes);
@@ -340,7 +339,7 @@ impl ConnectedLink {
         }))
     }
 
-    /// Has `job` speak over `connection` to the run of `header`.
+    /// Connects `job` to the run of `header` over `connection`.
     fn connect_job(
         &self,
         job: &Arc<HostedJob>,
@@ -366,13 +365,13 @@ impl Drop for ConnectedLink {
             connection.fail("the link was closed");
         }
         if let Some(runtime) = self.runtime.take() {
-            // Dropping a runtime waits, which an async caller may not do.
+            // Dropping a runtime blocks, which an async caller must not do.
             runtime.shutdown_background();
         }
     }
 }
 
-/// A run that was taken off the list and does not go on yet.
+/// A run that was taken off the list and has not resumed yet.
 struct Resuming<'a> {
     abandoned: &'a AbandonedRuns,
     run: Option<CommandHeader>,
@@ -384,7 +383,7 @@ impl<'a> Resuming<'a> {
         Self { abandoned, run }
     }
 
-    /// From here on whoever holds its attempt ends it.
+    /// From here on the holder of its attempt ends it.
     fn goes_on(mut self) {
         self.run = None;
     }
@@ -398,7 +397,7 @@ impl Drop for Resuming<'_> {
     }
 }
 
-/// Opens a connection, asks who answers, and makes it the current one.
+/// Opens a connection, identifies the device, and makes the connection the current one.
 async fn open_connection(shared: Arc<Shared>) -> Result<Arc<Connection>, LinkError> {
     let connection = shared.dial.open().await?;
     let adopted = match identify(&shared, &connection).await {
@@ -414,7 +413,7 @@ async fn open_connection(shared: Arc<Shared>) -> Result<Arc<Connection>, LinkErr
     }
 }
 
-/// Asks on behalf of no database, which changes nothing on the device.
+/// Asks without naming a database, which changes nothing on the device.
 async fn identify(shared: &Shared, connection: &Connection) -> Result<Identity, LinkError> {
     let command = Command::new(CommandHeader::default(), Request::Identify);
     let frame = encode_command(shared.attempts.next_number(), command);
@@ -430,7 +429,7 @@ async fn identify(shared: &Shared, connection: &Connection) -> Result<Identity, 
     }
 }
 
-/// Refuses what the device would: before it crosses the link.
+/// Refuses, before it crosses the link, a request that the device would refuse.
 fn check_transfer(request: &Request) -> Result<(), LinkError> {
     let (what, bytes) = match request {
         Request::Write(items) => {
@@ -439,7 +438,7 @@ fn check_transfer(request: &Request) -> Result<(), LinkError> {
         Request::Read(items) => {
             let blocks = items.iter().map(|item| match item {
                 ReadItem::Blocks(extent) => extent.bytes() as u64,
-                // The page may be larger than what is read of it; the device looks.
+                // The page may be larger than the parts read; the device checks.
                 ReadItem::Columns { .. } => 0,
             });
             ("a read", blocks.fold(0, u64::saturating_add))
@@ -464,7 +463,7 @@ struct ConnectionControl {
 
 impl RunControl for ConnectionControl {
     fn consumed(&self, slots: u64) {
-        // What a stream reads that was taken over grants nothing to the one that took it over.
+        // Reads of a replaced stream grant no credit to its successor.
         if !self.shared.attempts.speaks(&self.header, self.attempt) {
             return;
         }

@@ -1,13 +1,13 @@
-//! One connection to a device, after its handshake: a task that writes, a task that reads and hands
-//! out, and a watch over silence.
+//! One connection to a device, after its handshake: a writer task, a reader task that dispatches, and a watchdog for
+//! silence.
 //!
 //! ```text
 //! callers ─ frames ─▶ writer ─▶ TLS, or a ring ─▶ reader ─▶ waiting callers and runs, by request
 //! ```
 //!
-//! Invariants: once a connection is dead it stays dead, and everybody who waited for it has been told
-//! why ([`Connection::fail`]); nobody can begin to wait afterwards. No run has more slots here, or
-//! more bytes of them, than the host has granted: a device that sends more loses the connection.
+//! Invariants: a dead connection stays dead; every waiter has been told why ([`Connection::fail`]), and no new one is
+//! accepted. No run has more slots here, or more bytes of them, than the host has granted: a device that sends more
+//! loses the connection.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +31,7 @@ use crate::command::wire::{Frame, FrameKind, WireError, read_frame, write_frame}
 
 /// Bytes of frames that may wait to be written.
 const OUTBOUND_BYTES_MAX: usize = 64 << 20;
-/// Looks without a sign of life after which the device counts as lost.
+/// Checks without a sign of life after which the device counts as lost.
 const SILENT_LOOKS_MAX: u32 = 4;
 
 /// A connection after its handshake.
@@ -41,20 +41,20 @@ pub(crate) struct Connection {
     outbound: mpsc::UnboundedSender<Outbound>,
     outbound_bytes: Arc<Semaphore>,
     waiting: Mutex<WaitingList>,
-    /// Pings that were not written yet.
+    /// Pings that are not yet written.
     pings_queued: AtomicU64,
     died: Notify,
 }
 
-/// The slots that the device of a run may have sent by now, by number and by bytes: what waits here for the host to
-/// consume it is held in memory.
+/// The slots that the device may have sent of a run by now, by number and by bytes: slots that wait here for the host
+/// are held in memory.
 #[derive(Debug)]
 pub(crate) struct Credit {
-    /// Slots that came, those before the first one asked for included.
+    /// Slots received, including those before the first one requested.
     received: u64,
     /// Slots that may have come.
     granted: u64,
-    /// Bytes of the slots that came and were not consumed, the oldest first.
+    /// Bytes of the slots received and not consumed, the oldest first.
     outstanding: VecDeque<u64>,
     /// Their sum; another may come while it is below `bytes_max`.
     bytes: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
-    /// For `slot_count` slots from `first_slot` on, which have `bytes_max` or the last of them a little more.
+    /// For `slot_count` slots from `first_slot` on, with at most `bytes_max` bytes but for the last of them.
     pub(crate) fn new(first_slot: u64, slot_count: u64, bytes_max: u64) -> Self {
         Self {
             received: first_slot,
@@ -73,7 +73,7 @@ impl Credit {
         }
     }
 
-    /// Whether a slot of `bytes` might come, which is now here.
+    /// Records a received slot of `bytes`; false if it exceeds the credit.
     fn receive(&mut self, bytes: u64) -> bool {
         if self.received >= self.granted || (self.bytes > 0 && self.bytes >= self.bytes_max) {
             return false;
@@ -98,7 +98,7 @@ impl Credit {
 #[derive(Debug)]
 struct Outbound {
     frame: Frame,
-    // Returned when the frame is written.
+    // Released when the frame is written.
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
@@ -109,7 +109,7 @@ struct WaitingList {
     dead: Option<String>,
 }
 
-/// Who waits for a request.
+/// The waiter for a request.
 #[derive(Debug)]
 enum Waiting {
     Reply(oneshot::Sender<Result<Reply, LinkError>>),
@@ -158,7 +158,7 @@ impl Connection {
         self.lock().dead.is_some()
     }
 
-    /// Declares the connection dead and tells everybody who waits.
+    /// Declares the connection dead and tells all waiters.
     pub(crate) fn fail(&self, detail: &str) {
         let requests = {
             let mut waiting = self.lock();
@@ -198,30 +198,30 @@ impl Connection {
         accepted.await.unwrap_or_else(|_| Err(self.lost("the link was closed")))
     }
 
-    /// Sends a frame that nobody waits for; false where the connection is dead.
+    /// Sends a frame without an answer; false if the connection is dead.
     pub(crate) fn post(&self, frame: Frame) -> bool {
         !self.is_dead() && self.outbound.send(Outbound { frame, _bytes: None }).is_ok()
     }
 
-    /// As [`Connection::post`], of a frame that the device asked for: one that does not read its answers loses the
-    /// connection.
+    /// As [`Connection::post`], for a frame that the device asked for: a device that does not read its answers loses
+    /// the connection.
     pub(crate) fn post_within(&self, frame: Frame) {
         let permits = frame.length().unwrap_or(u32::MAX);
         let Ok(bytes) = Arc::clone(&self.outbound_bytes).try_acquire_many_owned(permits) else {
             return self.fail("it does not read what it asked for");
         };
-        // Without a connection it is asked for again.
+        // Without a connection the device will ask again.
         let _gone = self.outbound.send(Outbound { frame, _bytes: Some(bytes) });
     }
 
-    /// Lets the device of the run that `request` began send `slot_count` slots more than the `consumed` ones.
+    /// Grants the device of the run that `request` began `slot_count` slots beyond the `consumed` ones.
     pub(crate) fn grant(&self, request: u64, consumed: u64, slot_count: u64) {
         if let Some(Waiting::Run { credit, .. }) = self.lock().requests.get_mut(&request) {
             credit.grant(consumed, slot_count);
         }
     }
 
-    /// Asks the device whether it is there, unless an earlier question still waits to be written.
+    /// Pings the device, unless an earlier ping is not yet written.
     fn ping(&self) {
         if self.pings_queued.load(Ordering::Relaxed) == 0 {
             self.pings_queued.fetch_add(1, Ordering::Relaxed);
@@ -261,7 +261,7 @@ impl Connection {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands an answer to whoever waits for it; an error where it breaks the protocol.
+    /// Passes an answer to its waiter; an error if it breaks the protocol.
     fn hand_out(&self, frame: Frame) -> Result<(), HandOutError> {
         let request = frame.request;
         match frame.kind {
@@ -320,7 +320,7 @@ impl Connection {
                     Some(Waiting::Run { events, .. }) => Some(events.clone()),
                     _ => None,
                 };
-                // Not with the list in hand: what is asked is done here, and may be answered at once.
+                // Not while the list is locked: the request is executed here, and may be answered at once.
                 if let Some(run) = run {
                     run.send(RunEvent::Locks(call));
                 }
@@ -368,7 +368,7 @@ impl Waiting {
     }
 }
 
-/// Fails the connection when its reader is gone, for whatever reason.
+/// Fails the connection when its reader ends, for whatever reason.
 struct DeathGuard(Arc<Connection>);
 
 impl Drop for DeathGuard {
@@ -377,7 +377,7 @@ impl Drop for DeathGuard {
     }
 }
 
-/// Stops waiting when the caller is gone.
+/// Stops waiting when the caller is cancelled.
 struct ForgetGuard<'a> {
     connection: &'a Connection,
     request: u64,
@@ -425,7 +425,7 @@ async fn write_frames<W: AsyncWrite + Unpin>(
             connection.pings_queued.fetch_sub(1, Ordering::Relaxed);
         }
         if let Err(error) = written {
-            // The reader may know better: a device that says goodbye closes right after.
+            // The reader may know a better reason: a device that says goodbye closes right after.
             tokio::time::sleep(Duration::from_millis(100)).await;
             connection.fail(&error.to_string());
             return;
@@ -433,15 +433,15 @@ async fn write_frames<W: AsyncWrite + Unpin>(
     }
 }
 
-/// Notices a device that is gone without having closed the connection, as when its power fails, and one
-/// that no longer answers; and lets the device notice the same of this host.
+/// Detects a device that is gone without having closed the connection, as after a power failure, and one that no longer
+/// answers; and lets the device detect the same of this host.
 ///
-/// A device that says nothing is asked whether it is there. Until the question is written, bytes that
-/// leave are a sign of life; from then on only bytes that come are.
+/// A silent device is pinged. Until the ping is written, outgoing bytes are a sign of life; from then on only incoming
+/// ones are.
 async fn watch(connection: Arc<Connection>, bytes: Arc<ByteCounters>, interval: Duration) {
     let crossed = || (bytes.sent.load(Ordering::Relaxed), bytes.received.load(Ordering::Relaxed));
     let mut ticks = tokio::time::interval(interval);
-    // A machine that slept must not take the time it missed for silence.
+    // After a suspend of the machine, missed ticks must not count as silence.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     let (mut sent, mut received) = crossed();

@@ -1,12 +1,12 @@
-//! From the way to a device to a connection: TCP, or a Unix socket and shared memory; then the same handshake.
+//! Connects to a device: TCP, or a Unix socket and shared memory; then the same handshake.
 //!
 //! ```text
 //! Way::Tcp ───▶ TcpStream, counted ─▶ TLS ─▶ hello, welcome ─────────────────▶ Connection
-//! Way::Local ─▶ UnixStream ─▶ whose is it? ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
+//! Way::Local ─▶ UnixStream ─▶ check its user ─▶ hello, welcome ─▶ LocalStream, counted ─▶ Connection
 //! ```
 //!
-//! Invariant: a token is sent over TLS or to this machine only, and over shared memory not at all: there the
-//! system says who is on the other side.
+//! Invariant: a token is sent over TLS or to this machine only. Over shared memory it is not sent at all: there the
+//! system identifies the other side.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,24 +30,24 @@ use super::tls::Token;
 use super::token_bucket::RateCap;
 use crate::command::wire::{PROTOCOL_VERSION, WelcomeStatus, read_welcome, write_hello};
 
-/// How long a handshake may take, unless a test is in a hurry.
+/// The time limit of a handshake, outside tests.
 pub(crate) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How often a connection is looked at, unless a test is in a hurry. A device gives up a host that it has
-/// not heard for a minute, so an idle connection says something more often than that.
+/// The interval of connection checks, outside tests. A device gives up a host that is silent for a minute, so an idle
+/// connection sends more often than that.
 const WATCH_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a connection is made of.
+/// How to connect to a device.
 #[derive(Debug, Clone)]
 pub(crate) struct Dial {
     pub(crate) way: Way,
     pub(crate) cap: Option<Arc<RateCap>>,
     pub(crate) bytes: Arc<ByteCounters>,
-    /// How long a device may take to accept a connection, and then to answer the handshake.
+    /// Time limit for accepting a connection, and then for the handshake.
     pub(crate) handshake_limit: Duration,
     pub(crate) watch_interval: Duration,
 }
 
-/// How a device is reached.
+/// The transport to a device.
 #[derive(Debug, Clone)]
 pub(crate) enum Way {
     /// On any machine.
@@ -57,7 +57,7 @@ pub(crate) enum Way {
 }
 
 impl Dial {
-    /// The way `way`, held to `rate_cap` bytes a second in each direction.
+    /// Connects over `way`, limited to `rate_cap` bytes a second in each direction.
     pub(crate) fn new(way: Way, rate_cap: Option<u64>) -> Self {
         Self {
             way,
@@ -68,7 +68,7 @@ impl Dial {
         }
     }
 
-    /// Where the device is, for people.
+    /// The device's address, for display.
     pub(crate) fn address(&self) -> String {
         match &self.way {
             Way::Tcp { address, .. } => address.to_string(),
@@ -76,7 +76,7 @@ impl Dial {
         }
     }
 
-    /// Which kind of link this makes.
+    /// The kind of link this makes.
     pub(crate) fn mode(&self) -> AttachMode {
         match &self.way {
             Way::Tcp { .. } => AttachMode::Remote,
@@ -177,7 +177,7 @@ impl Dial {
         token: Option<&Token>,
     ) -> Result<(), LinkError> {
         let address = self.address();
-        // A device that refuses may close before all was read; what it said is what counts.
+        // A device that refuses may close before all was read; its answer counts.
         let written = write_hello(socket, token).await;
         let answer = read_welcome(socket).await;
         let welcome = match (written, answer) {

@@ -1,7 +1,7 @@
 //! The link to a device in the same process: nothing is encoded, nothing crosses a wire.
 //!
-//! Commands go straight to the [`DeviceService`], which answers on threads of its own; batches pass
-//! as they are. A rate cap, where one is asked for, counts the bytes of payloads and of rows.
+//! Commands go straight to the [`DeviceService`], which answers on threads of its own; batches are handed over
+//! unchanged. A rate cap, if one is set, counts the bytes of payloads and of rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,7 @@ pub struct EmbeddedLink {
 }
 
 impl EmbeddedLink {
-    /// A link to `device`, held to `rate_cap` bytes a second in each direction where there is one.
+    /// A link to `device`, limited to `rate_cap` bytes a second in each direction if given.
     pub fn new(device: Arc<dyn DeviceService>, rate_cap: Option<u64>) -> Arc<Self> {
         Arc::new(Self {
             device,
@@ -162,7 +162,7 @@ struct EmbeddedControl {
 
 impl RunControl for EmbeddedControl {
     fn consumed(&self, slots: u64) {
-        // What a stream reads that was taken over grants nothing to the one that took it over.
+        // Reads of a replaced stream grant no credit to its successor.
         if !self.attempts.speaks(&self.header, self.attempt) {
             return;
         }

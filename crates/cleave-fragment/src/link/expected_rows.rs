@@ -1,16 +1,16 @@
-//! Rows of a device, compared with what the fragment that it was sent makes.
+//! Checks a device's rows against the output type of the fragment that it was sent.
 //!
-//! A device that errs, or lies, may send any rows; but none that the operators above could not have got from below:
-//! each column has its type, no NULL where there can be none, and no number with more digits than its type has. (Arrow
-//! has checked texts, offsets and dictionaries when it read them.)
+//! A faulty or malicious device may send any rows, but none that the fragment could not have produced: each column has
+//! its type, no NULL where there can be none, and no number with more digits than its type has. (Arrow has checked
+//! texts, offsets and dictionaries when it read them.)
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Decimal128Type, FieldRef, Schema, SchemaRef};
 
-/// Digits of the largest number in 128 bits that has all of them.
+/// Most digits that all fit 128 bits.
 const DIGITS_MAX: u8 = 38;
 
-/// Says how the columns of `found` differ from those of `expected`.
+/// Checks that the columns of `found` are those of `expected`.
 pub(crate) fn check_columns(expected: &Schema, found: &Schema) -> Result<(), String> {
     let (wanted, came) = (expected.fields().len(), found.fields().len());
     if wanted != came {
@@ -30,14 +30,14 @@ pub(crate) fn check_columns(expected: &Schema, found: &Schema) -> Result<(), Str
     }
 }
 
-/// `schema` where each column may have NULLs: as rows are read, so that those with too many are told here and not by
-/// the reader.
+/// `schema` with nullable columns: rows are read with it, so that unexpected NULLs are reported here and not by the
+/// reader.
 pub(crate) fn with_nulls(schema: &Schema) -> Schema {
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     Schema::new(fields.collect::<Vec<_>>())
 }
 
-/// `batch` as rows of `schema`; or what is wrong with them.
+/// `batch` as rows of `schema`, or the reason why it is not.
 pub(crate) fn check_rows(schema: &SchemaRef, batch: &RecordBatch) -> Result<RecordBatch, String> {
     check_columns(schema, &batch.schema())?;
     for (field, column) in schema.fields().iter().zip(batch.columns()) {
@@ -57,7 +57,7 @@ pub(crate) fn check_rows(schema: &SchemaRef, batch: &RecordBatch) -> Result<Reco
         .map_err(|error| error.to_string())
 }
 
-/// The digits that numbers of this column may have, where one has more.
+/// The digits allowed in this column, if a number has more.
 fn too_many_digits(column: &ArrayRef) -> Option<u8> {
     let DataType::Decimal128(digits, _) = column.data_type() else { return None };
     if *digits >= DIGITS_MAX {
@@ -66,7 +66,7 @@ fn too_many_digits(column: &ArrayRef) -> Option<u8> {
     let numbers = column.as_primitive::<Decimal128Type>();
     let bound = 10_u128.pow(u32::from(*digits));
     let fits = |number: &i128| number.unsigned_abs() < bound;
-    // What lies below NULLs is nobody's number.
+    // Values under NULLs do not count.
     let all_fit = numbers.values().iter().all(fits) || numbers.iter().flatten().all(|n| fits(&n));
     (!all_fit).then_some(*digits)
 }

@@ -1,10 +1,10 @@
-//! [`Link`], what a host holds of a device; [`DeviceService`], what a device is to a link; and
-//! [`RunStream`], the result of a fragment as it arrives.
+//! The interfaces of a link: [`Link`] is the host's end, [`DeviceService`] the device's, and [`RunStream`] the result
+//! of a fragment as it arrives.
 //!
-//! Credits: a device may have `slot_count` slots more outstanding than the host has consumed, and begins
-//! none while those outstanding have `slot_count` × `slot_bytes` bytes.
-//! [`RunStream`] counts what it hands out and tells the device through [`RunControl`]; the device
-//! keeps what was not consumed, so that a repeated execute can send it again.
+//! Credits: a device may have `slot_count` slots outstanding beyond those that the host has consumed, and begins none
+//! while the outstanding ones have `slot_count` × `slot_bytes` bytes. [`RunStream`] counts the slots it hands out and
+//! tells the device through [`RunControl`]; the device keeps slots that were not consumed, so that a repeated execute
+//! can send them again.
 
 use std::fmt;
 use std::io;
@@ -32,26 +32,26 @@ use crate::row_locks::HostedJob;
 /// The host's side of one device.
 #[async_trait]
 pub trait Link: Send + Sync + fmt::Debug {
-    /// Asks for one thing and waits for the answer. May be repeated after [`LinkError::Lost`].
+    /// Sends a command and waits for the answer. May be repeated after [`LinkError::Lost`].
     async fn call(&self, command: Command) -> Result<Reply, LinkError>;
 
     /// Starts a run, or attaches to it if it exists; returns when the device has accepted it.
     async fn execute(&self, request: Execute) -> Result<RunStream, LinkError>;
 
-    /// As [`Link::execute`], of a run that locks rows: what it asks for is done by `job`.
+    /// As [`Link::execute`], for a run that locks rows: `job` serves its lock requests.
     async fn execute_locking(
         &self,
         request: Execute,
         job: Arc<HostedJob>,
     ) -> Result<RunStream, LinkError>;
 
-    /// What has crossed since the link was made.
+    /// The traffic since the link was made.
     fn traffic(&self) -> Traffic;
 
     /// Which kind of link this is.
     fn mode(&self) -> AttachMode;
 
-    /// Where the device is, for people: `embedded`, or its address.
+    /// The device's name for display: `embedded`, or its address.
     fn device(&self) -> String;
 }
 
@@ -65,12 +65,12 @@ pub trait DeviceService: Send + Sync + fmt::Debug {
     /// the schema of its rows once it is admitted. Later failures go to `slots`.
     async fn execute(&self, request: Execute, slots: SlotSender) -> Result<SchemaRef, DeviceError>;
 
-    /// Serves those commands that never wait and have nothing to answer: fetch, and a release that
-    /// does not wait for the run to stand still. Others are ignored.
+    /// Serves the commands that never wait and have no answer: fetch, and a release that does not wait for the run to
+    /// stop. Others are ignored.
     fn steer(&self, command: Command);
 
-    /// Hands the device a cache for its pages, where it lives in the process of a host that has one. A device elsewhere
-    /// has none, and is never asked.
+    /// Gives the device a cache for its pages, if it lives in the process of a host that has one. Other devices have
+    /// none, and are never asked.
     fn use_cache(&self, cache: Arc<dyn PageCache>) {
         drop(cache);
     }
@@ -97,7 +97,7 @@ impl fmt::Display for AttachMode {
     }
 }
 
-/// What crossed a link.
+/// The traffic of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
     /// Bytes from host to device: on the wire with all framing, or of payloads where there is none.
@@ -109,7 +109,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// What crossed since `earlier`.
+    /// The traffic since `earlier`.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
@@ -119,25 +119,25 @@ impl Traffic {
     }
 }
 
-/// Why a link did not bring an answer. Each text says what happened, where, and what to do.
+/// Why a link gave no answer. Each text says what happened, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The device answered with an error: act on its cause.
     #[error("device {device}: {source}")]
     Device {
-        /// Where.
+        /// The device.
         device: String,
-        /// What it said.
+        /// Its error.
         source: DeviceError,
     },
-    /// The connection broke with this command under way: repeat it, or give up the statement.
+    /// The connection broke while this command was under way: repeat it, or give up the statement.
     #[error(
         "lost the connection to device {address}: {detail}; the next statement tries to reconnect"
     )]
     Lost {
         /// Where.
         address: String,
-        /// What was seen.
+        /// What was observed.
         detail: String,
     },
     /// No connection: start the device, or correct its address.
@@ -147,10 +147,10 @@ pub enum LinkError {
     Connect {
         /// Where.
         address: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// What answered is no Cleave device.
+    /// The peer is not a Cleave device.
     #[error("{address} is not a Cleave device: {detail}")]
     NotADevice {
         /// Where.
@@ -178,9 +178,9 @@ pub enum LinkError {
     OtherDevice {
         /// Where.
         address: String,
-        /// Who answered first.
+        /// The device that answered first.
         expected: [u8; 16],
-        /// Who answers now.
+        /// The device that answers now.
         found: [u8; 16],
     },
     /// The token is not the device's.
@@ -211,7 +211,7 @@ pub enum LinkError {
         /// The user's number.
         user: u32,
     },
-    /// TLS did not come about.
+    /// The TLS handshake failed.
     #[error("no TLS with device {address}: {detail}")]
     Tls {
         /// Where.
@@ -219,34 +219,34 @@ pub enum LinkError {
         /// What went wrong, and what to try.
         detail: String,
     },
-    /// Something accepts connections there and then says nothing.
+    /// The peer accepts connections and then sends nothing.
     #[error("device {address} did not answer the handshake within {seconds} s")]
     HandshakeTimeout {
         /// Where.
         address: String,
-        /// How long was waited.
+        /// How long it waited.
         seconds: u64,
     },
-    /// Bytes arrived that are not those that were sent: repeat; if it recurs, suspect the hardware.
+    /// Received bytes differ from those sent: repeat; if it recurs, suspect the hardware.
     #[error("{what} from device {device} fails its checksum")]
     Corrupt {
-        /// Where from.
+        /// The sender.
         device: String,
         /// What was read.
         what: String,
     },
-    /// The device broke the protocol: a defect, or a peer that is not what it claims to be.
+    /// The device broke the protocol: a defect, or an impostor.
     #[error("device {device} broke the protocol: {detail}")]
     Protocol {
-        /// Who.
+        /// The device.
         device: String,
-        /// How.
+        /// The violation.
         detail: String,
     },
     /// Too much for one command: ask for it in parts.
     #[error("{what} of {bytes} bytes is more than the {bytes_max} that one command may carry")]
     TooLarge {
-        /// What was sent.
+        /// What was requested.
         what: String,
         /// Its size.
         bytes: u64,
@@ -259,7 +259,7 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// What the device said, where it was the device that failed.
+    /// The device's error, if the device failed.
     pub fn device_error(&self) -> Option<&DeviceError> {
         match self {
             Self::Device { source, .. } => Some(source),
@@ -273,7 +273,7 @@ impl LinkError {
         matches!(self, Self::Lost { .. } | Self::Connect { .. } | Self::HandshakeTimeout { .. })
     }
 
-    /// Whether the device is there and will not run this fragment, for a reason that the host does not share.
+    /// Whether the device is reachable but will not run this fragment, for a reason that the host does not share.
     pub fn is_refusal(&self) -> bool {
         if matches!(self, Self::TooLarge { .. }) {
             return true;
@@ -307,24 +307,24 @@ pub enum SlotForm {
     Batches,
 }
 
-/// Where a device puts what a run makes. Cheap to clone.
+/// The sender to which a device passes the events of a run. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct SlotSender {
     form: SlotForm,
     // Unbounded here, bounded by the credits.
     events: mpsc::UnboundedSender<RunEvent>,
-    /// Who does what the run asks of locks, on the host.
+    /// The host's job that serves the run's lock requests.
     job: Option<Arc<HostedJob>>,
 }
 
 impl SlotSender {
-    /// A sender, and where its events come out.
+    /// A sender, and the receiver of its events.
     pub fn channel(form: SlotForm) -> (Self, mpsc::UnboundedReceiver<RunEvent>) {
         let (events, receiver) = mpsc::unbounded_channel();
         (Self { form, events, job: None }, receiver)
     }
 
-    /// This, where `job` does what the run asks of locks.
+    /// The same sender, with `job` serving the run's lock requests.
     #[must_use]
     pub fn locking(self, job: Option<Arc<HostedJob>>) -> Self {
         Self { job, ..self }
@@ -335,7 +335,7 @@ impl SlotSender {
         self.form
     }
 
-    /// Passes `event` on; false if nobody listens any more.
+    /// Sends `event`; false if nobody listens any more.
     pub fn send(&self, event: RunEvent) -> bool {
         match (event, &self.job) {
             (RunEvent::Locks(call), Some(job)) => {
@@ -352,7 +352,7 @@ impl SlotSender {
     }
 }
 
-/// How a [`RunStream`] steers its run. Neither call waits.
+/// How a [`RunStream`] controls its run. Neither call waits.
 pub trait RunControl: Send + Sync + fmt::Debug {
     /// The host has consumed this many slots in total.
     fn consumed(&self, slots: u64);
@@ -360,7 +360,7 @@ pub trait RunControl: Send + Sync + fmt::Debug {
     fn end(&self);
 }
 
-/// Ends a run whose execute was given up before it was answered, as dropping its stream would.
+/// Ends a run whose execute was cancelled before it was answered, as dropping its stream would.
 #[derive(Debug)]
 pub(crate) struct EndGuard(pub(crate) Option<Arc<dyn RunControl>>);
 
@@ -372,7 +372,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// The result of a run as it arrives. Dropping it ends the run, wherever it was.
+/// The result of a run as it arrives. Dropping it ends the run.
 #[derive(Debug)]
 pub struct RunStream {
     device: String,
@@ -385,23 +385,23 @@ pub struct RunStream {
     paced: Option<RunEvent>,
     /// The slot expected next, which is also the count of those consumed.
     next_slot: u64,
-    /// Consumed slots that the device has been told of.
+    /// Consumed slots that were reported to the device.
     told: u64,
-    /// Slots to consume before it is told again.
+    /// Slots to consume before the next report.
     tell_every: u64,
-    /// Bytes of the slots consumed that it has not been told of.
+    /// Bytes of the consumed slots since the last report.
     untold_bytes: u64,
-    /// Bytes to consume before it is told again: it may be waiting for bytes and not for slots.
+    /// Bytes to consume before the next report: the device may wait for bytes and not for slots.
     tell_bytes: u64,
     report: Option<Box<RunReport>>,
     ended: bool,
     waited: Duration,
-    /// Bytes of the slots that were handed out, and their rows where all of them came over this stream.
+    /// Bytes of the slots handed out, and their rows if all of them came over this stream.
     slot_bytes: u64,
     rows: Option<u64>,
 }
 
-/// What a link knows of a run when it makes its [`RunStream`].
+/// What a link knows about a run when it makes its [`RunStream`].
 #[derive(Debug)]
 pub(crate) struct AcceptedRun {
     pub(crate) device: String,
@@ -438,11 +438,10 @@ impl RunStream {
         }
     }
 
-    /// Says that rows have to be of `schema`, that of the fragment: what a device says of types and NULLs is not
-    /// believed.
+    /// Requires rows of `schema`, the fragment's: types and NULLs that the device reports are not trusted.
     ///
     /// # Errors
-    /// [`LinkError::Protocol`] where the device has accepted the run with other columns.
+    /// [`LinkError::Protocol`] if the device has accepted the run with other columns.
     pub fn expect_rows(&mut self, schema: SchemaRef) -> Result<(), LinkError> {
         check_columns(&schema, &self.schema).map_err(|detail| self.broken(detail))?;
         self.decoder = SlotDecoder::new(&with_nulls(&schema));
@@ -457,8 +456,8 @@ impl RunStream {
 
     /// The next rows; `None` after the last, and then [`RunStream::report`] is there.
     ///
-    /// After an error the stream is at its end. After [`LinkError::Lost`] the same execute with
-    /// `first_slot` set to [`RunStream::next_slot`] goes on where this one stopped. Cancel-safe.
+    /// After an error the stream is at its end. After [`LinkError::Lost`] the same execute with `first_slot` set to
+    /// [`RunStream::next_slot`] continues where this one stopped. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, LinkError> {
         if self.ended {
             return Ok(None);
@@ -582,7 +581,7 @@ impl RunStream {
         Ok(())
     }
 
-    /// What the device did that no device does.
+    /// The error of a device that broke the protocol.
     fn broken(&self, detail: String) -> LinkError {
         LinkError::Protocol { device: self.device.clone(), detail }
     }

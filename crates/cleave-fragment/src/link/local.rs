@@ -6,8 +6,8 @@
 //!      ═ Unix socket ═        hands over the region; its end says at once that the other side died
 //! ```
 //!
-//! Everything above the stream is what a remote link has: commands, credits, resuming a run over the next
-//! connection ([`ConnectedLink`]). There is no token: the system says which user is on the other side.
+//! Everything above the stream is shared with a remote link: commands, credits, resuming a run over the next connection
+//! ([`ConnectedLink`]). There is no token: the system tells the user of the other side.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,14 +17,13 @@ use super::dial::{Dial, Way};
 use super::link::LinkError;
 
 impl ConnectedLink {
-    /// A link through shared memory that connects when it is first used, to the device that listens at the Unix
-    /// socket `socket`.
+    /// A link through shared memory to the device that listens at the Unix socket `socket`; it connects on first use.
     ///
-    /// `rate_cap` is in bytes a second, in each direction. `abandoned` is what earlier links to the same device
-    /// left behind.
+    /// `rate_cap` is in bytes a second, in each direction. `abandoned` is the list of runs that earlier links to the
+    /// same device abandoned.
     ///
     /// # Errors
-    /// [`LinkError::Connect`] where the system gives no thread.
+    /// [`LinkError::Connect`] if the system gives no thread.
     pub fn local(
         socket: &Path,
         rate_cap: Option<u64>,
@@ -35,7 +34,7 @@ impl ConnectedLink {
     }
 }
 
-/// How people name the device at `socket`.
+/// The display name of the device at `socket`.
 pub fn address_of(socket: &Path) -> String {
     format!("local:{}", socket.display())
 }

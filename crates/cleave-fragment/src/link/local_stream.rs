@@ -1,4 +1,4 @@
-//! Shared memory as a stream of bytes: two rings, their bells, and the Unix socket as the lifeline.
+//! Shared memory as a stream of bytes: two rings, their bells, and a Unix socket whose end tells that a side has died.
 //!
 //! ```text
 //! offer    region bytes u64, with 5 descriptors: the region, then the bells by which
@@ -12,8 +12,8 @@
 //! 3. The socket ends when the other side closes the stream or dies, however it dies: what is still in the ring
 //!    is read, then the stream is at its end.
 //!
-//! Invariant: whatever the other side writes into the region, this side reads bytes, an end, or an error; the
-//! bytes have the checksums that those over TCP have.
+//! Invariant: whatever the other side writes into the region, this side reads bytes, an end, or an error. The bytes
+//! have the same checksums as over TCP.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,14 +29,14 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::coop;
 
-/// Bytes of each ring: what is under way at most. Larger ones leave the processor's cache.
+/// Bytes of each ring, the most that is under way. Larger rings leave the processor's cache.
 const RING_BYTES: usize = 1 << 20;
 /// Most bytes of a region that a host maps.
 const REGION_BYTES_MAX: u64 = 256 << 20;
-/// Looks at an empty ring before its reader sleeps: an answer that is under way comes without a system call.
+/// Polls of an empty ring before its reader sleeps: an answer under way then comes without a system call.
 const LOOKS_BEFORE_SLEEP: u32 = 64;
 
-/// A connection through shared memory. See the module's description.
+/// A connection through shared memory. See the [module](self).
 #[derive(Debug)]
 pub struct LocalStream {
     producer: Producer,
@@ -54,7 +54,7 @@ pub struct LocalStream {
     looks_left: u32,
 }
 
-/// Why there is no stream.
+/// Why the stream could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalStreamError {
     /// The socket or the system failed.
@@ -63,21 +63,21 @@ pub enum LocalStreamError {
     /// No memory, or memory that cannot be used.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// Memory that is laid out otherwise.
+    /// Memory with another layout.
     #[error(transparent)]
     Ring(#[from] RingError),
-    /// Not what a device offers.
+    /// Not a device's offer.
     #[error("{0}")]
     Offer(&'static str),
 }
 
-/// The user on the other side of `socket`, where that is neither this process's own nor root.
+/// The user on the other side of `socket`, if that is neither this process's own nor root.
 pub fn foreign_user(socket: &UnixStream) -> Option<u32> {
     let ours = rustix::process::geteuid().as_raw();
     match socket.peer_cred() {
         Ok(peer) if peer.uid() == ours || peer.uid() == 0 => None,
         Ok(peer) => Some(peer.uid()),
-        // Nobody, as the system says it.
+        // The system's number for nobody.
         Err(_) => Some(u32::MAX),
     }
 }
@@ -195,7 +195,7 @@ fn watched(bell: Doorbell) -> io::Result<AsyncFd<Doorbell>> {
 fn poll_bell(bell: &AsyncFd<Doorbell>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
     let mut guard = ready!(bell.poll_read_ready(context))?;
     if !bell.get_ref().clear() {
-        // Rung by nobody, or no bell at all: sleeps until the system says otherwise.
+        // A spurious wake-up, or no bell at all: sleeps until the system wakes it.
         guard.clear_ready();
         return bell.poll_read_ready(context).map_ok(|_| ());
     }
@@ -229,7 +229,7 @@ impl AsyncRead for LocalStream {
                 return Poll::Ready(Ok(()));
             }
             if this.looks_left > 0 {
-                // Other tasks of this thread have their turn between two looks.
+                // Yields to other tasks of this thread between two polls.
                 this.looks_left -= 1;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -274,7 +274,7 @@ impl AsyncWrite for LocalStream {
                 return Poll::Ready(Ok(written));
             }
             if this.producer.prepare_to_sleep().map_err(spoilt)? {
-                // That the other side is gone is noticed by whoever reads.
+                // The reading side notices that the other side is gone.
                 ready!(poll_bell(&this.may_write, context))?;
             }
         }

@@ -1,6 +1,6 @@
-//! A byte stream that counts what crosses it and, where asked to, holds it to a rate.
+//! A byte stream that counts the bytes crossing it and can limit their rate.
 //!
-//! It lies directly on the socket, below TLS, so that it counts what is on the wire.
+//! It wraps the socket directly, below TLS, so that it counts what is on the wire.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use super::link::Traffic;
 use super::token_bucket::{RateCap, TokenBucket};
 
-/// Bytes that pass at once on a capped stream, so that the rate is even.
+/// Bytes that pass at once on a rate-limited stream, so that the rate is even.
 const CAPPED_PIECE_BYTES: usize = 64 << 10;
 
 /// Totals of one or several streams.
@@ -38,7 +38,7 @@ impl ByteCounters {
     }
 }
 
-/// `S`, counted and paced.
+/// `S` with its traffic counted and limited.
 #[derive(Debug)]
 pub struct Metered<S> {
     inner: S,
@@ -49,13 +49,13 @@ pub struct Metered<S> {
 }
 
 impl<S> Metered<S> {
-    /// `inner`, counted in `counters` and held to `cap`.
+    /// `inner`, counted in `counters` and limited to `cap`.
     pub fn new(inner: S, counters: Arc<ByteCounters>, cap: Option<Arc<RateCap>>) -> Self {
         Self { inner, counters, cap, reading: None, writing: None }
     }
 }
 
-/// Ready once the pause that the last bytes cost is over.
+/// Ready once the pause for the last bytes is over.
 fn poll_pause(pause: &mut Option<Pin<Box<Sleep>>>, context: &mut Context<'_>) -> Poll<()> {
     if let Some(sleep) = pause {
         std::task::ready!(sleep.as_mut().poll(context));
@@ -118,7 +118,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // What was written counts as crossed only when its time is over.
+        // Written bytes count as crossed only when their time is over.
         std::task::ready!(poll_pause(&mut this.writing, context));
         Pin::new(&mut this.inner).poll_flush(context)
     }

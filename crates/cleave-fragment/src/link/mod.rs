@@ -6,16 +6,16 @@
 //!                                                      └ frames, TLS ─── (cleaved) ─▶ DeviceService
 //! ```
 //!
-//! 1. [`Link`] is what the host holds, [`DeviceService`] what a device is.
-//! 2. [`EmbeddedLink`] joins the two in one process, [`ConnectedLink`] through shared memory
-//!    ([`ConnectedLink::local`]) or over TCP ([`ConnectedLink::remote`]); one conformance suite runs over all three.
-//! 3. `dial` is how a link connects, `connection` what it talks over.
-//! 4. `expected_rows` is what is believed of a device's rows.
-//! 5. [`local_stream`] makes shared memory a stream of bytes; [`tls`] pins the device's certificate;
-//!    [`token_bucket`] holds a link to a rate, [`metered`] counts what crosses.
+//! 1. [`Link`] is the host's end, [`DeviceService`] the device's.
+//! 2. [`EmbeddedLink`] joins the two in one process, [`ConnectedLink`] through shared memory ([`ConnectedLink::local`])
+//!    or over TCP ([`ConnectedLink::remote`]); one conformance suite runs over all three.
+//! 3. `dial` connects a link, `connection` is the connection.
+//! 4. `expected_rows` checks the rows that a device sends.
+//! 5. [`local_stream`] makes shared memory a stream of bytes; [`tls`] pins the device's certificate; [`token_bucket`]
+//!    limits a link's rate, [`metered`] counts what crosses.
 //!
-//! Invariant: a link adds no meaning. What a command does is said in
-//! [`command`](crate::command) and done by the device alone.
+//! Invariant: a link adds no meaning. The effect of a command is documented in [`command`](crate::command) and
+//! implemented by the device alone.
 
 mod attempts;
 mod connected_link;

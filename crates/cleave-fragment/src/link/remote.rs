@@ -1,6 +1,6 @@
 //! The link to a device on another machine: frames over TCP, with TLS and a token.
 //!
-//! What it does is [`ConnectedLink`]; here is where the device is and how to connect to it.
+//! [`ConnectedLink`] implements it; this module holds the device's address and how to connect to it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ impl fmt::Display for RemoteAddress {
     }
 }
 
-/// Text that is no address.
+/// A malformed address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not HOST:PORT, as in storage1:7432 or [::1]:7432")]
 pub struct AddressError {
@@ -59,15 +59,14 @@ impl FromStr for RemoteAddress {
 }
 
 impl ConnectedLink {
-    /// A link over TCP that connects when it is first used.
+    /// A link over TCP that connects on first use.
     ///
-    /// `ca_pem` pins the device's certificate, or the authority that signed it; without one the
-    /// device must be on this machine. `rate_cap` is in bytes a second, in each direction. `abandoned` is
-    /// what earlier links to the same device left behind.
+    /// `ca_pem` pins the device's certificate, or the authority that signed it; without one the device must be on this
+    /// machine. `rate_cap` is in bytes a second, in each direction. `abandoned` is the list of runs that earlier links
+    /// to the same device abandoned.
     ///
     /// # Errors
-    /// [`LinkError::Credentials`] for a certificate that is none; [`LinkError::Connect`] where the system gives
-    /// no thread.
+    /// [`LinkError::Credentials`] for a malformed certificate; [`LinkError::Connect`] if the system gives no thread.
     pub fn remote(
         address: RemoteAddress,
         token: Token,

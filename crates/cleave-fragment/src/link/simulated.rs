@@ -1,4 +1,4 @@
-//! Where a simulator takes the place of the network: on its thread, links to remote devices are the ones it makes.
+//! Replaces the network in simulations: on a simulator's thread, links to remote devices are made by the simulator.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,26 +8,26 @@ use std::sync::Arc;
 use super::link::{Link, LinkError};
 use super::remote::RemoteAddress;
 
-/// Makes the link to what listens at an address.
+/// Makes the link to the device at an address.
 pub type Dial = Rc<dyn Fn(&RemoteAddress) -> Result<Arc<dyn Link>, LinkError>>;
 
 thread_local! {
     static DIAL: RefCell<Option<Dial>> = const { RefCell::new(None) };
 }
 
-/// Lets `dial` make this thread's links to remote devices until the guard is dropped.
+/// Has `dial` make this thread's links to remote devices until the guard is dropped.
 #[must_use]
 pub fn simulate_network(dial: Dial) -> SimulatedNetwork {
     SimulatedNetwork { before: DIAL.replace(Some(dial)) }
 }
 
-/// The link to `address`, where this thread's network is simulated.
+/// The link to `address`, if this thread's network is simulated.
 pub fn dial_simulated(address: &RemoteAddress) -> Option<Result<Arc<dyn Link>, LinkError>> {
     let dial = DIAL.with_borrow(Option::clone)?;
     Some(dial(address))
 }
 
-/// Gives the network back when dropped.
+/// Ends the simulation of the network when dropped.
 pub struct SimulatedNetwork {
     before: Option<Dial>,
 }

@@ -1,9 +1,8 @@
-//! Who is on the other side: the token that a host shows, and the certificate that a device shows.
+//! Authentication of both sides: the host shows a token, the device a certificate.
 //!
-//! A host pins: it is given the device's certificate, or the authority that signed it, as PEM, and
-//! trusts nothing else, the system's authorities included. A certificate that equals a pinned one is
-//! trusted whatever names and dates it carries; one signed by a pinned authority must carry the
-//! host name. TLS 1.2 and 1.3, by rustls with ring.
+//! A host pins: it is given, as PEM, the device's certificate or the authority that signed it, and trusts nothing else,
+//! the system's authorities included. A certificate that equals a pinned one is trusted whatever names and dates it
+//! carries; one signed by a pinned authority must carry the host name. TLS 1.2 and 1.3, by rustls with ring.
 //!
 //! Invariant: a token is never printed, and compared in constant time.
 
@@ -19,22 +18,22 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 
-/// Fewest bytes of a token: as many as a random UUID has digits.
+/// Least bytes of a token: as many as a random UUID has digits.
 pub const TOKEN_BYTES_MIN: usize = 16;
 /// Most bytes of a token.
 pub const TOKEN_BYTES_MAX: usize = 1024;
 
-/// A token or certificate that cannot be used: correct the file that is named.
+/// An unusable token or certificate: correct the named file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsFileError {
     /// A file cannot be read.
     #[error("cannot read {what} from {}: {source}", path.display())]
     Read {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A token that is too short, too long, or has odd characters.
@@ -57,7 +56,7 @@ pub enum TlsFileError {
     /// No certificate or key where there should be one.
     #[error("no usable {what}: {detail}")]
     Pem {
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
         /// What is wrong.
         detail: String,
@@ -69,7 +68,7 @@ pub enum TlsFileError {
 pub struct Token(Arc<[u8]>);
 
 impl Token {
-    /// The token in `text`, without space around it. `origin` says in errors where it came from.
+    /// The token in `text`, trimmed. `origin` names its source in errors.
     pub fn new(text: &str, origin: &str) -> Result<Self, TlsFileError> {
         let token = text.trim();
         let length = token.len();
@@ -178,8 +177,8 @@ pub fn client_config(pem: &[u8]) -> Result<Arc<ClientConfig>, TlsFileError> {
     Ok(Arc::new(config))
 }
 
-/// Trusts pinned certificates as they are, and what they sign as webpki does. Signatures of the
-/// handshake are always checked: a certificate alone proves nothing.
+/// Trusts pinned certificates themselves, and certificates they have signed as webpki does. Signatures of the handshake
+/// are always checked: a certificate alone proves nothing.
 #[derive(Debug)]
 struct PinnedVerifier {
     pinned: Vec<CertificateDer<'static>>,
@@ -239,7 +238,7 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFileError
     Ok(found)
 }
 
-/// Reads what nobody else may know; a file that others may read is refused.
+/// Reads a secret; a file that others may read is refused.
 fn read_secret(what: &'static str, path: &Path) -> Result<String, TlsFileError> {
     let read = cleave_media::private::read_secret(path);
     read.map_err(|source| TlsFileError::Read { what, path: path.to_owned(), source })

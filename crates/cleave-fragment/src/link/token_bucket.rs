@@ -1,8 +1,8 @@
-//! Holds a link to a rate: bytes in, the time to wait before they count as crossed out.
+//! Limits the rate of a link: bytes in, the delay before they count as crossed out.
 //!
-//! Invariant: this is for caps that somebody asked for (demos, quotas, tests) and for nothing else.
-//! Over any stretch longer than [`BURST`], the bytes that pass are at most the rate times the stretch
-//! plus one burst; nothing is ever delayed beyond what the rate asks for.
+//! Invariant: this serves only caps that a user set (demos, quotas, tests). Over any stretch longer than [`BURST`], the
+//! bytes that pass are at most the rate times the stretch plus one burst; nothing is delayed beyond what the rate asks
+//! for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use cleave_media::{Clock, SystemClock};
 
 use crate::waiting::sleep;
 
-/// How far a link that was idle, or whose timer fired late, may run ahead of its rate.
+/// How far a link that was idle, or whose timer fired late, may exceed its rate.
 pub const BURST: Duration = Duration::from_millis(10);
 
-/// A rate that bytes in one direction are held to.
+/// A rate limit of one direction.
 #[derive(Debug)]
 pub struct TokenBucket {
     bytes_per_second: u64,
     clock: Arc<dyn Clock>,
-    /// When everything reserved so far will have crossed.
+    /// When all reserved bytes will have crossed.
     free_at: Mutex<Duration>,
 }
 
@@ -50,7 +50,7 @@ impl TokenBucket {
     }
 }
 
-/// A cap on both directions of a link, each on its own, as full-duplex Ethernet has it.
+/// A rate limit of both directions of a link, each on its own, as in full-duplex Ethernet.
 #[derive(Debug)]
 pub struct RateCap {
     send: TokenBucket,
@@ -64,12 +64,12 @@ impl RateCap {
         Arc::new(Self { send: bucket(), receive: bucket() })
     }
 
-    /// The bucket of what this side sends.
+    /// The bucket for sending.
     pub fn sending(&self) -> &TokenBucket {
         &self.send
     }
 
-    /// The bucket of what this side receives.
+    /// The bucket for receiving.
     pub fn receiving(&self) -> &TokenBucket {
         &self.receive
     }

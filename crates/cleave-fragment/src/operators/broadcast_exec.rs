@@ -1,9 +1,9 @@
-//! A leaf whose rows the host has made: it names a broadcast and gives out the rows that the
-//! [`FragmentContext`] has under that number, as often as it is asked.
+//! A leaf that emits broadcast rows: it names a broadcast and emits the rows that the [`FragmentContext`] has under
+//! that number, as often as it is executed.
 //!
-//! It stands for what a join below a cut collects where that does not lie with what streams: on the devices to which
-//! the rows were sent, and on the host, which holds them anyway. It has one partition, whatever copies there are of
-//! what streams.
+//! It replaces the build side of a join below a cut, if that side is not stored with the streamed side: on the devices
+//! to which the rows were sent, and on the host, which has them anyway. It has one partition, however many partitions
+//! the streamed side has.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use futures::stream;
 use crate::broadcast::BroadcastRows;
 use crate::fragment::FragmentContext;
 
-/// Gives out the rows of one broadcast; see the [module](self).
+/// Emits the rows of one broadcast; see the [module](self).
 #[derive(Debug)]
 pub struct BroadcastExec {
     input: u32,
@@ -52,10 +52,10 @@ impl BroadcastExec {
         self.input
     }
 
-    /// Checks that each such leaf of `plan` has its rows in `context`.
+    /// Checks that `context` has the rows of each such leaf of `plan`.
     ///
     /// # Errors
-    /// For a broadcast that was not given, or has other columns.
+    /// For a missing broadcast, or one with other columns.
     pub fn check(plan: &Arc<dyn ExecutionPlan>, context: &FragmentContext) -> Result<()> {
         if let Some(leaf) = plan.downcast_ref::<Self>() {
             leaf.rows(context)?;

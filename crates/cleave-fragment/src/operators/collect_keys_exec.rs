@@ -1,9 +1,9 @@
-//! What a join's build side has for keys, on the way into the join: rows in, the same rows out, and the hashes of their
-//! keys in [`CollectedKeys`].
+//! Collects the keys of a join's build side on their way into the join: rows in, the same rows out, and the hashes of
+//! their keys in [`CollectedKeys`].
 //!
 //! It stands on the host alone, below the build side of a join whose keys may have to cross a link as a Bloom filter:
-//! the engine's own table of them can only be asked, and by hashes that are not the same on every machine. The join has
-//! read it to the end when it asks its other side for the first row, which is when a fragment there is sent.
+//! the engine's hash table can only be probed, and its hashes differ between machines. The join has read its build side
+//! to the end when it asks the probe side for the first row, which is when a fragment there is sent.
 //!
 //! Invariant: rows pass unchanged, whatever becomes of the keys; keys count only if all of them came.
 
@@ -40,7 +40,7 @@ impl CollectKeysExec {
     /// Collects `keys` of the rows of `input`, which has one partition, in `collected`.
     ///
     /// # Errors
-    /// For an input of several partitions: none of them would have all keys.
+    /// For an input of several partitions, none of which would have all keys.
     pub fn new(
         input: Arc<dyn ExecutionPlan>,
         keys: Vec<Arc<dyn PhysicalExpr>>,
@@ -102,7 +102,7 @@ impl ExecutionPlan for CollectKeysExec {
         Ok(Arc::new(Self::new(Arc::clone(input), keys, collected)?))
     }
 
-    /// Who holds the collected keys does not know of other rows.
+    /// The holder of the collected keys must not see those of other rows.
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {
         self.collected.end();
         Ok(self)
@@ -148,14 +148,14 @@ impl ExecutionPlan for CollectKeysExec {
 struct Collecting {
     rows: SendableRecordBatchStream,
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    /// None: they are given up.
+    /// None if the keys are given up.
     collector: Option<KeyCollector>,
     collected: Arc<CollectedKeys>,
     baseline: BaselineMetrics,
 }
 
 impl Collecting {
-    /// Looks at what comes next; None: nothing.
+    /// Records the next batch; None is the end.
     fn see(&mut self, batch: Option<&Result<RecordBatch>>) {
         let _timer = self.baseline.elapsed_compute().timer();
         match batch {
@@ -168,7 +168,7 @@ impl Collecting {
                     self.collector = None;
                 }
             }
-            // The join ends with the error; so do the keys.
+            // An error ends the join, and so the keys.
             Some(Err(_)) => self.collector = None,
             None => {
                 if let Some(collector) = self.collector.take() {

@@ -1,4 +1,4 @@
-//! Aggregates on what pages store: a partial aggregate that takes whole pages before they are decoded.
+//! Aggregates over encoded pages: a partial aggregate that takes whole pages before they are decoded.
 //!
 //! ```text
 //!   DenseAggregateExec          states of the groups of pages that were taken, behind those from below
@@ -7,15 +7,14 @@
 //!         TableScanExec ───▶ DenseGroups: pages whose groups are few and whose values are narrow
 //! ```
 //!
-//! 1. [`Program::of`] finds out whether the aggregate is one of counts, sums and extremes of numbers that fit 64 bits,
-//!    by plain columns, over one scan.
-//! 2. The scan offers each page, once its rows are selected, to the copy's [`DenseGroups`]. A page is taken where its
+//! 1. [`Program::of`] checks that the aggregate consists of counts, sums and extremes of numbers that fit 64 bits,
+//!    grouped by plain columns, over one scan.
+//! 2. The scan offers each page, once its rows are selected, to the partition's [`DenseGroups`]. A page is taken if its
 //!    groups are codes of dictionaries or small ranges of integers and no step of the program can overflow.
-//! 3. All other pages go the way that they would go without this operator, and so does every row of a plan for which
-//!    there is no program.
+//! 3. All other pages take the usual way through the plan, and so does every row of a plan without a program.
 //!
-//! Invariant: states leave in the form that the aggregate below gives them, so whoever merges them cannot tell who made
-//! which; a page is taken whole or not at all.
+//! Invariant: states leave in the form that the aggregate below gives them, so the final aggregate cannot tell them
+//! apart; a page is taken whole or not at all.
 
 mod dense_groups;
 mod program;
@@ -38,7 +37,7 @@ use super::table_scan_exec::TableScanExec;
 pub(crate) use dense_groups::DenseGroups;
 use program::Program;
 
-/// The groups that one copy of a scan fills.
+/// The groups that one partition of a scan fills.
 pub(crate) type SharedGroups = Arc<Mutex<DenseGroups>>;
 
 /// See the [module](self).
@@ -50,17 +49,17 @@ pub struct DenseAggregateExec {
 }
 
 impl DenseAggregateExec {
-    /// The operator above `input`; `None`: `input` is not a partial aggregate that it can help.
+    /// The operator above `input`; `None` if `input` is not a suitable partial aggregate.
     pub fn over(input: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         let program = Program::of(input.downcast_ref::<AggregateExec>()?)?;
         let metrics = ExecutionPlanMetricsSet::new();
         Some(Self { input: Arc::clone(input), program: Arc::new(program), metrics })
     }
 
-    /// `plan` with the operator above each aggregate that it can help.
+    /// `plan` with the operator above each suitable aggregate.
     ///
     /// # Errors
-    /// Those of putting a plan together.
+    /// Those of rebuilding a plan.
     pub fn wherever_it_helps(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         let above = |node: Arc<dyn ExecutionPlan>| {
             Ok(match Self::over(&node) {
@@ -71,7 +70,7 @@ impl DenseAggregateExec {
         plan.transform_up(above).data()
     }
 
-    /// The aggregate that it helps.
+    /// The aggregate below it.
     #[must_use]
     pub fn aggregate(&self) -> &Arc<dyn ExecutionPlan> {
         &self.input
@@ -104,7 +103,7 @@ impl ExecutionPlan for DenseAggregateExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// Above an input that it cannot help, it is that input.
+    /// Above an unsuitable input, returns that input.
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,

@@ -1,5 +1,5 @@
-//! The other columns of rows that joins have left: rows with references in, rows with those columns in their places
-//! out.
+//! Late materialisation: fetches the remaining columns of rows that joins have kept. Rows with references in, rows with
+//! those columns in their places out.
 //!
 //! ```text
 //!   FetchColumnsExec: title [note]      a │ b │ note          notes of the rows that are left, page by page
@@ -9,11 +9,11 @@
 //! ```
 //!
 //! For each batch: references are sorted and each taken once; the pages that they name
-//! ([`RowPlaces`](crate::row_places)) are read a few at a time, and the rows named are decoded; then the values go to
-//! the rows that referred to them.
+//! ([`RowPlaces`](crate::row_places)) are read a few at a time, and the rows named are decoded; then the values are
+//! copied to the rows that referred to them.
 //!
-//! Invariants: it runs on the side and in the run of the scan that made the references; what they name is checked
-//! against the run's pages and their rows. A row may be referred to any number of times.
+//! Invariants: it runs on the side and in the run of the scan that made the references; they are checked against the
+//! run's pages and their rows. A row may be referred to any number of times.
 //!
 //! Source: hybridNDP §4.4, the pointer cache: late materialisation.
 
@@ -49,20 +49,20 @@ use crate::row_places::{PlacedPage, page_of, reference_field, slot_of};
 /// Pages that are read at once.
 const PAGES_AT_ONCE: usize = 16;
 
-/// What is fetched, and where it goes.
+/// The columns to fetch, and their places in the output.
 #[derive(Debug, Clone)]
 pub struct FetchedColumns {
-    /// Name of the table, for people.
+    /// Name of the table, for display.
     pub table: String,
     /// The morsel input of the scan that makes the references.
     pub input: u32,
     /// The columns.
     pub columns: Projection,
-    /// Which column of the rows refers to them.
+    /// The column of the rows with the references.
     pub reference: usize,
-    /// What comes out.
+    /// The output schema.
     pub schema: SchemaRef,
-    /// For each column that comes out, its place among those of the rows, followed by those that are fetched.
+    /// For each output column, its position among the columns of the rows, followed by the fetched ones.
     pub places: Vec<usize>,
 }
 
@@ -79,7 +79,7 @@ impl FetchColumnsExec {
     /// Fetches columns for `rows`.
     ///
     /// # Errors
-    /// Where the columns do not fit each other.
+    /// If the columns do not match each other.
     pub fn new(rows: Arc<dyn ExecutionPlan>, fetched: FetchedColumns) -> Result<Self> {
         check(&rows.schema(), &fetched)?;
         let properties = PlanProperties::new(
@@ -98,7 +98,7 @@ impl FetchColumnsExec {
     }
 }
 
-/// Whether all that `fetched` names is there, of the types that come out.
+/// Checks that everything `fetched` names exists, with the output's types.
 fn check(rows: &Schema, fetched: &FetchedColumns) -> Result<()> {
     let bad = |what: &str| Err(DataFusionError::Plan(format!("columns to be fetched {what}")));
     let reference = rows.fields().get(fetched.reference);
@@ -189,7 +189,7 @@ impl ExecutionPlan for FetchColumnsExec {
     }
 }
 
-/// One partition at work.
+/// The execution of one partition.
 struct Fetching {
     fetched: Arc<FetchedColumns>,
     context: Arc<FragmentContext>,
@@ -197,7 +197,7 @@ struct Fetching {
 }
 
 impl Fetching {
-    /// `rows` with the columns that they refer to.
+    /// `rows` with their fetched columns.
     async fn fetch(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let references = as_uint64_array(rows.column(self.fetched.reference))?;
         if references.null_count() > 0 {
@@ -235,7 +235,7 @@ impl Fetching {
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
     }
 
-    /// Reads the rows on some pages, which are referred to in ascending order, and puts their values behind `parts`.
+    /// Reads rows of some pages, with ascending references, and appends their values to `parts`.
     async fn read(&self, pages: &[&[u64]], parts: &mut [Vec<ArrayRef>]) -> Result<()> {
         let columns = &self.fetched.columns;
         let placed = pages.iter().map(|references| {

@@ -1,4 +1,4 @@
-//! Hash joins and aggregates that outgrow their memory: the engine's operator, run over one part of its rows after the
+//! Hash joins and aggregates that exceed their memory: the engine's operator, run over one part of its rows after the
 //! other (Grace hash join).
 //!
 //! ```text
@@ -9,28 +9,28 @@
 //!         by a hash of the keys                    │ does not fit: divided again, by another hash
 //! ```
 //!
-//! 1. [`GraceExec::wherever_it_helps`] puts it in the place of each operator that [`GraceExec::helps`], where the run
-//!    has a [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory, for as long as it runs:
-//!    none finds that others have taken it all after rows have left.
-//! 2. [`join`] reads the build side into its share. Where that fits, the engine's join runs over it, and nothing is
-//!    different from a plan without this operator but the share.
-//! 3. Where it does not, or the engine's table does not, both inputs are divided by a hash of the keys and put aside,
-//!    and the engine joins part by part. A part that is not expected to fit is divided again, all before the first row;
-//!    so is one that turns out not to fit.
-//! 4. [`aggregate`] does the same for groups. It puts states aside, not rows: one that reads rows becomes the engine's
-//!    partial aggregate, which gives out what it has when its memory is full, below the engine's final one.
+//! 1. [`GraceExec::wherever_it_helps`] replaces each operator that [`GraceExec::helps`], if the run has a
+//!    [`SpillSpace`](crate::SpillSpace), and gives each an equal share of the memory for as long as it runs. So no
+//!    operator loses its memory to others after it has emitted rows.
+//! 2. [`join`] reads the build side into its share. If that fits, the engine's join runs over it as in a plan without
+//!    this operator, except for the share.
+//! 3. If it does not fit, or the engine's hash table does not, both inputs are divided by a hash of the keys and
+//!    spilled, and the engine joins part by part. A part that is not expected to fit is divided again, all before the
+//!    first row; so is one that turns out not to fit.
+//! 4. [`aggregate`] does the same for groups. It spills states, not rows: an aggregate that reads rows becomes the
+//!    engine's partial aggregate, which emits its states when its memory is full, below the engine's final one.
 //!
-//! Joining, grouping, hashing and encoding are the engine's; ours are dividing, putting aside and going on.
+//! Joining, grouping, hashing and encoding are the engine's; dividing, spilling and going on are ours.
 //!
-//! Invariants: each input is read once. Rows with equal keys are of the same part. A part that cannot be made smaller,
-//! for all its rows have one key, is an error of memory; as the largest part comes first, so does the error, before the
-//! first row, and the host may take over. It is never encoded: a fragment names operators, and each side decides how it
-//! runs them. A filter that the join hands down stays open where its rows are put aside: it is filled by the engine
-//! only when the whole build side is in memory.
+//! Invariants: each input is read once. Rows with equal keys are in the same part. A part whose rows all have one key
+//! cannot be made smaller and is an out-of-memory error; the largest part comes first, so the error comes before the
+//! first row, and the host may run the fragment instead. The operator is never encoded: a fragment names operators, and
+//! each side decides how it runs them. A filter that the join hands down stays open if its rows are spilled: the engine
+//! fills it only when the whole build side is in memory.
 //!
 //! Deliberately absent: null-aware anti joins, which must see a NULL of the other side wherever it lies; joins that
-//! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They have the memory that
-//! they have. So have partial aggregates, which never need more. Parts are not joined side by side.
+//! keep an order or a limit; grouping sets, ordered and top-k aggregates; nested-loop joins. They run in the memory
+//! that they have. So do partial aggregates, which never need more. Parts are not joined in parallel.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -67,33 +67,33 @@ mod tests;
 
 use attempt::Ground;
 
-/// The part of a run's memory that all of these operators have together; the rest is for scans and other operators.
+/// The share of a run's memory that all of these operators have together; the rest is for scans and other operators.
 const SHARE_OF_MEMORY: (usize, usize) = (3, 4);
-/// What each has where the run's memory has no limit.
+/// The share of each if the run's memory has no limit.
 const BYTES_UNLIMITED: usize = 256 << 20;
 
 /// See the [module](self).
 #[derive(Debug)]
 pub struct GraceExec {
-    /// The engine's, as it was planned.
+    /// The engine's operator, as planned.
     operator: Arc<dyn ExecutionPlan>,
     memory_bytes: usize,
     metrics: ExecutionPlanMetricsSet,
-    /// Of the engine's operators that have run.
+    /// Metrics of the engine's operators that have run.
     engine_metrics: Arc<Mutex<Vec<MetricsSet>>>,
 }
 
 impl GraceExec {
-    /// Whether there is an operator in `plan` that can put rows aside.
+    /// Whether `plan` has an operator that can spill.
     pub fn helps(plan: &Arc<dyn ExecutionPlan>) -> bool {
         can_divide(plan.as_ref()) || plan.children().into_iter().any(Self::helps)
     }
 
-    /// `plan`, of one partition, with this operator in the place of each that it helps. They share what `task` has of
-    /// memory now.
+    /// `plan`, of one partition, with this operator in place of each that it helps. They divide the memory that `task`
+    /// has now.
     ///
     /// # Errors
-    /// Those of putting a plan together.
+    /// Those of rebuilding a plan.
     pub fn wherever_it_helps(
         plan: Arc<dyn ExecutionPlan>,
         task: &TaskContext,
@@ -128,7 +128,7 @@ impl GraceExec {
         }
     }
 
-    /// What its parts work with, and the reservation of its share.
+    /// What its parts share, with the reservation of its share of memory.
     fn ground(&self, task: &Arc<TaskContext>) -> Result<Ground> {
         let memory = MemoryConsumer::new(self.name()).register(task.memory_pool());
         memory.try_grow(self.memory_bytes)?;
@@ -146,7 +146,7 @@ impl GraceExec {
     }
 }
 
-/// The memory of one of these operators, until its rows are no longer wanted.
+/// The memory of one of these operators, as long as its rows are wanted.
 #[derive(Debug)]
 pub(super) struct Share {
     _memory: MemoryReservation,
@@ -173,7 +173,7 @@ fn count(plan: &Arc<dyn ExecutionPlan>) -> usize {
     below + usize::from(can_divide(plan.as_ref()))
 }
 
-/// Whether `node` gives the same rows, in any order, if it runs over its rows part by part of their keys.
+/// Whether `node` gives the same rows, in any order, if it runs over its rows divided by their keys.
 fn can_divide(node: &dyn ExecutionPlan) -> bool {
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return *join.partition_mode() == PartitionMode::CollectLeft
@@ -208,7 +208,7 @@ impl ExecutionPlan for GraceExec {
         self.operator.properties()
     }
 
-    /// Those of the operator in whose place it stands, so that figures are of the nodes that were planned.
+    /// Those of the planned operator, so that metrics belong to the planned nodes.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         self.operator.children()
     }
@@ -250,7 +250,7 @@ impl ExecutionPlan for GraceExec {
         }
         let ground = self.ground(&task)?;
         let inputs = self.operator.children().into_iter();
-        // At once, as the engine does: whoever is below has its share before the first row.
+        // At once, as the engine does: operators below get their share before the first row.
         let inputs = inputs.map(|input| input.execute(0, Arc::clone(&task)));
         let inputs: Vec<SendableRecordBatchStream> = inputs.collect::<Result<_>>()?;
         let mut inputs = inputs.into_iter();

@@ -1,9 +1,9 @@
-//! Merges sorted runs of an index: an index input in, its entries in the order of their keys out.
+//! Merges sorted runs of an index: an index input in, its entries in key order out.
 //!
-//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a run that is not sorted is an error, and so
-//! is a key that two runs have, unless rows may have taken over keys of others that are dead, the newest of which is
-//! then left. Entries of rows that are named as gone are left out. Memory is that of a few pages of each run, out of
-//! the fragment's budget, and one page of each where the budget is small.
+//! Rows are `key` (bytea) and `vid`. Invariants: keys ascend strictly, so a run that is not sorted is an error. A key
+//! in two runs is an error too, unless rows may have reused keys of dead rows; then the newest entry is kept. Entries
+//! of rows that are named as gone are left out. Memory is a few pages of each run, out of the fragment's budget, or one
+//! page of each where the budget is small.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ use crate::index_input::IndexInput;
 
 /// Most pages of a run that are read at once.
 const PAGES_AT_ONCE_MAX: usize = 16;
-/// What a page takes while its entries are merged, as so many times its size: its bytes, and its entries decoded.
+/// Memory of a page while its entries are merged, as a multiple of its size: its bytes, and its decoded entries.
 const PAGE_EXPANSION: usize = 3;
-/// The share of the memory that the merge may fill with pages: one part in so many.
+/// The merge may fill one part in so many of the memory with pages.
 const MEMORY_SHARE: usize = 4;
 
 /// Merges the runs of one index input; see the [module](self).
@@ -70,17 +70,16 @@ impl MergeRunsExec {
         }
     }
 
-    /// The same merge, which of equal keys leaves that of the newest row.
+    /// The same merge, which keeps the newest row of equal keys.
     #[must_use]
     pub fn of_newest(self) -> Self {
         Self { newest: true, ..self }
     }
 
-    /// The same merge, which leaves out the entries of rows in `gone`: stretches of VIDs, each with the one behind its
-    /// last.
+    /// The same merge, which leaves out the entries of rows in `gone`: half-open ranges of VIDs.
     ///
     /// # Errors
-    /// For stretches that are empty or do not ascend.
+    /// For ranges that are empty or do not ascend.
     pub fn without(self, gone: Arc<[(u64, u64)]>) -> Result<Self> {
         let ends = std::iter::once(0).chain(gone.iter().map(|(_, end)| *end));
         if ends.zip(gone.iter()).any(|(end, (first, last))| *first < end || first >= last) {
@@ -94,7 +93,7 @@ impl MergeRunsExec {
         &self.gone
     }
 
-    /// Whether the newest of equal keys is left; if not, they are an error.
+    /// Whether the newest of equal keys is kept; if not, they are an error.
     pub fn is_of_newest(&self) -> bool {
         self.newest
     }
@@ -118,7 +117,7 @@ pub fn entry_schema() -> SchemaRef {
     ]))
 }
 
-/// A merge under way.
+/// A running merge.
 struct Merging {
     merge: KeyMerge,
     gone: Arc<[(u64, u64)]>,
@@ -155,7 +154,7 @@ impl Merging {
     }
 }
 
-/// Pages of each run that are read at once, and what all of them take.
+/// Pages of each run that are read at once, and the memory for all of them.
 fn pages_at_once(input: &IndexInput, limit: MemoryLimit) -> (usize, usize) {
     let page_bytes = input.pages().map(|page| page.extent.bytes()).max().unwrap_or(0);
     let all_bytes = page_bytes.saturating_mul(PAGE_EXPANSION).saturating_mul(input.runs.len());

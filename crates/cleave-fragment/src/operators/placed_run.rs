@@ -1,4 +1,4 @@
-//! What a fragment says of the run that it wrote: a row for each page, and one of the whole behind them.
+//! The result of a fragment that writes a run: one row for each page, and a last one for the whole run.
 //!
 //! ```text
 //!   page  start  block_count  row_count  checksum  first_key  last_key │ entry_count  filter_kind  filter
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! [`PlacedRows`] makes the rows where the fragment runs, [`PlacedRun::read`] reads them on the host. Invariant: the
-//! last row is there exactly once, so that a result which ends early is none. Whether the pages lie where they may, and
-//! their keys are in order, is the host's to check.
+//! last row is there exactly once, so that a truncated result is refused. The host checks that the pages lie where they
+//! may and that their keys are in order.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub fn placed_schema() -> SchemaRef {
     ]))
 }
 
-/// Rows on their way out.
+/// Builds the rows.
 #[derive(Debug, Default)]
 pub struct PlacedRows {
     page: UInt32Builder,
@@ -54,7 +54,7 @@ pub struct PlacedRows {
 }
 
 impl PlacedRows {
-    /// Rows that wait to be taken.
+    /// Rows that were not yet taken.
     #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
     pub fn len(&self) -> usize {
         self.len
@@ -98,7 +98,7 @@ impl PlacedRows {
         self.len += 1;
     }
 
-    /// The rows so far, which are forgotten.
+    /// Takes the rows so far.
     ///
     /// # Errors
     /// None that these columns can cause.

@@ -1,17 +1,17 @@
-//! Joins that stop in their midst: a plan in, the same plan out, whose joins let go of their thread once nobody wants
+//! Makes joins cancellable: a plan in, the same plan out, whose joins yield their thread and end once nobody wants
 //! their rows.
 //!
-//! The engine's nested-loop join looks at a batch of one side against all of the other before it lets go of its thread,
-//! and what gathers rows above a join takes all that the join makes of one batch. A task that is dropped meanwhile goes
-//! on until then, which may be hours.
+//! The engine's nested-loop join compares a batch of one side with all of the other before it yields its thread, and an
+//! operator that gathers rows above a join takes all that the join makes of one batch. A dropped task goes on until
+//! then, which may be hours.
 //!
 //! 1. [`stoppable_joins`] puts a [`StoppableJoinExec`] in the place of each join, just before the plan runs.
-//! 2. Between batches, the join gives its thread to others as scans do, and ends if it was [stopped](Stop).
-//! 3. A nested-loop join's condition is asked for a batch of pairs at a time, and is an error from then on
-//!    ([`WhileWanted`]).
+//! 2. Between batches, the join yields its thread as scans do, and ends if it was [stopped](Stop).
+//! 3. A nested-loop join's condition is evaluated for a batch of pairs at a time, and is an error once the join was
+//!    stopped ([`WhileWanted`]).
 //!
-//! Invariant: whoever looks at the plan sees the joins as they were planned, and as many nodes. It is never encoded:
-//! who runs a fragment does this to it.
+//! Invariant: readers of the plan see the joins as they were planned, and as many nodes. The operator is never encoded:
+//! the side that runs a fragment adds it.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -38,26 +38,26 @@ use datafusion_physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion_physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 
-/// Says to a plan that runs that nobody wants its rows any more; clones are of the same plan.
+/// Tells a running plan that nobody wants its rows any more; clones refer to the same plan.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// From now on.
+    /// Stops the plan.
     pub fn raise(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was raised.
+    /// Whether the plan was stopped.
     #[must_use]
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Whether to go on.
+    /// Checks whether to go on.
     ///
     /// # Errors
-    /// Once it was raised.
+    /// If the plan was stopped.
     pub fn check(&self) -> Result<()> {
         match self.is_raised() {
             true => exec_err!("nobody wants the rows any more"),
@@ -66,7 +66,7 @@ impl Stop {
     }
 }
 
-/// Raises a [`Stop`] when it is dropped: held by who wants the rows, on a thread that no join keeps busy.
+/// Raises a [`Stop`] when it is dropped: held by the consumer of the rows, on a thread that no join keeps busy.
 #[derive(Debug)]
 pub struct StopOnDrop(Stop);
 
@@ -82,10 +82,10 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// `plan`, whose joins end once `stop` is raised.
+/// Makes the joins of `plan` end once `stop` is raised.
 ///
 /// # Errors
-/// What the engine says of a plan with other inputs.
+/// The engine's, when it rebuilds the plan.
 pub fn stoppable_joins(
     plan: &Arc<dyn ExecutionPlan>,
     stop: &Stop,
@@ -100,15 +100,15 @@ pub fn stoppable_joins(
     }
 }
 
-/// Whether a join of `plan` looks at all pairs of rows.
+/// Whether a join of `plan` compares all pairs of rows.
 pub fn loops(plan: &dyn ExecutionPlan) -> bool {
     plan.is::<NestedLoopJoinExec>() || plan.children().into_iter().any(|input| loops(&**input))
 }
 
-/// A join that ends when it is told to; see the [module](self).
+/// A cancellable join; see the [module](self).
 #[derive(Debug)]
 pub struct StoppableJoinExec {
-    /// The join as it is shown.
+    /// The join for display.
     planned: Arc<dyn ExecutionPlan>,
     /// The join that runs.
     join: Arc<dyn ExecutionPlan>,
@@ -220,7 +220,7 @@ impl ExecutionPlan for StoppableJoinExec {
     }
 }
 
-/// What `of` is of each row, as long as somebody wants to know.
+/// The value of `of` for each row, or an error once the plan was stopped.
 #[derive(Debug, Clone)]
 struct WhileWanted {
     of: Arc<dyn PhysicalExpr>,

@@ -1,18 +1,18 @@
 //! The scan of a table: names columns, predicate and morsel input, and holds no page (rule 1).
 //!
-//! Where an index was asked ([`crate::index_filter`]), pages and rows that it has not found are left out first. For
-//! each morsel it takes, in order:
+//! If there is an index filter ([`crate::index_filter`]), pages and rows that the index has not found are left out
+//! first. For each morsel it takes, in order:
 //!
 //! 1. read the chunks that the predicate needs, and the version columns;
-//! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns, of the
-//!    rows left, or works on what is stored;
-//! 3. where any row is left, read the remaining columns and decode the selected rows of them.
+//! 2. keep the visible rows that satisfy the predicate, condition by condition: each decodes its own columns of the
+//!    remaining rows, or works on the encoded form;
+//! 3. if any row is left, read the remaining columns and decode the selected rows of them.
 //!
-//! Steps 1 and 3 become one read where most pages turn out to have matches: a second request
-//! costs a round trip, an unneeded chunk costs bytes, and the scan counts which it is.
+//! Steps 1 and 3 become one read where most pages turn out to have matches: a second request costs a round trip, an
+//! unneeded chunk costs bytes, and the scan counts which costs more.
 //!
-//! The predicate speaks of `filter_columns` by position, not of the output: a column that only
-//! the predicate needs is never materialised above the scan.
+//! The predicate refers to `filter_columns` by position, not to the output: a column that only the predicate needs is
+//! never materialised above the scan.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,29 +47,29 @@ pub(crate) mod scan_page;
 
 use filters_above::FiltersAbove;
 
-/// What a scan names: everything about it that crosses a link.
+/// The description of a scan: everything about it that crosses a link.
 #[derive(Debug, Clone)]
 pub struct TableScan {
-    /// Table name, for people.
+    /// Table name, for display.
     pub table: String,
     /// The table's identity; every page must carry it.
     pub table_id: u32,
-    /// The columns that come out, in order, and their stable ids.
+    /// The output columns, in order, and their stable ids.
     pub output: Projection,
-    /// The columns that `predicate` speaks of, in order.
+    /// The columns that `predicate` uses, in order.
     pub filter: Projection,
     /// Rows for which this is not true are left out.
     pub predicate: Option<Arc<dyn PhysicalExpr>>,
     /// The morsel input that the scan reads.
     pub input: u32,
-    /// Stop after this many rows a copy.
+    /// The limit of rows in each partition.
     pub fetch: Option<usize>,
-    /// References to the rows come out behind the output's columns.
+    /// Whether references to the rows follow the output's columns.
     pub refers: bool,
 }
 
 impl TableScan {
-    /// What comes out.
+    /// The output schema.
     pub fn schema(&self) -> SchemaRef {
         if !self.refers {
             return Arc::clone(&self.output.schema);
@@ -90,7 +90,7 @@ pub struct TableScanExec {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     passes: Arc<Passes>,
-    /// Who is offered the pages of a copy before they are decoded.
+    /// The groups that are offered the pages of a partition before they are decoded.
     takers: Arc<Mutex<BTreeMap<usize, SharedGroups>>>,
 }
 
@@ -116,7 +116,7 @@ impl TableScanExec {
         }
     }
 
-    /// Offers each page of the next execution of copy `partition` to `groups` before its rows are decoded.
+    /// Offers each page of the next execution of `partition` to `groups` before its rows are decoded.
     pub(crate) fn give_pages_to(&self, partition: usize, groups: SharedGroups) {
         self.takers().insert(partition, groups);
     }
@@ -125,7 +125,7 @@ impl TableScanExec {
         self.takers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the scan names.
+    /// The description of the scan.
     pub fn scan(&self) -> &TableScan {
         &self.scan
     }
@@ -141,20 +141,20 @@ impl TableScanExec {
         self
     }
 
-    /// The same scan with what the planner knows of its output.
+    /// The same scan with the planner's statistics of its output.
     pub fn with_statistics(mut self, statistics: Statistics) -> Self {
         self.statistics = Arc::new(statistics);
         self
     }
 
-    /// The same scan as `partitions` partitions, with metrics of its own and no dynamic filters.
+    /// The same scan with `partitions` partitions, metrics of its own and no dynamic filters.
     pub fn with_partitions(&self, partitions: usize) -> Self {
         let mut scan = Self::new(TableScan::clone(&self.scan), partitions);
         scan.statistics = Arc::clone(&self.statistics);
         scan
     }
 
-    /// The same scan, of whose columns these come out, and references to the rows behind them; with no dynamic filters.
+    /// The same scan, reduced to these output columns, followed by references to the rows; with no dynamic filters.
     pub fn referring(&self, kept: &[usize]) -> Self {
         let output = &self.scan.output;
         let column = |place: &usize| {
@@ -306,7 +306,7 @@ impl ExecutionPlan for TableScanExec {
     ) -> Result<Arc<Statistics>> {
         match args.partition() {
             None => Ok(Arc::clone(&self.statistics)),
-            // Which copy takes which morsel is decided while the query runs.
+            // Which partition takes which morsel is decided while the query runs.
             Some(_) => Ok(Arc::new(Statistics::new_unknown(&self.scan.schema()))),
         }
     }
@@ -323,7 +323,7 @@ impl ExecutionPlan for TableScanExec {
     }
 }
 
-/// The version columns that decide visibility, read with every page: commit numbers, unless a state named the page.
+/// The version columns that decide visibility, read with every page: commit numbers, unless a catalog version named it.
 fn version_columns(snapshot: Snapshot) -> &'static [ColumnRef] {
     if snapshot == Snapshot::OF_STATE { &[] } else { &[ColumnRef::Commit] }
 }

@@ -1,11 +1,11 @@
-//! Writes rows as pages of a segment: rows and their VIDs in, an entry for each page that was placed out.
+//! Writes rows as pages of a segment: rows and their VIDs in, an entry for each written page out.
 //!
-//! The root of a fragment that prunes a table: below it lies the scan of the pages that are to be written anew, which
-//! leaves out the dead rows. As of [an index run](super::write_run_exec), pages go to the context's
-//! [`PageSink`], and nothing refers to them before the host commits. Which rows should have come is known to the host,
-//! which counts them on the pages.
+//! It is the root of a fragment that prunes a table: below it lies the scan of the pages that are to be rewritten,
+//! which leaves out the dead rows. As with [an index run](super::write_run_exec), pages go to the context's
+//! [`PageSink`], and nothing refers to them before the host commits. The host knows which rows should have come, and
+//! counts them on the pages.
 //!
-//! Invariant: VIDs ascend, or the fragment fails; memory is that of a page or two, out of the fragment's budget.
+//! Invariant: VIDs ascend, or the fragment fails; memory is a page or two, out of the fragment's budget.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,19 +38,19 @@ use super::table_scan_exec::scan_page::external;
 use crate::fragment::FragmentContext;
 use crate::page_sink::PageSink;
 
-/// What a writer takes beside the rows that wait for their page.
+/// Memory of a writer besides the rows that wait for their page.
 const WRITER_BYTES: usize = 1 << 20;
-/// Rows that wait, and the page that is made of them.
+/// Waiting rows, and the page that is made of them.
 const COPIES: usize = 2;
-/// Pages told in one batch.
+/// Pages reported in one batch.
 const BATCH_PAGE_COUNT: usize = 256;
 
-/// What is written: all of it that the rows do not say.
+/// The properties of the written segment that are not in the rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenSegment {
     /// The segment.
     pub segment: SegmentRef,
-    /// How large its pages are.
+    /// The class of its pages.
     pub class: PageClass,
     /// The stable ids of the columns, in the order of the rows.
     pub columns: Vec<u32>,
@@ -70,7 +70,7 @@ pub fn written_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("page", DataType::Binary, false)]))
 }
 
-/// The pages that a fragment says it has placed.
+/// Decodes the pages that a fragment reports to have placed.
 ///
 /// # Errors
 /// [`ArrowError::SchemaError`] or [`ArrowError::ParseError`] for rows that no [`WriteRowsExec`] made.
@@ -93,10 +93,10 @@ pub fn read_written(batches: &[RecordBatch]) -> Result<Vec<PageEntry>, ArrowErro
 }
 
 impl WriteRowsExec {
-    /// Writes `rows`, the last column of which are their VIDs, ascending.
+    /// Writes `rows`, whose last column has their VIDs, ascending.
     ///
     /// # Errors
-    /// For an input of other columns, or of several partitions.
+    /// For an input with other columns or several partitions.
     pub fn new(rows: Arc<dyn ExecutionPlan>, written: WrittenSegment) -> Result<Self> {
         let schema = rows.schema();
         let vids = schema.fields().last().map(|field| field.data_type());
@@ -117,7 +117,7 @@ impl WriteRowsExec {
         Ok(Self { rows, written, properties: Arc::new(properties), metrics })
     }
 
-    /// What is written.
+    /// The description of the written segment.
     pub fn written(&self) -> &WrittenSegment {
         &self.written
     }
@@ -136,7 +136,7 @@ struct Writing {
     placed_count: usize,
     baseline: BaselineMetrics,
     memory: MemoryReservation,
-    /// Bytes of the batches in which rows wait for their page to be full.
+    /// Bytes of the batches whose rows wait until their page is full.
     waiting_bytes: usize,
 }
 
@@ -162,7 +162,7 @@ impl Writing {
                 writer.push_versions(&rows, versions).map_err(external)?
             };
             if !pages.is_empty() {
-                // What is left of them came with the last batch.
+                // The remaining rows came with the last batch.
                 self.waiting_bytes = batch.get_array_memory_size();
             }
             self.place(pages).await?;

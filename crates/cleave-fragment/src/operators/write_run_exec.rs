@@ -1,10 +1,10 @@
-//! Writes sorted entries as a run of an index: entries in, a row for each page that was placed out.
+//! Writes sorted entries as a run of an index: entries in, a row for each written page out.
 //!
-//! The root of a fragment that builds or merges runs. Its pages go to the context's [`PageSink`], which knows where
-//! they may lie; what comes out is all that the host needs to name them ([`super::placed_run`]), and means nothing
+//! It is the root of a fragment that builds or merges runs. Its pages go to the context's [`PageSink`], which knows the
+//! space they may use. The output is all that the host needs to name them ([`super::placed_run`]), and means nothing
 //! before its last row. Until the host commits, nothing refers to what was written.
 //!
-//! Invariant: memory is that of a few pages and of the filter's hashes, out of the fragment's budget.
+//! Invariant: memory is a few pages and the filter's hashes, out of the fragment's budget.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ use crate::page_sink::PageSink;
 
 /// Pages under construction, and on their way to media.
 const WRITER_BYTES: usize = 768 << 10;
-/// What a key's place in the filter costs while it is gathered, growth included.
+/// Bytes of a key in the filter while it is built, growth included.
 const FILTER_KEY_BYTES: usize = 16;
-/// Pages told in one batch.
+/// Pages reported in one batch.
 const BATCH_PAGE_COUNT: usize = 256;
 
 /// Writes a run; see the [module](self).
@@ -55,7 +55,7 @@ impl WriteRunExec {
     /// Writes `entries`, sorted keys and their rows, as the run `segment` of an index that is `unique` or not.
     ///
     /// # Errors
-    /// For an input of other columns, or of several partitions.
+    /// For an input with other columns or several partitions.
     pub fn new(entries: Arc<dyn ExecutionPlan>, segment: SegmentRef, unique: bool) -> Result<Self> {
         let schema = entries.schema();
         let types = schema.fields().iter().map(|field| field.data_type());
@@ -81,7 +81,7 @@ impl WriteRunExec {
         self.segment
     }
 
-    /// Whether equal values are one key of its index.
+    /// Whether its index is unique: equal values are one key.
     pub fn is_unique(&self) -> bool {
         self.unique
     }

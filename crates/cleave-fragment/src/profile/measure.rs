@@ -1,13 +1,13 @@
-//! Measures what a core does in a second, with the kernels and operators that fragments are made of.
+//! Measures a core's rate for each kernel and operator that fragments are made of.
 //!
-//! 1. [`measure`] runs each [`Kernel`] for a slice of time on one thread, over the same few rows; then as many threads
-//!    as there are cores at once, to see what they reach together.
-//! 2. A slice is timed by the thread's CPU time, and all slices together say how much CPU that thread was given while
-//!    time passed: the product is what a fragment sees, and a quota that lets a thread run for 1 ms of every 5 falls on
-//!    all kernels alike. Of the parts of a slice the fastest counts: what else happens on a machine only makes slower,
-//!    and which kernel it falls on is chance.
+//! 1. [`measure`] runs each [`Kernel`] for a slice of time on one thread, over the same few rows; then on as many
+//!    threads as there are cores, to see what they reach together.
+//! 2. A slice is timed by the thread's CPU time, and all slices together tell how much CPU time that thread got while
+//!    time passed. The product is the rate of a fragment; a quota that lets a thread run for 1 ms of every 5 affects
+//!    all kernels alike. Of the parts of a slice the fastest counts: other load only makes slower, and which kernel it
+//!    hits is chance.
 //!
-//! Invariants: about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the
+//! Invariants: takes about a third of a second and 16 MiB; in a simulation nothing is measured, and the figures are the
 //! assumed ones.
 
 use std::hint::black_box;
@@ -48,9 +48,9 @@ use crate::waiting::spawn_blocking_on;
 const SLICE: Duration = Duration::from_millis(12);
 /// Parts of a slice.
 const PARTS: u32 = 4;
-/// Time for which one core works, and then all of them at once.
+/// How long one core works, and then all of them at once.
 const TOGETHER: Duration = Duration::from_millis(30);
-/// Rows that kernels work on: few enough for a slow core to be through in time.
+/// Rows that kernels work on: few enough for a slow core to finish in time.
 const ROWS: usize = 8192;
 /// Groups, and rows in a join's smaller side.
 const KEYS: usize = 1024;
@@ -59,7 +59,7 @@ const COPY_BYTES: usize = 4 << 20;
 const SEGMENT: SegmentRef =
     SegmentRef { table_id: 1, segment: SegmentId(1), schema_version: 1, commit: 1 };
 
-/// What a side of `cores` cores, of which each thread of `threads` gets one, can do; media are not looked at.
+/// Measures a side of `cores` cores, each with a thread of `threads`; media are not measured.
 pub async fn measure(threads: &Handle, cores: u32, memory_bytes: u64) -> SideProfile {
     if simulation::is_active() {
         return SideProfile::assumed(cores, memory_bytes);
@@ -76,7 +76,7 @@ pub async fn measure(threads: &Handle, cores: u32, memory_bytes: u64) -> SidePro
         }
         Err(error) => side.remarks.push(format!("nothing of its cores was measured: {error}")),
     }
-    // One after the other, so that others on the machine weigh on both alike.
+    // One after the other, so that other load on the machine affects both alike.
     let (alone, together) = (spin_on(threads, 1).await, spin_on(threads, cores).await);
     if alone > 0.0 && together > 0.0 {
         side.cores_together = (together / alone).clamp(1.0, cores.max(1).into());
@@ -94,9 +94,9 @@ async fn spin_on(threads: &Handle, count: u32) -> f64 {
     rate
 }
 
-/// One thing that is repeated and timed.
+/// An operation that is repeated and timed.
 struct Kernel {
-    /// What one run of it counts.
+    /// Units of one run.
     units: f64,
     run: Box<dyn FnMut() -> Result<()>>,
 }
@@ -108,7 +108,7 @@ impl Kernel {
 
     /// Units a second of CPU time.
     fn measure(&mut self) -> Result<f64> {
-        // The first run finds caches empty, and memory that the process does not have yet.
+        // The first run finds caches cold, and memory that the process has not mapped yet.
         (self.run)()?;
         let mut best = 0.0_f64;
         for _ in 0..PARTS {
@@ -163,7 +163,7 @@ const KERNELS: [(Figure, MakeKernel); 13] = [
     (Figure::SlotDecode, slot_decode),
 ];
 
-/// The rows that kernels work on: a number of each own, one of [`KEYS`], and a text.
+/// The rows that kernels work on: a distinct number each, a number among [`KEYS`], and a text.
 struct Rows {
     batch: RecordBatch,
     /// The first [`KEYS`] of them.
@@ -173,7 +173,7 @@ struct Rows {
 
 impl Rows {
     fn new() -> Self {
-        // Spread over the range without order, the same everywhere.
+        // Pseudo-random over the range, the same everywhere.
         let spread = |row: usize| (row as i64).wrapping_mul(0x9E37_79B9) & 0xF_FFFF;
         let numbers: Int64Array = (0..ROWS).map(|row| Some(spread(row))).collect();
         let keys: Int64Array = (0..ROWS).map(|row| Some((row % KEYS) as i64)).collect();
@@ -218,7 +218,7 @@ fn arithmetic(_: &Arc<Rows>) -> Result<Kernel> {
     })
 }
 
-/// Operations a second as time passes, of one of several threads.
+/// Operations a second of wall-clock time, on one of several threads.
 fn spin() -> f64 {
     let mut values = vec![1.0_f64; ROWS];
     let watch = Stopwatch::start();
@@ -361,7 +361,7 @@ fn join(rows: &Arc<Rows>, key: usize, build: &RecordBatch, probe: &RecordBatch) 
     let (build, probe) = (leaf(build)?, leaf(probe)?);
     let on = vec![(column(rows, key), column(rows, key))];
     Kernel::new(ROWS, move || {
-        // A join keeps what it has built, so each is a new one.
+        // A join keeps its hash table, so each run makes a new one.
         run(Arc::new(HashJoinExec::try_new(
             Arc::clone(&build),
             Arc::clone(&probe),

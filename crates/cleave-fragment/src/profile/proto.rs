@@ -1,7 +1,7 @@
 //! Profiles as protobuf, for the reply that carries a device's and for the host's files.
 //!
-//! Figures stand in the order of [`Figure::ALL`], so that a later version may add some: those that are not there are
-//! not known. Nothing that was read is believed before it was checked: a figure is a positive number, or not known.
+//! Figures stand in the order of [`Figure::ALL`], so that a later version may add some: missing ones are unknown. A
+//! figure that was read is checked before use: it is a positive number, or unknown.
 
 use prost::Message;
 
@@ -13,7 +13,7 @@ const REMARK_COUNT_MAX: usize = 64;
 const REMARK_BYTES_MAX: usize = 1024;
 /// Most sizes of handshakes.
 const HANDSHAKE_COUNT_MAX: usize = 64;
-/// Most cores that are believed.
+/// Most cores that are accepted.
 const CORES_MAX: u32 = 1 << 20;
 
 #[derive(Clone, PartialEq, Message)]
@@ -98,12 +98,12 @@ pub(crate) fn side_from_proto(side: SideProto) -> Result<SideProfile, MalformedM
 }
 
 impl SideProfile {
-    /// As bytes.
+    /// Encodes the profile.
     pub fn to_bytes(&self) -> Vec<u8> {
         side_to_proto(self.clone()).encode_to_vec()
     }
 
-    /// What [`SideProfile::to_bytes`] wrote.
+    /// Decodes what [`SideProfile::to_bytes`] wrote.
     ///
     /// # Errors
     /// [`MalformedMessage`].
@@ -113,7 +113,7 @@ impl SideProfile {
 }
 
 impl LinkProfile {
-    /// As bytes, of a link that is one.
+    /// Encodes the profile of a link that is not embedded.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (handshake_bytes, handshake_s) = self.handshakes.iter().copied().unzip();
         let link = LinkProto {
@@ -126,7 +126,7 @@ impl LinkProfile {
         link.encode_to_vec()
     }
 
-    /// What [`LinkProfile::to_bytes`] wrote.
+    /// Decodes what [`LinkProfile::to_bytes`] wrote.
     ///
     /// # Errors
     /// [`MalformedMessage`].

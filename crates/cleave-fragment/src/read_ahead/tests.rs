@@ -1,4 +1,4 @@
-//! What is asked for before it is wanted, what comes of it, and what is charged for it.
+//! What is requested ahead of its use, what becomes of it, and the memory charged for it.
 
 use cleave_media::{BlockAddress, Extent};
 use cleave_store::PageHeader;
@@ -39,7 +39,7 @@ fn read(number: u32, columns: &[ColumnRef]) -> Vec<PageRead> {
 /// Answers each column with bytes that name it and its page.
 #[derive(Debug)]
 struct Source {
-    /// As media: the answer is not there at once.
+    /// Like media: the answer is not ready at once.
     waits: bool,
     asked: Mutex<Vec<(u32, Vec<ColumnRef>)>>,
 }
@@ -75,7 +75,7 @@ impl PageSource for Source {
                     tokio::task::yield_now().await;
                 }
                 let chunks = read.columns.iter().map(|column| Some(chunk(read.page.page, *column)));
-                // Nobody looks into the header.
+                // The header is not examined.
                 let header = PageHeader {
                     format_version: 0,
                     kind: PageKind::Heap,
@@ -104,7 +104,7 @@ impl PageSource for Source {
     }
 }
 
-/// Reads a morsel and checks what came; then what was asked for ahead gets its turn.
+/// Reads a morsel and checks its pages; then requests made ahead can run.
 async fn check(pages: &ReadAheadPages, number: u32, columns: &[ColumnRef]) {
     let came = pages.read(read(number, columns)).await.unwrap();
     let expected: Vec<_> = columns.iter().map(|column| Some(chunk(number, *column))).collect();
@@ -146,7 +146,7 @@ async fn other_columns_than_were_expected_are_fetched_besides() {
     let pages = source.ahead(30, 1 << 20);
     check(&pages, 0, &[A]).await;
     check(&pages, 1, &[A]).await;
-    // A scan that begins to find matches wants more; one that ceases wants less.
+    // A scan that begins to find matches wants more columns; one that ceases wants fewer.
     for number in 2..8 {
         check(&pages, number, &[A, B]).await;
     }

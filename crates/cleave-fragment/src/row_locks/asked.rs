@@ -1,14 +1,14 @@
-//! The device's part of a run that locks rows of a host behind a network: batches of VIDs out, what became of them in.
+//! The device's part of a run that locks rows of a host behind a network: batches of VIDs out, their outcomes in.
 //!
 //! ```text
-//!  lock ─▶ batch n ─▶ (sent) ─ answers ─▶ held, changed, not free: settled
-//!             ▲                        └▶ queued ─ grant ─▶ settled
-//!             └ sent again over the next connection, until all of it is settled
+//!  lock ─▶ batch n ─▶ (sent) ─ answers ─▶ held, changed, not free: final
+//!             ▲                        └▶ queued ─ grant ─▶ final
+//!             └ sent again over the next connection, until every row has its final outcome
 //! ```
 //!
-//! Batches follow each other without waiting for answers: so many rows may be unsettled at once, which bounds the
-//! memory of both sides. A row goes forward only, from asked over queued to settled, so answers and grants may come
-//! late, or twice, or in any order.
+//! Batches follow each other without waiting for answers. The number of rows without a final outcome is limited, which
+//! bounds the memory of both sides. A row only advances, from asked over queued to final, so answers and grants may
+//! come late, or twice, or in any order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,10 +25,10 @@ use crate::command::message::RunEvent;
 use crate::command::{LockAnswers, LockBatch, LockCall, LockGrant, LockRefusal, LockSay};
 use crate::link::SlotSender;
 
-/// See the module's description.
+/// See the [module](self).
 pub struct AskedLocks {
     state: Mutex<Asked>,
-    /// Rows that may be asked for, besides those that are unsettled.
+    /// Permits for rows without a final outcome.
     room: Arc<Semaphore>,
 }
 
@@ -38,9 +38,9 @@ struct Asked {
     next: u32,
     /// Batches that somebody waits for.
     batches: BTreeMap<u32, Batch>,
-    /// Batches below this one were given up, as far as they were not settled.
+    /// Batches below this one were given up, unless their outcomes are final.
     below: u32,
-    /// Whether one was, since the host was last told.
+    /// Whether one was given up since the host was last told.
     gave_up: bool,
     refused: Option<LockRefusal>,
     release: Release,
@@ -56,16 +56,16 @@ enum Release {
 
 struct Batch {
     asked: LockBatch,
-    /// None: not answered.
+    /// None if not answered.
     rows: Vec<Option<RowLock>>,
     unsettled: usize,
     waker: Option<Waker>,
-    /// Given back when it is settled.
+    /// Returned when all outcomes of the batch are final.
     room: Option<OwnedSemaphorePermit>,
 }
 
 impl AskedLocks {
-    /// The locks of a run whose host hears by `sink`.
+    /// The locks of a run that reaches its host through `sink`.
     #[must_use]
     pub fn new(sink: SlotSender) -> Arc<Self> {
         Arc::new(Self {
@@ -74,7 +74,7 @@ impl AskedLocks {
         })
     }
 
-    /// The host hears by `sink` from now on: says again what may have been lost.
+    /// Switches to `sink` as the way to the host, and repeats what may have been lost.
     pub fn connect(&self, sink: SlotSender) {
         let mut state = self.state();
         state.sink = Some(sink);
@@ -89,7 +89,7 @@ impl AskedLocks {
         }
     }
 
-    /// Asks for rows, in as many batches as it takes; waits only while very many are unsettled.
+    /// Requests locks, in as many batches as needed; waits only while very many rows have no final outcome.
     ///
     /// # Errors
     /// [`LockRefusal`].
@@ -127,7 +127,7 @@ impl AskedLocks {
         Ok(rows)
     }
 
-    /// Gives all back, and locks no more: for a run whose transaction does not want its rows any more.
+    /// Releases all locks, and locks no more: for a run whose transaction no longer wants its rows.
     pub fn release(&self) {
         let mut state = self.state();
         state.refuse(LockRefusal::Over);
@@ -139,19 +139,19 @@ impl AskedLocks {
         self.room.close();
     }
 
-    /// Whether the host has said that all was given back.
+    /// Whether the host has confirmed the release.
     pub fn is_released(&self) -> bool {
         self.state().release == Release::Done
     }
 
-    /// The host has said something.
+    /// Handles a message of the host.
     pub fn hear(&self, say: LockSay) {
         let mut state = self.state();
         match say {
             LockSay::Answers(answers) => state.answer(&answers),
             LockSay::Grants(grants) => grants.iter().for_each(|grant| state.grant(grant)),
             LockSay::Refused(why) => state.refuse(why),
-            // That nobody asked for.
+            // It was not requested.
             LockSay::Released if state.release == Release::No => state.refuse(LockRefusal::Spoilt),
             LockSay::Released => state.release = Release::Done,
         }
@@ -177,7 +177,7 @@ impl fmt::Debug for AskedLocks {
 }
 
 impl Asked {
-    /// Over a connection that is lost nothing is said; [`AskedLocks::connect`] says it again.
+    /// Over a lost connection nothing is sent; [`AskedLocks::connect`] repeats it.
     fn call(&self, call: LockCall) {
         if let Some(sink) = &self.sink {
             sink.send(RunEvent::Locks(call));
@@ -188,7 +188,7 @@ impl Asked {
         if answers.number >= self.next {
             return self.refuse(LockRefusal::Spoilt);
         }
-        // One that nobody waits for any more was settled, or given up.
+        // A batch without a waiter was finished, or given up.
         let Some(batch) = self.batches.get_mut(&answers.number) else { return };
         if !answers.answer(&batch.asked) {
             return self.refuse(LockRefusal::Spoilt);
@@ -230,7 +230,7 @@ impl Asked {
         self.gave_up |= batch.unsettled > 0;
         let lowest = self.batches.keys().next().copied().unwrap_or(self.next);
         if self.gave_up && lowest > self.below {
-            // Those before it are all settled, or wanted no more.
+            // All batches before it are finished or no longer wanted.
             self.below = lowest;
             self.gave_up = false;
             self.call(LockCall::GiveUp { below: lowest });
@@ -253,16 +253,16 @@ impl Batch {
     }
 }
 
-/// Rows that were asked for. Dropped, those that are queued are given up.
+/// Rows that were requested. Dropping it gives up the queued ones.
 pub struct AskedRows {
     locks: Arc<AskedLocks>,
     numbers: Vec<u32>,
-    /// The first of these that is not known to be as far as was wanted.
+    /// The first of the batches that may not be in the wanted state yet.
     at: usize,
 }
 
 impl AskedRows {
-    /// What has become of each row, once that is known of all; some may be queued.
+    /// The outcome of each row, once all are known; some may be queued.
     ///
     /// # Errors
     /// [`LockRefusal`].
@@ -270,7 +270,7 @@ impl AskedRows {
         self.wait_until(|batch| batch.rows.iter().all(Option::is_some)).await
     }
 
-    /// What has become of each row, once none is queued any more.
+    /// The outcome of each row, once none is queued any more.
     ///
     /// # Errors
     /// [`LockRefusal`].

@@ -7,12 +7,12 @@
 //!                                      grants ◀─ pump, a task of the link ◀┘
 //! ```
 //!
-//! Wakers only list what they woke: they are called by whoever lets go of a row, who may have a part of the host's
-//! table in hand.
+//! Wakers only list the rows that they woke: they are called by the transaction that releases a row, which may be
+//! holding a partition of the host's table.
 //!
-//! Repetition: a row that is asked for again is held already, or parked already under the same name; a batch below
-//! those given up is skipped; a job that ended says so to everything. So the state is the same, however often and
-//! late calls come.
+//! Repetition: a row that is requested again is already held, or already parked under the same name; a batch below
+//! those given up is skipped; an ended job answers so to everything. So the state is the same, however often and late
+//! calls come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,28 +31,28 @@ use crate::waiting::timeout;
 
 /// Most rows of one job that may wait.
 pub(super) const ROWS_WAITING_MAX: usize = 1 << 16;
-/// How long a row waits before it looks again for a place in an entry that had none: there are as many other jobs in
-/// line as an entry takes.
+/// How long a row waits before it tries again to queue in an entry that was full: as many other jobs are queued as an
+/// entry has room for.
 pub(super) const NO_ROOM_WAIT: Duration = Duration::from_millis(2);
 
-/// What the host knows of the transaction that a job is part of.
+/// The host's view of the transaction that a job is part of.
 pub trait JobTransaction: Send + Sync + fmt::Debug {
-    /// The newest version of a row that the job has just locked, where that is not the one of its snapshot.
+    /// The newest version of a row that the job has just locked, if it is not the one of its snapshot.
     fn newest(&self, row: Row) -> Option<RecId>;
 
-    /// Locks a row that the host has an entry of as one of the job's transaction, if nobody is in the way: it may have
-    /// others of that entry, or this one. Whether it did.
+    /// Locks a row in the host's entry as one of the job's transaction, if nobody conflicts: the transaction may hold
+    /// others of that entry, or this one. Returns whether it did.
     fn lock_own(&self, row: Row) -> bool;
 
-    /// The job has come to wait: looks for deadlock cycles, and opens those that a transaction of the host can be asked
-    /// to leave. Whether there is one that only the job can open, by ending.
+    /// Called when the job waits: looks for deadlock cycles, and breaks those in which a transaction of the host can be
+    /// the victim. Returns whether there is one that only the job can break, by ending.
     fn closes_ring(&self) -> bool;
 }
 
-/// Where what is said goes: to the device of the run, as far as there is a connection. It does not wait.
+/// Sends messages to the device of the run, as far as there is a connection. It does not wait.
 pub type Outlet = Arc<dyn Fn(LockSay) + Send + Sync>;
 
-/// See the module's description. Dropped, it ends.
+/// See the [module](self). Dropping it ends it.
 pub struct HostedJob {
     host: Arc<HostLocks>,
     job: Job,
@@ -62,17 +62,17 @@ pub struct HostedJob {
 }
 
 struct State {
-    /// The device's side, where that has no memory in common with the host.
+    /// The device's side of the table, if the device shares no memory with the host.
     side: Option<JobLocks>,
-    /// Rows in line, by batch and place in it.
+    /// Queued rows, by batch and position in it.
     parked: BTreeMap<Name, Parked>,
     /// Batches below this number are skipped.
     below: u32,
     ended: Option<LockRefusal>,
-    /// Whether the number was given back.
+    /// Whether the job's number was released.
     is_over: bool,
     outlet: Option<Outlet>,
-    /// How often an outlet was given.
+    /// How often an outlet was set.
     connections: u64,
 }
 
@@ -81,12 +81,12 @@ type Name = (u32, u32);
 
 struct Parked {
     row: Row,
-    /// Its place in line; none where there was no room.
+    /// Its place in the queue; none if there was no room.
     waiting: Option<Waiting>,
     waker: Waker,
 }
 
-/// What was woken.
+/// The rows that were woken.
 #[derive(Debug, Default)]
 struct Ready {
     rows: Mutex<BTreeSet<Name>>,
@@ -110,9 +110,9 @@ impl Wake for RowWaker {
 }
 
 impl HostedJob {
-    /// A job of `transaction`, in the table that `host` is a side of. `device` is the other side where the host takes
-    /// it, for a device behind a network; None: the device has it. None where as many jobs are under way as the table
-    /// can tell apart.
+    /// A job of `transaction`, in the table that `host` is a side of. `device` is the other side if the host acts for
+    /// it, for a device behind a network; None if the device itself does. Returns None if as many jobs are running as
+    /// the table can tell apart.
     ///
     /// # Errors
     /// [`LockError`].
@@ -152,20 +152,20 @@ impl HostedJob {
         self.job
     }
 
-    /// From now on what is said goes to `outlet`. The caller has the future that is returned run as long as the
-    /// connection lasts: it pushes grants, and ends with the job, or when another connection takes this one's place.
+    /// From now on messages go to `outlet`. The caller runs the returned future as long as the connection lasts: it
+    /// pushes grants, and ends with the job, or when another connection replaces this one.
     pub fn connect(self: &Arc<Self>, outlet: Outlet) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.state();
         state.outlet = Some(outlet);
         state.connections += 1;
         let connection = state.connections;
         drop(state);
-        // The pump before this one finds that it is over.
+        // The previous pump finds that it is over.
         self.ready.changed.notify_one();
         pump(Arc::downgrade(self), Arc::clone(&self.ready), connection)
     }
 
-    /// Does what the device asks.
+    /// Handles a message of the device.
     pub fn take(&self, call: LockCall) {
         let mut state = self.state();
         let parked_before = state.parked.len();
@@ -178,7 +178,7 @@ impl HostedJob {
             }
             (None, LockCall::Release) => {
                 state.end(LockRefusal::Over);
-                // What the host took away is given back, too.
+                // Locks that the host took away are released, too.
                 let _fenced = state.side.as_mut().map(JobLocks::release);
                 Some(LockSay::Released)
             }
@@ -187,7 +187,7 @@ impl HostedJob {
         let mut say = say;
         let outlet = state.outlet.clone();
         drop(state);
-        // The table says that the job waits before anybody looks for rings.
+        // The table says that the job waits before anybody looks for deadlock cycles.
         if waits && self.transaction.closes_ring() {
             say = Some(self.state().refuse(LockRefusal::Deadlock));
         }
@@ -196,7 +196,7 @@ impl HostedJob {
         }
     }
 
-    /// Ends the job, whose transaction has ended: gives all back, and the number. Whoever asks for more is told so.
+    /// Ends the job, whose transaction has ended: releases its locks and its number. Later requests are refused.
     pub fn end(&self) {
         let mut state = self.state();
         state.end(LockRefusal::Over);
@@ -204,10 +204,10 @@ impl HostedJob {
         drop(state);
         self.ready.changed.notify_one();
         if is_over {
-            // The number may be another job's by now.
+            // The number may belong to another job by now.
             return;
         }
-        // An entry that is spoilt is found by whoever asks for it next.
+        // A corrupted entry is found by the next job that asks for it.
         let _spoilt = self.host.release_job(self.job);
     }
 
@@ -234,12 +234,12 @@ impl HostedJob {
         self.transaction.newest(row).map_or(LockAnswer::Granted, LockAnswer::Conflict)
     }
 
-    /// Pushes grants of what was woken over the connection of that number. Whether rows wait for room; None: it is
-    /// over.
+    /// Pushes grants of the woken rows over the connection of that number. Returns whether rows wait for room; None if
+    /// it is over.
     fn push_grants(&self, connection: u64) -> Option<bool> {
         let mut state = self.state();
         if state.ended.is_some() || state.connections != connection {
-            // Whoever came instead looks itself.
+            // The pump that replaced it looks itself.
             self.ready.changed.notify_one();
             return None;
         }
@@ -249,7 +249,7 @@ impl HostedJob {
         for name in woken.into_iter().chain(state.without_room()) {
             match state.look(name) {
                 Ok(Some(row)) => granted.push((name, row)),
-                // It may have got in line once more, behind others than before.
+                // It may have queued again, behind others than before.
                 Ok(None) => waits_anew |= state.parked.contains_key(&name),
                 Err(why) => refused = Some(why),
             }
@@ -297,7 +297,7 @@ impl fmt::Debug for HostedJob {
 }
 
 impl State {
-    /// Whether the job has the row; None: it is in line. A device that locks by itself is in line there.
+    /// Whether the job has locked the row; None if it is queued. A device that locks by itself queues there.
     fn lock_row(
         &mut self,
         name: Name,
@@ -310,7 +310,7 @@ impl State {
             return Ok(None);
         }
         let Some(side) = &self.side else { return Ok(own().then_some(true)) };
-        // What its transaction has in the host's name is not waited for.
+        // Rows that its transaction has locked on the host are not waited for.
         if side.try_lock(row).map_err(refusal)? || own() {
             return Ok(Some(true));
         }
@@ -336,7 +336,7 @@ impl State {
         Ok(has_it.then_some(true))
     }
 
-    /// The row, if it is the job's now.
+    /// The row, if the job has it now.
     fn look(&mut self, name: Name) -> Result<Option<Row>, LockRefusal> {
         let (Some(side), Some(parked)) = (&self.side, self.parked.get_mut(&name)) else {
             return Ok(None);
@@ -359,7 +359,7 @@ impl State {
                 match lock {
                     Poll::Ready(Ok(JobLock::Held)) => return Ok(self.unpark(name)),
                     Poll::Ready(Err(error)) => return Err(refusal(error)),
-                    // Looked at once more when room is looked for.
+                    // Examined again when the pump looks for room.
                     Poll::Ready(Ok(_)) | Poll::Pending => {}
                 }
             }
@@ -389,7 +389,7 @@ impl State {
         let given_up = std::mem::replace(&mut self.parked, kept);
         let Some(side) = &self.side else { return Ok(()) };
         for waiting in given_up.into_values().filter_map(|parked| parked.waiting) {
-            // One that came just now is held until the end.
+            // A row that was granted just now is kept until the end.
             side.leave_line(&waiting).map_err(refusal)?;
         }
         Ok(())
@@ -403,7 +403,7 @@ impl State {
 
     /// As [`State::refuse`]; the first reason stays.
     fn end(&mut self, why: LockRefusal) {
-        // What is spoilt cannot be left.
+        // A corrupted entry cannot be left.
         let _left = self.give_up(u32::MAX);
         self.ended.get_or_insert(why);
     }

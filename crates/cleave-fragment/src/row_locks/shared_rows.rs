@@ -1,7 +1,7 @@
-//! The locks of a run in a table that its process shares with the host: no message, but that it waits.
+//! The locks of a run in a table that its process shares with the host: no messages, except to tell that it waits.
 //!
-//! Whoever closes a deadlock cycle last must have it found. A transaction of the host sees the shared table and looks
-//! for itself; a job that comes to wait says so to the host, after the table says that it waits.
+//! The last waiter that closes a deadlock cycle must have it detected. A transaction of the host sees the shared table
+//! and looks for itself; a waiting job tells the host, after it has written into the table that it waits.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,10 +19,10 @@ use crate::command::{LockBatch, LockCall, LockRefusal, LockSay};
 use crate::link::SlotSender;
 use crate::waiting::timeout;
 
-/// Messages whose answers are waited for at once.
+/// Messages whose answers are awaited at once.
 const CALLS_MAX: u32 = 64;
 
-/// See the module's description. Dropped, it keeps its locks: they are its transaction's.
+/// See the [module](self). Dropping it keeps the locks, which belong to its transaction.
 pub struct SharedRows {
     job: JobLocks,
     state: Mutex<Said>,
@@ -31,19 +31,19 @@ pub struct SharedRows {
 #[derive(Default)]
 struct Said {
     sink: Option<SlotSender>,
-    /// Messages that say that the job waits.
+    /// Messages that report that the job waits.
     calls: u32,
-    /// Rows that they named, as far as somebody may still wait for them.
+    /// The rows in them that may still be waited for.
     asked: BTreeMap<u32, LockBatch>,
-    /// Rows that the job's transaction has in the host's name.
+    /// Rows that the job's transaction has locked on the host.
     own: BTreeMap<Row, RowLock>,
     refused: Option<LockRefusal>,
-    /// Those who wait, told of a refusal.
+    /// Waiters, to be told of a refusal.
     wakers: Vec<Waker>,
 }
 
 impl SharedRows {
-    /// The locks of the run that is `job`, whose host hears by `sink`.
+    /// The locks of the run `job`, which reaches its host through `sink`.
     ///
     /// # Errors
     /// [`LockRefusal`]: the host has taken the job's locks away.
@@ -57,12 +57,12 @@ impl SharedRows {
         Ok(Arc::new(Self { job, state }))
     }
 
-    /// The host hears by `sink` from now on. What was lost is said again when the next row waits.
+    /// Switches to `sink` as the way to the host. Lost messages are repeated when the next row waits.
     pub fn connect(&self, sink: SlotSender) {
         self.state().sink = Some(sink);
     }
 
-    /// The host has said something: that rows are the transaction's own, or that the job closes a deadlock cycle.
+    /// Handles a message of the host: that rows are the transaction's own, or that the job closes a deadlock cycle.
     pub fn hear(&self, say: &LockSay) {
         let mut state = self.state();
         match say {
@@ -85,7 +85,7 @@ impl SharedRows {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Locks rows, or gets in line.
+    /// Locks rows, or queues for them.
     ///
     /// # Errors
     /// [`LockRefusal`].
@@ -127,8 +127,8 @@ impl SharedRows {
         Ok(rows)
     }
 
-    /// The host looks for rings, and for rows that are the transaction's own: among the first of them, where there are
-    /// very many.
+    /// The host looks for deadlock cycles, and for rows that are the transaction's own; if there are very many rows,
+    /// among the first of them.
     fn say_waits(&self, object: u64, mut vids: Vec<u64>) {
         vids.truncate(LOCK_ROWS_MAX);
         let mut state = self.state();
@@ -136,7 +136,7 @@ impl SharedRows {
         state.calls = number.wrapping_add(1);
         let sink = state.sink.clone();
         let batch = LockBatch { number, object, waits: true, vids };
-        // Those of long ago have had their answer, or never will.
+        // Old ones have had their answer, or never will.
         state.asked.retain(|asked, _| number.wrapping_sub(*asked) < CALLS_MAX);
         state.asked.insert(number, batch.clone());
         drop(state);
@@ -156,7 +156,7 @@ impl fmt::Debug for SharedRows {
     }
 }
 
-/// Rows that were asked for. Dropped, those that are queued are given up.
+/// Rows that were requested. Dropping it gives up the queued ones.
 pub struct WaitingRows {
     locks: Arc<SharedRows>,
     rows: Vec<RowLock>,
@@ -164,15 +164,15 @@ pub struct WaitingRows {
 }
 
 struct Queued {
-    /// Which of the rows.
+    /// The row's position.
     index: usize,
     row: Row,
-    /// Its place in line; none where there was no room.
+    /// Its place in the queue; none if there was no room.
     waiting: Option<Waiting>,
 }
 
 impl WaitingRows {
-    /// What has become of each row.
+    /// The outcome of each row.
     ///
     /// # Errors
     /// [`LockRefusal`].
@@ -180,7 +180,7 @@ impl WaitingRows {
         Ok(self.rows.clone())
     }
 
-    /// What has become of each row, once none is queued any more.
+    /// The outcome of each row, once none is queued any more.
     ///
     /// # Errors
     /// [`LockRefusal`].
@@ -201,7 +201,7 @@ impl WaitingRows {
         self.queued.iter().any(|queued| queued.waiting.is_none())
     }
 
-    /// Ready when none is queued any more, or when one lost its place in line.
+    /// Ready when none is queued any more, or when one lost its place in the queue.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), LockRefusal>> {
         {
             let mut state = self.locks.state();
@@ -251,7 +251,7 @@ impl WaitingRows {
 impl Queued {
     fn leave_line(&self, job: &JobLocks) {
         if let Some(waiting) = &self.waiting {
-            // One that came just now is held until the end, and what is spoilt cannot be left.
+            // A row granted just now is kept until the end, and a corrupted entry cannot be left.
             let _left = job.leave_line(waiting);
         }
     }

@@ -21,8 +21,8 @@ use crate::link::{SlotForm, SlotSender};
 const OBJECT: u64 = 7;
 const ROW_COUNT: usize = 12;
 const ROWS: u64 = ROW_COUNT as u64;
-/// So few entries that rows meet in them, and so many slots that there is always room: who finds none gets in line
-/// later than for its other rows, and may close a ring.
+/// So few entries that rows share them, and so many slots that there is always room: a job that finds none queues later
+/// than for its other rows, and may close a deadlock cycle.
 const SMALL: TableShape = TableShape { entry_count: 16, format: SlotFormat::SIXTEEN };
 
 /// How often each row was changed.
@@ -43,13 +43,13 @@ fn version(number: u32) -> RecId {
     RecId::new(SegmentId(1), number, 0).unwrap()
 }
 
-/// A transaction that began when the versions were these.
+/// A transaction that began with these versions.
 #[derive(Debug)]
 struct Began {
     versions: Arc<Versions>,
     snapshot: Vec<u32>,
     is_in_ring: bool,
-    /// A row that its transaction has on the host.
+    /// A row that its transaction has locked on the host.
     own: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ impl JobTransaction for Began {
 type Down = Arc<Mutex<Vec<LockSay>>>;
 type Pump = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A run that locks: both ends of it, and what is on the way between them.
+/// A run that locks: both ends, and the messages under way between them.
 struct Run {
     job: Arc<HostedJob>,
     asked: Arc<AskedLocks>,
@@ -133,10 +133,10 @@ impl Run {
         self.asked.connect(sink);
     }
 
-    /// One message from the device reaches the host, perhaps not for the last time.
+    /// Delivers one message of the device to the host, perhaps repeatedly.
     fn deliver_up(&mut self, random: &mut SplitMix64) -> bool {
         while let Ok(RunEvent::Locks(call)) = self.sent.try_recv() {
-            // As it crosses.
+            // As encoded and decoded.
             self.up.push(LockCall::decode(&call.encode()).unwrap());
         }
         if self.up.is_empty() {
@@ -166,7 +166,7 @@ impl Run {
         }
     }
 
-    /// Delivers all there is, both ways, and what comes of that.
+    /// Delivers all messages, both ways, and those that follow.
     fn settle(&mut self, random: &mut SplitMix64) {
         loop {
             self.pump();
@@ -206,7 +206,7 @@ impl Bench {
         Run::new(&self.host, &self.device, began)
     }
 
-    /// A run that has asked for these rows, and heard all that can be said so far.
+    /// A run that has requested these rows, with all messages delivered.
     fn asked(&mut self, vids: &[u64]) -> Run {
         let mut run = self.run();
         run.ask(vids, true);
@@ -231,13 +231,13 @@ fn rows_are_granted_queued_and_pushed() {
     let mut run = bench.asked(&[1, 2, 3]);
     assert_eq!(run.answers(), [RowLock::Held, RowLock::Queued, RowLock::Held]);
     assert!(run.outcomes().is_pending());
-    // The host changes the row that it had.
+    // The host changes the row that it has locked.
     bench.versions.of(2).store(5, Ordering::Relaxed);
     bench.host.leave(ticket).unwrap();
     run.settle(&mut bench.random);
     let settled = vec![RowLock::Held, RowLock::Changed(version(5)), RowLock::Held];
     assert_eq!(run.outcomes(), Poll::Ready(Ok(settled)));
-    // The host waits for the job in turn, until that ends.
+    // The host waits for the job, until that ends.
     let ticket = bench.join(2);
     assert!(!bench.host.is_granted(&ticket).unwrap());
     run.job.end();
@@ -271,7 +271,7 @@ fn a_connection_that_dies_releases_nothing_and_loses_no_grant() {
     assert!(!bench.is_free(1) && !bench.is_free(2));
     run.settle(&mut bench.random);
     assert_eq!(run.outcomes(), Poll::Ready(Ok(vec![RowLock::Held; 2])));
-    // A device that died asks nothing any more, and its job is ended by the host.
+    // A dead device asks nothing any more, and the host ends its job.
     drop(run);
     assert!(bench.is_free(1) && bench.is_free(2));
 }
@@ -303,7 +303,7 @@ fn a_release_gives_all_back_and_is_said_until_it_is_heard() {
     assert!((0..ROWS).all(|vid| bench.is_free(vid)));
     let refused = run.asked.lock(OBJECT, &[1], true).now_or_never().unwrap();
     assert_eq!(refused.map(|_| ()), Err(LockRefusal::Over));
-    // What comes late takes nothing.
+    // A late batch locks nothing.
     let late = LockBatch { number: 0, object: OBJECT, waits: true, vids: vec![1] };
     run.job.take(LockCall::Lock(late));
     assert!(bench.is_free(1));
@@ -383,7 +383,7 @@ fn the_same_calls_lock_in_shared_memory() {
     assert!(queued.settled().now_or_never().is_none());
     host.leave(ticket).unwrap();
     assert_eq!(queued.settled().now_or_never().unwrap(), Ok(vec![RowLock::Held; 2]));
-    // What its transaction has on the host is its own: the host says so.
+    // The host tells that rows its transaction has locked are its own.
     let own = host.join(Row { object: OBJECT, vid: 5 }, |_| false).unwrap().ticket;
     let mut queued = ask(&[5], true).unwrap();
     assert!(queued.settled().now_or_never().is_none());
@@ -393,7 +393,7 @@ fn the_same_calls_lock_in_shared_memory() {
     says.lock().unwrap().drain(..).for_each(|say| rows.hear(&say));
     assert_eq!(queued.settled().now_or_never().unwrap(), Ok(vec![RowLock::Held]));
     host.leave(own).unwrap();
-    // One that gives up leaves the line.
+    // A job that gives up leaves the queue.
     let other = HostedJob::begin(
         &host,
         Some(&device),
@@ -424,14 +424,14 @@ struct Party {
     is_inside: bool,
 }
 
-/// Runs and transactions over a few rows, each of which asks for all of its own at once, so that none wait in a ring.
+/// Runs and transactions over a few rows. Each requests all of its own at once, so that there is no deadlock cycle.
 async fn history(seed: u64) {
     let bench = Bench::new();
     let mut random = SplitMix64::new(seed);
     let mut runs: Vec<Run> = Vec::new();
     let mut ghosts: Vec<Run> = Vec::new();
     let mut parties: Vec<Party> = Vec::new();
-    // Who is at each row: 1 a transaction, 100 a run.
+    // The holders of each row: 1 for a transaction, 100 for a run.
     let mut inside = [0_u32; ROW_COUNT];
     for _ in 0..400 {
         let (what, which) = (pick(&mut random, 11), pick(&mut random, 64));
@@ -481,7 +481,7 @@ async fn history(seed: u64) {
             _ => {}
         }
     }
-    // Nothing is lost any more: all come to their end.
+    // Without further losses all come to their end.
     for _ in 0..100 {
         for party in parties.extract_if(.., |party| bench.has_all(party)) {
             party.tickets.into_iter().for_each(|ticket| bench.host.leave(ticket).unwrap());
@@ -493,7 +493,7 @@ async fn history(seed: u64) {
         if runs.is_empty() && parties.is_empty() {
             break;
         }
-        // For those who found no room in an entry.
+        // For jobs that found no room in an entry.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(runs.is_empty() && parties.is_empty(), "seed {seed}: somebody waits for ever");
@@ -526,7 +526,7 @@ impl Bench {
         party.tickets.iter().all(|ticket| self.host.is_granted(ticket).unwrap())
     }
 
-    /// A transaction ends, which has changed its rows.
+    /// Ends a transaction, which has changed its rows.
     fn leave(&self, party: Party, inside: &mut [u32]) {
         for vid in &party.vids {
             inside[place(*vid)] -= 1;
@@ -536,7 +536,7 @@ impl Bench {
     }
 }
 
-/// One of the runs gives up what it waits for, or goes in, or ends: then it is returned.
+/// One of the runs gives up waiting, or gets its rows, or ends: then it is returned.
 fn go_on(
     runs: &mut Vec<Run>,
     at: usize,

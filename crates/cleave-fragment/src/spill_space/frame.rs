@@ -1,4 +1,4 @@
-//! One batch as whole blocks and back; the form is drawn in the [module above](super).
+//! Encodes one batch as whole blocks and back; the [module above](super) draws the format.
 
 #![deny(clippy::indexing_slicing)]
 
@@ -9,9 +9,9 @@ use datafusion_common::{DataFusionError, Result};
 use super::SpillDamaged;
 
 const MAGIC: [u8; 8] = *b"clvspill";
-/// As Arrow aligns its buffers, so that those of the body are decoded in place.
+/// Arrow's alignment of buffers, so that those of the body are decoded in place.
 const HEADER_BYTES: usize = 64;
-/// Where the checksum lies; it is over what comes before it, and the body.
+/// The offset of the checksum, which covers the bytes before it, and the body.
 const CHECKSUM_AT: usize = 24;
 
 /// Whole blocks that hold `body`.

@@ -1,4 +1,4 @@
-//! Runs of batches that were put aside, and who writes several of them at once.
+//! Runs of spilled batches, and the writer of several runs at once.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,22 +21,22 @@ use super::{SpillSpace, frame};
 use crate::command::arrow_message::BARE_ROW_COUNT_MAX;
 use crate::command::slot::{SlotDecoder, batch_bytes, encode_batch};
 
-/// Bytes of rows with which a frame is written at the latest.
+/// Most bytes of rows in a frame.
 const FRAME_BYTES: u64 = 256 << 10;
-/// Frames of one writer that may be on their way to the media.
+/// Frames of one writer that may be under way to the media.
 const WRITES_MAX: usize = 4;
 
-/// Stamps of this process; no two frames have one in common.
+/// Stamps of this process; each frame has another one.
 static NEXT_STAMP: AtomicU64 = AtomicU64::new(1);
 
-/// What an operator put aside.
+/// Metrics of an operator's spilling.
 #[derive(Debug, Clone)]
 pub struct SpillFigures {
     /// Runs that have rows.
     pub runs: Count,
     /// Bytes written, whole blocks.
     pub bytes: Count,
-    /// Rows written, as often as they were.
+    /// Rows written, counted each time.
     pub rows: Count,
 }
 
@@ -51,7 +51,7 @@ impl SpillFigures {
     }
 }
 
-/// Batches that were put aside; their blocks go back when it is dropped.
+/// Spilled batches; their blocks are freed when it is dropped.
 pub struct SpillRun {
     space: Arc<dyn SpillSpace>,
     schema: SchemaRef,
@@ -85,7 +85,7 @@ impl SpillRun {
         self.bytes
     }
 
-    /// Its batches in the order in which they came, each read while the one before is worked on.
+    /// Its batches in their order, each read while the previous one is processed.
     pub fn batches(self: &Arc<Self>) -> SendableRecordBatchStream {
         let first = self.begin_read(0);
         let batches =
@@ -109,7 +109,7 @@ impl SpillRun {
         };
         let body = frame::decode(blocks, stamp, place)?;
         let batch = self.decoder.decode(body)?;
-        // The fields' metadata is the schema's, whatever crossed.
+        // The fields' metadata is the schema's, whatever was stored.
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let (schema, columns) = (Arc::clone(&self.schema), batch.columns().to_vec());
         Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
@@ -133,14 +133,14 @@ impl fmt::Debug for SpillRun {
     }
 }
 
-/// Writes several runs at once, within the memory that it was given.
+/// Writes several runs at once, within a given amount of memory.
 pub struct RunsWriter {
     parts: Vec<Part>,
     gathered_bytes: u64,
     gathered_bytes_max: u64,
     under_way: VecDeque<UnderWay>,
     figures: SpillFigures,
-    /// Held for as long as rows are gathered.
+    /// Reserved for as long as rows are gathered.
     _memory: MemoryReservation,
 }
 
@@ -160,7 +160,7 @@ struct UnderWay {
 
 impl RunsWriter {
     /// A writer of `count` runs of `schema` in `space`, which takes `memory_bytes` of `pool`: half for rows that it
-    /// gathers, half for frames on their way.
+    /// gathers, half for frames under way.
     pub fn new(
         space: &Arc<dyn SpillSpace>,
         schema: &SchemaRef,
@@ -169,7 +169,7 @@ impl RunsWriter {
         figures: SpillFigures,
     ) -> Self {
         let memory = MemoryConsumer::new("rows to be put aside").register(pool);
-        // Its caller has left as much free, or is about to free it with the first rows.
+        // The caller has left as much free, or will free it with the first rows.
         memory.grow(memory_bytes);
         let part = |_| Part {
             run: SpillRun::new(Arc::clone(space), Arc::clone(schema)),
@@ -216,7 +216,7 @@ impl RunsWriter {
         Ok(())
     }
 
-    /// Writes what is left, and gives the runs, each in its place.
+    /// Writes the remaining rows, and returns the runs in order.
     pub async fn finish(mut self) -> Result<Vec<Arc<SpillRun>>> {
         for part in 0..self.parts.len() {
             self.begin_write(part).await?;

@@ -1,4 +1,4 @@
-//! Space in memory, for tests: it counts what is taken, and refuses what goes beyond its size.
+//! Spill space in memory, for tests: it counts what is taken, and refuses what goes beyond its size.
 
 use std::sync::{Arc, Mutex};
 

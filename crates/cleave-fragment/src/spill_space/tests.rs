@@ -1,4 +1,4 @@
-//! What is put aside comes back as it was, or not at all.
+//! Spilled batches come back unchanged, or not at all.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Commands and answers: frames, their heads, and the batches in slots.
 //!
-//! The first byte says which decoder. Heads are messages; the rest of the bytes of a stream are as a peer would send
-//! them, with a checksum that fits where there is a frame.
+//! The first byte selects the decoder. Heads are messages; other inputs are a byte stream as a peer would send it, with
+//! the checksum corrected where there is a frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,12 +47,12 @@ use crate::mutate::Shape;
 /// Commands, answers, and the frames that carry them.
 pub const TARGET: Target = Target { name: "commands", shape: Shape::Message, seeds, run };
 
-/// The token that a device wants.
+/// The token that a device requires.
 const TOKEN: &str = "a-token-that-nobody-guesses-0123456789";
 
-/// Memory that rows may take.
+/// Memory limit for rows.
 const MEMORY_BYTES: usize = 1 << 20;
-/// What the first byte of an input says.
+/// The first byte of an input.
 const HEADS: u8 = 0;
 const STREAM: u8 = 1;
 const SLOT: u8 = 2;
@@ -86,7 +86,7 @@ fn run(input: &[u8]) {
     }
 }
 
-/// Messages about locks: what is accepted is written as it was read.
+/// Lock messages: an accepted one must encode to the same bytes.
 fn locks(bytes: &[u8]) {
     if let Ok(call) = LockCall::decode(bytes) {
         assert_eq!(call.encode(), bytes, "a call for locks changes on its way");
@@ -96,7 +96,7 @@ fn locks(bytes: &[u8]) {
     }
 }
 
-/// Rows as a device takes them, within memory that they must ask for.
+/// Rows as a device decodes them, within a memory budget.
 fn rows_of(sent: &Broadcast) {
     let memory: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(MEMORY_BYTES));
     if let Ok(rows) = BroadcastRows::decode(sent, &memory) {
@@ -104,7 +104,7 @@ fn rows_of(sent: &Broadcast) {
     }
 }
 
-/// Every decoder of a head, with as many parts as a reply may want.
+/// Every decoder of a head, with as many parts as a reply may need.
 fn heads(head: &[u8]) {
     let part = Payload::new(Bytes::from_static(b"a part"));
     for parts in [0, 1, 3, 1 + batches().len()] {
@@ -114,7 +114,7 @@ fn heads(head: &[u8]) {
             head: Bytes::copy_from_slice(head),
             parts: vec![part.clone(); parts],
         };
-        // What is accepted is written as it was read.
+        // An accepted message must encode to the same bytes.
         if let Ok(command) = decode_command(frame()) {
             if let Request::Read(items) = &command.request {
                 let held = size_of_val(items.as_slice()) as u64;
@@ -143,7 +143,7 @@ fn heads(head: &[u8]) {
     }
 }
 
-/// What comes over a connection: handshakes, then frames to the end.
+/// The bytes of a connection: handshakes, then frames to the end.
 fn stream(bytes: &[u8]) {
     if let Ok(token) = Token::new(TOKEN, "the fuzzer") {
         drop(block_on(read_hello(&mut &*bytes, Some(&token))));
@@ -170,7 +170,7 @@ fn stream(bytes: &[u8]) {
     }
 }
 
-/// Makes the checksum of the first frame fit: it covers the frame up to the end of the head, itself left out.
+/// Corrects the checksum of the first frame, which covers the frame up to the end of the head, itself left out.
 fn fit_checksum(bytes: &mut [u8]) {
     let number = |at: usize| {
         let field = bytes.get(at..).and_then(<[u8]>::first_chunk::<4>);
@@ -281,7 +281,7 @@ fn batches() -> Vec<RecordBatch> {
     .collect()
 }
 
-/// The same batches as no build writes them: compressed, and so at the mercy of the lengths that they claim.
+/// The same batches compressed, which no build writes: their lengths are only claimed.
 fn compressed() -> Vec<Vec<u8>> {
     let mut slots = Vec::new();
     for codec in [CompressionType::LZ4_FRAME, CompressionType::ZSTD] {
@@ -312,7 +312,7 @@ fn compressed() -> Vec<Vec<u8>> {
     slots
 }
 
-/// Rows of every shape, as a host sends them.
+/// Broadcast rows of every shape.
 fn broadcasts() -> Vec<Broadcast> {
     let sent = (0..).zip(batches()).filter_map(|(input, batch)| {
         BroadcastRows::new(batch.schema(), vec![batch], None).encode(input).ok()

@@ -1,6 +1,6 @@
 //! Fragments: the plans that a device runs, as bytes.
 //!
-//! Seeds are the fragments of real statements. What decodes must be printable.
+//! Seeds are the fragments of real statements. A decoded plan must be printable.
 
 use std::sync::{Arc, OnceLock};
 
@@ -51,7 +51,7 @@ const TABLES: &str = "
         (2, 'two', NULL, 'x', 3, NULL, NULL, NULL, '\\x00ff', NULL);
     INSERT INTO keyword VALUES (1, 1, 'murder', 0.5), (2, 2, NULL, NULL);";
 
-/// Statements whose leaves, filters, projections, aggregates and orders are of many kinds.
+/// Statements with many kinds of leaves, filters, projections, aggregates and orders.
 const QUERIES: [&str; 22] = [
     "SELECT * FROM title",
     "SELECT title FROM title WHERE year BETWEEN 1990 AND 2000 AND title LIKE '%one%'",
@@ -73,7 +73,7 @@ const QUERIES: [&str; 22] = [
     "SELECT t.id, k.word FROM title t LEFT JOIN keyword k ON t.id = k.movie_id AND length(k.word) < t.year",
     "SELECT count(*) FROM title t JOIN keyword k ON t.rating > k.weight",
     "SELECT t.id FROM title t, keyword k WHERE NOT EXISTS (SELECT 1 FROM keyword o WHERE o.movie_id = t.id)",
-    // What it collects is no table: it is sent along.
+    // The build side is not a table: it is broadcast.
     "SELECT t.id, v.word FROM title t JOIN (VALUES (1, 'a'), (2, 'b')) AS v (id, word) ON t.id = v.id",
     "SELECT id FROM title WHERE year IN (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19)",
 ];
@@ -148,7 +148,7 @@ fn id_column() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("id", DataType::Int32, true)]))
 }
 
-/// A scan for the rows that a join wants, as its build side sends it down.
+/// A scan with the filter that a join's build side hands down.
 fn scan_for(wanted: Arc<dyn PhysicalExpr>) -> Result<Vec<u8>, DataFusionError> {
     let columns = Projection::new(id_column(), vec![ColumnRef::User(1)]);
     let scan = TableScan {
@@ -165,7 +165,7 @@ fn scan_for(wanted: Arc<dyn PhysicalExpr>) -> Result<Vec<u8>, DataFusionError> {
     encode_fragment(&plan)
 }
 
-/// A merge of index runs into one that is written where it runs.
+/// A merge of index runs that writes the result where it runs.
 fn merge_of_runs() -> Result<Vec<u8>, DataFusionError> {
     let segment = SegmentRef { table_id: 1, segment: SegmentId(7), schema_version: 1, commit: 5 };
     let entries = Arc::new(MergeRunsExec::new(0, 1));
@@ -173,7 +173,7 @@ fn merge_of_runs() -> Result<Vec<u8>, DataFusionError> {
     encode_fragment(&plan)
 }
 
-/// The bytes that hexadecimal digits mean.
+/// Decodes hexadecimal digits.
 fn bytes_of(digits: &str) -> Vec<u8> {
     let pairs = digits.as_bytes().chunks_exact(2);
     let pairs = pairs.filter_map(|pair| str::from_utf8(pair).ok());

@@ -1,7 +1,7 @@
-//! The log: a segment's file, as a crash or a stranger may leave it.
+//! The log: a segment's file, as a crash or a foreign writer may leave it.
 //!
-//! Checksums are made to fit as far as lengths lead from record to record. What is read must be read again once the log
-//! was resumed, with what was appended then behind it.
+//! Checksums are corrected as far as lengths lead from record to record. Records that were read must be read again
+//! after the log is resumed, followed by newly appended ones.
 
 use cleave_txn::wal::record::{RECORD_HEADER_BYTES, Seed, encode, record_bytes};
 use cleave_txn::wal::segment::{SEGMENT_HEADER_BYTES, segment_path};
@@ -13,7 +13,7 @@ use crate::mutate::Shape;
 /// A log of one segment.
 pub const TARGET: Target = Target { name: "log", shape: Shape::Flat, seeds, run };
 
-/// Where records begin.
+/// The offset of the first record.
 const FIRST: Lsn = Lsn(SEGMENT_HEADER_BYTES as u64);
 
 fn options() -> LogOptions {
@@ -28,7 +28,7 @@ fn run(input: &[u8]) {
         return;
     }
     let Ok(mut records) = read(folder.path()) else { return };
-    // Each of its syncs takes as long as many inputs.
+    // Syncs of the log take as long as many inputs.
     if !input.len().is_multiple_of(16) {
         return;
     }
@@ -53,7 +53,7 @@ fn read(folder: &std::path::Path) -> Result<Vec<LogRecord>, LogError> {
     Ok(records)
 }
 
-/// `input` with checksums that fit.
+/// `input` with correct checksums.
 fn repaired(input: &[u8]) -> Vec<u8> {
     let mut bytes = input.to_vec();
     let Some(header) = bytes.get_mut(..SEGMENT_HEADER_BYTES) else { return bytes };

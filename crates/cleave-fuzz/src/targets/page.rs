@@ -1,7 +1,7 @@
 //! Pages: a page and the overflow pages behind it in, decoded as rows, whole and one by one.
 //!
-//! Checksums are made to fit. What decodes must be arrays that hold what Arrow promises, and a row must be the same
-//! whether it is read alone, selected, or with all others.
+//! Checksums are corrected. Decoded arrays must satisfy Arrow's invariants, and a row must be the same whether it is
+//! read alone, selected, or with all others.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub const TARGET: Target = Target { name: "pages", shape: Shape::Flat, seeds, ru
 
 /// Most slots that are read one by one.
 const SLOT_COUNT_MAX: u32 = 48;
-/// Where pages are said to lie.
+/// The address of the pages.
 const START: BlockAddress = BlockAddress(8);
 
 const SEGMENT: SegmentRef =
@@ -95,7 +95,7 @@ fn run(input: &[u8]) {
                 same(&all.slice(usize::from(number), 1), &row.unwrap_or_else(|e| panic!("{e}")));
             }
         } else {
-            // A row may be sound in a page that is not; the other way round nothing is.
+            // A row may decode in a page that does not; the reverse is a defect.
             assert!(all.is_err(), "slot {slot} does not decode: {row:?}");
         }
     }
@@ -118,7 +118,7 @@ fn run(input: &[u8]) {
     }
 }
 
-/// The pages that `input` is made of, by what each says of its length.
+/// Divides `input` into pages, by their own lengths.
 fn split(mut input: &[u8]) -> Vec<Vec<u8>> {
     let mut pages = Vec::new();
     while !input.is_empty() && pages.len() < 64 {
@@ -147,7 +147,7 @@ fn same(left: &RecordBatch, right: &RecordBatch) {
     }
 }
 
-/// Pages of every type, in every style that an encoding may be chosen for, and of every class.
+/// Pages of every type, class, and style of values for each encoding.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (number, rows) in [1, 3, 70, 700].into_iter().enumerate() {
@@ -186,7 +186,7 @@ const TYPES: [ColumnType; 17] = [
 /// Constant, ascending, few values, small numbers, any numbers, long texts, sorted runs.
 const STYLES: u64 = 7;
 
-/// A page of a third of the types, its overflow pages behind it.
+/// A page of a third of the types, followed by its overflow pages.
 fn heap_page(rows: usize, style: u64, class: PageClass, mut random: SplitMix64) -> Option<Vec<u8>> {
     let offset = usize::try_from(random.below(3)).ok()?;
     let columns = (1..).zip(TYPES.into_iter().skip(offset).step_by(3));

@@ -1,7 +1,7 @@
-//! What is stored beside pages: directories of segments, version maps, memtables, schemas.
+//! Stored structures beside pages: directories of segments, version maps, memtables, schemas.
 //!
-//! The first byte says which. The rest is a message, which goes into a frame whose checksums fit; frames inside of
-//! it are made to fit too. What decodes must encode again, to what decodes to the same.
+//! The first byte selects one. The rest is a message, which goes into a frame with a correct checksum; checksums of
+//! inner frames are corrected too. A decoded value must encode to bytes that decode to the same value.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use prost::Message;
 use super::Target;
 use crate::mutate::Shape;
 
-/// Stored things that are no pages.
+/// Stored structures other than pages.
 pub const TARGET: Target = Target { name: "stored", shape: Shape::Message, seeds, run };
 
 const MAGICS: [[u8; 8]; 3] = [*b"CLVVMAP\0", *b"CLVVRUNS", *b"CLVVCHNK"];
@@ -90,7 +90,7 @@ fn framed(magic: [u8; 8], message: &[u8]) -> Vec<u8> {
     Format { magic, name: "fuzzed", versions: 1..=1 }.seal(message)
 }
 
-/// What stands behind the header of a frame, in a frame whose checksums fit.
+/// The content of `frame` in a frame with correct checksums.
 fn sealed(magic: [u8; 8], frame: &[u8]) -> Vec<u8> {
     framed(magic, frame.get(FRAME_HEADER_BYTES..).unwrap_or(frame))
 }

@@ -1,8 +1,7 @@
-//! Backups that a run has taken or begun, and what is restored of them when it ends.
+//! Backups that a run has taken or begun, and the check of their restores when it ends.
 //!
-//! 1. One that was acknowledged is whole, whatever happened since; one that was not is whole or is refused.
-//! 2. Every second restore is interrupted: its folder then opens with all that is due, or does not open and is restored
-//!    again.
+//! 1. An acknowledged backup is whole, whatever happened since; another one is whole or is refused.
+//! 2. Every second restore is interrupted: its folder then opens with all data, or does not open and is restored again.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -27,7 +26,7 @@ const RESTORED: [u8; 16] = [0x7e; 16];
 /// A backup.
 pub(super) struct Taken {
     place: PathBuf,
-    /// What was there when it was taken.
+    /// The model when it was taken.
     model: Model,
     acknowledged: bool,
 }
@@ -39,7 +38,7 @@ impl Taken {
 }
 
 impl Run {
-    /// Restores every backup. The database is closed.
+    /// Restores and checks every backup. The database is closed.
     pub(super) async fn check_backups(&mut self, world: &Rc<SimWorld>) -> Found<()> {
         world.set_rates(Rates::default());
         for (number, taken) in std::mem::take(&mut self.backups).into_iter().enumerate() {

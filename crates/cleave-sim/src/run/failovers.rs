@@ -1,8 +1,8 @@
-//! Hosts that are lost with their folders, and others that go on from the log replica on the device far away.
+//! Failovers: hosts are lost with their folders, and new ones continue from the log replica on the remote device.
 //!
-//! 1. A failover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is begun
-//!    again, in the same folder, and succeeds.
-//! 2. What was acknowledged is there then, and nothing else: [`Run::look`] and [`Run::check`] say so.
+//! 1. A failover is tried under the faults of the run, and the new host may lose its power meanwhile; then it is
+//!    started again, in the same folder, and succeeds.
+//! 2. Then exactly the acknowledged statements are there: [`Run::look`] and [`Run::check`] verify it.
 
 use std::rc::Rc;
 
@@ -15,13 +15,13 @@ use super::{CALM, Found, Run, STATEMENT_LIMIT};
 use crate::media::SimMedia;
 use crate::world::{Disk, Rates, SimWorld};
 
-/// The way to the device far away.
+/// The address of the remote device.
 pub(super) fn far() -> RemoteDevice {
     let host = "far".to_owned();
     RemoteDevice { host, port: 1, token_file: None, ca_pem: None, rate_cap: None }
 }
 
-/// Whether a statement has done what it says, here alone.
+/// Whether a statement is committed here but not on the replica.
 pub(super) fn is_not_copied(error: &Error) -> bool {
     let Error::Storage(error) = error else { return false };
     matches!(**error, StorageError::NotCopied { .. })
@@ -67,7 +67,7 @@ impl Run {
         sleep(CALM).await;
         if !is_there {
             match self.failed_over().await? {
-                // It was whole before its power went.
+                // It was complete before its power failed.
                 Err(Error::Storage(error)) if is_whole(&error) => {}
                 taken => taken
                     .map(drop)
@@ -80,7 +80,7 @@ impl Run {
     }
 
     async fn failed_over(&self) -> Found<Result<(), Error>> {
-        // No host has ever committed without the copy.
+        // No host has ever committed without the replica.
         let from = FailoverSource { way: far().into(), accepts_stale: true };
         let options = self.options();
         let taking = timeout(STATEMENT_LIMIT, Box::pin(fail_over(&self.place, &from, &options)));

@@ -1,5 +1,5 @@
-//! Each step of a commit, by the log and with a manifest: it fails there, or the host's power goes, and the commit is
-//! there whole if it was acknowledged, whole or not at all if it was not, and writers go on.
+//! Fails each step of a commit, by the log and with a manifest, or cuts the host's power there. An acknowledged commit
+//! is there whole, another whole or not at all, and writers go on.
 //!
 //! The steps are those of the module `commit` of the host's storage engine.
 
@@ -25,10 +25,9 @@ use cleave_sim::world::{SimWorld, StepFault};
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
-    /// Whether it can fail: behind its record in the log a small commit cannot, nor behind the manifest one that has
-    /// one.
+    /// Whether it can fail: after its log record a small commit cannot, nor after the manifest one with a manifest.
     may_fail: bool,
-    /// Whether the commit is there where the power went as it began; None: it may be.
+    /// Whether the commit is there if the power failed at the beginning of the step; None if it may be.
     is_there: Option<bool>,
 }
 
@@ -54,12 +53,12 @@ const WITH_MANIFEST: [Step; 6] = [
     step("commit: told", false, Some(true)),
 ];
 
-/// A commit by the log, and one with a manifest, of two rows each: half of one would be seen.
+/// A commit by the log, and one with a manifest, of two rows each, so that half of one would be seen.
 const SMALL: &str = "INSERT INTO t VALUES (10, 'a'), (11, 'b')";
 const LARGE: &str = "BEGIN; CREATE TABLE made (id int PRIMARY KEY, note text); \
     INSERT INTO made VALUES (1, 'a'), (2, 'b'); COMMIT";
 
-/// After this long nothing that was begun goes on.
+/// After this long nothing is under way any more.
 const CALM: Duration = Duration::from_secs(10);
 
 #[test]
@@ -84,7 +83,7 @@ fn at_each_step(steps: [Step; 6], sql: &'static str, count: &'static str) {
                 let place = directory.path().join("db");
                 let host = Host { place, media: SimMedia::new("near", true) };
                 let ran = host.commits(&world, (step, fault), sql, count);
-                // The future is large, and the thread's stack is a test's.
+                // The future is large, and a test thread's stack is small.
                 executor::run(&world, Box::pin(ran)).unwrap();
             }
         }
@@ -117,7 +116,7 @@ impl Host {
             assert!(!world.host_has_power(), "{told}");
         } else {
             assert!(outcome.is_err(), "{told}: it was to fail");
-            // Nothing of it is there, and who comes next commits.
+            // Nothing of it is there, and the next writer commits.
             assert_eq!(rows(&mut session, count).await.unwrap_or(0), 0, "{told}");
             run(&mut session, "INSERT INTO t VALUES (3, 'three')").await.unwrap();
             assert_eq!(rows(&mut session, "SELECT count(*) FROM t").await.unwrap(), 3, "{told}");
@@ -130,7 +129,7 @@ impl Host {
         world.set_host_power(true);
 
         let mut session = self.open().await;
-        // A table that is not there has no rows.
+        // A missing table has no rows.
         let found = rows(&mut session, count).await.unwrap_or(0);
         assert!(found == 0 || found == 2, "{told}: {found} of 2 rows");
         if outcome.is_ok() {
@@ -167,7 +166,7 @@ async fn run(session: &mut Session, sql: &str) -> Result<Vec<Outcome>, Error> {
     Box::pin(session.run(sql)).await
 }
 
-/// The number that `sql` gives.
+/// The number that `sql` returns.
 async fn rows(session: &mut Session, sql: &str) -> Result<u64, Error> {
     let outcomes = run(session, sql).await?;
     let Some(Outcome::Rows { batches, .. }) = outcomes.first() else { panic!("{sql} gives rows") };

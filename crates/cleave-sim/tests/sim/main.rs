@@ -1,8 +1,8 @@
 //! Simulated runs: one seed twice, and many seeds once.
 //!
 //! `CLEAVE_SIM_SEED=N` runs that seed alone and prints its trace when it fails; `CLEAVE_SIM_SEEDS=COUNT` runs more of
-//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` lets the power go at so many changes of each swept seed, and the link
-//! fail at so many commands; `all` at every one.
+//! them than CI does. `CLEAVE_SIM_CUTS=COUNT` cuts the power at that many changes of each swept seed, and fails the
+//! link at that many commands; `all` at every one.
 
 mod commit_steps;
 
@@ -18,18 +18,18 @@ use cleave_sim::{
     run_seed_on_lying_media, run_seed_failing_over,
 };
 
-/// Seeds of a run without wishes.
+/// Seeds of a run without variables set.
 const SEEDS_DEFAULT: u64 = 40;
 
-/// Seeds that once found something; what it was stands beside them.
+/// Seeds that once found a defect, with its description.
 const REGRESSIONS: &[u64] = &[
-    // A page read whole, with a bit flipped in a column that nobody asked for, stayed in the pool and was corrupt
+    // A page read whole, with a bit flipped in a column that was not requested, stayed in the pool and was corrupt
     // to all that asked for that column later.
     289, // A device that was lost under the build side of a join gave XX000 and not 58030.
     318,
 ];
 
-/// Those of runs in which hosts are lost, and seeds of such a run without wishes.
+/// Seeds of runs in which hosts are lost, and how many are run without variables set.
 const TAKEOVER_REGRESSIONS: &[u64] = &[];
 const TAKEOVER_SEEDS_DEFAULT: u64 = 8;
 
@@ -49,7 +49,7 @@ fn a_seed_repeats_itself() {
         let seed = wished("CLEAVE_SIM_SEED").unwrap_or(seed);
         let (first, second) = match (run(seed), run(seed)) {
             (Ok(first), Ok(second)) => (first.trace, second.trace),
-            // What it found is the other test's to say; it must find it again.
+            // The other test reports the finding; here it must be found again.
             (Err(first), Err(second)) => (first.trace, second.trace),
             (Ok(_), Err(failure)) | (Err(failure), Ok(_)) => {
                 panic!("only one of two runs finds: {failure}")
@@ -91,10 +91,9 @@ fn a_sync_that_does_nothing_is_found() {
     assert!(found >= 3, "in {found} of 10 seeds");
 }
 
-/// Seeds of which every change of the host's is one at which the power goes, and every command one at which the link
-/// fails.
+/// Seeds of which every change of the host is tried for a power failure, and every command for a failure of the link.
 const SWEPT: std::ops::Range<u64> = 1000..1004;
-/// At how many of each they do in a run without wishes.
+/// How many of each are tried without variables set.
 const CUTS_DEFAULT: u64 = 5;
 
 #[test]
@@ -113,14 +112,14 @@ fn power_may_go_at_any_change() {
 fn the_link_may_fail_at_any_command() {
     for (place, fault) in LinkFault::ALL.into_iter().enumerate() {
         sweep(&format!("commands, {fault:?}"), |seed, command| {
-            // Other ones for each fault.
+            // Different ones for each fault.
             let command = command.map_or(u64::MAX, |command| command + place as u64);
             run_seed_failing_at(seed, command, fault).map(|report| report.commands)
         });
     }
 }
 
-/// Runs each swept seed whole, which tells how many places it has, and then with one of them to fail at.
+/// Runs each swept seed whole, which counts its places, and then with a fault at one of them.
 #[expect(clippy::print_stdout, reason = "what a run of tests has looked at")]
 fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>> + Sync) {
     let one = wished("CLEAVE_SIM_SEED");
@@ -141,7 +140,7 @@ fn sweep(what: &str, run: impl Fn(u64, Option<u64>) -> Result<u64, Box<Failure>>
                         if number >= cuts {
                             break;
                         }
-                        // Another one of each part.
+                        // A different one of each part.
                         let place = (number * whole + seed % whole) / cuts;
                         if let Err(failure) = run(seed, Some(place)) {
                             let mut failures =
@@ -176,7 +175,7 @@ fn rows_survive_the_loss_of_hosts() {
     every_seed(TAKEOVER_REGRESSIONS, TAKEOVER_SEEDS_DEFAULT, run_seed_failing_over);
 }
 
-/// Runs the seed that is wished for, or `known` and so many others.
+/// Runs the chosen seed, or `known` and that many others.
 #[expect(clippy::print_stdout, reason = "what a run of tests has looked at")]
 fn every_seed(
     known: &[u64],
@@ -192,7 +191,7 @@ fn every_seed(
     };
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::new());
-    // Each seed has a thread of its own; as many at once as there are cores.
+    // Each seed has a thread of its own; as many run at once as there are cores.
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -230,7 +229,7 @@ fn every_seed(
         let found: Vec<_> = failures.iter().map(|f| format!("{}: {}", f.seed, f.finding)).collect();
         panic!("{first}\n\n{} of {} seeds:\n{}", failures.len(), seeds.len(), found.join("\n"));
     }
-    // Faults that stop everything would hide what they are for.
+    // Faults that stop everything would hide their purpose.
     assert!(
         seeds.len() < 20 || acknowledged > failed,
         "{acknowledged} acknowledged, {failed} failed"

@@ -1,4 +1,4 @@
-//! Command lines and what they ask for.
+//! Command lines and the commands that they give.
 
 use std::path::PathBuf;
 

@@ -1,15 +1,15 @@
-//! A connection to the database that is measured: statements with values in, rows of text out.
+//! A connection to the measured database: statements with values in, rows of text out.
 //!
-//! 1. [`Client`] is all that a workload asks of it.
+//! 1. [`Client`] is the interface that a workload uses.
 //! 2. [`embedded`] is a session of a database in this process, [`wire`] a connection to a server, Cleave's or
 //!    PostgreSQL's.
 //!
-//! Both take the same SQL and give values as text, so that a workload is written once and compared over both.
+//! Both take the same SQL and return values as text, so that one workload runs over both.
 
 pub(crate) mod embedded;
 pub(crate) mod wire;
 
-/// Rows on their way into a table, as lines of CSV, piece by piece.
+/// Rows to load into a table, as lines of CSV in pieces.
 pub(crate) type CsvPieces = Box<dyn Iterator<Item = Vec<u8>> + Send>;
 
 /// One connection, used by one thread.
@@ -17,10 +17,10 @@ pub(crate) trait Client: Send {
     /// Runs statements without parameters.
     fn run(&mut self, sql: &str) -> Result<Rows, ClientError>;
 
-    /// Keeps a statement with parameters as `name`.
+    /// Prepares a statement with parameters as `name`.
     fn prepare(&mut self, name: &str, sql: &str) -> Result<(), ClientError>;
 
-    /// Runs the statement kept as `name`; values are text, None is NULL.
+    /// Runs the prepared statement `name`; values are text, None is NULL.
     fn execute(&mut self, name: &str, values: &[Value]) -> Result<Rows, ClientError>;
 
     /// Loads rows into `table`.
@@ -49,22 +49,22 @@ impl From<String> for Value {
     }
 }
 
-/// What a statement gave.
+/// The result of a statement.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
     /// Its rows; None is NULL.
     pub(crate) rows: Vec<Vec<Option<String>>>,
-    /// Rows that it changed or gave, as its tag says.
+    /// Rows that it changed or returned, according to its tag.
     pub(crate) count: u64,
 }
 
 impl Rows {
-    /// The value of a row's column; None where there is no such row, or it is NULL.
+    /// The value of a row's column; None if there is no such row, or it is NULL.
     pub(crate) fn text(&self, row: usize, column: usize) -> Option<&str> {
         self.rows.get(row)?.get(column)?.as_deref()
     }
 
-    /// The same, as a whole number.
+    /// The same, as an integer.
     pub(crate) fn number(&self, row: usize, column: usize) -> Option<i64> {
         self.text(row, column)?.parse().ok()
     }
@@ -75,7 +75,7 @@ fn count_in(tag: &str) -> u64 {
     tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Why a statement was not done.
+/// Why a statement failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClientError {
     /// The database refused it.
@@ -83,16 +83,16 @@ pub(crate) enum ClientError {
     Refused {
         /// SQLSTATE.
         state: String,
-        /// What it says.
+        /// The message.
         message: String,
     },
-    /// The connection is of no use any more.
+    /// The connection is unusable.
     #[error("{0}")]
     Connection(String),
 }
 
 impl ClientError {
-    /// Whether the same transaction may succeed when it is tried again: a serialization failure or a deadlock.
+    /// Whether the same transaction may succeed when it is retried: a serialization failure or a deadlock.
     pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Refused { state, .. } if state == "40001" || state == "40P01")
     }

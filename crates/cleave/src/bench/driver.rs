@@ -1,7 +1,7 @@
-//! Clients side by side: each a thread that runs operation after operation until the time is over.
+//! Runs clients side by side: each is a thread that runs operation after operation until the time is over.
 //!
-//! An operation that fails for the sake of isolation alone (40001, 40P01) is undone and tried again with the same
-//! choices, at most [`TRIES_MAX`] times; its latency is from the first try on. Any other failure ends the run.
+//! An operation that fails because of isolation (40001, 40P01) is rolled back and retried with the same choices, at
+//! most [`TRIES_MAX`] times; its latency counts from the first try. Any other failure ends the benchmark.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,26 +14,26 @@ use super::latency::Latencies;
 use super::workloads::Workload;
 use crate::generate::random::{Draw, mix};
 
-/// Tries of one operation.
+/// Most tries of one operation.
 const TRIES_MAX: u32 = 1000;
 
-/// How long, and by which choices.
+/// The duration and the seed of a benchmark.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
-    /// What all choices follow from.
+    /// The seed of all choices.
     pub(crate) seed: u64,
-    /// Not counted.
+    /// Time before measurement, not counted.
     pub(crate) warmup: Duration,
-    /// Counted.
+    /// Measured time.
     pub(crate) measured: Duration,
 }
 
-/// What was measured of one kind of operation.
+/// Measurements of one kind of operation.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Figures {
     /// Its name.
     pub(crate) name: &'static str,
-    /// How long it took, retries included.
+    /// Latencies, retries included.
     pub(crate) latencies: Latencies,
     /// Tries beyond the first.
     pub(crate) retries: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Figures {
 /// A workload, and the clients that run it.
 pub(crate) type Crew<'a> = (&'a dyn Workload, Vec<Box<dyn Client>>);
 
-/// Runs all crews at once; the figures of each kind of operation, in order.
+/// Runs all crews at once; returns the figures of each kind of operation, in order.
 pub(crate) fn drive<const N: usize>(
     course: &Course,
     crews: [Crew<'_>; N],

@@ -1,5 +1,4 @@
-//! How long operations took: counts by logarithmic buckets, so that threads add theirs up and any quantile is known to
-//! 1.6 %.
+//! Latencies of operations: counts in logarithmic buckets, which threads can add up; any quantile is exact to 1.6 %.
 
 use std::time::Duration;
 
@@ -50,7 +49,7 @@ impl Latencies {
         self.sum.checked_div(u32::try_from(self.count).unwrap_or(u32::MAX)).unwrap_or_default()
     }
 
-    /// What `share` of them, in thousandths, took no longer than.
+    /// The latency that `share` of them, in thousandths, do not exceed.
     pub(crate) fn quantile(&self, share: u64) -> Duration {
         let wanted = (self.count * share).div_ceil(1000).max(1);
         let mut seen = 0;
@@ -64,7 +63,7 @@ impl Latencies {
     }
 }
 
-/// The bucket of a number: itself below [`STEPS`], then as many buckets for each power of two.
+/// The bucket of a number: the number itself below [`STEPS`], then equally many buckets for each power of two.
 fn place_of(number: u64) -> usize {
     let power = number.max(STEPS).ilog2() - STEPS.ilog2();
     let step = number >> power;

@@ -1,4 +1,4 @@
-//! `cleave bench`: standard workloads of transactions, over the wire or embedded, against any server of PostgreSQL's
+//! `cleave bench`: standard transactional workloads, over the wire or embedded, against any server of PostgreSQL's
 //! protocol.
 //!
 //! ```text
@@ -6,12 +6,12 @@
 //!                                            └─▶ latencies, retries ─▶ report
 //! ```
 //!
-//! 1. [`BenchOptions`] names the workload, and what is measured: the database of `--db`, or the server of `--url`.
-//! 2. [`workloads`] make tables and rows, and say which operation comes next.
-//! 3. [`driver`] runs clients side by side for a time, retries what failed only for the sake of isolation, and counts.
-//! 4. Where a workload knows what must be true of its rows afterwards, that is checked ([`Workload::check`]).
+//! 1. [`BenchOptions`] names the workload, and the target: the database of `--db`, or the server of `--url`.
+//! 2. [`workloads`] make tables and rows, and choose each next operation.
+//! 3. [`driver`] runs clients side by side for a time, retries operations that failed because of isolation, and counts.
+//! 4. A workload with invariants over its rows has them checked afterwards ([`Workload::check`]).
 //!
-//! Every choice follows from the seed, the client and the operation's number, so that two systems are asked the same.
+//! Every choice follows from the seed, the client and the operation's number, so that two systems get the same load.
 
 pub(crate) mod client;
 mod driver;
@@ -41,40 +41,40 @@ use workloads::{Workload, ch::Analytics};
 /// `cleave bench …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchOptions {
-    /// What to run
+    /// The workload
     #[arg(value_enum)]
     workload: WorkloadName,
-    /// Measure this server, as in postgres://user@127.0.0.1:5432/database, and not the database of --db
+    /// Measure this server, as in postgres://user@127.0.0.1:5432/database, instead of the database of --db
     #[arg(long, value_name = "URL")]
     url: Option<Server>,
-    /// How much: for YCSB and LinkBench 1 is 100,000 records or nodes, for TPC-C warehouses (below 1: a part of one)
+    /// The scale: for YCSB and LinkBench 1 is 100,000 records or nodes, for TPC-C warehouses (below 1: a part of one)
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// Connections that run operations side by side
+    /// Connections that run operations in parallel
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     clients: u16,
-    /// Connections that run the analytic queries of `ch` meanwhile
+    /// Connections that run the analytic queries of `ch` at the same time
     #[arg(long, default_value_t = 1)]
     analysts: u16,
-    /// Seconds that are measured
+    /// Measured seconds
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Seconds before that
+    /// Seconds of warm-up before the measurement
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     warmup: f64,
-    /// Measure the tables as they are, and do not make them anew
+    /// Measure the existing tables, without making them anew
     #[arg(long, conflicts_with = "load_only")]
     no_load: bool,
-    /// Make the tables, and measure nothing
+    /// Make the tables, without measuring
     #[arg(long)]
     load_only: bool,
     /// The isolation level of every transaction, as in 'repeatable read'
     #[arg(long, value_name = "LEVEL")]
     isolation: Option<String>,
-    /// What all random choices follow from
+    /// The seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// One object of JSON instead of a table
+    /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
@@ -122,7 +122,7 @@ impl WorkloadName {
     }
 }
 
-/// What is measured, and how clients of it are made.
+/// The measured target, and how its clients are made.
 enum Measured {
     Server(Server),
     Embedded {
@@ -155,7 +155,7 @@ pub(crate) async fn run(options: &BenchOptions, place: &Place) -> Result<(), Fai
         }
     };
     let options = options.clone();
-    // Clients block their threads, so none of the runtime's may be among them.
+    // Clients block their threads, so none of the runtime's threads may be among them.
     let work = std::thread::Builder::new().stack_size(crate::STACK_BYTES).spawn(move || {
         let measured = measured;
         measure(&options, &measured)
@@ -207,7 +207,7 @@ fn measure(options: &BenchOptions, measured: &Measured) -> Result<(), Failure> {
     }
 }
 
-/// A client that knows the workload's statements.
+/// A client that has prepared the workload's statements.
 fn connected(
     options: &BenchOptions,
     measured: &Measured,

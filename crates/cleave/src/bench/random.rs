@@ -39,7 +39,7 @@ impl Zipf {
     }
 }
 
-/// A whole number from `low` to `high`, both included.
+/// An integer from `low` to `high`, both included.
 pub(crate) fn between(draw: &mut Draw, low: i64, high: i64) -> i64 {
     let span = u32::try_from(high.saturating_sub(low)).unwrap_or(u32::MAX - 1) + 1;
     low + i64::from(draw.below(span))

@@ -1,4 +1,4 @@
-//! What was measured, as a table or as JSON.
+//! Prints the results, as a table or as JSON.
 
 use std::io::Write;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::driver::Figures;
 use super::latency::Latencies;
 use crate::failure::Failure;
 
-/// Says how long it took to make the tables.
+/// Prints how long it took to make the tables.
 pub(crate) fn loaded(taken: Duration) {
     drop(writeln!(std::io::stderr(), "loaded in {:.1} s", taken.as_secs_f64()));
 }
 
-/// Prints the figures, and what a check has found.
+/// Prints the figures, and the findings of a check.
 pub(crate) fn print(
     figures: &[Figures],
     faults: &[String],

@@ -1,5 +1,5 @@
-//! That the statements of transactions go without a plan of their own and leave the delta as it is: each workload's,
-//! and those of pgbench and sysbench, watched by what the database counts.
+//! Tests that transactional statements run without the planner and without flushing the delta, by the database's
+//! counters: the statements of each workload, of pgbench and of sysbench.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn watched() -> (TempDir, Runtime, Watched) {
     (directory, runtime, Watched { client, database, planned: BTreeSet::new() })
 }
 
-/// What `run` gives on a thread on which statements may be planned.
+/// The result of `run` on a thread on which statements may be planned.
 fn planning<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(crate::STACK_BYTES);
@@ -83,7 +83,7 @@ fn planning<T: Send>(run: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// The statements that make plans when each of a workload's operations has run some times, and runs as often again.
+/// The statements that still make plans after each of a workload's operations has run several times.
 fn planned_by(workload: &dyn Workload) -> BTreeSet<String> {
     const TURNS: u64 = 6;
     let (_directory, _runtime, mut client) = watched();
@@ -106,7 +106,7 @@ fn planned_by(workload: &dyn Workload) -> BTreeSet<String> {
     planned
 }
 
-/// The statements that make plans of those that `texts` gives for a number.
+/// The statements that make plans, among those that `texts` returns for a number.
 fn planned_of(tables: &str, texts: impl Fn(u64) -> Vec<String> + Send) -> BTreeSet<String> {
     let (_directory, _runtime, mut client) = watched();
     client.run(tables).unwrap();

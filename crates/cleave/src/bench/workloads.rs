@@ -1,4 +1,4 @@
-//! The workloads: tables and rows, the operations and how often each comes, and what must hold of the rows afterwards.
+//! The workloads: tables and rows, the operations and their shares, and the invariants of the rows afterwards.
 //!
 //! Each is written from its published description, with statements that every PostgreSQL understands.
 
@@ -10,10 +10,10 @@ pub(crate) mod ycsb;
 use super::client::{Client, ClientError, CsvPieces};
 use crate::generate::random::Draw;
 
-/// Who asks: the client's number and that of its operation. No two are the same in a run.
+/// The client's number and that of its operation, unique in a run.
 pub(crate) type Turn = (u64, u64);
 
-/// What to run.
+/// A workload.
 pub(crate) trait Workload: Sync {
     /// The names of its operations.
     fn operations(&self) -> &'static [&'static str];
@@ -21,13 +21,13 @@ pub(crate) trait Workload: Sync {
     /// Makes its tables anew, and their rows.
     fn load(&self, client: &mut dyn Client, seed: u64) -> Result<(), ClientError>;
 
-    /// Keeps the statements that a client runs.
+    /// Prepares the statements that a client runs.
     fn prepare(&self, client: &mut dyn Client) -> Result<(), ClientError>;
 
-    /// Which operation comes next, by its place in the list.
+    /// Chooses the next operation, by its position in the list.
     fn choose(&self, draw: &mut Draw, turn: Turn) -> usize;
 
-    /// Runs an operation. After a failure it may be run once more, with the same choices.
+    /// Runs an operation. After a failure it may be run again, with the same choices.
     fn perform(
         &self,
         operation: usize,
@@ -36,14 +36,14 @@ pub(crate) trait Workload: Sync {
         turn: Turn,
     ) -> Result<(), ClientError>;
 
-    /// What does not hold of its rows after a run.
+    /// The violated invariants of its rows after a run.
     fn check(&self, client: &mut dyn Client) -> Result<Vec<String>, ClientError>;
 }
 
 /// Bytes of a piece of CSV.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The lines that `line` adds for each number below `count`, in pieces.
+/// The lines that `line` appends for each number below `count`, in pieces.
 fn csv(count: u64, mut line: impl FnMut(u64, &mut String) + Send + 'static) -> CsvPieces {
     let mut next = 0;
     Box::new(std::iter::from_fn(move || {
@@ -56,7 +56,7 @@ fn csv(count: u64, mut line: impl FnMut(u64, &mut String) + Send + 'static) -> C
     }))
 }
 
-/// The first of cumulative shares, in thousandths, that a draw is below.
+/// The position of the first cumulative share, in thousandths, above a random number.
 fn by_share(draw: &mut Draw, shares: &[u32]) -> usize {
     let drawn = draw.below(1000);
     let mut sum = 0;
@@ -78,7 +78,7 @@ fn in_transaction<T>(
     Ok(done)
 }
 
-/// The failure of a client that finds what cannot be.
+/// The failure of a client that finds an impossible result.
 fn unexpected(what: impl Into<String>) -> ClientError {
     ClientError::Connection(what.into())
 }
@@ -86,7 +86,7 @@ fn unexpected(what: impl Into<String>) -> ClientError {
 /// The records of a scale of 1.
 const RECORDS: f64 = 100_000.0;
 
-/// `scale` of [`RECORDS`], 100 at least.
+/// `scale` times [`RECORDS`], at least 100.
 fn records(scale: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a bounded scale")]
     let records = (RECORDS * scale) as u64;

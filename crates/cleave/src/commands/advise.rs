@@ -1,11 +1,12 @@
-//! `cleave advise`: what splitting would save a list of queries, by the figures of this database's devices.
+//! `cleave advise`: predicts what splitting would save for a list of queries, by the figures of this database's
+//! devices.
 //!
 //! 1. [`sources`] reads the files; [`statements::split`] finds their statements, [`logged`] those of a query log.
-//! 2. Devices that are not embedded are measured, where that was not done before.
+//! 2. Devices that are not embedded are measured, if they have not been before.
 //! 3. Each statement is planned with `EXPLAIN (FORMAT JSON)`, which prices every split, and never run: [`advice`].
 //! 4. [`Output`] prints host-only against the best split, for each and in all.
 //!
-//! All figures are predictions; what a query took stands in the table `cleave.query_log` of the process that ran it.
+//! All figures are predictions; measured times are in the table `cleave.query_log` of the process that ran the queries.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,25 +30,25 @@ use crate::shell::statements;
 /// `cleave advise …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AdviseOptions {
-    /// Files of statements, or folders, of which all *.sql are read by name
+    /// Files of statements, or folders, whose *.sql files are read in the order of their names
     #[arg(required_unless_present = "logs", value_name = "FILE_OR_DIRECTORY")]
     files: Vec<PathBuf>,
-    /// A CSV file of one column of statements, as COPY (SELECT text FROM cleave.query_log) TO 'file' writes it
+    /// A CSV file of one column of statements, as written by COPY (SELECT text FROM cleave.query_log) TO 'file'
     #[arg(long = "log", value_name = "FILE")]
     logs: Vec<PathBuf>,
-    /// One line of JSON for each statement, and one for all of them
+    /// Print one line of JSON for each statement, and one for all of them
     #[arg(long)]
     json: bool,
 }
 
-/// A statement and where it stands.
+/// A statement and its place in the source.
 #[derive(Debug)]
 struct Listed {
     place: String,
     text: String,
 }
 
-/// What is predicted of a statement one way.
+/// The prediction for one way to run a statement.
 #[derive(Debug, Clone, Copy, Default)]
 struct Way {
     seconds: f64,
@@ -55,16 +56,16 @@ struct Way {
     host_cpu_s: f64,
 }
 
-/// What splitting does for one statement.
+/// The advice for one statement.
 #[derive(Debug)]
 struct Advice {
     host: Way,
     best: Way,
-    /// The split that is expected to be done first.
+    /// The split with the shortest predicted time.
     split: String,
-    /// The split that the session's settings take.
+    /// The split that the session's settings choose.
     taken: String,
-    /// Where the figures come from; `None`: nothing was priced.
+    /// The origin of the figures; `None` if nothing was priced.
     profile: Option<String>,
 }
 
@@ -94,7 +95,7 @@ pub(crate) async fn run(options: &AdviseOptions, place: &Place) -> Result<(), Fa
     output.finish()
 }
 
-/// The files to read, folders replaced by their *.sql.
+/// The files to read, with folders replaced by their *.sql files.
 fn sources(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in given {
@@ -118,7 +119,7 @@ fn sources(given: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// The statements of a query log, each a record of one column.
+/// The statements of a query log, one record of one column each.
 fn logged(path: &Path) -> Result<Vec<Listed>, Failure> {
     let column = Column {
         id: 1,
@@ -158,7 +159,7 @@ fn logged(path: &Path) -> Result<Vec<Listed>, Failure> {
     Ok(listed)
 }
 
-/// Measures the devices that stand elsewhere, as the first large query would. What one that is offline has, is assumed.
+/// Measures remote devices, as the first large query would. For offline ones, figures are assumed.
 async fn measure_devices(database: &Database) {
     for device in database.devices() {
         if device.mode() == AttachMode::Embedded {
@@ -171,7 +172,7 @@ async fn measure_devices(database: &Database) {
     }
 }
 
-/// Plans a statement every way, and does nothing else.
+/// Plans a statement in every way, without running it.
 async fn advice(session: &mut Session, text: &str) -> Result<Advice, Error> {
     let explain = format!("EXPLAIN (FORMAT JSON) {text}");
     let parsed = parse_script(&explain)?;
@@ -192,7 +193,7 @@ async fn advice(session: &mut Session, text: &str) -> Result<Advice, Error> {
     let candidates = explained["candidates"].as_array().map(Vec::as_slice).unwrap_or_default();
     let text = |value: &Value, otherwise: &str| value.as_str().unwrap_or(otherwise).to_owned();
     let Some(host) = candidates.iter().find(|one| one["split"] == "host") else {
-        // A look-up has no plan, and nothing to split.
+        // A point path has no plan, and nothing to split.
         let (host, best) = (Way::default(), Way::default());
         let split = "look-up".to_owned();
         return Ok(Advice { host, best, taken: split.clone(), split, profile: None });
@@ -236,7 +237,7 @@ impl Way {
         json!({ "seconds": self.seconds, "link_bytes": self.link_bytes, "host_cpu_seconds": self.host_cpu_s })
     }
 
-    /// What it saves against `host`.
+    /// The saving against `host`.
     fn saved(self, host: Self) -> Value {
         json!({
             "seconds": host.seconds - self.seconds,
@@ -246,9 +247,9 @@ impl Way {
     }
 }
 
-/// Prints what was found.
+/// Prints the results.
 struct Output {
-    /// `None`: lines of JSON are printed at once.
+    /// `None` if lines of JSON are printed at once.
     table: Option<Table>,
     host: Way,
     best: Way,
@@ -292,7 +293,7 @@ impl Output {
                 self.failed_count += 1;
                 let state = error.sqlstate();
                 let message = error.to_string();
-                // It counts from the EXPLAIN that stands before the statement.
+                // Positions include the EXPLAIN before the statement.
                 let position = error.position().map(|position| format!("{position}: "));
                 let message = position
                     .and_then(|position| message.strip_prefix(&position).map(str::to_owned))
@@ -388,7 +389,7 @@ fn cells(place: &str, split: &str, taken: &str, host: Way, best: Way) -> [String
     ]
 }
 
-/// Seconds, for people; less than none where a split costs more.
+/// Formatted seconds; negative if a split costs more.
 fn time(seconds: f64) -> String {
     match seconds.abs() {
         0.0..10.0 => format!("{:.2} ms", seconds * 1e3).replace("-0.00", "0.00"),

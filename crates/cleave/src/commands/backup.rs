@@ -1,7 +1,7 @@
-//! `cleave backup` and `cleave restore`: all of a database's one moment into a folder, and a database out of that.
+//! `cleave backup` writes a consistent snapshot of a database into a folder; `cleave restore` makes a database of one.
 //!
-//! What was done goes to standard output. Exit codes: 0 done, 1 the command line or a folder that it names is wrong, 2
-//! the database cannot be opened, 3 the backup failed.
+//! The result goes to standard output. Exit codes: 0 done, 1 the command line or a folder that it names is wrong, 2 the
+//! database cannot be opened, 3 the backup failed.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::open::{self, Create};
 /// `cleave backup …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BackupOptions {
-    /// The database's folder, which no process has open; where a server has it, use BACKUP TO 'TARGET' there
+    /// The database's folder, not open in any process; if a server has it open, use BACKUP TO 'TARGET' there
     #[arg(value_name = "DATABASE", required_unless_present = "check")]
     database: Option<PathBuf>,
-    /// The folder to write to: empty, or not there yet
+    /// The folder to write to: empty or missing
     #[arg(value_name = "TARGET", required_unless_present = "check")]
     target: Option<PathBuf>,
-    /// Verify every byte of a backup instead
+    /// Verify every byte of an existing backup instead
     #[arg(long, value_name = "TARGET", conflicts_with_all = ["database", "target"])]
     check: Option<PathBuf>,
 }
@@ -35,19 +35,19 @@ pub(crate) struct RestoreOptions {
     /// The folder of the backup
     #[arg(value_name = "BACKUP")]
     backup: PathBuf,
-    /// The folder of the new database: empty, or not there yet
+    /// The folder of the new database: empty or missing
     #[arg(value_name = "DATABASE")]
     database: PathBuf,
-    /// Then verify every page, map and index entry of the new database
+    /// Verify every page, map and index entry of the new database afterwards
     #[arg(long)]
     verify: bool,
-    /// The folder that archive_directory named: bring the backup forward by the log that is archived there, to its end
+    /// The folder of archive_directory: replay the log archived there, up to its end
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// … to what was committed at or before a moment, as in '2026-11-21 20:00:00+00'
+    /// Replay up to the commits at or before a time, as in '2026-11-21 20:00:00+00'
     #[arg(long, value_name = "TIME", value_parser = Until::time, requires = "archive")]
     until: Option<Until>,
-    /// … to what was committed up to the commit of this number
+    /// Replay up to the commit with this number
     #[arg(long, value_name = "NUMBER", requires = "archive", conflicts_with = "until")]
     until_commit: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `cleave check`: whether a database is as it was written, and where it is not.
+//! `cleave check`: verifies that a database is as it was written, and reports faults.
 //!
 //! Findings go to standard output, progress and the summary to standard error. Exit codes: 0 nothing found, 1 faults
 //! found, 2 the check could not run.
@@ -17,13 +17,13 @@ use crate::open;
 /// `cleave check …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CheckCommand {
-    /// Read files, maps and the headers of pages, not their values
+    /// Read files, maps and page headers, but not the pages' values
     #[arg(long)]
     quick: bool,
     /// Memory for comparing indexes with their tables, as in 256MB
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     check_memory: Option<u64>,
-    /// One line of JSON for each finding
+    /// Print one line of JSON for each finding
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +55,7 @@ pub(crate) async fn run(command: &CheckCommand, place: &Place) -> Result<(), Fai
             writeln!(out, "{finding}\n  {}", finding.fault.advice())?;
         }
     }
-    // Standard error may be closed; the findings were told all the same.
+    // Standard error may be closed; the findings were printed all the same.
     drop(writeln!(std::io::stderr(), "{}", summary(&report)));
     let only_unreachable =
         report.findings.kept().iter().all(|finding| matches!(finding.fault, Fault::Unreachable(_)));

@@ -1,5 +1,5 @@
-//! `cleave device`: attach a device that runs elsewhere, list those attached, say what one can do, change how one is
-//! reached, and remove one.
+//! `cleave device`: attaches a device that runs elsewhere, lists those attached, shows a device's profile, changes its
+//! address, and removes one.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -28,39 +28,39 @@ enum Action {
     List,
     /// Show what a device, this host and the link between them can do in a second
     Profile(profile::ProfileOptions),
-    /// Change how a device is reached: its address, token, certificate or rate; the database must not be open
+    /// Change a device's address, token, certificate or rate; the database must not be open
     Change(AddOptions),
-    /// Remove a device on which no table lies, so that another database may have it
+    /// Remove a device without tables, so that another database may use it
     Remove {
-        /// The name by which this database calls the device
+        /// The device's name in this database
         name: String,
     },
 }
 
 #[derive(Debug, Clone, Args)]
 struct AddOptions {
-    /// The name by which this database calls the device
+    /// The device's name in this database
     name: String,
     #[command(flatten)]
     way: WayOptions,
 }
 
-/// How a device is reached.
+/// How to connect to a device.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WayOptions {
-    /// Where it listens, as in storage1:7700 or `[::1]:7700`
+    /// Its address, as in storage1:7700 or `[::1]:7700`
     #[arg(long, value_name = "HOST:PORT", value_parser = address, required_unless_present = "local")]
     address: Option<(String, u16)>,
-    /// The Unix socket at which it listens on this machine, instead of an address
+    /// Its Unix socket on this machine, instead of an address
     #[arg(long, value_name = "SOCKET", conflicts_with_all = ["address", "token_file", "ca"])]
     local: Option<PathBuf>,
-    /// A file that holds the device's token
+    /// A file with the device's token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The certificate (PEM) that the device's own descends from; without it the link has no TLS
+    /// The certificate (PEM) from which the device's descends; without it the link has no TLS
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The most that the link may carry in each direction, as in 1gbit
+    /// The rate limit of the link in each direction, as in 1gbit
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate_cap: Option<u64>,
 }
@@ -77,7 +77,7 @@ pub(crate) async fn run(options: &DeviceOptions, place: &Place) -> Result<(), Fa
 }
 
 impl WayOptions {
-    /// The way.
+    /// The device and its address.
     pub(crate) fn way(&self) -> Result<DeviceKind, Failure> {
         match (&self.local, &self.address) {
             (Some(socket), _) => {

@@ -1,8 +1,7 @@
-//! `cleave failover`: a database whose host is lost goes on in a new folder, from the log replica that a device
+//! `cleave failover`: continues a database whose host is lost in a new folder, from the log replica that a device
 //! keeps.
 //!
-//! What was failed over goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 the failover
-//! failed.
+//! The result goes to standard output. Exit codes: 0 done, 1 the command line is wrong, 2 the failover failed.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,13 +18,12 @@ use crate::open::{self, Create};
 /// `cleave failover …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FailoverOptions {
-    /// The folder in which the database goes on: empty, or not there yet
+    /// The folder of the continued database: empty or missing
     #[arg(value_name = "DATABASE")]
     database: PathBuf,
     #[command(flatten)]
     way: WayOptions,
-    /// Also from a copy that may lack commits: the database was opened after it was written last, or has a newer copy
-    /// elsewhere
+    /// Also accept a replica that may lack commits: the database was opened later, or another replica is newer
     #[arg(long)]
     stale: bool,
 }
@@ -63,7 +61,7 @@ pub(crate) async fn run(options: &FailoverOptions, place: &Place) -> Result<(), 
     Ok(())
 }
 
-/// What nobody could say of a copy that was written last `at`; None: all other devices were asked.
+/// The remaining doubt about a replica that was last written `at`; None if all other devices were asked.
 fn doubt(witnesses: &Witnesses, at: &str) -> Option<String> {
     let whoever = match witnesses.silent.as_slice() {
         [] if witnesses.asked.is_empty() => {

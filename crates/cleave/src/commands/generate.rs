@@ -1,8 +1,8 @@
-//! `cleave generate`: the tables of a well-known benchmark, computed, into files or into a database.
+//! `cleave generate`: computes the tables of a well-known benchmark, into files or into a database.
 //!
 //! 1. A [`Generator`] lists its tables and computes any part of one without the others.
-//! 2. [`parts_in_order`] computes parts on all cores, a few ahead of whoever takes them, and hands them out in
-//!    the table's order, so that memory stays constant and the result is always the same.
+//! 2. [`parts_in_order`] computes parts on all cores, a few ahead of the consumer, and hands them out in the table's
+//!    order, so that memory stays constant and the result is always the same.
 //! 3. They go to CSV files beside a `schema.sql`, or straight into a database ([`load`]).
 
 use std::fs::File;
@@ -22,19 +22,19 @@ use crate::failure::Failure;
 use crate::generate::{GenerateError, Imdb, TableSpec, Tpch, csv};
 use crate::open::{self, Create};
 
-/// The seed where none is given.
+/// The default seed.
 pub(crate) const SEED_DEFAULT: u64 = 42;
 
 /// `cleave generate …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GenerateOptions {
-    /// Which database
+    /// The database to generate
     #[arg(value_enum)]
     benchmark: Benchmark,
     /// Its size: imdb at 1 has 74 million rows, tpch at 1 has 8.7 million (1 GB of text) and starts at 0.01
     #[arg(long)]
     scale: f64,
-    /// Other seeds give other rows of the same kind (imdb only)
+    /// The seed: others give other rows of the same kind (imdb only)
     #[arg(long, default_value_t = SEED_DEFAULT)]
     seed: u64,
     /// Write schema.sql and a CSV file for each table into this folder; without it, load into --db
@@ -44,13 +44,13 @@ pub(crate) struct GenerateOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Benchmark {
-    /// Resembles the Internet Movie Database; the schema of the Join Order Benchmark
+    /// Resembles the Internet Movie Database, with the schema of the Join Order Benchmark
     Imdb,
     /// TPC-H
     Tpch,
 }
 
-/// A database that is computed.
+/// A generated database.
 pub(crate) trait Generator: Send + Sync + 'static {
     /// The statements that create its tables.
     fn schema_sql(&self) -> &'static str;
@@ -117,16 +117,16 @@ pub(crate) async fn run(options: &GenerateOptions, place: &Place) -> Result<(), 
     Ok(())
 }
 
-/// Whether loading talks.
+/// Whether loading reports progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Report {
-    /// A bar for each table, and a line when it is done.
+    /// A bar for each table, and a line when it is loaded.
     Progress,
     /// Nothing.
     Nothing,
 }
 
-/// Creates the generator's tables and loads them, one after the other; returns how many rows there are.
+/// Creates the generator's tables and loads them, one after the other; returns the number of rows.
 pub(crate) async fn load(
     session: &mut Session,
     generator: &Arc<dyn Generator>,
@@ -192,7 +192,7 @@ fn text(batches: &[RecordBatch]) -> std::io::Result<(Vec<u8>, u64)> {
     Ok((text, row_count))
 }
 
-/// The parts of a table in order, each computed and passed through `finish` on another thread.
+/// The parts of a table in order, each computed and processed by `finish` on another thread.
 fn parts_in_order<T: Send + 'static>(
     generator: &Arc<dyn Generator>,
     table: &TableSpec,

@@ -1,20 +1,18 @@
-//! `cleave import`: what `pg_dump` has written as text, or a PostgreSQL that runs, in; the same tables, rows and
-//! indexes here out.
+//! `cleave import`: imports the tables, rows and indexes of a text dump of `pg_dump`, or of a running PostgreSQL
+//! server.
 //!
 //! 1. [`dump`] reads the file once: statements with their lines, and where the rows of each COPY lie.
-//! 2. [`plan`] says what becomes of each statement. Primary and unique keys, which a dump adds when the rows are there,
-//!    go into CREATE TABLE: so every row is checked as it comes.
-//! 3. Each is run by itself, the rows straight from the file.
+//! 2. [`plan`] decides what to do with each statement. Primary and unique keys, which a dump adds after the rows, go
+//!    into CREATE TABLE, so that every row is checked as it comes.
+//! 3. Each statement is run by itself, the rows straight from the file.
 //!
-//! A column of a type that this version does not have is taken as text ([`text_columns`]).
+//! A column of a type that this version does not have is imported as text ([`text_columns`]).
 //!
-//! A dry run does all of it in a database of its own in the temporary folder, and removes that: what it tells is what
-//! happens.
+//! A dry run does all of it in a temporary database, which it removes: it reports exactly what an import would do.
 //!
-//! Of a server [`live`] makes such statements out of its catalog, and brings the rows as they come.
+//! For a server, [`live`] makes such statements from its catalog, and streams the rows.
 //!
-//! Invariant: nothing is dropped in silence. What is not run, and what fails, is told at the end with its line and the
-//! reason.
+//! Invariant: nothing is dropped silently. Skipped and failed statements are reported at the end, with line and reason.
 //!
 //! Source: PostgreSQL's `pg_dump`, plain format.
 
@@ -46,33 +44,31 @@ use text_columns::TextColumn;
 /// `cleave import …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ImportOptions {
-    /// The file that pg_dump has written, as text (its default); or a server, as
-    /// postgres://user:password@host:port/database
+    /// A text dump of pg_dump (its default format), or a server, as in postgres://user:password@host:port/database
     file: PathBuf,
-    /// Of what cannot be taken because this version has nothing like it, tells only, and does not fail
+    /// Only report objects that this version does not support, without failing
     #[arg(long)]
     skip_unsupported: bool,
-    /// Tells what would be taken and what not: imports all of it into a scratch database in the temporary folder
-    /// (TMPDIR)
+    /// Only report what would be imported: imports into a scratch database in the temporary folder (TMPDIR)
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What became of a dump.
+/// The results of an import.
 #[derive(Debug, Default)]
 struct Told {
-    /// How often something was done, by its tag without counts.
+    /// How often each tag occurred, without counts.
     done: BTreeMap<String, u64>,
     row_count: u64,
     /// Place, statement and reason.
     failed: Vec<(String, String, String)>,
-    /// Whether all of these are what this version has nothing like, or follow from it.
+    /// Whether all failures are unsupported features, or follow from one.
     fails_by_kind_only: bool,
     /// Why the source could not be read to its end.
     lost: Option<String>,
     /// Columns whose types this version does not have, by the names of their tables.
     as_text: Vec<(String, TextColumn)>,
-    /// Lines by reason.
+    /// Lines of skipped statements, by reason.
     passed: BTreeMap<&'static str, Vec<u64>>,
 }
 
@@ -124,7 +120,7 @@ pub(crate) async fn run(options: &ImportOptions, place: &Place) -> Result<(), Fa
     told.verdict(options)
 }
 
-/// Takes what a server has.
+/// Imports from a server.
 async fn from_server(
     options: &ImportOptions,
     server: &Server,
@@ -177,10 +173,10 @@ async fn from_server(
     told.verdict(options)
 }
 
-/// Where an import goes.
+/// The target of an import.
 struct Target {
     database: Arc<Database>,
-    /// Of a dry run: removed with this.
+    /// The folder of a dry run, removed with this.
     scratch: Option<TempDir>,
 }
 
@@ -197,7 +193,7 @@ impl Target {
         Ok((Self { database, scratch: Some(scratch) }, session))
     }
 
-    /// Leaves nothing that the next opening would have to do again.
+    /// Closes so that the next incarnation has nothing to recover.
     async fn finish(&self) -> Result<(), Failure> {
         match &self.scratch {
             Some(_) => Ok(()),
@@ -214,7 +210,7 @@ fn item_rows(path: &Path, item: &Item) -> Result<Option<Box<dyn Read + Send>>, F
     Ok(Some(Box::new(file.take(rows.end - rows.start))))
 }
 
-/// CREATE TABLE with text for types that this version does not have; these columns, with the table's name.
+/// CREATE TABLE with text for types that this version does not have; also returns these columns, with the table's name.
 fn with_text_columns(statement: String) -> (String, Vec<(String, TextColumn)>) {
     let made = plan::created_table(&statement).and_then(|table| {
         let (statement, columns) = text_columns::with_text_columns(&statement)?;
@@ -223,7 +219,7 @@ fn with_text_columns(statement: String) -> (String, Vec<(String, TextColumn)>) {
     made.unwrap_or((statement, Vec::new()))
 }
 
-/// Runs one statement; its tag without counts, and how many rows it brought.
+/// Runs one statement; returns its tag without counts, and the number of its rows.
 async fn take(
     session: &mut Session,
     input: Option<Box<dyn Read + Send>>,
@@ -250,12 +246,12 @@ async fn take(
 }
 
 impl Told {
-    /// Notes what was not done.
+    /// Records a failed statement.
     fn fail(&mut self, place: String, statement: &str, error: &Error, rows: &str) {
         let is_by_kind = match error {
             Error::Unsupported { .. } => true,
             Error::UnknownName { kind: NameKind::Type | NameKind::Function, .. } => true,
-            // What it names may be what was not taken before.
+            // The name may be that of an object that failed before.
             Error::UnknownName { .. } => !self.failed.is_empty(),
             _ => false,
         };
@@ -263,7 +259,7 @@ impl Told {
         self.failed.push((place, summary(statement), format!("{error}{rows}")));
     }
 
-    /// How the command ends.
+    /// The outcome of the command.
     fn verdict(&self, options: &ImportOptions) -> Result<(), Failure> {
         let is_forgiven = options.skip_unsupported && self.fails_by_kind_only;
         match &self.lost {
@@ -304,7 +300,7 @@ impl Told {
     }
 }
 
-/// A statement as one line that is not too long.
+/// A statement as one line of limited length.
 fn summary(statement: &str) -> String {
     let words: Vec<&str> = statement.split_whitespace().collect();
     let line = words.join(" ");

@@ -1,4 +1,4 @@
-//! `cleave inspect`: stored things, readable by people.
+//! `cleave inspect`: prints stored structures in readable form.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ enum What {
         /// Rows to show
         #[arg(long, default_value_t = 0)]
         rows: usize,
-        /// The device of a block; the embedded one otherwise
+        /// The device of a block; by default the embedded one
         #[arg(long, value_name = "NAME")]
         device: Option<String>,
     },
@@ -50,16 +50,16 @@ enum What {
         /// The table
         table: String,
     },
-    /// A fragment's plan, from what EXPLAIN (FORMAT FRAGMENT) gives, or from its bytes
+    /// A fragment's plan, from the output of EXPLAIN (FORMAT FRAGMENT), or from its bytes
     Fragment {
         /// The file, or - for standard input
         file: PathBuf,
     },
-    /// Devices: identity, media, space in use
+    /// Devices: identity, media, used space
     Device,
 }
 
-/// How a page is called on the command line.
+/// A page named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageName {
     Address(u64),

@@ -1,11 +1,11 @@
-//! `cleave load`: files in, rows of one table out, all of them or none, with progress.
+//! `cleave load`: loads files into one table, all rows or none, with progress.
 //!
 //! ```text
 //!  file ─▶ RecordSplitter ─▶ chunks ─▶ ChunkParser × threads ─▶ batches in order ─▶ Session::load
 //!          (one thread)                (the runtime's)
 //! ```
 //!
-//! What COPY does, for people at a terminal: the same reader and the same load, with a bar.
+//! The same reader and the same load as COPY, with a progress bar for users at a terminal.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -37,32 +37,32 @@ pub(crate) struct LoadOptions {
     /// The files; all of them are loaded, or none
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The files' columns in order, as in id,title; without it, all of the table's
+    /// The files' columns in order, as in id,title; by default all of the table's
     #[arg(long, value_delimiter = ',')]
     columns: Vec<String>,
-    /// The files' format; without it, the name says: .parquet, .tsv and .txt (PostgreSQL's text format), else CSV
+    /// The files' format; by default from the name: .parquet, .tsv and .txt (PostgreSQL's text format), else CSV
     #[arg(long, value_enum)]
     format: Option<FileFormat>,
     /// The first record of each file names the columns
     #[arg(long)]
     header: bool,
-    /// Between two values
+    /// The character between two values
     #[arg(long, value_name = "CHAR", value_parser = ascii)]
     delimiter: Option<u8>,
-    /// Around a value
+    /// The character around a value
     #[arg(long, value_name = "CHAR", value_parser = ascii)]
     quote: Option<u8>,
-    /// Before a quote inside quotes; the IMDb dump has a backslash
+    /// The character before a quote inside quotes; the IMDb dump has a backslash
     #[arg(long, value_name = "CHAR", value_parser = ascii)]
     escape: Option<u8>,
-    /// An unquoted value that means NULL, as in \N
+    /// The unquoted value that means NULL, as in \N
     #[arg(long, value_name = "TEXT")]
     null: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum FileFormat {
-    /// As PostgreSQL writes it with FORMAT csv
+    /// CSV as PostgreSQL writes it with FORMAT csv
     Csv,
     /// PostgreSQL's text format: tabs, \N, backslash escapes
     Text,
@@ -79,7 +79,7 @@ type Batches = BoxStream<'static, Result<RecordBatch, Error>>;
 pub(crate) async fn run(options: &LoadOptions, place: &Place) -> Result<(), Failure> {
     let mut total_bytes = 0;
     for path in &options.files {
-        // Opened, not only looked at, so that a file without permission is found before anything is loaded.
+        // Opened, so that a file without permission is found before anything is loaded.
         let file = File::open(path).map_err(Failure::file(path))?;
         total_bytes += file.metadata().map_err(Failure::file(path))?.len();
     }
@@ -169,7 +169,7 @@ fn batches(
             let length = file.metadata().map_err(Failure::file(path))?.len();
             let reader =
                 ParquetReader::open(path, table, listed, now_us, memory).map_err(Failure::Sql)?;
-            // Its reader jumps about in the file, so the whole file counts when it is done.
+            // The Parquet reader seeks in the file, so the whole file counts when it is done.
             let at_end = std::iter::from_fn(move || {
                 bytes_read.fetch_add(length, Ordering::Relaxed);
                 None
@@ -179,7 +179,7 @@ fn batches(
     }
 }
 
-/// Which of the table's columns the files have, when the load began, for defaults that ask, and what reading may hold.
+/// The table's columns in the files, the start time of the load for defaults that need it, and the reader's memory.
 struct Columns<'a> {
     table: &'a TableSchema,
     listed: &'a [String],
@@ -209,14 +209,14 @@ fn parsed(splitter: RecordSplitter<Counted>, parser: ChunkParser) -> Batches {
         .boxed()
 }
 
-/// What an iterator gives, computed on a thread that may wait for files.
+/// The items of an iterator, computed on a thread that may wait for files.
 fn off_thread<T: Send + 'static>(
     items: impl Iterator<Item = T> + Send + 'static,
 ) -> impl futures::Stream<Item = T> + Send + 'static {
     let (sender, receiver) = tokio::sync::mpsc::channel(CHUNKS_WAITING_MAX);
     let reading = tokio::task::spawn_blocking(move || {
         for item in items {
-            // The load failed and nobody wants the rest.
+            // The load has failed, and the rest is not needed.
             if sender.blocking_send(item).is_err() {
                 return;
             }
@@ -227,7 +227,7 @@ fn off_thread<T: Send + 'static>(
     })
 }
 
-/// A file that counts what was read of it.
+/// A file that counts the bytes read.
 #[derive(Debug)]
 struct Counted {
     file: File,

@@ -1,4 +1,4 @@
-//! The commands that are not the shell and not the demo, one file each.
+//! The commands other than the shell and the demo, one file each.
 
 pub(crate) mod advise;
 pub(crate) mod backup;
@@ -14,7 +14,7 @@ pub(crate) mod user;
 
 use cleave_host::Error;
 
-/// Runs `work` on a thread that may be busy for long.
+/// Runs `work` on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {

@@ -1,4 +1,4 @@
-//! How far a load is: a bar on a terminal, one line at the end everywhere.
+//! Progress of a load: a bar on a terminal, and one line at the end everywhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Starts the clock; `total` is the number of units to come where it is known, in `unit`s.
+    /// Starts the clock; `total` is the number of units to come if it is known, in `unit`s.
     pub(crate) fn start(table: &str, total: Option<u64>, unit: Unit) -> Progress {
         let target = if std::io::stderr().is_terminal() {
             ProgressDrawTarget::stderr()
@@ -41,12 +41,12 @@ impl Progress {
         self.bar.set_position(done);
     }
 
-    /// Rows done so far, where the units are bytes.
+    /// Rows done so far, if the units are bytes.
     pub(crate) fn set_rows(&self, row_count: u64) {
         self.bar.set_message(format!("{row_count} rows"));
     }
 
-    /// Takes the bar away and says what was done.
+    /// Removes the bar and prints the summary.
     pub(crate) fn finish(self, row_count: u64) {
         self.bar.finish_and_clear();
         let line = summary(&self.table, row_count, self.stopwatch.elapsed());
@@ -55,7 +55,7 @@ impl Progress {
     }
 }
 
-/// What progress is counted in.
+/// The unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Rows.

@@ -1,4 +1,4 @@
-//! `cleave user`: who may connect to a server of the database.
+//! `cleave user`: manages the users who may connect to a server of the database.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -15,35 +15,35 @@ use crate::serve::users::{FILE, Users, UsersError};
 pub(crate) struct UserOptions {
     #[command(subcommand)]
     action: Action,
-    /// The file of users, instead of `users` in the database's folder
+    /// The users file, instead of `users` in the database's folder
     #[arg(long, value_name = "FILE", global = true)]
     users: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
-    /// Make a user, or give one another password, which is read from standard input
+    /// Add a user or change a password, which is read from standard input
     Add {
         /// The user's name
         name: String,
-        /// May do everything; the first user may in any case
+        /// Make it a superuser; the first user always is one
         #[arg(long)]
         superuser: bool,
     },
-    /// Say whether a user may do everything
+    /// Change whether a user is a superuser
     Alter {
         /// The user's name
         name: String,
-        /// May do everything
+        /// Make it a superuser
         #[arg(long, required_unless_present = "no_superuser", conflicts_with = "no_superuser")]
         superuser: bool,
-        /// Has the rights of the role that is called so, and cannot connect where there is none
+        /// Give it the rights of the role of the same name; without such a role it cannot connect
         #[arg(long)]
         no_superuser: bool,
     },
     /// List users
     List,
-    /// Take a user away
+    /// Remove a user
     Remove {
         /// The user's name
         name: String,
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &UserOptions, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-/// With which rights.
+/// The user's rights.
 fn as_whom(users: &Users, name: &str) -> String {
     match users.user(name).is_some_and(|user| user.is_superuser) {
         true => " as a superuser".to_owned(),
@@ -110,7 +110,7 @@ fn wrong(error: UsersError) -> Failure {
     Failure::Usage(error.to_string())
 }
 
-/// The first line of standard input; a terminal does not show it.
+/// The first line of standard input; a terminal does not echo it.
 fn password(name: &str) -> Result<String, Failure> {
     let stdin = io::stdin();
     let mut line = String::new();
@@ -128,7 +128,7 @@ fn password(name: &str) -> Result<String, Failure> {
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
-/// While it lives, the terminal does not show what is typed.
+/// As long as it lives, the terminal does not echo input.
 struct Hidden {
     before: Option<nix::sys::termios::Termios>,
 }
@@ -140,7 +140,7 @@ impl Hidden {
         if let Some(before) = &before {
             let mut silent = before.clone();
             silent.local_flags.remove(LocalFlags::ECHO);
-            // A terminal that cannot be silenced shows it.
+            // A terminal that cannot be silenced echoes it.
             let _ = tcsetattr(io::stdin(), SetArg::TCSANOW, &silent);
         }
         Self { before }

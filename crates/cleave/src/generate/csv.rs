@@ -1,5 +1,5 @@
-//! Record batches to comma-separated values as PostgreSQL's `COPY ... (FORMAT csv)` reads and
-//! writes them: NULL is empty and unquoted, an empty text is `""`, a quote in a text is doubled.
+//! Writes record batches as comma-separated values in the format of PostgreSQL's `COPY ... (FORMAT csv)`: NULL is empty
+//! and unquoted, an empty text is `""`, a quote in a text is doubled.
 
 use std::io::{self, Write};
 

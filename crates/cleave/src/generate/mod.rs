@@ -1,14 +1,14 @@
-//! Databases that are computed instead of loaded: in goes a scale (and a seed), out come the
-//! tables of a well-known benchmark as record batches, the same bytes every time.
+//! Generates benchmark databases: from a scale and a seed, the tables of a well-known benchmark as record batches, the
+//! same bytes every time.
 //!
-//! 1. [`Imdb`] resembles the Internet Movie Database with the schema of the Join Order Benchmark,
-//!    with its skew and its correlations between tables; [`Tpch`] is TPC-H.
-//! 2. Both list their tables as [`TableSpec`]s, in an order that suits foreign keys, and cut each
-//!    table into parts. A part can be computed by any thread, at any time, without the others.
+//! 1. [`Imdb`] resembles the Internet Movie Database with the schema of the Join Order Benchmark, with its skew and its
+//!    correlations between tables; [`Tpch`] is TPC-H.
+//! 2. Both list their tables as [`TableSpec`]s, in an order that suits foreign keys, and divide each table into parts.
+//!    A part can be computed by any thread, at any time, without the others.
 //! 3. [`csv`] writes batches as PostgreSQL reads them.
 //!
-//! Nothing is kept between two parts and nothing is read from a file: every row is a pure
-//! function of (seed, table, row number), so memory stays constant at every scale.
+//! No state is kept between two parts and no file is read: every row is a pure function of (seed, table, row number),
+//! so memory stays constant at every scale.
 
 pub(crate) mod csv;
 mod imdb;
@@ -39,7 +39,7 @@ pub(crate) enum GenerateError {
     /// The scale is not a number above 0 and up to 100.
     #[error("the scale must be above 0 and at most 100, not {scale}")]
     Scale {
-        /// What was asked for.
+        /// The requested scale.
         scale: f64,
     },
     /// TPC-H below 0.01, or at one of a few scales above it where keys of `partsupp` repeat.
@@ -48,7 +48,7 @@ pub(crate) enum GenerateError {
             take 0.01, 0.02, or 0.025 and more"
     )]
     RepeatedKeys {
-        /// What was asked for.
+        /// The requested scale.
         scale: f64,
     },
     /// A table would have more rows than an `integer` key can number.

@@ -1,6 +1,6 @@
-//! Randomness that is a pure function of (seed, table, row): counter-based streams and the few
-//! distributions the generators draw from. Nothing here holds state between rows, so any row can
-//! be computed on any thread, in any order, with the same result.
+//! Randomness as a pure function of (seed, table, row): counter-based streams and the distributions that the generators
+//! draw from. No state is held between rows, so any row can be computed on any thread, in any order, with the same
+//! result.
 
 /// Mixes two words into one that looks random (the finaliser of splitmix64).
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
@@ -18,7 +18,7 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// The stream of `purpose` that belongs to the thing with `key`.
+    /// The stream of `purpose` for the object with `key`.
     pub(crate) fn new(key: u64, purpose: u64) -> Self {
         Self { state: mix(key, purpose.wrapping_add(0x5851_F42D_4C95_7F2D)) }
     }
@@ -142,12 +142,12 @@ impl Scatter {
         Self { n, factor, inverse, offset: mix(key, 2) % n }
     }
 
-    /// Where `x` goes.
+    /// The image of `x`.
     pub(crate) fn apply(&self, x: u32) -> u32 {
         low32((u64::from(x) * self.factor + self.offset) % self.n)
     }
 
-    /// What went to `y`.
+    /// The preimage of `y`.
     pub(crate) fn invert(&self, y: u32) -> u32 {
         low32((u64::from(y) + self.n - self.offset) % self.n * self.inverse % self.n)
     }

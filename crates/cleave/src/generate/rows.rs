@@ -1,4 +1,4 @@
-//! Typed columns that rows are appended to, cell by cell, until they become one record batch.
+//! Builds a record batch: typed columns to which rows are appended cell by cell.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! TPC-H, computed by the crate `tpchgen`: in goes a scale, out come the eight tables in parts.
+//! TPC-H, computed by the crate `tpchgen`: the eight tables in parts, for a given scale.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const TABLES: [&str; 8] =
     ["region", "nation", "supplier", "part", "partsupp", "customer", "orders", "lineitem"];
 /// Below it there are so few suppliers that a part often gets one of them twice.
 const SCALE_MIN: f64 = 0.01;
-/// About so many rows make a part, and exactly so many a batch.
+/// Approximate rows of a part, and exact rows of a batch.
 const PART_ROWS: u64 = 200_000;
 const BATCH_ROWS: usize = 16_384;
 
@@ -41,7 +41,7 @@ impl Tpch {
         if scale < SCALE_MIN || repeats_suppliers(scale) {
             return Err(GenerateError::RepeatedKeys { scale });
         }
-        // An order says how many lines it has; the number of lines is the sum.
+        // Each order has its own number of lines; the table has their sum.
         let mut line_counts = OrderGenerator::create_line_count_random();
         let line_items = (0..OrderGenerator::calculate_row_count(scale, 1, 1))
             .map(|_| {
@@ -64,7 +64,7 @@ impl Tpch {
             .collect()
     }
 
-    /// What creates the tables.
+    /// The statements that create the tables.
     pub(crate) fn schema_sql() -> &'static str {
         include_str!("tpch.sql")
     }

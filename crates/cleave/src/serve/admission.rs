@@ -1,5 +1,4 @@
-//! How many connections there may be: strangers, who have not proved yet who they are, and sessions. Neither takes the
-//! place of the other.
+//! Limits connections: strangers, who are not yet authenticated, and sessions. Neither takes the place of the other.
 //!
 //! ```text
 //!  accepted ─▶ Strangers: beyond the bound, the oldest of the address that has most is closed
@@ -7,8 +6,8 @@
 //!                  ▼
 //!              Sessions: beyond the bound, refused (53300); the last few are for superusers
 //! ```
-//!
-//! Invariants: a stranger has no session and keeps nobody out for longer than the log-in timeout; a place is given back
+//! Invariants: a stranger has no session and keeps nobody out for longer than the log-in timeout; a place is freed when
+//! its holder is dropped.
 //! when its holder is dropped.
 //!
 //! Source: PostgreSQL's `max_connections` and `superuser_reserved_connections`.
@@ -21,7 +20,7 @@ use tokio::sync::oneshot;
 
 use super::postgres::complaint::Complaint;
 
-/// Those that have connected and proved nothing yet.
+/// Connections that are not yet authenticated.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     count_max: usize,
@@ -38,11 +37,11 @@ struct Inner {
 #[derive(Debug)]
 struct Entry {
     from: IpAddr,
-    /// Dropped to send it away.
+    /// Dropped to close the connection.
     _stays: oneshot::Sender<()>,
 }
 
-/// A stranger's place, until it is dropped.
+/// A stranger's place, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Stranger {
     number: u64,
@@ -56,7 +55,7 @@ impl Strangers {
         Arc::new(Self { count_max: count_max.max(1), inner: Mutex::default() })
     }
 
-    /// A place for one who comes from `from`; where all are taken, somebody else is sent away.
+    /// A place for a connection from `from`; if all are taken, another one is closed.
     pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> Stranger {
         let mut inner = self.inner();
         while inner.by_number.len() >= self.count_max {
@@ -69,7 +68,7 @@ impl Strangers {
         Stranger { number, strangers: Arc::clone(self), stays }
     }
 
-    /// Sends one away, as where the system has no room for another connection.
+    /// Closes one, if the system has no room for another connection.
     pub(super) fn make_room(&self) {
         send_away(&mut self.inner());
     }
@@ -79,7 +78,7 @@ impl Strangers {
     }
 }
 
-/// The oldest of the address that has most: who opens many takes the places of no others.
+/// The oldest of the address with the most: an address with many connections displaces only its own.
 fn send_away(inner: &mut Inner) {
     let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
     for entry in inner.by_number.values() {
@@ -94,9 +93,9 @@ fn send_away(inner: &mut Inner) {
 }
 
 impl Stranger {
-    /// Waits until it is sent away.
+    /// Waits until it is to be closed.
     pub(crate) async fn sent_away(&mut self) {
-        // An error says that its entry is gone.
+        // An error means that its entry is gone.
         drop((&mut self.stays).await);
     }
 }
@@ -115,7 +114,7 @@ pub(crate) struct Sessions {
     taken_count: Mutex<usize>,
 }
 
-/// A session's place, until it is dropped.
+/// A session's place, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Place(Arc<Sessions>);
 
@@ -125,7 +124,7 @@ impl Sessions {
         Arc::new(Self { count_max, reserved_count, taken_count: Mutex::default() })
     }
 
-    /// A place for one whom the server knows by now.
+    /// A place for an authenticated client.
     pub(crate) fn enter(self: &Arc<Self>, is_superuser: bool) -> Result<Place, Complaint> {
         let mut taken = self.taken_count.lock().unwrap_or_else(PoisonError::into_inner);
         if *taken >= self.count_max {

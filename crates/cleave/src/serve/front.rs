@@ -1,9 +1,9 @@
-//! The threads that serve clients: a connection in, the thread that will poll it and no other out.
+//! The threads that serve clients: assigns each connection to the one thread that will poll it.
 //!
-//! A thread has a client of its own as long as there are threads enough, and then few of them: whoever is with fewest
-//! takes the next one. Woken by the system when its client speaks, it goes on from there by itself; a scheduler that
-//! hands tasks from thread to thread wakes a second one for each message. Rows are computed by other threads, so that a
-//! client who asks for much does not keep those with the same thread waiting.
+//! Each thread has one client as long as there are threads enough, and then a few: the thread with the fewest takes the
+//! next. The system wakes it when its client speaks, and it handles the message by itself; a scheduler that moves tasks
+//! between threads would wake a second one for each message. Rows are computed by other threads, so a client with a
+//! large query does not delay those on the same thread.
 //!
 //! Source: `docs/design/server-and-security.md`.
 
@@ -23,7 +23,7 @@ pub(super) struct Front {
     threads: Mutex<Vec<Thread>>,
 }
 
-/// A thread that runs what is given to it, and watches its sockets and times, until it is dropped.
+/// A thread that runs the tasks given to it, and watches their sockets and timers, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Thread {
     handle: Handle,
@@ -32,7 +32,7 @@ pub(super) struct Thread {
     _end: oneshot::Sender<()>,
 }
 
-/// A client's place with a thread, until it is dropped.
+/// A client's place with a thread, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     handle: Handle,
@@ -43,7 +43,7 @@ impl Front {
     /// A place with the thread that has the fewest clients, or with a new one.
     ///
     /// # Errors
-    /// Where the system gives no first thread.
+    /// If the system gives no first thread.
     pub(super) fn seat(&self) -> io::Result<Seat> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |thread: &Thread| thread.clients.load(Ordering::Relaxed);
@@ -52,7 +52,7 @@ impl Front {
         if least.is_none_or(|thread| count(thread) > 0 && has_room) {
             match Thread::start() {
                 Ok(thread) => threads.push(thread),
-                // Those that there are serve it too.
+                // The existing threads serve it too.
                 Err(error) if threads.is_empty() => return Err(error),
                 Err(_) => {}
             }
@@ -64,7 +64,7 @@ impl Front {
 
 impl Thread {
     /// # Errors
-    /// Where the system gives none.
+    /// If the system gives none.
     pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread()
             .thread_stack_size(crate::STACK_BYTES)
@@ -74,14 +74,14 @@ impl Thread {
         let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new().name("cleave-front".to_owned());
         thread.stack_size(crate::STACK_BYTES).spawn(move || {
-            // An error says that nobody holds the other end any more.
+            // An error means that the other end was dropped.
             drop(runtime.block_on(ended));
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, clients: Arc::default(), _end: end })
     }
 
-    /// By which it is given something.
+    /// The handle to give it tasks.
     pub(super) fn handle(&self) -> &Handle {
         &self.handle
     }

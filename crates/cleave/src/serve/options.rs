@@ -1,4 +1,4 @@
-//! What `cleave serve` is asked for, checked.
+//! The options of `cleave serve`, checked.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,19 @@ use cleave_media::files;
 use crate::arguments::bytes;
 use crate::failure::Failure;
 
-/// Names of the files of a certificate that is made here, in the database's folder.
+/// Names of the files of a self-made certificate, in the database's folder.
 const CERTIFICATE: &str = "server.crt";
 const KEY: &str = "server.key";
-/// Sessions that are kept for superusers, as PostgreSQL has it.
+/// Sessions that are reserved for superusers, as in PostgreSQL.
 const RESERVED_COUNT: u32 = 3;
 
 /// `cleave serve …`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServeOptions {
-    /// Where to listen; port 0: any that is free
+    /// The address to listen on; port 0 takes any free one
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:5432")]
     listen: String,
-    /// The file of users, instead of `users` in the database's folder
+    /// The users file, instead of `users` in the database's folder
     #[arg(long, value_name = "FILE")]
     pub(crate) users: Option<PathBuf>,
     /// The server's certificate (PEM), with its chain
@@ -32,50 +32,55 @@ pub(crate) struct ServeOptions {
     /// The certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// TLS with a certificate that is made once, into `server.crt` in the database's folder
+    /// Use TLS with a self-signed certificate, made once as `server.crt` in the database's folder
     #[arg(long, conflicts_with_all = ["tls_cert", "tls_key"])]
     tls_self_made: bool,
-    /// Ask nobody on this machine for a password; only where no other machine can reach the server
+    /// Ask nobody on this machine for a password; only if no other machine can reach the server
     #[arg(long)]
     pub(crate) trust: bool,
     /// Most sessions at a time
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     connections: u32,
-    /// How many of them are kept for superusers [default: 3, or all but one where there are fewer]
+    /// Sessions reserved for superusers [default: 3, or all but one where there are fewer]
     #[arg(long, value_name = "COUNT")]
     superuser_reserved_connections: Option<u32>,
     /// Longest message of a client, as in 64MB
     #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = message_limit)]
     message_limit: u64,
-    /// Seconds in which a client must have said who it is
+    /// Seconds in which a client must authenticate
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
     authentication_timeout: u32,
-    /// Seconds after which a session without a statement is ended; 0: never
+    /// Seconds after which an idle session is ended; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     idle_timeout: u32,
-    /// Seconds for which statements may go on once the server is told to end
+    /// Seconds for which statements may go on after the server is told to end
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u32,
     /// Let clients COPY from and to files of this machine, with the rights of this process
     #[arg(long)]
     allow_files: bool,
-    /// A file to write the port to, once connections are taken
+    /// A file to write the port to, once the server accepts connections
     #[arg(long, value_name = "FILE")]
     pub(crate) port_file: Option<PathBuf>,
 }
 
-/// What connections may take.
+/// Limits of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Sessions at a time.
     pub(crate) session_count_max: usize,
-    /// Of those, for superusers alone.
+    /// Those reserved for superusers.
     pub(crate) reserved_count: usize,
     /// Bytes of one message.
     pub(crate) message_bytes_max: usize,
     /// From the first byte to a session.
     pub(crate) authentication: Duration,
-    /// Between statements; None: for ever.
+    /// Between statements; None for unlimited.
     pub(crate) idle: Option<Duration>,
     /// From the signal to end until statements are stopped.
     pub(crate) grace: Duration,
@@ -139,7 +144,7 @@ impl ServeOptions {
     }
 }
 
-/// Refuses to listen where strangers are, unless they are known and what they send is kept from others.
+/// Refuses to listen where other machines can connect, unless there are users and TLS.
 pub(crate) fn check(
     address: SocketAddr,
     has_tls: bool,
@@ -178,12 +183,12 @@ fn message_limit(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Makes a certificate that speaks for itself: clients encrypt, and may pin it.
+/// Makes a self-signed certificate: clients encrypt, and may pin it.
 fn make_certificate(certificate: &Path, key: &Path) -> Result<(), Failure> {
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let made = rcgen::generate_simple_self_signed(names)
         .map_err(|error| Failure::Device(format!("cannot make a certificate: {error}")))?;
-    // The certificate last, and each whole or not at all: where one is missing, both are made anew.
+    // The certificate last, and each atomically: if one is missing, both are made anew.
     write_whole(key, &made.signing_key.serialize_pem()).map_err(Failure::file(key))?;
     write_whole(certificate, &made.cert.pem()).map_err(Failure::file(certificate))
 }

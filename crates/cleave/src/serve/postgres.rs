@@ -1,14 +1,14 @@
 //! PostgreSQL's protocol, version 3: bytes of a client in, statements of a [`Session`](cleave_host::Session) and their
 //! rows out.
 //!
-//! 1. [`wire`]: bytes to messages; [`message`]: what they say; [`reply`] and [`complaint`]: what is answered.
+//! 1. [`wire`]: bytes to messages; [`message`]: decodes them; [`reply`] and [`complaint`]: encode answers and errors.
 //! 2. [`greet`]: TLS, startup, password by [`scram`].
 //! 3. [`connection`]: the loop, the simple protocol; [`extended`]: prepared statements and portals; [`copy`]: COPY;
 //!    [`block`]: transaction blocks.
 //! 4. [`types`] and [`values`]: columns and values as text or in binary.
-//! 5. [`interrupt`]: what ends a statement from outside.
+//! 5. [`interrupt`]: ends a statement from outside.
 //!
-//! Why the protocol is spoken here and not by a library: `docs/design/wire-protocol.md`.
+//! Why the protocol is implemented here and not by a library: `docs/design/wire-protocol.md`.
 
 pub(crate) mod block;
 pub(crate) mod complaint;

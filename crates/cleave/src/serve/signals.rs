@@ -1,4 +1,4 @@
-//! The signals that end a server, as something to wait for.
+//! The signals that end a server, as a future.
 //!
 //! [`block`] must run before any thread is made: a signal that a thread does not block ends the program at once.
 
@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use crate::failure::Failure;
 
-/// Signals as they come.
+/// The stream of signals.
 #[derive(Debug)]
 pub(crate) struct Signals {
     come: mpsc::Receiver<()>,
@@ -17,9 +17,9 @@ fn ending() -> SigSet {
     [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
 }
 
-/// Keeps the signals for [`Signals::listen`], in this thread and those that it makes.
+/// Blocks the signals for [`Signals::listen`], in this thread and those that it makes.
 pub(crate) fn block() {
-    // Where that cannot be, a signal ends the program, which loses nothing that was committed.
+    // If that fails, a signal ends the program, which loses nothing that was committed.
     let _ = ending().thread_block();
 }
 

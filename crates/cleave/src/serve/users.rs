@@ -1,15 +1,15 @@
-//! Who may connect: the file of users, each with what a server needs to check a password and not to know it.
+//! The users file: who may connect, with the data that checks a password without revealing it.
 //!
 //! ```text
 //!  ada:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>:superuser     one line a user, base64 between the signs
-//!  bob:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>               no superuser: connects as the role bob, if there is one
+//!  bob:SCRAM-SHA-256$4096:<salt>$<stored key>:<server key>               no superuser: the role bob, if there is one
 //! ```
 //!
-//! A superuser of the file is one whatever roles there are, so no statement makes or unmakes one. Lines of earlier
-//! versions, which had no such mark, are those of users who are none.
+//! A superuser of the file is one whatever roles exist, so no statement makes or unmakes one. Lines without the last
+//! field, as earlier versions wrote them, are users who are not superusers.
 //!
-//! Invariants: the file never holds a password, and only its owner may read it: one that others may read is refused. A
-//! file that is there says that passwords are asked for, also if it is empty.
+//! Invariants: the file never holds a password, and only its owner may read it: a file that others may read is refused.
+//! If the file exists, passwords are required, even if it is empty.
 //!
 //! Source: RFC 5802, section 3; PostgreSQL's `pg_authid.rolpassword`.
 
@@ -25,28 +25,28 @@ use cleave_media::files;
 /// Name of the file in a database's folder.
 pub(crate) const FILE: &str = "users";
 
-/// Longest name of a user, as PostgreSQL has it.
+/// Longest user name, as in PostgreSQL.
 const NAME_BYTES_MAX: usize = 63;
-/// What follows the keys of a user who may do everything.
+/// The mark of a superuser, after the keys.
 const SUPERUSER: &str = ":superuser";
 
-/// A file of users that cannot be used: see what it names.
+/// An unusable users file: correct the named file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UsersError {
     /// It cannot be read or written.
     #[error("cannot {action} the users in {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The failed action.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// Others than its owner may read it.
+    /// Other users may read it.
     #[error("{} may be read by others than its owner: chmod 600 it", .0.display())]
     Readable(PathBuf),
-    /// A line that is none of a user's.
+    /// A malformed line.
     #[error("{}, line {line}: expected NAME:SCRAM-SHA-256$…, as `cleave user add` writes it", path.display())]
     Line {
         /// The file.
@@ -54,15 +54,15 @@ pub(crate) enum UsersError {
         /// Its number, from 1.
         line: usize,
     },
-    /// A name that a user cannot have.
+    /// An invalid user name.
     #[error(
         "a user's name has 1 to {NAME_BYTES_MAX} bytes and no colon, slash, blank or control character"
     )]
     Name,
-    /// A password that cannot be used.
+    /// An unusable password.
     #[error(transparent)]
     Password(#[from] PasswordError),
-    /// A user that there is not.
+    /// A user that does not exist.
     #[error("there is no user \"{0}\"")]
     Unknown(String),
 }
@@ -71,21 +71,21 @@ pub(crate) enum UsersError {
 #[derive(Debug, Default)]
 pub(crate) struct Users {
     by_name: BTreeMap<String, User>,
-    /// There is a file.
+    /// Whether the file exists.
     is_there: bool,
 }
 
-/// What the file says of a user.
+/// A user in the file.
 #[derive(Debug)]
 pub(crate) struct User {
-    /// By which the password is checked.
+    /// The verifier of the password.
     pub(crate) verifier: Verifier,
-    /// May do everything.
+    /// Whether it is a superuser.
     pub(crate) is_superuser: bool,
 }
 
 impl Users {
-    /// Reads the file at `path`; one that is not there has no users.
+    /// Reads the file at `path`; a missing file has no users.
     pub(crate) fn read(path: &Path) -> Result<Self, UsersError> {
         let failed = |source| UsersError::File { action: "read", path: path.to_owned(), source };
         let mut file = match std::fs::File::open(path) {
@@ -120,17 +120,17 @@ impl Users {
         Ok(Self { by_name, is_there: true })
     }
 
-    /// Writes them to `path`, whole or not at all, and durably.
+    /// Writes them to `path`, atomically and durably.
     pub(crate) fn write(&self, path: &Path) -> Result<(), UsersError> {
         let mut text = String::new();
         for (name, user) in &self.by_name {
             let mark = if user.is_superuser { SUPERUSER } else { "" };
-            // A string takes all that is written to it.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{name}:{}{mark}", user.verifier.text());
         }
         let part = files::with_suffix(path, ".part");
         let write = || {
-            // One that is left over could have a wider mode.
+            // A leftover file could have a wider mode.
             match files::remove(&part) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -146,7 +146,7 @@ impl Users {
         })
     }
 
-    /// Gives user `name` this password. True: the user is new; the first one is a superuser.
+    /// Sets the password of user `name`. Returns true if the user is new; the first one is a superuser.
     pub(crate) fn set(&mut self, name: &str, password: &str) -> Result<bool, UsersError> {
         check_name(name)?;
         let verifier = Verifier::new(password)?;
@@ -156,7 +156,7 @@ impl Users {
         Ok(known.is_none())
     }
 
-    /// Says whether user `name` may do everything.
+    /// Sets whether user `name` is a superuser.
     pub(crate) fn set_superuser(
         &mut self,
         name: &str,
@@ -167,28 +167,28 @@ impl Users {
         Ok(())
     }
 
-    /// Takes user `name` away.
+    /// Removes user `name`.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), UsersError> {
         let removed = self.by_name.remove(name);
         removed.map(drop).ok_or_else(|| UsersError::Unknown(name.to_owned()))
     }
 
-    /// What is said of user `name`.
+    /// The entry of user `name`.
     pub(crate) fn user(&self, name: &str) -> Option<&User> {
         self.by_name.get(name)
     }
 
-    /// All of them, with their names.
+    /// All users, with their names.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &User)> {
         self.by_name.iter().map(|(name, user)| (name.as_str(), user))
     }
 
-    /// Whether there is none.
+    /// Whether there are no users.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Whether there is a file, be it without users.
+    /// Whether the file exists, even without users.
     pub(crate) fn is_there(&self) -> bool {
         self.is_there
     }

@@ -1,13 +1,13 @@
-//! How a failed statement is told: SQLSTATE, message, and a caret under the place in its text.
+//! Prints the error of a failed statement: SQLSTATE, message, and a caret under the position in its text.
 
 use cleave_host::Error;
 
 use super::statements::Statement;
 
-/// Characters of a long line that are shown around the place.
+/// Characters of a long line that are shown around the position.
 const EXCERPT_WIDTH: usize = 100;
 
-/// `origin` is the file, or nothing where the user typed; the result ends with a newline.
+/// `origin` is the file, or nothing if the user typed; the result ends with a newline.
 pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<&str>) -> String {
     let message = error.to_string();
     let Some(position) = error.position() else {
@@ -23,7 +23,7 @@ pub(crate) fn complaint(error: &Error, statement: Statement<'_>, origin: Option<
         && let Error::UnknownName { name, .. } = error
         && let Some(place) = place_of_name(statement.text, name)
     {
-        // Planning knows the name and not where it stands: only the statement's start is given then.
+        // Planning knows the name but not its position: then only the statement's start is given.
         (line_index, column_index) = place;
     }
     let line_number = statement.line + line_index;
@@ -49,7 +49,7 @@ fn place_of_name(text: &str, name: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// The part of a line around a character, and where that character stands in it. Tabs become spaces, so that the caret
+/// The part of a line around a character, and the character's position in it. Tabs become spaces, so that the caret
 /// fits.
 fn excerpt(line: &str, column_index: usize) -> (String, usize) {
     let characters: Vec<char> =

@@ -1,11 +1,11 @@
-//! What the Tab key offers: SQL's words, and the tables, columns and settings of the open database.
+//! Completions for the Tab key: SQL keywords, and the tables, columns and settings of the open database.
 //!
-//! [`Vocabulary::complete`] looks at the word before the cursor and at the words before that: after
-//! `FROM` come tables, after `SET` come settings, after `alias.` the columns of the table it stands for.
+//! [`Vocabulary::complete`] looks at the word before the cursor and at the words before that: after `FROM` come tables,
+//! after `SET` settings, after `alias.` the columns of its table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Everything that can be offered; taken anew from the catalog after each statement.
+/// All possible completions; refreshed from the catalog after each statement.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Vocabulary {
     /// Column names by table name.
@@ -15,7 +15,7 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Offers for the word that ends at byte `position` of `text`: where that word starts, and what it may become.
+    /// Completions of the word that ends at byte `position` of `text`: where that word starts, and its candidates.
     pub(crate) fn complete(&self, text: &str, position: usize) -> (usize, Vec<String>) {
         let before = text.get(..position).unwrap_or(text);
         let word_start = before
@@ -60,7 +60,7 @@ impl Vocabulary {
         }
     }
 
-    /// The columns that `qualifier.` reaches: of a table of that name, or of one that the text calls so (`title AS t`).
+    /// The columns of `qualifier.`: those of a table of that name, or of one with that alias (`title AS t`).
     fn columns_of(&self, qualifier: &str, text: &str) -> Option<&Vec<String>> {
         if let Some(columns) = self.tables.get(qualifier) {
             return Some(columns);

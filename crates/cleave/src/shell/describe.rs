@@ -1,4 +1,4 @@
-//! The catalog as `\d` and `\l` show it.
+//! Prints the catalog for `\d` and `\l`.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use cleave_host::value::value_text;
 use cleave_store::TableSchema;
 use datafusion::common::ScalarValue;
 
-/// `\l`: where the database lies, and its devices.
+/// `\l`: the database's folder, and its devices.
 pub(crate) fn database(out: &mut dyn Write, database: &Database) -> io::Result<()> {
     let catalog = database.catalog();
     writeln!(
@@ -42,7 +42,7 @@ pub(crate) fn tables(out: &mut dyn Write, catalog: &CatalogState) -> io::Result<
     write_columns(out, ["table", "rows", "device"], &rows)
 }
 
-/// `\d TABLE`: columns, indexes, and where the rows lie.
+/// `\d TABLE`: columns, indexes, and the devices of its rows.
 pub(crate) fn table(
     out: &mut dyn Write,
     catalog: &CatalogState,
@@ -110,7 +110,7 @@ const COMMON_SHOWN: usize = 3;
 /// Characters of a value that are shown.
 const VALUE_WIDTH: usize = 24;
 
-/// `\stats [TABLE]`: what ANALYZE found of each column.
+/// `\stats [TABLE]`: the statistics of each column, from ANALYZE.
 pub(crate) fn statistics(
     out: &mut dyn Write,
     database: &Database,
@@ -159,7 +159,7 @@ pub(crate) fn statistics(
     Ok(())
 }
 
-/// A value, as short as a table of them needs it.
+/// A value, shortened for a table.
 fn shown(value: Option<&ScalarValue>) -> String {
     let text = value.and_then(|value| value_text(&value.to_array().ok()?, 0).ok()?);
     let text = text.unwrap_or_default().replace(['\n', '\r', '\t'], " ");
@@ -171,7 +171,7 @@ fn shown(value: Option<&ScalarValue>) -> String {
     short
 }
 
-/// What an index is, as CREATE TABLE or CREATE INDEX writes it.
+/// The kind of an index, as in CREATE TABLE or CREATE INDEX.
 fn index_kind(schema: &TableSchema, index: &IndexDefinition) -> String {
     let columns = index.columns.iter().zip(index.column_names(schema)).map(|(column, name)| {
         let direction = if column.descending { " DESC" } else { "" };

@@ -1,11 +1,11 @@
-//! File names for the Tab key, where the line is at one: behind `\i` and `\o`, and in the quotes of `COPY … FROM '…'`.
+//! Completes file names for the Tab key: after `\i` and `\o`, and in the quotes of `COPY … FROM '…'`.
 
 use std::fs;
 
 use super::meta_command;
 
-/// Offers for the file name that ends at byte `position` of `line`: where its last part starts, and what that may
-/// become. None where the line is not at a file name.
+/// Completions of the file name that ends at byte `position` of `line`: where its last part starts, and its candidates.
+/// None if the line is not at a file name.
 pub(super) fn complete(line: &str, position: usize) -> Option<(usize, Vec<String>)> {
     let before = line.get(..position)?;
     let path = path_before(before)?;
@@ -32,7 +32,7 @@ pub(super) fn complete(line: &str, position: usize) -> Option<(usize, Vec<String
     Some((before.len() - prefix.len(), offers))
 }
 
-/// The file name that a text ends with.
+/// The file name at the end of a text.
 fn path_before(before: &str) -> Option<&str> {
     if let Some((_, path)) = meta_command::file_argument(before) {
         return Some(path);

@@ -1,7 +1,7 @@
-//! Rows in, text out: an aligned table, CSV or JSON.
+//! Formats rows as text: an aligned table, CSV or JSON.
 //!
-//! [`ValueText`] prints each value as PostgreSQL does (`t`, `\x6869`), whichever the layout; in JSON numbers and
-//! booleans are JSON's own, and what JSON cannot say (`NaN`) is a string.
+//! [`ValueText`] prints each value as PostgreSQL does (`t`, `\x6869`), whichever the layout; in JSON, numbers and
+//! booleans are JSON's own, and values that JSON lacks (`NaN`) are strings.
 
 use std::io::{self, Write};
 
@@ -10,27 +10,27 @@ use arrow::record_batch::RecordBatch;
 use cleave_host::value::ValueText;
 use comfy_table::{CellAlignment, Table, TableComponent};
 
-/// How rows are laid out.
+/// The layout of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// Aligned columns, NULL shown, and the number of rows.
     Table,
-    /// A header and rows as RFC 4180 has them; NULL is empty, an empty string is `""`.
+    /// A header and rows as in RFC 4180; NULL is empty, an empty string is `""`.
     Csv,
     /// One array of one object a row.
     Json,
 }
 
-/// How one result is shown.
+/// The layout of one result.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     /// Table, CSV or JSON.
     pub(crate) format: Format,
-    /// In a table: one line a value instead of one line a row.
+    /// In a table: one line for each value instead of one for each row.
     pub(crate) expanded: bool,
 }
 
-/// What a table shows for NULL, so that it is not taken for an empty string.
+/// The text of NULL in a table, so that it is not taken for an empty string.
 const NULL: &str = "NULL";
 
 /// Writes one result.

@@ -1,4 +1,4 @@
-//! The keyboard: one statement at a time, over many lines, with history, completion and hints.
+//! The line editor: reads one statement at a time, over many lines, with history, completion and hints.
 
 use std::borrow::Cow;
 use std::os::unix::fs::DirBuilderExt;
@@ -15,7 +15,7 @@ use rustyline::{CompletionType, Config, Context, Editor, Helper};
 use super::completion::Vocabulary;
 use super::{file_completion, meta_command, statements};
 
-/// What the user gave.
+/// The user's input.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Whole statements, or one backslash command.
@@ -33,7 +33,7 @@ pub(crate) struct LineEditor {
 }
 
 impl LineEditor {
-    /// Takes the terminal, and the history of earlier sessions where there is one.
+    /// Takes the terminal, and loads the history of earlier sessions if there is one.
     pub(crate) fn new() -> Result<LineEditor, ReadlineError> {
         let config = Config::builder()
             .completion_type(CompletionType::List)
@@ -48,13 +48,13 @@ impl LineEditor {
         }));
         let history_path = history_path();
         if let Some(path) = &history_path {
-            // The first session has none, and a shell without history is still a shell.
+            // The first session has none, and the shell works without history.
             drop(editor.load_history(path));
         }
         Ok(LineEditor { editor, history_path })
     }
 
-    /// Changes what Tab offers.
+    /// Replaces the completions for Tab.
     pub(crate) fn set_vocabulary(&mut self, vocabulary: Vocabulary) {
         if let Some(keyboard) = self.editor.helper_mut() {
             keyboard.vocabulary = vocabulary;
@@ -71,7 +71,7 @@ impl LineEditor {
         }
     }
 
-    /// Keeps the history for the next session.
+    /// Saves the history for the next session.
     pub(crate) fn save_history(&mut self) {
         if let Some(path) = &self.history_path {
             if let Some(parent) = path.parent() {
@@ -82,7 +82,7 @@ impl LineEditor {
     }
 }
 
-/// `$CLEAVE_HISTORY`, or a file in the folder that the desktop standard has for such state. Empty: keep none.
+/// `$CLEAVE_HISTORY`, or a file in the XDG state folder. Empty means no history.
 fn history_path() -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("CLEAVE_HISTORY") {
         return (!path.is_empty()).then(|| PathBuf::from(path));
@@ -94,7 +94,7 @@ fn history_path() -> Option<PathBuf> {
     Some(state.join("cleave").join("history"))
 }
 
-/// What happens as keys are struck.
+/// Handles key presses.
 struct Keyboard {
     vocabulary: Vocabulary,
     history_hinter: HistoryHinter,

@@ -1,25 +1,25 @@
-//! Commands for the shell itself, which begin with a backslash: `\d title`, `\timing on`.
+//! Commands of the shell itself, which begin with a backslash: `\d title`, `\timing on`.
 
 use std::path::PathBuf;
 
-/// What one backslash command asks for.
+/// A parsed backslash command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MetaCommand {
     /// `\?`: this list.
     Help,
-    /// `\q`: leave.
+    /// `\q`: quit.
     Quit,
     /// `\l`: the open database and its devices.
     Database,
     /// `\d`, `\dt`: the tables.
     Tables,
-    /// `\d TABLE`: its columns, keys and where it lies.
+    /// `\d TABLE`: its columns, keys and devices.
     Describe(String),
-    /// `\stats [TABLE]`: what ANALYZE found.
+    /// `\stats [TABLE]`: the statistics of ANALYZE.
     Statistics(Option<String>),
     /// `\timing [on|off]`: show the time each statement takes.
     Timing(Option<bool>),
-    /// `\x [on|off]`: one line a value.
+    /// `\x [on|off]`: one line for each value.
     Expanded(Option<bool>),
     /// `\i FILE`: run the statements in a file.
     Include(PathBuf),
@@ -29,7 +29,7 @@ pub(crate) enum MetaCommand {
     Set(Option<(String, String)>),
 }
 
-/// What `\?` shows.
+/// The text of `\?`.
 pub(crate) const HELP: &str = "\
   SQL statements end with a semicolon and may take many lines.
 
@@ -44,12 +44,12 @@ pub(crate) const HELP: &str = "\
   Ctrl-C drops a line, or stops a statement that runs.
 ";
 
-/// Whether a line is for the shell.
+/// Whether a line is a command of the shell.
 pub(crate) fn is_meta_command(line: &str) -> bool {
     line.trim_start().starts_with('\\')
 }
 
-/// Reads one line that begins with a backslash; the error says what would have been right.
+/// Parses a line that begins with a backslash; an error gives the right usage.
 pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
     let line = line.trim().trim_end_matches(';').trim_end();
     if let Some((command, path)) = file_argument(line) {
@@ -86,7 +86,7 @@ pub(crate) fn parse(line: &str) -> Result<MetaCommand, String> {
     }
 }
 
-/// Splits a command that takes a file into its name and all that follows: file names may have blanks.
+/// Splits a command that takes a file into its name and the rest: file names may have blanks.
 pub(super) fn file_argument(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let (command, rest) = line.split_once(char::is_whitespace)?;

@@ -1,10 +1,10 @@
 //! `cleave sql`: statements from a terminal, a file, the command line or a pipe; results out.
 //!
-//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other text comes whole.
-//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; lines
-//!    with a backslash go to [`meta_command`].
-//! 3. [`Shell::run_statement`] gives one to the session.
-//! 4. [`mod@format`] lays out what it returns; [`complaint`] tells what went wrong, and where.
+//! 1. [`line_editor`] reads from a terminal, with [`completion`]; other input is read whole.
+//! 2. [`statements`] finds where each statement ends, and the rows of COPY that follow one in a script; lines with a
+//!    backslash go to [`meta_command`].
+//! 3. [`Shell::run_statement`] passes a statement to the session.
+//! 4. [`mod@format`] prints the result; [`complaint`] prints an error and its position.
 //!
 //! A script stops at its first error; at the terminal the next prompt comes.
 
@@ -35,10 +35,10 @@ use line_editor::{Input, LineEditor};
 use meta_command::MetaCommand;
 use statements::Statement;
 
-/// How deep files may include files: enough for people, and an end for a file that includes itself.
+/// How deep files may include files: stops a file that includes itself.
 const INCLUDE_DEPTH_MAX: usize = 32;
 
-/// Where statements come from, in the order of the command line.
+/// A source of statements, in the order of the command line.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     /// `-c`: the text itself.
@@ -47,7 +47,7 @@ pub(crate) enum Source {
     File(PathBuf),
 }
 
-/// Runs all `sources`, or what comes in on standard input where there are none.
+/// Runs all `sources`, or standard input if there are none.
 pub(crate) async fn run(
     database: Arc<Database>,
     session: Session,
@@ -81,22 +81,22 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// One user's session with what it remembers between statements.
+/// One user's session and the state kept between statements.
 struct Shell {
     database: Arc<Database>,
     session: Session,
     layout: Layout,
     is_timing: bool,
     out: Output,
-    /// Files that are being run, outermost first.
+    /// Files being run, outermost first.
     includes: Vec<String>,
-    /// Standard input holds neither statements nor a user, and so may hold rows for COPY.
+    /// Whether standard input may hold rows for COPY: it holds neither statements nor a user.
     copies_from_stdin: bool,
-    /// Told when Ctrl-C is struck while a statement runs.
+    /// Notified when Ctrl-C is pressed while a statement runs.
     interrupt: Arc<Notify>,
 }
 
-/// Whether the user goes on.
+/// Whether to continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Continue,
@@ -104,7 +104,7 @@ enum Next {
 }
 
 impl Shell {
-    /// The terminal: prompt, run, complain, until the user leaves.
+    /// The interactive loop: prompt, run, report errors, until the user quits.
     async fn converse(&mut self) -> Result<(), Failure> {
         let mut editor = LineEditor::new()
             .map_err(|error| Failure::Usage(format!("this terminal cannot be read: {error}")))?;
@@ -162,8 +162,8 @@ impl Shell {
                 continue;
             }
             pending.push_str(line);
-            // Only a line with a semicolon can end a statement; looking at others again and again
-            // would make a long statement slow.
+            // Only a line with a semicolon can end a statement; scanning after every line would make a long statement
+            // slow.
             if line.contains(';') && !statements::is_open(&pending) {
                 self.run_statements(&pending, pending_line, origin, &mut lines).await?;
                 pending.clear();
@@ -173,7 +173,7 @@ impl Shell {
         Ok(Next::Continue)
     }
 
-    /// Runs the statements of `text`. In a script, the lines behind it are the rows of its COPY FROM STDIN.
+    /// Runs the statements of `text`. In a script, the lines after it are the rows of its COPY FROM STDIN.
     async fn run_statements(
         &mut self,
         text: &str,
@@ -208,7 +208,7 @@ impl Shell {
         let output: Box<dyn Write + Send> = Box::new(self.out.clone());
         self.session.set_client_streams(ClientStreams { input, output: Some(output) });
         let interrupt = Arc::clone(&self.interrupt);
-        // Dropping the statement's future is what stops it, on both sides of the link.
+        // Dropping the statement's future stops it, on both sides of the link.
         let result = tokio::select! {
             result = Box::pin(self.session.run(statement.text)) => result,
             () = interrupt.notified() => {
@@ -238,8 +238,8 @@ impl Shell {
         Ok(())
     }
 
-    /// CSV and JSON are for programs, which want the rows and nothing else; so are the rows that COPY … TO
-    /// STDOUT has written: what was done is told where `has_tags`.
+    /// With CSV and JSON, which are for programs, only rows are printed, and with COPY … TO STDOUT only its rows; tags
+    /// are printed if `has_tags`.
     fn show(&mut self, outcome: Outcome, has_tags: bool) -> io::Result<()> {
         match outcome {
             Outcome::Rows { schema, batches } => {
@@ -348,7 +348,7 @@ fn on_or_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
 }
 
-/// Where results go: the screen, or the file that `\o` names. Clones write to the same place.
+/// The output of results: the screen, or the file of `\o`. Clones write to the same place.
 #[derive(Clone)]
 struct Output(Arc<Mutex<BufWriter<Box<dyn Write + Send>>>>);
 

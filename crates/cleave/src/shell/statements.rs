@@ -1,13 +1,13 @@
-//! SQL text in, whole statements out: where one ends, and whether the last one is finished.
+//! Splits SQL text into whole statements: where each ends, and whether the last one is finished.
 //!
-//! Knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string
-//! constants (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. What the
-//! statements say is for the parser in `cleave-host`, which is asked whether the lines behind one are its
-//! rows: those of `COPY … FROM STDIN` stand in a script as `pg_dump` writes them, up to a line `\.`.
+//! It knows just enough of PostgreSQL's lexical rules to find the semicolons that end statements: string constants
+//! (also `E'…'` and `$tag$…$tag$`), quoted names, `--` and nested `/* */` comments. The meaning of statements is left
+//! to the parser in `cleave-host`. It is asked whether the lines after a statement are its rows: a script contains
+//! those of `COPY … FROM STDIN` as `pg_dump` writes them, up to a line `\.`.
 
 use cleave_host::statement::{self as parsed, parse_script};
 
-/// One statement of a text, with where it begins.
+/// One statement of a text, with its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Statement<'a> {
     /// From its first character that is neither white space nor comment to before its semicolon.
@@ -56,12 +56,12 @@ pub(crate) fn copies_to_client(text: &str) -> bool {
     is_copy(text, |copy| matches!(copy, parsed::Copy::To { end: parsed::CopyEnd::Client, .. }))
 }
 
-/// Takes the lines of a script that are rows, and the line `\.` behind them, or all that are left.
+/// Takes the lines of a script that are rows, and the line `\.` after them, or all remaining ones.
 pub(crate) fn take_rows<'a>(lines: &mut impl Iterator<Item = &'a str>) -> String {
     lines.take_while(|line| line.trim_end_matches(['\r', '\n']) != "\\.").collect()
 }
 
-/// Whether a statement is a COPY of which `is_meant` is true.
+/// Whether a statement is a COPY for which `is_meant` is true.
 fn is_copy(text: &str, is_meant: impl Fn(&parsed::Copy) -> bool) -> bool {
     // All others are parsed once, when they run.
     let begins_so = text.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("copy"));
@@ -79,7 +79,7 @@ fn statement(text: &str, start: usize, end: usize) -> Statement<'_> {
     Statement { text: text[start..end].trim_end(), line }
 }
 
-/// The unit in which a semicolon may stand without ending anything.
+/// The unit in which a semicolon does not end a statement.
 struct Token {
     length: usize,
     is_comment: bool,
@@ -110,7 +110,7 @@ fn token(text: &str) -> Token {
             }
             None => closed(1),
         },
-        // A word is one token, so that the last letter of `name'…'` opens no escape string.
+        // A word is one token, so that the last letter of `name'…'` does not begin an escape string.
         _ => match text.find(|c: char| !(c.is_alphanumeric() || c == '_')) {
             Some(0) => closed(text.chars().next().map_or(1, char::len_utf8)),
             Some(length) => closed(length),
@@ -119,7 +119,7 @@ fn token(text: &str) -> Token {
     }
 }
 
-/// From the opening quote, which is `opening` bytes long, to behind the closing one.
+/// The length from the start of the opening quote, which has `opening` bytes, to behind the closing one.
 fn quoted_length(bytes: &[u8], opening: usize, quote: u8, escapes: bool) -> Option<usize> {
     let mut at = opening;
     loop {
@@ -135,7 +135,7 @@ fn quoted_length(bytes: &[u8], opening: usize, quote: u8, escapes: bool) -> Opti
     }
 }
 
-/// The `$tag$` that opens `text`, or nothing where the dollar means something else, as in `$1`.
+/// The `$tag$` at the start of `text`, or nothing if the dollar means something else, as in `$1`.
 fn dollar_tag(text: &str) -> Option<&str> {
     let rest = text.strip_prefix('$')?;
     let name_length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_'))?;

@@ -1,4 +1,4 @@
-//! `cleave advise` over a device process: what it predicts, and what it says of statements that it cannot plan.
+//! `cleave advise` over a device process: its predictions, and its messages for statements that it cannot plan.
 
 use serde_json::Value;
 use tempfile::tempdir;
@@ -44,7 +44,7 @@ fn queries_are_priced_and_what_cannot_be_planned_is_named() {
     assert_eq!(scan["profile"], "measured", "{scan}");
     assert_ne!(scan["best"], "host", "{scan}");
     let number = |line: &Value, way: &str, name: &str| line[way][name].as_f64().unwrap();
-    // The note of every row would cross; a count does.
+    // The note of every row would cross; a count is small.
     assert!(number(scan, "host_only", "link_bytes") > 1e5, "{scan}");
     assert!(number(scan, "best_split", "link_bytes") < 1e4, "{scan}");
     assert!(
@@ -72,7 +72,7 @@ fn queries_are_priced_and_what_cannot_be_planned_is_named() {
         assert!(table.contains(part), "{part} in {table}");
     }
 
-    // Nothing of it was run, and what follows is not held up by what is wrong.
+    // None of it was run, and an error does not affect the statements after it.
     let wrong = place.path().join("wrong.sql");
     std::fs::write(&wrong, "SELECT missing FROM t; DROP TABLE t; SELEC; SELECT sum(n) FROM t")
         .unwrap();
@@ -111,7 +111,7 @@ fn the_query_log_of_a_shell_is_taken_as_copy_writes_it() {
     assert_eq!(found[0]["place"], format!("{}, record 2", log.display()));
     assert_eq!((&found[0]["best"], &found[0]["auto"]), (&"host".into(), &"host".into()));
 
-    // A record that says more than a query does no more than others.
+    // A record with a second statement does not run it.
     std::fs::write(&log, "\"SELECT 1; DROP TABLE t\"\n").unwrap();
     cleave(&["advise", "--db", folder, "--log", log.to_str().unwrap()]).fails(3);
     sql(&database, &["-c", "SELECT count(*) FROM t"]).ok();

@@ -1,7 +1,7 @@
 //! Every query gives the same rows, however it is split and however its pages are read.
 //!
-//! The project's own queries, and with `CLEAVE_DATA` those of the Join Order Benchmark. A query that returns a
-//! row of minima says little about what was joined, so each plain join is also counted and summed up.
+//! The queries are the project's own, and with `CLEAVE_DATA` those of the Join Order Benchmark. A query that returns
+//! one row of minima checks little of a join, so each plain join is also counted and summed up.
 
 use std::path::{Path, PathBuf};
 
@@ -84,7 +84,7 @@ fn agree(queries: &[(String, String)], indexes: Option<&Path>) {
     let expected = run(&["split=host"]);
     assert_eq!(expected.len(), queries.len());
     if let Some(indexes) = indexes {
-        // All that follow run through them too.
+        // All later queries use them too.
         sql(place.path(), &["-f", indexes.to_str().unwrap()]).ok();
         for (mine, theirs) in expected.iter().zip(&run(&["split=host"])) {
             assert_eq!(mine, theirs, "with indexes");
@@ -103,7 +103,7 @@ fn agree(queries: &[(String, String)], indexes: Option<&Path>) {
         }
         assert_eq!(found.len(), expected.len(), "with {settings:?}");
     }
-    // In other orders: what ANALYZE finds out changes them.
+    // In other orders: the statistics of ANALYZE change them.
     sql(place.path(), &["-c", "ANALYZE"]).ok();
     for settings in [&["split=host"][..], &["split=h0"], &["split=auto"]] {
         let found = run(settings);
@@ -129,7 +129,7 @@ fn agree(queries: &[(String, String)], indexes: Option<&Path>) {
     std::fs::remove_file(file).unwrap();
 }
 
-/// The output cut at the lines that name the queries, rows sorted where the query says no order.
+/// The output, divided at the lines that name the queries, with rows sorted if the query has no order.
 fn by_query(output: &str) -> Vec<Vec<String>> {
     let mut results: Vec<Vec<String>> = Vec::new();
     let mut lines = output.lines();

@@ -25,7 +25,7 @@ fn a_database_goes_into_a_folder_and_comes_out_of_it() {
     let query = ["--format", "csv", "-c", "SELECT id, note FROM t ORDER BY id"];
     assert_eq!(sql(&copy, &query).ok(), "id,note\n1,one\n2,two\n");
     cleave(&["check", "--db", text(&copy)]).ok();
-    // Both go on.
+    // Both databases go on.
     sql(&copy, &["-c", "INSERT INTO t VALUES (3, 'three')"]).ok();
     assert_eq!(sql(&database, &query).ok(), "id,note\n");
 }

@@ -1,5 +1,4 @@
-//! `cleave bench`: each workload runs, embedded and against a server, and what it promises of its rows holds
-//! afterwards.
+//! `cleave bench`: each workload runs, embedded and against a server, and its invariants hold afterwards.
 
 use serde_json::Value;
 use tempfile::tempdir;
@@ -7,7 +6,7 @@ use tempfile::tempdir;
 use crate::program::cleave;
 use crate::serve::client::Server;
 
-/// A short run of a small database; its operations that ran, and how often.
+/// A short run of a small database; returns its operations and their counts.
 fn measured(arguments: &[&str]) -> Vec<(String, u64)> {
     let size = ["--scale", "0.01", "--seconds", "1", "--warmup", "0", "--clients", "3", "--json"];
     let figures: Value =
@@ -19,7 +18,7 @@ fn measured(arguments: &[&str]) -> Vec<(String, u64)> {
     operations.map(of).collect()
 }
 
-/// Each client has run an operation, and one of each of these kinds of names was.
+/// Checks that each client has run an operation, and that each of these kinds of names was run.
 fn ran(figures: &[(String, u64)], begins: &[&str]) {
     let all = figures.iter().find(|(name, _)| name == "all");
     assert!(all.is_some_and(|(_, count)| *count >= 3), "{figures:?}");
@@ -51,7 +50,7 @@ fn a_server_is_measured_over_the_wire() {
     let server = Server::start(folder.path(), &[]);
     let url = format!("postgres://ada@127.0.0.1:{}/db", server.port);
     ran(&measured(&["ycsb-c", "--url", &url]), &["read"]);
-    // Once more over what is there, at another level.
+    // Once more over the existing tables, at another level.
     let level = ["--no-load", "--isolation", "repeatable read"];
     ran(&measured(&[&["ycsb-b", "--url", &url], &level[..]].concat()), &[]);
     ran(&measured(&["tpcc", "--url", &url]), &[]);

@@ -1,4 +1,4 @@
-//! `cleave failover`: a host that is killed at any instant and loses its folder, and another one that goes on.
+//! `cleave failover`: a host is killed at any instant and loses its folder, and another one continues.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -15,7 +15,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Inserts numbers from `first` on, each a commit, until it is killed after `time`; the last that was acknowledged.
+/// Inserts numbers from `first` on, each in a commit, until it is killed after `time`; returns the last acknowledged
+/// one.
 fn insert_and_kill(database: &Path, first: u64, time: Duration) -> u64 {
     let script = database.with_extension("sql");
     let inserts =
@@ -97,7 +98,7 @@ fn what_cannot_be_failed_over_is_named() {
     assert!(!new.exists());
 }
 
-/// A host that goes on without the copy runs on when its device is back.
+/// A host that continues without the replica ends it when its device is back.
 #[test]
 fn a_server_ends_a_copy_that_was_given_up_when_its_device_is_back() {
     let place = tempdir().unwrap();

@@ -15,7 +15,7 @@ fn a_dump_is_taken_and_what_is_not_is_told() {
     assert!(!directory.exists(), "nothing is made");
     let told = cleave(&["import", dump, "--db", db]);
     assert_eq!(told.exit_code, 3, "{told:#?}");
-    // A dry run tells what the real one does.
+    // A dry run reports the same as the real one.
     assert_eq!(dry.stdout.replacen("would be taken:", "taken:", 1), told.stdout);
     for expected in
         ["  3 × COPY\n", "  4 × CREATE TABLE\n", "  2 × CREATE INDEX\n", "  6 rows\n", "owners"]
@@ -40,7 +40,7 @@ fn a_dump_is_taken_and_what_is_not_is_told() {
     assert_eq!(orders, expected);
     let strange = rows("SELECT at, tags FROM strange");
     assert_eq!(strange, "at,tags\n\"(1,2)\",\"{a,\"\"b c\"\"}\"\n");
-    // Keys and defaults are there.
+    // Keys and defaults exist.
     let duplicate = "INSERT INTO customers (id, email) VALUES (3, 'a@example.org')";
     assert!(sql(&directory, &["-c", duplicate]).fails(3).contains("customers_email_key"));
     sql(&directory, &["-c", "INSERT INTO customers (id, email) VALUES (3, 'c@example.org')"]).ok();
@@ -105,7 +105,7 @@ fn a_server_that_runs_is_taken() {
     let told = cleave(&["import", &url("pen%25cil"), "--db", into]).ok();
     assert!(told.contains("  3002 rows\n") && told.contains("  2 × COPY\n"), "{told}");
     assert_eq!(ask(&target), expected);
-    // They go on where they were.
+    // Sequences continue at their values.
     sql(&target, &["-c", "INSERT INTO customers (email) VALUES ('c@x')"]).ok();
     sql(&target, &["-c", "INSERT INTO orders (customer) VALUES (1)"]).ok();
     let check = "INSERT INTO customers (email, age) VALUES ('d@x', -1)";

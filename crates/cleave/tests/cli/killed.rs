@@ -1,5 +1,5 @@
-//! `kill -9` of a host that builds an index: the table is as it was, and the index is there whole or not at all. And of
-//! one whose transaction has changed more than fits into memory: all of it is there, or nothing.
+//! `kill -9` of a host that builds an index: the table is unchanged, and the index is there whole or not at all. And of
+//! a host whose transaction has changed more than fits into memory: all of it is there, or nothing.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -29,7 +29,7 @@ fn build(db: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// Builds the indexes and is killed after `time`; whether it came to the end of both before.
+/// Builds the indexes and is killed after `time`; returns whether both were finished before.
 fn build_and_kill(db: &Path, time: Duration) -> bool {
     let mut process = build(db);
     std::thread::park_timeout(time);
@@ -51,7 +51,7 @@ fn rounds(db: &Path, create: &str) {
     let whole = watch.elapsed();
     let mut killed = 0;
     for part in 1..=KILLS {
-        // What is there is dropped, so that each round builds it once more.
+        // Existing ones are dropped, so that each round builds them again.
         drop_indexes();
         let time = whole * part / KILLS;
         let ended = build_and_kill(db, time);
@@ -85,7 +85,7 @@ fn so_it_is_where_a_device_process_holds_the_table() {
     rounds(place.path(), "CREATE TABLE t (id int PRIMARY KEY, note text) WITH (device = beside)");
 }
 
-/// A transaction whose rows go to pages before it commits, and what the table has after it.
+/// A transaction that spills its rows to pages before it commits, and the content of the table after it.
 const CHANGES: &[&str] = &[
     "BEGIN",
     "INSERT INTO t SELECT v, repeat('new ', 100) FROM generate_series(1001, 40000) AS s(v)",
@@ -95,7 +95,7 @@ const CHANGES: &[&str] = &[
 ];
 const CHANGED: &str = "\n39500,799894750,19750\n";
 
-/// A process that runs [`CHANGES`] with 8 MiB for them.
+/// A process that runs [`CHANGES`] with 8 MiB of memory for them.
 fn change(db: &Path) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cleave"));
     command.args(["sql", "--query-memory", "8MiB", "--db"]).arg(db);

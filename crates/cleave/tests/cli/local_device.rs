@@ -1,4 +1,4 @@
-//! A device process beside its hosts: shared memory, and the death of either side by the signal that nobody hears.
+//! A device process beside its hosts: shared memory, and the death of either side by SIGKILL.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +25,7 @@ impl Process {
             .spawn()
             .unwrap();
         let mut process = Self(child);
-        // A socket that a dead device left refuses.
+        // A socket left by a dead device refuses connections.
         while std::os::unix::net::UnixStream::connect(folder.join("device.sock")).is_err() {
             assert!(process.0.try_wait().unwrap().is_none(), "{}", log(folder));
             std::thread::park_timeout(Duration::from_millis(5));
@@ -38,7 +38,7 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Shared memory that the process has mapped.
+    /// Number of shared memory regions that the process has mapped.
     fn region_count(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.0.id())).unwrap();
         maps.lines().filter(|line| line.contains("memfd:cleave")).count()
@@ -84,7 +84,7 @@ impl Host {
         host
     }
 
-    /// Runs `statement`, which must fail; what the host says.
+    /// Runs `statement`, which must fail; returns the host's message.
     fn fail(self, statement: &str) -> String {
         let Self { mut process, mut input, .. } = self;
         input.write_all(statement.as_bytes()).unwrap();
@@ -119,7 +119,7 @@ fn hosts_and_devices_survive_each_other() {
     let listed = cleave(&["device", "list", "--db", &text(&database)]).ok();
     assert!(listed.contains(&address) && listed.contains("1 tables"), "{listed}");
 
-    // A host dies: the device lets go of what it shared with it, and serves the next one.
+    // A host dies: the device releases the memory shared with it, and serves the next one.
     let mut host = Host::counting(&database, "1000");
     assert!(device.region_count() > 0, "{}", log(place.path()));
     host.process.kill();
@@ -156,7 +156,7 @@ fn a_profile_is_printed_for_people_and_for_programs() {
     let rows: serde_json::Value = serde_json::from_str(&json).unwrap();
     let rate = rows.as_array().unwrap().iter().find(|row| row["figure"] == "rate").unwrap();
     assert!(rate["value"].as_f64().unwrap() > 1e5, "{rate}");
-    // Kept: the same to the last digit; measured again it is another.
+    // Kept, it is the same to the last digit; measured again, it differs.
     assert_eq!(profile(&["--json"]), json);
     assert_ne!(profile(&["--json", "--again"]), json);
     let described = cleave(&["device", "profile", "cosmos-plus", "--published"]).ok();

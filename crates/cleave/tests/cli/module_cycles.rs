@@ -1,17 +1,17 @@
-//! Modules of a crate that import each other: which of its top-level modules make a cycle.
+//! Finds import cycles between the top-level modules of a crate.
 //!
-//! Between crates the compiler forbids it. Within one, a cycle of two or three modules that belong together is common;
-//! a larger one means that none of them can be read, tested or moved without the others. `module_cycles.exceptions`
-//! lists those that are there today. The list is exact: a module that joins a cycle fails, and so does an entry that is
-//! mended and still listed. So it only shrinks.
+//! Between crates the compiler forbids them. Within one, a cycle of two or three modules that belong together is
+//! common; in a larger one no module can be read, tested or moved without the others. `module_cycles.exceptions` lists
+//! the existing ones. The list is exact: the test fails if a module joins a cycle, and if a listed one has left it. So
+//! it only shrinks.
 //!
-//! Not seen: methods of a type that another module defines, and what a macro makes.
+//! Not seen: methods of a type that another module defines, and the output of macros.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most modules that may make a cycle.
+/// The most modules that may form a cycle.
 const CYCLE_MODULES_MAX: usize = 3;
 
 #[test]
@@ -92,7 +92,7 @@ fn sources() -> Vec<(String, PathBuf)> {
 /// The code of a crate, without tests.
 struct Modules {
     files: BTreeMap<Module, String>,
-    /// What the crate's root gives names to.
+    /// The names that the crate's root exports.
     exported: BTreeMap<String, Module>,
 }
 
@@ -135,7 +135,7 @@ impl Modules {
         cycles_of(&graph)
     }
 
-    /// The module in which `path`, as `importer` writes it, stands.
+    /// The module that contains `path`, as written in `importer`.
     fn module_of(&self, importer: &Module, path: &[String]) -> Option<Module> {
         let mut parts = path.iter().peekable();
         let mut from = match parts.next()?.as_str() {
@@ -159,7 +159,7 @@ impl Modules {
     }
 }
 
-/// The sets of modules of which each reaches each other.
+/// The strongly connected components of `graph`.
 fn cycles_of(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<String>> {
     let reached = |from: &str| {
         let mut reached = BTreeSet::new();
@@ -204,7 +204,7 @@ fn code_of(text: &str) -> String {
     let mut code = String::new();
     for line in text.lines() {
         if line.trim() == "#[cfg(test)]" && !code.is_empty() {
-            // Of a single item, or of the tests, which stand last.
+            // An attribute of a single item, or of the tests, which stand last.
             code.push('\0');
             continue;
         }
@@ -264,7 +264,7 @@ fn path_tree(code: &str) -> Vec<Module> {
     paths
 }
 
-/// Puts the paths of one branch into `paths`; returns what is left of `code`.
+/// Adds the paths of one branch to `paths`; returns the rest of `code`.
 fn branch<'a>(code: &'a str, prefix: &[String], paths: &mut Vec<Module>) -> &'a str {
     let mut path = prefix.to_vec();
     let mut rest = code.trim_start();

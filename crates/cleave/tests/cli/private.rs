@@ -1,4 +1,4 @@
-//! What other users of the machine may not read or lock: the files of a database, and all that is made of it.
+//! Files that other users of the machine may not read or lock: those of a database, and all that is made of it.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -32,7 +32,7 @@ fn assert_private(folder: &Path) {
     }
 }
 
-/// Runs the program with the umask that most have, whatever that of the test is.
+/// Runs the program with the usual umask, whatever that of the test is.
 #[track_caller]
 fn with_usual_umask(input: &str, arguments: &str) -> String {
     let command = format!("umask 022; {} {arguments}", env!("CARGO_BIN_EXE_cleave"));

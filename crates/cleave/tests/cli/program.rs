@@ -1,10 +1,10 @@
-//! Runs `cleave` and takes what it says.
+//! Runs `cleave` and captures its output.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What one run of the program gave.
+/// The result of one run of the program.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) exit_code: i32,
@@ -43,7 +43,7 @@ pub(crate) fn cleave_with_input(arguments: &[&str], input: &str) -> Run {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // A program that stops early closes its input: no failure of the test.
+    // A program that stops early closes its input, which must not fail the test.
     drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
     let output = child.wait_with_output().unwrap();
     Run {

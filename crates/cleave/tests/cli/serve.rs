@@ -1,4 +1,4 @@
-//! `cleave serve` as clients see it: what they send well, and what they send badly.
+//! `cleave serve` as clients see it: valid and invalid messages.
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
 
 mod activity;
@@ -19,12 +19,12 @@ fn served() -> (tempfile::TempDir, Server) {
     (folder, server)
 }
 
-/// A Parse of a statement without a name, with undeclared parameters.
+/// A Parse of an unnamed statement, with undeclared parameters.
 fn parse(sql: &str) -> Vec<u8> {
     message('P', format!("\0{sql}\0\0\0").as_bytes())
 }
 
-/// A Bind of text values to the statement without a name.
+/// A Bind of text values to the unnamed statement.
 fn bind(portal: &str, values: &[&str]) -> Vec<u8> {
     let mut body = format!("{portal}\0\0\0\0").into_bytes();
     body.extend(u16::try_from(values.len()).unwrap().to_be_bytes());
@@ -82,7 +82,7 @@ fn portals_give_rows_in_pieces() {
     sent.extend(message('S', b""));
     client.stream.write_all(&sent).unwrap();
     assert_eq!(client.kinds(), "12TDDsDDsDCZ");
-    // A failure skips what follows, up to Sync; the portal is gone with the series before.
+    // A failure skips what follows, up to Sync; the portal ended with the previous series.
     let mut sent = execute("", 0);
     sent.extend(parse("SELECT 1"));
     sent.extend(message('S', b""));
@@ -187,7 +187,7 @@ fn a_block_that_failed_takes_nothing_but_its_end() {
     assert_eq!(field(&client.query("SELECT 1").error, 'C'), "25P02");
     let ended = client.query("COMMIT");
     assert_eq!((ended.tags[0].as_str(), ended.state), ("ROLLBACK", 'I'));
-    // Rows that fail on their way fail the block as well.
+    // A failure while rows are sent fails the block as well.
     client.query("BEGIN");
     let failed = client.query("SELECT 1 / (a - 1) FROM (VALUES (1)) AS v (a)");
     assert_eq!((field(&failed.error, 'C'), failed.state), ("22012", 'E'));
@@ -212,7 +212,7 @@ fn rows_are_copied_in_and_out() {
     let kinds: String = messages.iter().map(|(kind, _)| *kind).collect();
     assert_eq!(kinds, "HdddcCZ");
     assert_eq!(messages[2].1, b"2,\n");
-    // What the client gives up leaves nothing; what is wrong says where.
+    // A COPY that the client aborts leaves nothing; malformed rows are reported with their position.
     client.send('Q', b"COPY t FROM STDIN\0");
     client.send('d', b"4\ty\n");
     client.send('f', b"no more\0");
@@ -224,7 +224,7 @@ fn rows_are_copied_in_and_out() {
     assert_eq!(field(&error, 'C'), "22P02");
     assert!(field(&error, 'M').contains("line 1"), "{error:?}");
     assert_eq!(client.value("SELECT count(*) FROM t"), "3");
-    // The server's own files are its owner's.
+    // The server's own files are not accessible.
     for sql in ["COPY t FROM '/etc/hostname'", "COPY (SELECT 1) TO '/nowhere/file'"] {
         assert_eq!(field(&client.query(sql).error, 'C'), "42501");
     }
@@ -251,7 +251,7 @@ fn a_statement_is_cancelled_by_whoever_knows_its_secret() {
     let reader = client.stream.try_clone().unwrap();
     std::thread::scope(|scope| {
         let answer = scope.spawn(|| Client { stream: reader, key: (0, 0) }.answer());
-        // Until it runs there is nothing to cancel.
+        // There is nothing to cancel until it runs.
         while !answer.is_finished() {
             cancel(secret);
         }
@@ -403,7 +403,7 @@ fn garbage_ends_its_connection_and_no_other() {
         assert_eq!((kind, field(&fields(&body), 'C')), ('E', state));
         assert!(read(&mut stream).is_none(), "it is closed");
     }
-    // Of a session: what has no frame ends it, what has is an error.
+    // In a session: bytes without a frame end it, a malformed frame is an error.
     for (garbage, state) in
         [(&b"~\0\0\0\x04"[..], "08P01"), (b"Q\0\0\0\x01", "08P01"), (b"Q\x7f\xff\xff\xff", "54000")]
     {
@@ -421,7 +421,7 @@ fn garbage_ends_its_connection_and_no_other() {
     client.send('S', b"");
     assert_eq!(field(&client.answer().error, 'C'), "08P01");
     assert_eq!(client.value("SELECT 1"), "1");
-    // What is too long or too deep is an error of the statement alone.
+    // A statement that is too long or too deep fails alone.
     let long = format!("SELECT '{}'", "x".repeat(1_100_000));
     let mut too_long = server.client();
     too_long.stream.write_all(&message('Q', format!("{long}\0").as_bytes())).ok();
@@ -442,7 +442,7 @@ fn garbage_ends_its_connection_and_no_other() {
     }
     let million = format!("SELECT length('{}')", "x".repeat(1_000_000));
     assert_eq!(client.value(&million), "1000000");
-    // One that is half open, and one that vanishes while its statement runs.
+    // One is half open, and one vanishes while its statement runs.
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert!(read(&mut client.stream).is_none());
     let mut vanishing = server.client();
@@ -482,7 +482,7 @@ fn sessions_are_counted() {
     while Client::begin(server.connect(), "ada", None).is_err() {}
 }
 
-/// Reads to the end: the last word is that the server ends.
+/// Reads to the end: the last message is that the server ends.
 fn assert_told_of_the_end(client: &mut Client) {
     let mut last = None;
     while let Some((kind, body)) = read(&mut client.stream) {
@@ -499,7 +499,7 @@ fn statements_that_keep_all_threads_busy_keep_nobody_out_and_no_end_away() {
     let mut busy: Vec<Client> = (0..12).map(|_| server.client()).collect();
     server.client().query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (7)");
     busy.iter_mut().for_each(|client| client.send('Q', format!("{ENDLESS}\0").as_bytes()));
-    // They compute by now, or soon: somebody new comes in all the same, again and again, and looks a row up.
+    // They are computing by now, or soon: a new client can still connect and look a row up, repeatedly.
     for _ in 0..100 {
         let mut client = server.client();
         assert_eq!(client.value("SHOW server_encoding"), "UTF8");
@@ -527,7 +527,7 @@ fn others_compute_beside_a_statement_that_lets_go_of_no_thread() {
     assert_eq!(other.value("SELECT sum(v) FROM generate_series(1, 4) AS s (v)"), "10");
 }
 
-/// Each looks at a batch of one side with all of the other in one go, for longer than any test: with a condition, and
+/// Each compares a batch of one side with all of the other in one go, for longer than any test: with a condition, and
 /// without one.
 const ALL_PAIRS: [&str; 2] = [
     "SELECT count(*) FROM generate_series(1, 2000000) a, generate_series(1, 2000000) b WHERE a + b = 1",
@@ -538,7 +538,7 @@ const ALL_PAIRS: [&str; 2] = [
 fn joins_that_nobody_waits_for_let_go_of_their_threads() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
-    // As many as there are threads that compute.
+    // As many as there are computing threads.
     let count = 4 * std::thread::available_parallelism().unwrap().get();
     let mut busy: Vec<Client> = (0..count).map(|_| server.client()).collect();
     for (client, pairs) in busy.iter_mut().zip(ALL_PAIRS.iter().cycle()) {

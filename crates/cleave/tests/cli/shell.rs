@@ -1,4 +1,4 @@
-//! `cleave sql` from a script: sources, layouts, exit codes, and what errors say.
+//! `cleave sql` from a script: sources, layouts, exit codes, and error messages.
 
 use tempfile::tempdir;
 
@@ -13,7 +13,7 @@ fn statements_run_and_last() {
     let directory = place.path().join("db");
     let out = sql(&directory, &["-c", PEOPLE]).ok();
     assert_eq!(out, "CREATE TABLE\nINSERT 0 2\n");
-    // Another process, so another opening of the database.
+    // Another process, so another incarnation of the database.
     let out = sql(&directory, &["-c", "SELECT * FROM people ORDER BY id"]).ok();
     assert_eq!(
         out,
@@ -230,7 +230,7 @@ fn a_limit_of_file_sizes_fails_the_statement_and_nothing_else() {
             "INSERT INTO people SELECT i, repeat(md5(i::text), 28), NULL FROM generate_series({first}, {last}) AS g(i)"
         )
     };
-    // In blocks of 512 bytes; the data of the statement needs more.
+    // In blocks of 512 bytes; the statement's data needs more.
     let output = std::process::Command::new("sh")
         .args(["-c", "ulimit -f 8192; exec \"$@\"", "sh", program, "sql", "--db"])
         .arg(place.path())

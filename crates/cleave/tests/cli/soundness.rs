@@ -1,4 +1,4 @@
-//! `check` and `inspect`, on a database that is sound and on one that is not.
+//! `check` and `inspect`, on an intact database and on a damaged one.
 
 use std::os::unix::fs::FileExt;
 

@@ -1,16 +1,15 @@
-//! House rules that a program can check, so that nobody has to remember them (see CONTRIBUTING.md).
+//! House rules that a program can check (see CONTRIBUTING.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The longest source file; one idea per file is far shorter.
+/// The longest source file; most are far shorter.
 const LINE_COUNT_MAX: usize = 900;
 /// The widest line, in characters.
 const LINE_WIDTH_MAX: usize = 120;
 
-/// What each crate may name directly: everything that stands below it in ARCHITECTURE.md's drawing.
-/// The leaves see all.
+/// The crates that each may name directly: everything below it in ARCHITECTURE.md's drawing. The leaves may use all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("cleave-shmem", &[]),
     ("cleave-media", &["cleave-shmem"]),
@@ -100,7 +99,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 const LEAVES: &[&str] = &["cleave", "cleave-python", "cleave-sim", "cleave-bench", "cleave-fuzz"];
 
-/// Sync crates: they step under a simulator, so they know no runtime and no sockets.
+/// Sync crates: they run in a simulator, so they use no runtime and no sockets.
 const WITHOUT_TOKIO: &[&str] =
     &["cleave-shmem", "cleave-media", "cleave-store", "cleave-txn", "cleave-plan", "cleave-sql"];
 
@@ -109,7 +108,7 @@ fn every_source_file_opens_with_a_module_comment() {
     let offenders: Vec<_> = files_with_extension("rs")
         .into_iter()
         .filter(|(_, text)| {
-            // An attribute may stand above the comment, nothing else.
+            // Only an attribute may stand above the comment.
             let first = text.lines().find(|line| !line.starts_with("#!["));
             !first.is_some_and(|line| line.starts_with("//! "))
         })
@@ -158,7 +157,7 @@ fn no_line_is_wider_than_a_reader_s_window() {
 
 #[test]
 fn no_path_of_one_machine_is_written_down() {
-    // Put together at compile time, so that this file does not accuse itself.
+    // Put together at compile time, so that this file does not match itself.
     let forbidden = [
         concat!("/wo", "rk/"),
         concat!("/ro", "ot/"),
@@ -243,7 +242,7 @@ fn the_engine_alone_links_no_sql_parser() {
     check_links_none_of("cleave-replica", &unwanted);
 }
 
-/// What `package` needs where it is built alone has none of `unwanted` in it.
+/// Checks that the dependencies of `package` built alone have none of `unwanted`.
 fn check_links_none_of(package: &str, unwanted: &[&str]) {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--package", package, "--edges", "normal", "--prefix", "none"])

@@ -1,8 +1,8 @@
 //! SQL in, rows out: every file of `cases/` runs under every stack and split, embedded and across a link.
 //!
-//! One script, one expected result: a cut may change where work is done, never what comes out. Configuration
-//! `remote_every_split` and `divided_every_split` run each query again under every split that it has. Files
-//! name what they are about; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
+//! One script, one expected result: a split may change where work is done, never the result. Configurations
+//! `remote_every_split` and `divided_every_split` run each query again under every split that it has. Files are named
+//! after their subject; `skipif NAME` and `onlyif NAME` may name a configuration of [`CONFIGURATIONS`].
 //! `CLEAVE_SQL_CASES=roles,views` runs these files alone.
 
 #![recursion_limit = "256"]
@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 /// Settings by name and value.
 type SettingList = &'static [(&'static str, &'static str)];
 
-/// Where the tables of a configuration lie.
+/// The devices of a configuration's tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum On {
     Embedded,
@@ -39,14 +39,14 @@ enum On {
     Divided,
 }
 
-/// Stands for every split that a query has.
+/// Means every split that a query has.
 const EVERY: &str = "every";
-/// What small commits leave becomes pages before a query reads; elsewhere it is shipped.
+/// The delta is flushed before a query reads; elsewhere it is shipped.
 const FLUSHED: (&str, &str) = ("shipped_delta_bytes", "0");
-/// More joins than a case has.
+/// More joins than any case has.
 const JOIN_COUNT_MAX: usize = 8;
 
-/// Name, settings, and on what kind of device the tables lie.
+/// Name, settings, and the devices of the tables.
 const CONFIGURATIONS: [(&str, SettingList, On); 15] = [
     ("blk", &[("stack", "blk")], On::Embedded),
     ("native", &[("stack", "native"), FLUSHED], On::Embedded),
@@ -98,7 +98,7 @@ fn cases_give_the_same_rows_in_every_configuration() {
         files.iter().flat_map(|file| CONFIGURATIONS.map(|configuration| (file, configuration)));
     let left = Mutex::new(all.collect::<Vec<_>>().into_iter());
     let failures = Mutex::new(Vec::new());
-    // A script runs one statement at a time: one script a processor keeps all of them busy.
+    // A script runs one statement at a time: one script for each processor keeps all of them busy.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..workers {
@@ -128,7 +128,7 @@ fn run_file(
         async move { Ok(place.connection(settings)) }
     });
     runner.add_label(name);
-    // What it is not asked under every split is as in that configuration.
+    // Statements that are not run under every split follow configuration `divided`.
     if name == "divided_every_split" {
         runner.add_label("divided");
     }
@@ -139,7 +139,7 @@ fn run_file(
 struct Place {
     database: Arc<Database>,
     device: &'static str,
-    /// The listener of the device beside; it ends with this.
+    /// The listener of the second device; it ends with this.
     _listener: JoinSet<()>,
     _directory: TempDir,
 }
@@ -200,7 +200,7 @@ impl Place {
     }
 }
 
-/// Whether a query gives the same rows each time it is asked.
+/// Whether a query gives the same rows each time it runs.
 fn is_repeatable(sql: &str) -> bool {
     let sql = sql.trim().to_lowercase();
     let varies = [
@@ -286,7 +286,7 @@ impl Connection {
     }
 }
 
-/// Whether these are the same rows in any order; floats may differ by 1e-9 of themselves (rule 5).
+/// Whether these are the same rows in any order; floats may differ by a relative 1e-9 (rule 5).
 fn are_alike(rows: &[Vec<String>], expected: &[Vec<String>]) -> bool {
     let sorted = |rows: &[Vec<String>]| {
         let mut rows = rows.to_vec();

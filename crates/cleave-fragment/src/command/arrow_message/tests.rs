@@ -1,5 +1,4 @@
-//! Messages that no writer of this build writes are refused before anything is made of them; those that it writes are
-//! not.
+//! Messages that this build never writes are refused before anything is allocated for them; those that it writes pass.
 
 use std::sync::Arc;
 
@@ -27,7 +26,7 @@ pub(crate) struct Crafted {
 }
 
 impl Crafted {
-    /// Three numbers, the first of which is as the reader takes it where it is compressed.
+    /// Three numbers; if compressed, the first is the claimed length.
     pub(crate) fn numbers() -> Self {
         let numbers = [1_i64 << 50, 7, 9];
         Self {

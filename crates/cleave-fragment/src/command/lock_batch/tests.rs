@@ -1,4 +1,4 @@
-//! Messages that come as they went, how long they are, and what is refused.
+//! Lock messages survive encoding; how long they are, and which are refused.
 
 use cleave_store::SegmentId;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn a_lock_takes_few_bytes() {
     assert!(!LockAnswers { number: 4, ..granted }.answer(&scanned));
 }
 
-/// With all that frames add, before TLS: both ways together, of rows wherever they lie.
+/// Includes all frame overhead, before TLS: both directions together, for scattered rows.
 #[test]
 fn a_batch_of_a_thousand_scattered_rows_takes_less_than_twelve_bytes_a_row() {
     let rows = (0..1000).map(|row: u64| row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 24);
@@ -46,7 +46,7 @@ fn a_batch_of_a_thousand_scattered_rows_takes_less_than_twelve_bytes_a_row() {
         CommandHeader { database: [7; 16], incarnation: u64::MAX, run: 9, ..Default::default() };
     let answer =
         crate::command::proto::encode_command(0, Command::new(header, Request::Locks(say)));
-    // What stands before the length's end.
+    // The bytes before the length's end.
     let bytes = frame.length().unwrap() + answer.length().unwrap() + 2 * 17;
     assert!(bytes <= 12 * 1000, "{bytes} bytes");
 }
@@ -61,7 +61,7 @@ fn what_makes_no_sense_is_refused() {
     }
     let call = |bytes: &[u8]| LockCall::decode(bytes).unwrap_err().to_string();
     assert!(call(&[bytes.as_slice(), &[0]].concat()).contains("end"));
-    // More rows than bytes, more than a batch has, a number that is too large or longer than it need be.
+    // More rows than bytes, more than a batch has, a number that is too large or longer than necessary.
     assert!(call(&[0, 1, 2, 0, 100, 1, 1]).contains("count"));
     let many = [vec![0, 1, 2, 0, 0x81, 0x80, 1], vec![0; LOCK_ROWS_MAX + 1]].concat();
     assert!(call(&many).contains("count"));
@@ -69,14 +69,14 @@ fn what_makes_no_sense_is_refused() {
     assert!(call(&[0, 0x81, 0, 2, 0, 0]).contains("number"));
     assert!(call(&[0, 1, 2, 0, 1, 0xff]).contains("row"));
     assert!(call(&[0, 1, 2, 2, 0]).contains("wait"));
-    // A kind that there is not, nothing at all, more than there is to say.
+    // An unknown kind, no bytes, trailing bytes.
     assert!(call(&[3]).contains("kind") && call(&[]).contains("kind"));
     assert!(call(&[2, 0]).contains("end") && call(&[1, 0, 0]).contains("end"));
     let say = |bytes: &[u8]| LockSay::decode(bytes).unwrap_err().to_string();
     assert!(
         say(&[4]).contains("kind") && say(&[]).contains("kind") && say(&[3, 0]).contains("end")
     );
-    // An outcome behind the last, a conflict with nothing, more than a message has.
+    // An outcome behind the last, a conflict without a version, more than a message has.
     assert!(say(&[0, 1, 1, 4]).contains("outcome"));
     assert!(say(&[0, 1, 1, 2, 0]).contains("newest version"));
     assert!(say(&[0, 1, 0xff, 0xff, 0xff, 0xff, 0x7f, 0]).contains("outcome"));

@@ -1,4 +1,4 @@
-//! Answers as protobuf: replies, errors, slots, reports.
+//! Encodes answers as protobuf: replies, errors, slots, reports.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ struct ReadAnswerProto {
     items: Vec<ReadItemAnswerProto>,
 }
 
-/// Parts: the blocks, or the header and then the chunks that are there.
+/// Parts: the blocks, or the header and then the chunks that the page has.
 #[derive(Clone, PartialEq, Message)]
 struct ReadItemAnswerProto {
     #[prost(bool, tag = "1")]
@@ -280,14 +280,14 @@ pub fn encode_reply(request: u64, reply: Reply) -> Frame {
     Frame { kind: FrameKind::Reply, request, head: head.into(), parts }
 }
 
-/// Most chunks of a page: those of 1600 columns and of the four of versions.
+/// Most chunks of a page: those of 1600 columns and of the four version columns.
 const CHUNK_COUNT_MAX: usize = 1604;
-/// Fields of a reply besides those of its items, as the runs of a status.
+/// Fields of a reply besides those of its items, such as the runs of a status.
 const FIELD_COUNT_BESIDES: usize = 64 << 10;
 
 /// The reply in a frame of kind [`FrameKind::Reply`], its payloads compared with their checksums.
 pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
-    // An item has a part at least; two fields of what is not a read are few.
+    // An item has at least one part; two fields for each are enough for every other reply.
     if count_fields(&frame.head) > 2 * PART_COUNT_MAX as usize + FIELD_COUNT_BESIDES {
         return Err(MalformedMessage::Field("number of fields"));
     }
@@ -348,7 +348,7 @@ pub fn decode_reply(frame: Frame) -> Decoded<Reply> {
     Ok(reply)
 }
 
-/// Bytes of an error's text that cross; an engine's may quote a whole expression.
+/// Bytes of an error's text that cross; the engine's errors may quote a whole expression.
 const ERROR_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// `error` as a frame of `kind`. A text that is too long is cut.
@@ -374,7 +374,7 @@ pub fn encode_slot(request: u64, slot: Slot) -> Option<Frame> {
     Some(Frame { kind: FrameKind::Slot, request, head: head.into(), parts: vec![payload] })
 }
 
-/// The slot in a frame of kind [`FrameKind::Slot`]; its payload is compared by whoever decodes it.
+/// The slot in a frame of kind [`FrameKind::Slot`]; the decoder of its payload compares the checksum.
 pub fn decode_slot(frame: Frame) -> Decoded<Slot> {
     let message = SlotProto::decode(frame.head)?;
     let mut parts = frame.parts.into_iter();
@@ -420,7 +420,7 @@ pub fn encode_report(request: u64, report: RunReport) -> Frame {
     Frame::of_head(FrameKind::Report, request, message.encode_to_vec())
 }
 
-/// Larger figures are taken for this one: they are added up, of many runs.
+/// Larger figures are reduced to this one: they are summed over many runs.
 const FIGURE_MAX: u64 = 1 << 56;
 
 /// The report in a frame of kind [`FrameKind::Report`].

@@ -1,13 +1,12 @@
-//! The dead rows of a page as a morsel tells them: as gaps from one to the next where they are few, a bit each
-//! otherwise.
+//! The wire form of a page's dead rows in a morsel: the gaps between them where they are few, else a bit for each row.
 //!
-//! Invariant: what comes in takes no more memory than the message, or the rows that a page may have, whatever it says.
+//! Invariant: decoding takes no more memory than the message, or the largest row count of a page, whatever it says.
 
 use cleave_store::DeadRows;
 
 use super::{Decoded, MalformedMessage};
 
-/// Where one row in so many is dead, all of them take a bit: little more than gaps, and nobody counts.
+/// From one dead row in this many, they are written as bits, which take little more than gaps.
 const MANY: usize = 16;
 /// Most rows of a page.
 pub(super) const ROWS_MAX: u32 = 1 << 16;
@@ -30,7 +29,7 @@ pub(super) fn to_proto(dead: &DeadRows) -> (Vec<u32>, Vec<u8>) {
     (dead.slots().map(gap).collect(), Vec::new())
 }
 
-/// What [`to_proto`] tells, of a page of `row_count` rows.
+/// Decodes the result of [`to_proto`] for a page of `row_count` rows.
 pub(super) fn from_proto(gaps: &[u32], bits: Vec<u8>, row_count: u32) -> Decoded<DeadRows> {
     let malformed = MalformedMessage::Field("dead rows of a morsel page");
     if gaps.is_empty() && bits.is_empty() {
@@ -60,7 +59,7 @@ pub(super) fn from_proto(gaps: &[u32], bits: Vec<u8>, row_count: u32) -> Decoded
 
 #[cfg(test)]
 mod tests {
-    //! Both forms, and what is neither.
+    //! Both forms survive encoding; malformed ones are refused.
 
     use super::*;
 

@@ -1,10 +1,9 @@
-//! How many bytes of memory decoding the head of a message takes, found out before it is decoded and without taking
+//! Computes how many bytes of memory decoding the head of a message will take, before it is decoded and without taking
 //! any.
 //!
-//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the rows of a page that are dead a
-//! bit each once one of them has. So every field that repeats is counted here by what it becomes: in the protobuf
-//! structure and in what is made of that, while both are there. Fields that nobody knows are skipped, as decoders
-//! do.
+//! A number of one byte becomes eight, a structure of two bytes a few hundred, and the dead rows of a page a bit for
+//! each row of the page. So every repeated field is counted by its size in memory: in the protobuf structure and in the
+//! value made of that, while both exist. Unknown fields are skipped, as decoders do.
 //!
 //! Invariant: never less than decoding takes. Vectors grow by doubling, so each counts twice.
 //!
@@ -28,10 +27,10 @@ use crate::index_filter::{IndexFilter, IndexFilteredPart};
 use crate::index_input::{IndexInput, IndexPages};
 use crate::morsel::{Morsel, MorselPage};
 
-/// Bytes that a shared slice and the like take beside what they hold.
+/// Bytes that a shared slice and the like take besides their content.
 const BESIDE: u64 = 64;
 
-/// What decoding an execute takes, beside its parts.
+/// Bytes that decoding an execute takes, besides its parts.
 pub fn execute_bytes(head: &[u8]) -> u64 {
     fields(head)
         .map(|(tag, field)| match tag {
@@ -50,7 +49,7 @@ pub fn execute_bytes(head: &[u8]) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// What decoding a command takes, beside its parts.
+/// Bytes that decoding a command takes, besides its parts.
 pub fn command_bytes(head: &[u8]) -> u64 {
     let request = |(tag, field): (u64, Field<'_>)| match tag {
         3 => each(field, |tag, item| match tag {
@@ -80,7 +79,7 @@ fn input_bytes(tag: u64, field: Field<'_>) -> u64 {
     }
 }
 
-/// What a page of a morsel holds: a bit for each of its rows where some are dead.
+/// Bytes of a page in a morsel: a bit for each of its rows if some are dead.
 fn morsel_page_bytes(page: Field<'_>) -> u64 {
     let mut row_count = 0;
     let mut is_dead = false;
@@ -140,7 +139,7 @@ fn index_filter_bytes(tag: u64, field: Field<'_>) -> u64 {
     }
 }
 
-/// A value among others of its kind, as it is decoded and as it is held.
+/// The size of an item in a repeated field, both decoded and as kept.
 fn both<P, M>() -> u64 {
     2 * (size_of::<P>() as u64 + size_of::<M>() as u64)
 }
@@ -155,7 +154,7 @@ fn each(field: Field<'_>, mut bytes_of: impl FnMut(u64, Field<'_>) -> u64) -> u6
 #[derive(Clone, Copy)]
 enum Field<'a> {
     Number(u64),
-    /// A message, a text, or numbers one behind the other.
+    /// A message, a text, or packed numbers.
     Bytes(&'a [u8]),
 }
 
@@ -174,7 +173,7 @@ impl Field<'_> {
         }
     }
 
-    /// Numbers that it is of a field of many.
+    /// How many numbers it holds, if it is a repeated number.
     fn number_count(self) -> u64 {
         match self {
             Self::Number(_) => 1,
@@ -184,7 +183,7 @@ impl Field<'_> {
     }
 }
 
-/// The fields of `message` with their tags, up to where it cannot be read on.
+/// The fields of `message` with their tags, as far as it parses.
 fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
     std::iter::from_fn(move || {
         loop {
@@ -196,7 +195,7 @@ fn fields(mut message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
                     let length = take_varint(&mut message)?;
                     Field::Bytes(take(&mut message, usize::try_from(length).ok()?)?)
                 }
-                // What a group holds is counted as its surroundings': decoders skip groups.
+                // The content of a group counts as part of its parent: decoders skip groups.
                 3 | 4 => continue,
                 5 => Field::Number(take(&mut message, 4).map(|_| 0)?),
                 _ => return None,

@@ -1,4 +1,4 @@
-//! Every message survives the way to bytes and back; garbage is an error and never a panic.
+//! Every message survives encoding and decoding; garbage is an error and never a panic.
 
 use std::time::Duration;
 
@@ -370,7 +370,7 @@ proptest! {
 
 #[test]
 fn a_reply_of_more_items_than_parts_is_refused() {
-    // Items of no bytes, of what was read; then one item of as many chunks.
+    // Empty items of a read reply; then one item of as many chunks.
     let mut items = vec![0x1a, 0x80, 0x80, 0x80, 0x01];
     items.extend([0x0a, 0x00].repeat(1 << 20));
     let mut chunks = vec![0x1a, 0x8a, 0x80, 0x40, 0x0a, 0x86, 0x80, 0x40, 0x08, 0x01, 0x12];

@@ -1,4 +1,4 @@
-//! Batches survive the way to bytes and back, and carry no more than their rows.
+//! Batches survive encoding and decoding, and carry no more than their rows.
 
 use arrow::array::{
     BinaryViewArray, Decimal128Array, DictionaryArray, Int64Array, ListArray, StringArray,
@@ -17,7 +17,7 @@ fn batch(columns: Vec<ArrayRef>) -> RecordBatch {
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap()
 }
 
-/// 1000 rows of every kind of array that an operator may put out.
+/// 1000 rows of every kind of array that an operator may emit.
 fn every_kind() -> RecordBatch {
     let texts: Vec<Option<String>> = (0..1000)
         .map(|row| (row % 7 != 0).then(|| format!("a text that is too long to be inline {row}")))
@@ -59,7 +59,7 @@ fn a_slice_carries_only_its_rows() {
     let all = encode_batch(&whole).unwrap().len();
     let few = encode_batch(&whole.slice(400, 10)).unwrap().len();
     assert!(few * 20 < all, "{few} of {all} bytes for a hundredth of the rows");
-    // A slice of views counts and carries what it refers to, not the buffers that it shares.
+    // A slice of views counts and carries the values it refers to, not the buffers that it shares.
     let views = batch(vec![Arc::clone(whole.column(2))]).slice(0, 10);
     assert!(batch_bytes(&views) < 1000, "{}", batch_bytes(&views));
     assert!(batch_bytes(&whole.slice(400, 10)) * 20 < batch_bytes(&whole));
@@ -104,7 +104,7 @@ fn a_schema_that_arrow_panics_at_is_an_error() {
     let mut refused = 0;
     for place in 0..bytes.len() - 4 {
         if bytes[place..place + 4] == [64, 0, 0, 0] {
-            // Integers of 17 bits, if this is the number of bits.
+            // Integers of 17 bits, if this byte is the bit width.
             let mut odd = bytes.clone();
             odd[place] = 17;
             let decoded = decode_schema(odd.into());

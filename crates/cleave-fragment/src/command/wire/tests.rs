@@ -1,10 +1,10 @@
-//! Frames and handshakes against every truncation, every flipped bit, and random ones.
+//! Frames and handshakes against every truncation, every flipped bit, and random bytes.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Runs a future that never waits, as those over slices and vectors do not.
+/// Runs a future that never waits, such as those over slices and vectors.
 fn now<T>(future: impl Future<Output = T>) -> T {
     futures::FutureExt::now_or_never(future).expect("reading from memory never waits")
 }
@@ -65,7 +65,7 @@ fn every_flipped_bit_is_found() {
         for bit in 0..8 {
             let mut spoilt = bytes.clone();
             spoilt[at] ^= 1 << bit;
-            // In the head it is an error, in a part the part is no longer what its checksum says.
+            // In the head, damage is an error; in a part, the checksum no longer matches.
             let found = match read(&spoilt) {
                 Err(_) => true,
                 Ok(Some(frame)) => {

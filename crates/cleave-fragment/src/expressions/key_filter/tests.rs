@@ -1,4 +1,4 @@
-//! Filters let all their keys through, whatever their type, here and after crossing; what is no filter is refused.
+//! Filters let all their keys through, whatever their type, locally and after crossing; malformed ones are refused.
 
 use arrow::array::{
     BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int16Array, Int64Array,

@@ -1,11 +1,11 @@
-//! A filter of the engine's in, the same with its keys as sets of integers out.
+//! Rewrites a filter of the engine with its keys as sets of integers.
 //!
-//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns one for each column.
-//! 2. A look-up in a join's hash table has no wire form. Where bounds beside it say that its keys lie close together,
-//!    it is asked about each integer between them: [`tabulated`].
-//! 3. What is still too long, or can only be asked on this side, becomes true.
+//! 1. Lists of integers become a [`KeySetExpr`]; lists of keys of several columns become one for each column.
+//! 2. A look-up in a join's hash table has no wire form. If bounds beside it say that its keys lie close together, the
+//!    table is probed with each integer between them: [`tabulated`].
+//! 3. A condition that is still too long, or works on this side only, becomes true.
 //!
-//! Invariant: what comes out is true wherever the filter was.
+//! Invariant: the result is true wherever the original filter is.
 
 use std::sync::Arc;
 
@@ -25,19 +25,19 @@ use super::KeySetExpr;
 
 /// A list of this many values is left as it is: zone maps understand it.
 const LIST_COUNT_SMALL: usize = 16;
-/// A longer list of what is no integer is not worth its bytes.
+/// A longer list of other values is not worth its bytes.
 pub(crate) const LIST_COUNT_MAX: usize = 512;
-/// Integers that a hash table is asked about to send its keys: some milliseconds.
+/// Integers that a hash table is probed with to find the keys to send: some milliseconds.
 const SENT_SPAN_MAX: u64 = 1 << 20;
 /// Keys of a hash table that are sent.
 const SENT_COUNT_MAX: usize = 1 << 17;
-/// Integers that a hash table is asked about at once.
+/// Integers that a hash table is probed with at once.
 const ASKED_AT_ONCE: usize = 8192;
 
-/// `filter` with its lists of keys as small as they get.
+/// Rewrites `filter` with its lists of keys in their smallest form.
 ///
 /// # Errors
-/// None that a filter of the engine's can cause.
+/// None that a filter of the engine can cause.
 pub fn compact_keys(filter: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let parts = split_conjunction(&filter);
     if let [_] = parts[..] {
@@ -56,7 +56,7 @@ pub fn compact_keys(filter: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExp
     Ok(conjunction(compacted))
 }
 
-/// How many keys `filter`, as [`compact_keys`] makes it, lets through; `None`: it does not say.
+/// How many keys `filter`, a result of [`compact_keys`], lets through; `None` if that is unknown.
 pub fn key_count(filter: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     let counts = split_conjunction(filter).into_iter().filter_map(|part| {
         if let Some(set) = part.downcast_ref::<KeySetExpr>() {
@@ -71,8 +71,8 @@ pub fn key_count(filter: &Arc<dyn PhysicalExpr>) -> Option<usize> {
     counts.min()
 }
 
-/// Whether what [`compact_keys`] made of a join's filter still lists its keys, of so many parts: of sets for each part
-/// nobody knows which belong together.
+/// Whether a join's filter still lists its keys, of `part_count` parts, after [`compact_keys`]: sets for each part do
+/// not tell which parts belong together.
 pub fn lists_keys(filter: &Arc<dyn PhysicalExpr>, part_count: usize) -> bool {
     split_conjunction(filter).iter().any(|part| {
         if let Some(list) = part.downcast_ref::<InListExpr>() {
@@ -87,7 +87,7 @@ fn compact_part(part: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     if let Some(list) = part.downcast_ref::<InListExpr>() {
         return Ok(compact_list(list).unwrap_or_else(|| Arc::clone(part)));
     }
-    // Only where less of a part is never more of the whole.
+    // Only for operators where weakening a part cannot strengthen the whole.
     if let Some(binary) = part.downcast_ref::<BinaryExpr>()
         && *binary.op() == Operator::Or
     {
@@ -109,7 +109,7 @@ pub(crate) fn is_always(expr: &Arc<dyn PhysicalExpr>) -> bool {
     value == Some(&ScalarValue::Boolean(Some(true)))
 }
 
-/// What takes the place of `list`; `None`: it stays.
+/// The replacement of `list`; `None` if it stays.
 fn compact_list(list: &InListExpr) -> Option<Arc<dyn PhysicalExpr>> {
     if list.negated() || list.len() <= LIST_COUNT_SMALL {
         return None;
@@ -142,7 +142,7 @@ fn compact_list(list: &InListExpr) -> Option<Arc<dyn PhysicalExpr>> {
     }
 }
 
-/// The integers that `list` looks for, NULL left out, as nothing is equal to it; `None`: it is no such list.
+/// The integers that `list` looks for, without NULL, which nothing equals; `None` if it is no such list.
 pub(crate) fn integers_in(list: &InListExpr) -> Option<Vec<i64>> {
     let values = list.list().iter().map(|item| item.downcast_ref::<Literal>().map(Literal::value));
     let keys = values.filter(|value| value.is_none_or(|value| !value.is_null()));
@@ -150,7 +150,7 @@ pub(crate) fn integers_in(list: &InListExpr) -> Option<Vec<i64>> {
     keys.filter(|_| !list.negated())
 }
 
-/// The integer that `value` is, or that its day has.
+/// The integer `value`, or the day number of a date.
 pub(crate) fn integer(value: &ScalarValue) -> Option<i64> {
     match value {
         ScalarValue::Int16(value) => value.map(i64::from),
@@ -160,7 +160,7 @@ pub(crate) fn integer(value: &ScalarValue) -> Option<i64> {
     }
 }
 
-/// The keys that `part` looks up in a hash table, if there are few enough of them and the table says which.
+/// The keys that `part` looks up in a hash table, if there are few enough and the table gives them.
 fn sent_keys(
     part: &Arc<dyn PhysicalExpr>,
     parts: &[&Arc<dyn PhysicalExpr>],
@@ -180,12 +180,12 @@ fn sent_keys(
         Ok(as_boolean_array(&answers)?.values().clone())
     })?;
     let keys = set.keys().unwrap_or_default();
-    // Bounds alone say nearly as much as nearly all keys between them.
+    // If nearly all integers between the bounds are keys, the bounds alone do nearly as much.
     let worth_it = keys.len() <= SENT_COUNT_MAX && (keys.len() as u64) < bounds.span() / 8 * 7;
     Ok(worth_it.then(|| KeySetExpr::over(operand, keys)))
 }
 
-/// Between which integers the keys of a look-up lie.
+/// The bounds of the keys of a look-up.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyBounds {
     first: i64,
@@ -194,7 +194,7 @@ pub(crate) struct KeyBounds {
 }
 
 impl KeyBounds {
-    /// Of `part`, if it looks up one value in a hash table and other `parts` bound this value.
+    /// The bounds of `part`, if it looks up one value in a hash table and other `parts` bound this value.
     pub(crate) fn of_look_up(
         part: &Arc<dyn PhysicalExpr>,
         parts: &[&Arc<dyn PhysicalExpr>],
@@ -213,12 +213,12 @@ impl KeyBounds {
         (bounds.first <= bounds.last && last.data_type() == bounds.data_type).then_some(bounds)
     }
 
-    /// How far the last lies from the first.
+    /// The distance from the first to the last.
     pub(crate) fn span(&self) -> u64 {
         self.last.abs_diff(self.first)
     }
 
-    /// Whether every integer between them compares so with `value`.
+    /// Whether every integer between them satisfies the comparison with `value`.
     fn satisfy(&self, operator: Operator, value: i64) -> bool {
         match operator {
             Operator::Lt => self.last < value,
@@ -230,7 +230,7 @@ impl KeyBounds {
     }
 }
 
-/// What `part` compares with a literal, how, and with which.
+/// The operand, operator and literal of the comparison `part`.
 fn comparison(
     part: &Arc<dyn PhysicalExpr>,
 ) -> Option<(&Arc<dyn PhysicalExpr>, Operator, &ScalarValue)> {
@@ -239,7 +239,7 @@ fn comparison(
     Some((binary.left(), *binary.op(), value))
 }
 
-/// Whether all keys of some set among `parts` satisfy `part`, which is then nothing new.
+/// Whether all keys of some set among `parts` satisfy `part`, which then adds nothing.
 pub(crate) fn is_implied<'a>(
     part: &Arc<dyn PhysicalExpr>,
     parts: impl IntoIterator<Item = &'a Arc<dyn PhysicalExpr>>,
@@ -254,7 +254,7 @@ pub(crate) fn is_implied<'a>(
     })
 }
 
-/// Least and greatest of the keys that `part` looks for `operand` among, if it does.
+/// The least and greatest of the keys that `part` looks for `operand` among, if it is such a look-up.
 fn ends_of(part: &Arc<dyn PhysicalExpr>, operand: &Arc<dyn PhysicalExpr>) -> Option<(i64, i64)> {
     if let Some(set) = part.downcast_ref::<KeySetExpr>() {
         let ends = set.keys().first().zip(set.keys().last());
@@ -265,7 +265,7 @@ fn ends_of(part: &Arc<dyn PhysicalExpr>, operand: &Arc<dyn PhysicalExpr>) -> Opt
     keys.iter().min().copied().zip(keys.iter().max().copied())
 }
 
-/// The integers between `bounds` for which `answer` is true; it is asked about thousands at once.
+/// The integers between `bounds` for which `answer` is true; it is called with thousands at once.
 pub(crate) fn tabulated(
     bounds: &KeyBounds,
     mut answer: impl FnMut(ArrayRef) -> Result<BooleanBuffer>,

@@ -1,4 +1,4 @@
-//! Sets hold their keys and no others, near and far apart, here and after crossing.
+//! Sets hold their keys and no others, near and far apart, locally and after crossing.
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray, StructArray};
 use arrow::datatypes::Field;

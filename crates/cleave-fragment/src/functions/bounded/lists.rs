@@ -1,4 +1,4 @@
-//! How large the items of lists are, as texts and in longer lists.
+//! Sizes of list items, for functions that turn them into texts or longer lists.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
@@ -7,7 +7,7 @@ use datafusion_expr::ColumnarValue;
 
 use super::{lengths, numbers};
 
-/// What an item takes besides its bytes.
+/// Bytes of an item besides its content.
 const ITEM_BYTES: u64 = 8;
 
 /// `array_to_string(list, delimiter [, null])`.
@@ -15,7 +15,7 @@ pub(super) fn as_text(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     let items = measured(args, 0, rows)?;
     let (delimiters, nulls) = (numbers(args, 1, lengths)?, numbers(args, 2, lengths)?);
     Ok(items.iter().enumerate().fold(0, |sum: u64, (row, items)| {
-        // Arguments that are the same for all rows are one a row in the engine, with items or without.
+        // The engine expands constant arguments to one value a row, with items or without.
         let between = delimiters.of(row).saturating_add(nulls.of(row)).unsigned_abs();
         let between = between.saturating_mul(items.count.max(1));
         sum.saturating_add(items.bytes).saturating_add(between)
@@ -33,11 +33,11 @@ pub(super) fn joined(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     })
 }
 
-/// Values within a value of a list.
+/// Nested values within a value of a list.
 #[derive(Debug, Clone, Copy, Default)]
 struct Items {
     count: u64,
-    /// Of their texts, or about.
+    /// Bytes of their texts, approximately.
     bytes: u64,
 }
 

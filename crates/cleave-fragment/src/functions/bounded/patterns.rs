@@ -1,7 +1,7 @@
-//! How large a text gets in which matches are replaced.
+//! Estimates the size of a text after its matches of a pattern are replaced.
 //!
-//! First as if every place of it matched. Only where that is too much, and the arguments alone are not, are matches
-//! counted, which costs about as much as replacing them.
+//! The first estimate assumes a match at every position. Only where that is too large, and the arguments alone are not,
+//! are matches counted, which costs about as much as replacing them.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,7 @@ pub(super) fn replaced(args: &[ColumnarValue], rows: usize) -> Result<u64> {
     let (values, patterns) = (Texts::of(args, 0)?, Texts::of(args, 1)?);
     Ok(total(rows, |row| {
         let both = values.at(row).zip(patterns.at(row));
-        // Looking for a text begins with reading all of it.
+        // A search begins with reading the whole pattern.
         let both = both.filter(|(value, pattern)| pattern.len() <= value.len());
         let matches = both.map_or(0, |(value, pattern)| value.matches(pattern).count());
         let matches = i64::try_from(matches).unwrap_or(i64::MAX);
@@ -57,7 +57,7 @@ pub(super) fn replaced_by_pattern(args: &[ColumnarValue], rows: usize) -> Result
     let most = total(rows, |row| {
         let (text, replacement) = (texts.of(row), replacements.of(row));
         let matches = if is_global(row) { text.saturating_add(1) } else { 1 };
-        // A reference to what was matched takes two letters, and matches do not overlap.
+        // A reference to the match takes two characters, and matches do not overlap.
         let references = product(replacement / 2, text);
         product(matches, replacement).saturating_add(references).saturating_add(given(row))
     });
@@ -66,7 +66,7 @@ pub(super) fn replaced_by_pattern(args: &[ColumnarValue], rows: usize) -> Result
     }
     let (values, patterns) = (Texts::of(args, 0)?, Texts::of(args, 1)?);
     let replacements = Texts::of(args, 2)?;
-    // A long one is read once.
+    // A long replacement is scanned once.
     let same_references =
         replacements.is_same.then(|| references_in(replacements.at(0).unwrap_or_default()));
     let mut compiled: HashMap<String, Option<Regex>> = HashMap::new();
@@ -78,7 +78,7 @@ pub(super) fn replaced_by_pattern(args: &[ColumnarValue], rows: usize) -> Result
         };
         let pattern = as_the_engine_reads(pattern, flags.at(row));
         let regex = compiled.entry(pattern).or_insert_with_key(|pattern| Regex::new(pattern).ok());
-        // What is none is the engine's to refuse.
+        // The engine refuses an invalid pattern.
         let Some(regex) = regex else { return given(row) };
         let places = if is_global(row) { usize::MAX } else { 1 };
         let matches = regex.find_iter(value).take(places);
@@ -92,17 +92,17 @@ pub(super) fn replaced_by_pattern(args: &[ColumnarValue], rows: usize) -> Result
     }))
 }
 
-/// Whether the engine makes a value a row of the arguments behind the text, also of those that are the same for all.
+/// Whether the engine expands the arguments behind the text to one value a row, also constant ones.
 fn are_for_each_row(args: &[ColumnarValue]) -> bool {
     args.iter().skip(1).any(|arg| matches!(arg, ColumnarValue::Array(_)))
 }
 
-/// At most so many references to what was matched.
+/// An upper bound of the references to the match.
 fn references_in(replacement: &str) -> u64 {
     replacement.bytes().filter(|byte| matches!(byte, b'$' | b'\\')).count() as u64
 }
 
-/// The pattern with its flags in front, but for the one that asks for all matches.
+/// The pattern with its flags in front, without the flag for all matches.
 fn as_the_engine_reads(pattern: &str, flags: Option<&str>) -> String {
     match flags {
         None | Some("g") => pattern.to_owned(),
@@ -110,7 +110,7 @@ fn as_the_engine_reads(pattern: &str, flags: Option<&str>) -> String {
     }
 }
 
-/// One text a row, of which all may be the same.
+/// One text for each row; they may all be the same.
 struct Texts {
     values: Option<ArrayRef>,
     is_same: bool,

@@ -1,4 +1,4 @@
-//! Within the bound the engine's results; beyond it an error, before any memory is taken.
+//! Within the bound the results are the engine's; beyond it there is an error before any memory is taken.
 
 use arrow::array::{Int64Array, ListBuilder, StringArray, StringBuilder};
 use arrow::datatypes::{Field, IntervalMonthDayNano};
@@ -44,7 +44,7 @@ fn texts(text: &str) -> ColumnarValue {
     ColumnarValue::Array(Arc::new(values.collect::<StringArray>()))
 }
 
-/// Lists of so many items, each with a NULL.
+/// Lists of so many items, each list with a NULL.
 fn lists(item: &str, count: usize) -> ColumnarValue {
     let mut lists = ListBuilder::new(StringBuilder::new());
     for row in 0..ROWS {
@@ -101,7 +101,7 @@ fn what_fits_is_the_engines() {
         ("lpad", vec![texts("abc"), number(10), text("xy")]),
         ("rpad", vec![texts("abc"), counts(2)]),
         ("replace", vec![texts("abcabc"), text("b"), text("--")]),
-        // As many matches as letters would be too many.
+        // As many matches as characters would be too many.
         ("replace", vec![texts(&"abc".repeat(100)), text("c"), text(&"y".repeat(200))]),
         ("replace", vec![text("abcabc"), texts("b"), text("--")]),
         // Long, and for no row.
@@ -111,7 +111,7 @@ fn what_fits_is_the_engines() {
         ("regexp_replace", vec![texts("abcabc"), text("b."), text("[\\0]")]),
         ("regexp_replace", vec![texts("ABCabc"), text("(b)c"), text("\\1\\1"), text("gi")]),
         ("regexp_replace", vec![texts("abc"), texts("b"), text("x"), text("g")]),
-        // As many matches as letters would be too many, and one would be of all letters.
+        // As many matches as characters would be too many, and one would cover all characters.
         (
             "regexp_replace",
             vec![texts(&"abc".repeat(100)), text("c$"), text(&"\\0".repeat(100)), text("g")],

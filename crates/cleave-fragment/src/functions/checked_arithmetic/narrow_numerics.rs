@@ -1,8 +1,8 @@
-//! `+`, `-` and `*` of numerics whose unscaled values all fit 64 bits: nothing can overflow 128, so nothing is
-//! checked a value.
+//! `+`, `-` and `*` of numerics whose unscaled values all fit 64 bits: the result cannot overflow 128 bits, so no value
+//! is checked.
 //!
-//! Invariant: a result is what Arrow's own kernel gives, value and type; where one of the values is larger,
-//! or a scale is out of reach, there is none, and Arrow's is asked.
+//! Invariant: a result equals that of Arrow's own kernel, in value and type. Where one of the values is larger, or a
+//! scale is out of range, there is no result and the caller uses Arrow's kernel.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion_expr::Operator;
 /// Digits by which a value may be scaled up: 10¹⁸ × 2⁶³, twice, is below 2¹²⁷.
 const SHIFT_MAX: u8 = 18;
 
-/// The result, or none where the operands are not for here.
+/// The result, or none if the operands are not narrow numerics.
 pub(super) fn compute(
     operator: Operator,
     left: &dyn Datum,
@@ -52,7 +52,7 @@ pub(super) fn compute(
     Ok(Some(Arc::new(array.with_precision_and_scale(plan.precision, plan.scale)?)))
 }
 
-/// How two numerics of these types are computed digit for digit; none where a scale is out of reach.
+/// The exact arithmetic of two numerics of these types; none if a scale is out of range.
 pub(crate) fn arithmetic(
     operator: Operator,
     left: &DataType,
@@ -66,7 +66,7 @@ pub(crate) fn arithmetic(
     }
 }
 
-/// What is done to each pair of values.
+/// The operation on each pair of values.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     kind: Arithmetic,
@@ -74,7 +74,7 @@ struct Plan {
     scale: i8,
 }
 
-/// What is done to the unscaled values of two numerics.
+/// The operation on the unscaled values of two numerics.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Arithmetic {
     /// They are multiplied.
@@ -84,7 +84,7 @@ pub(crate) enum Arithmetic {
 }
 
 impl Plan {
-    /// With the type that Arrow gives the result: as SQL has it, cut to what 128 bits hold.
+    /// With Arrow's result type: as in SQL, limited to 128 bits.
     fn of(operator: Operator, left: (u8, i8), right: (u8, i8)) -> Option<Self> {
         let ((p1, s1), (p2, s2)) = (left, right);
         if operator == Operator::Multiply {
@@ -123,7 +123,7 @@ impl Plan {
     }
 }
 
-/// Whether each value, those under NULLs too, is that of its lower half.
+/// Whether each value, those under NULLs too, equals its sign-extended lower half.
 #[expect(clippy::cast_possible_truncation, reason = "halves are what is compared")]
 fn fit_64_bits(values: &[i128]) -> bool {
     let unlike = |value: &i128| ((*value >> 64) as i64) ^ ((*value as i64) >> 63);

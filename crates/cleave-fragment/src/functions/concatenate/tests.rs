@@ -1,4 +1,4 @@
-//! What the engine's `||` gives, NULLs included, and an error before memory is taken.
+//! The results are those of the engine's `||`, NULLs included; too large ones fail before memory is taken.
 
 use arrow::array::BinaryArray;
 use arrow::datatypes::Field;

@@ -1,11 +1,11 @@
-//! Numerics become the nearest floats, as their digits do.
+//! Numerics become the floats that parsing their digits gives.
 
 use arrow::array::{Decimal128Array, Decimal256Array};
 use arrow::datatypes::{Float64Type, i256};
 
 use super::*;
 
-/// Every number that fits both is the one that its text is, whichever way it is computed.
+/// Every numeric becomes the float that its text parses to, whichever way it is computed.
 #[test]
 fn numerics_are_the_nearest_floats() {
     let mut value: i128 = 1;

@@ -1,4 +1,4 @@
-//! Which values lie in which bits of a packed key.
+//! The layout of a packed key: which bits hold which value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use datafusion_common::{DataFusionError, Result};
 
 use super::misfit;
 
-/// A character, or that there is none.
+/// Bits of a character, or of its absence.
 const CHARACTER_BITS: u32 = 21;
 const KEY_BITS: u32 = 64;
 
@@ -28,11 +28,11 @@ pub struct KeyLayout {
 pub struct KeyPart {
     /// What it is.
     pub kind: PartKind,
-    /// Whether there is a bit that says NULL.
+    /// Whether there is a bit for NULL.
     pub may_be_null: bool,
 }
 
-/// What a part is.
+/// The type of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartKind {
     /// One bit.
@@ -43,31 +43,31 @@ pub enum PartKind {
     Int,
     /// 32 bits.
     Date,
-    /// So many characters at most.
+    /// Text of at most so many characters.
     Text(u32),
 }
 
 impl KeyLayout {
-    /// A layout of these parts; `None`: they do not fit one key.
+    /// A layout of these parts; `None` if they do not fit one key.
     #[must_use]
     pub fn new(parts: Vec<KeyPart>) -> Option<Self> {
         let bits = parts.iter().try_fold(0_u32, |bits, part| bits.checked_add(part.bits()?))?;
         (bits <= KEY_BITS).then_some(Self { parts })
     }
 
-    /// The part of that number.
+    /// The part `number`.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub(super) fn part(&self, number: usize) -> Result<KeyPart> {
         let part = self.parts.get(number).copied();
         part.ok_or_else(|| misfit(format_args!("it has no part {number}")))
     }
 
-    /// Keys of `columns`, one for each part.
+    /// Packs `columns`, one for each part, into keys.
     ///
     /// # Errors
-    /// Where they are others than the layout's, a value is NULL that may not be, or a text is too long.
+    /// If they differ from the layout's, a value is NULL that may not be, or a text is too long.
     pub(super) fn pack(&self, columns: &[ArrayRef], rows: usize) -> Result<Int64Array> {
         if columns.len() != self.parts.len() {
             return Err(misfit(format_args!("{} columns", columns.len())));
@@ -85,10 +85,10 @@ impl KeyLayout {
         Ok(keys.into())
     }
 
-    /// The values of part `number` of `keys`.
+    /// Unpacks part `number` of `keys`.
     ///
     /// # Errors
-    /// Where there is no such part, or a key was not made by [`KeyLayout::pack`].
+    /// If there is no such part, or a key was not made by [`KeyLayout::pack`].
     pub(super) fn unpack(&self, number: usize, keys: &ArrayRef) -> Result<ArrayRef> {
         let part = self.part(number)?;
         let keys = keys.as_primitive_opt::<Int64Type>().ok_or_else(|| misfit("no bigint"))?;
@@ -102,7 +102,7 @@ impl KeyLayout {
 }
 
 impl KeyPart {
-    /// Its values' type.
+    /// The type of its values.
     pub(super) fn data_type(self) -> DataType {
         match self.kind {
             PartKind::Boolean => DataType::Boolean,
@@ -113,7 +113,7 @@ impl KeyPart {
         }
     }
 
-    /// Bits of a value, without the one for NULL; too many for a key where the text is that long.
+    /// Bits of a value, without the one for NULL; more than a key has if the text is that long.
     fn width(self) -> u32 {
         match self.kind {
             PartKind::Boolean => 1,
@@ -214,7 +214,7 @@ fn low_32(code: i64) -> i32 {
     code as i32
 }
 
-/// Where one part takes all bits, there was none before it.
+/// If one part takes all bits, there is none before it.
 #[inline]
 fn shifted(key: i64, width: u32) -> i64 {
     key.checked_shl(width).unwrap_or(0)
@@ -224,7 +224,7 @@ fn mask(width: u32) -> i64 {
     1_i64.checked_shl(width).map_or(-1, |bit| bit.wrapping_sub(1))
 }
 
-/// The characters' numbers plus one, first in the highest bits.
+/// The code points of the characters plus one, the first in the highest bits.
 fn code_of(text: &str, characters_max: u32) -> Result<i64> {
     if let ([byte @ 0..=0x7f], 1) = (text.as_bytes(), characters_max) {
         return Ok(i64::from(*byte) + 1);

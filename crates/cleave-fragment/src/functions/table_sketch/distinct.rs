@@ -1,5 +1,5 @@
-//! How many different values a column has: a HyperLogLog sketch of 4096 registers, within 1.6 % (one standard error).
-//! With it go the [`KeyCounts`] of the same hashes.
+//! Estimates the number of distinct values of a column: a HyperLogLog sketch of 4096 registers, within 1.6 % (one
+//! standard error). It also keeps the [`KeyCounts`] of the same hashes.
 //!
 //! Invariant: a value's hash is the same on every machine, so registers of different devices can be merged.
 //!
@@ -20,20 +20,20 @@ use super::key_counts::KeyCounts;
 const INDEX_BITS: u32 = 12;
 /// Registers.
 pub(super) const REGISTER_COUNT: usize = 1 << INDEX_BITS;
-/// Bits of a hash that are left.
+/// The remaining bits of a hash.
 const RANK_BITS: u32 = u64::BITS - INDEX_BITS;
 
-/// For each register the greatest rank of the hashes that chose it: the place of their first bit that is set.
+/// For each register the greatest rank of its hashes: the position of their first set bit.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Registers(Vec<u8>);
 
 impl Registers {
-    /// Of no value.
+    /// Registers of no value.
     pub(super) fn new() -> Self {
         Self(vec![0; REGISTER_COUNT])
     }
 
-    /// None: these are no registers.
+    /// None if these are not registers.
     pub(super) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let is_rank = |rank: &u8| u32::from(*rank) <= RANK_BITS + 1;
         (bytes.len() == REGISTER_COUNT && bytes.iter().all(is_rank)).then(|| Self(bytes.to_vec()))
@@ -50,7 +50,7 @@ impl Registers {
         }
     }
 
-    /// Adds the values of `array` that are not NULL here, and those of a type that others refer to also to `keys`.
+    /// Adds the values of `array` that are not NULL; those of a type that join keys have are also added to `keys`.
     pub(super) fn add(&mut self, array: &ArrayRef, keys: &mut KeyCounts) -> Result<()> {
         let mut no_keys = KeyCounts::none();
         let keys = match array.data_type() {
@@ -113,7 +113,7 @@ impl Registers {
         }
     }
 
-    /// Different values that were added, about.
+    /// Approximate number of distinct values that were added.
     pub(super) fn estimate(&self) -> f64 {
         let mut counts = [0_u32; RANK_BITS as usize + 2];
         for rank in &self.0 {
@@ -132,7 +132,7 @@ impl Registers {
     }
 }
 
-/// What the registers without a value say.
+/// The contribution of empty registers.
 fn sigma(share: f64) -> f64 {
     if share >= 1.0 {
         return f64::INFINITY;
@@ -149,7 +149,7 @@ fn sigma(share: f64) -> f64 {
     }
 }
 
-/// What the registers of the greatest rank say.
+/// The contribution of registers with the greatest rank.
 fn tau(share: f64) -> f64 {
     if share <= 0.0 || share >= 1.0 {
         return 0.0;
@@ -182,7 +182,7 @@ fn hash(bytes: &[u8]) -> u64 {
     mixed(hash ^ u64::from_le_bytes(last))
 }
 
-/// Spreads every bit over all.
+/// Mixes every bit into all others.
 fn mixed(mut value: u64) -> u64 {
     value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     value = (value ^ (value >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -1,8 +1,7 @@
-//! How many rows some values of a column have: those whose hashes are least, the same ones in every column that has
-//! them.
+//! Row counts of some values of a column: those with the least hashes, so that every column picks the same values.
 //!
-//! Two columns that are joined keep the same values, as far as both have them, so their counts side by side tell how
-//! many rows the join has of these values, and whether values that are frequent in one are frequent in the other.
+//! Two joined columns keep the same values, as far as both have them. Their counts side by side tell how many rows the
+//! join has of these values, and whether frequent values of one column are frequent in the other.
 //!
 //! Invariant: exactly the values whose hash lies below the threshold are kept, each with all of its rows; so states
 //! merge exactly.
@@ -13,17 +12,17 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Values that are kept when there were too many; at most twice as many before.
+/// Values kept when they are reduced; at most twice as many before.
 pub(super) const KEY_COUNT: usize = 1024;
 
-/// See the module.
+/// See the [module](self).
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KeyCounts {
     threshold: u64,
     counts: HashMap<u64, u64, BuildHasherDefault<IsHash>>,
 }
 
-/// The hasher of what is a hash already.
+/// The hasher of keys that are hashes already.
 #[derive(Debug, Clone, Default)]
 struct IsHash(u64);
 
@@ -33,28 +32,28 @@ impl Hasher for IsHash {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // Never asked: keys are numbers.
+        // Never called: keys are numbers.
         bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
     }
 
     fn write_u64(&mut self, hash: u64) {
-        // All that are kept begin alike, the table looks at both ends.
+        // The kept hashes have the same leading bits, and the table uses both ends.
         self.0 = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
 
 impl KeyCounts {
-    /// Of no value.
+    /// Counts of no value.
     pub(super) fn new() -> Self {
         Self { threshold: u64::MAX, counts: HashMap::default() }
     }
 
-    /// Of values that are not kept.
+    /// Counts of a column whose values are not kept.
     pub(super) fn none() -> Self {
         Self { threshold: 0, counts: HashMap::default() }
     }
 
-    /// None: these are no counts.
+    /// None if these are not counts.
     pub(super) fn of_parts(threshold: u64, hashes: &[u64], counts: &[u64]) -> Option<Self> {
         let is_ascending = hashes.is_sorted_by(|one, other| one < other);
         let is_below = hashes.last().is_none_or(|last| *last < threshold);
@@ -63,7 +62,7 @@ impl KeyCounts {
         (is_ascending && is_below && is_bounded).then_some(Self { threshold, counts })
     }
 
-    /// Adds a row with the value that has this hash.
+    /// Adds a row whose value has this hash.
     pub(super) fn add(&mut self, hash: u64) {
         if hash < self.threshold {
             *self.counts.entry(hash).or_default() += 1;
@@ -85,7 +84,7 @@ impl KeyCounts {
         self.settle();
     }
 
-    /// Makes it as small as it shall be.
+    /// Reduces the counts to their limit.
     pub(super) fn settle(&mut self) {
         let mut hashes: Vec<u64> = self.counts.keys().copied().collect();
         if hashes.len() > KEY_COUNT {
@@ -101,12 +100,12 @@ impl KeyCounts {
         }
     }
 
-    /// Values whose hash lies from here on were not kept.
+    /// Values with this hash or a higher one were not kept.
     pub(super) fn threshold(&self) -> u64 {
         self.threshold
     }
 
-    /// Hashes with their rows, ascending.
+    /// Hashes with their row counts, ascending.
     pub(super) fn counts(&self) -> Vec<(u64, u64)> {
         let mut counts: Vec<(u64, u64)> =
             self.counts.iter().map(|(hash, count)| (*hash, *count)).collect();

@@ -1,8 +1,8 @@
-//! Some of the rows, drawn with equal chances, whatever their number and however they are spread over partitions.
+//! Sampled rows, drawn with equal probability, whatever their number and however they are spread over partitions.
 //!
-//! Each row gets a random priority; the rows below a threshold are kept, and the threshold falls when there are too
-//! many. How many rows to pass over until the next one below the threshold is drawn at once, so that most rows cost
-//! nothing. Two samples merge: the lower threshold holds for both.
+//! Each row gets a random priority. Rows below a threshold are kept, and the threshold falls when there are too many.
+//! The number of rows to skip until the next one below the threshold is drawn at once, so that most rows cost nothing.
+//! Two samples merge under the lower of their thresholds.
 //!
 //! Invariant: the sample has exactly the rows whose priority lies below the threshold.
 
@@ -16,30 +16,30 @@ use arrow::datatypes::DataType;
 use cleave_media::SplitMix64;
 use datafusion_common::{Result, exec_err};
 
-/// Rows that a sample has when it was made smaller; at most twice as many before.
+/// Rows of a sample after it is reduced; at most twice as many before.
 const ROW_COUNT: usize = 10_000;
-/// Bytes above which it is made smaller too.
+/// Bytes above which it is reduced too.
 const SAMPLE_BYTES_MAX: usize = 2 << 20;
-/// Bytes to which texts and byte strings are cut.
+/// Bytes to which texts and byte strings are truncated.
 pub(super) const VALUE_BYTES_MAX: usize = 256;
 
-/// See the module.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct RowSample {
     types: Vec<DataType>,
-    /// By column: arrays that follow each other.
+    /// By column: consecutive arrays.
     values: Vec<Vec<ArrayRef>>,
-    /// Of the rows, in the order of the values.
+    /// Priorities of the rows, in the order of the values.
     priorities: Vec<u64>,
     threshold: u64,
-    /// Rows to pass over before the next that is wanted; None: not drawn yet.
+    /// Rows to skip before the next one below the threshold; None if not drawn yet.
     skip: Option<u64>,
     random: SplitMix64,
     bytes: usize,
 }
 
 impl RowSample {
-    /// Of no rows.
+    /// A sample of no rows.
     pub(super) fn new(types: Vec<DataType>) -> Self {
         Self {
             values: vec![Vec::new(); types.len()],
@@ -52,7 +52,7 @@ impl RowSample {
         }
     }
 
-    /// The sample with these rows, one array a column.
+    /// The sample with these rows, one array for each column.
     pub(super) fn of_parts(
         threshold: u64,
         priorities: &[u64],
@@ -69,10 +69,10 @@ impl RowSample {
         Ok(Self { values, priorities, threshold, bytes, ..Self::new(types) })
     }
 
-    /// Draws from `row_count` rows more.
+    /// Samples from `row_count` more rows.
     pub(super) fn add(&mut self, columns: &[ArrayRef], row_count: usize) -> Result<()> {
         if self.priorities.is_empty() && self.threshold == u64::MAX {
-            // Partitions of one scan see different rows, and must not draw the same places of them.
+            // Partitions of one scan see different rows, and must not draw the same positions.
             let first = columns.iter().filter_map(first_value);
             let seed = first.fold(row_count as u64, |seed, value| seed.rotate_left(7) ^ value);
             self.random = SplitMix64::new(seed);
@@ -122,7 +122,7 @@ impl RowSample {
         self.settle()
     }
 
-    /// Makes the sample as small as it shall be.
+    /// Reduces the sample to its limit.
     pub(super) fn settle(&mut self) -> Result<()> {
         self.lower_to(self.threshold)?;
         while self.priorities.len() > ROW_COUNT
@@ -138,18 +138,18 @@ impl RowSample {
             let before = self.priorities.len();
             self.lower_to(threshold)?;
             if self.priorities.len() == before {
-                // Equal priorities: an accident that no draw makes, or a peer's doing.
+                // Equal priorities: practically impossible by chance, but a peer may send them.
                 break;
             }
         }
         Ok(())
     }
 
-    /// Keeps the rows whose priority lies below `threshold`, each column as one array.
+    /// Keeps the rows with a priority below `threshold`, each column as one array.
     fn lower_to(&mut self, threshold: u64) -> Result<()> {
         if threshold < self.threshold {
             self.threshold = threshold;
-            // Rows skipped have a priority above; those to come are drawn anew, which changes no chances.
+            // Skipped rows have higher priorities; the next ones are drawn anew, which changes no probabilities.
             self.skip = None;
         }
         let all_are_below = self.priorities.iter().all(|priority| *priority < threshold);
@@ -195,12 +195,12 @@ impl RowSample {
         &self.priorities
     }
 
-    /// Bytes that it holds.
+    /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         self.bytes + self.priorities.capacity() * size_of::<u64>()
     }
 
-    /// Rows to pass over: their number is geometric in the chance that a row's priority lies below the threshold.
+    /// Draws the rows to skip: geometric in the probability that a row's priority lies below the threshold.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -211,13 +211,13 @@ impl RowSample {
             return 0;
         }
         let chance = self.threshold as f64 / u64::MAX as f64;
-        // Of the upper 53 bits, and never 0.
+        // From the upper 53 bits, and never 0.
         let uniform = ((self.random.next_u64() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         (uniform.ln() / (-chance).ln_1p()).floor() as u64
     }
 }
 
-/// A number that tells first values apart, mostly.
+/// A number that usually differs between first values.
 fn first_value(column: &ArrayRef) -> Option<u64> {
     let first = column.slice(0, column.len().min(1));
     let data = first.to_data();
@@ -225,7 +225,7 @@ fn first_value(column: &ArrayRef) -> Option<u64> {
     Some(u64::from(crc32c::crc32c(bytes.get(..64).unwrap_or(bytes))))
 }
 
-/// `values`, where they are texts or byte strings, cut to [`VALUE_BYTES_MAX`] bytes.
+/// `values`, truncated to [`VALUE_BYTES_MAX`] bytes if they are texts or byte strings.
 pub(super) fn cut_long_values(values: &ArrayRef) -> ArrayRef {
     match values.data_type() {
         DataType::Utf8 => {

@@ -1,4 +1,4 @@
-//! Counts are exact, distinct counts close, samples fair, merged states as one, and what a peer makes up is refused.
+//! Counts are exact, distinct counts close, samples fair, states merge, and made-up states of a peer are refused.
 
 use arrow::array::{
     Decimal128Array, Float64Array, Int32Array, Int64Array, IntervalMonthDayNanoArray, StringArray,
@@ -199,7 +199,7 @@ fn states_that_make_no_sense_are_refused() {
 
 #[test]
 fn values_are_counted_alike_in_columns_that_are_joined() {
-    // Every film once; every second of them in another table, so often as its number says.
+    // Every film once; every second of them in another table, as often as its number.
     let (mut films, mut parts) = (state(&[DataType::Int32]), state(&[DataType::Int32]));
     films.update_batch(&[numbers(0..100_000)]).unwrap();
     let rows = (0..100_000).filter(|n| n % 2 == 0).flat_map(|n| (0..=n % 5).map(move |_| n));

@@ -1,4 +1,4 @@
-//! Which conditions list keys, and which do not.
+//! Which conditions list keys.
 
 use arrow::array::{Date32Array, Int32Array, StringArray, StructArray};
 use arrow::datatypes::{Field, Schema};

@@ -1,5 +1,5 @@
-//! Rows by the keys that a scan's filters list: the same as those of the filter, from the pages that may have them
-//! alone.
+//! Index filters by the keys that a scan's filters list: the rows of the filter alone, read only from pages that may
+//! have them.
 
 use arrow::array::{ArrayRef, Int64Array, StringArray};
 use cleave_store::{IndexKey, KeyColumn};
@@ -86,7 +86,7 @@ fn spread() -> (Arc<Memory>, IndexPages) {
     index(&[values], &key)
 }
 
-/// Those of `all` on pages that are filtered by an index; None: they are not.
+/// The hits on all pages that are filtered by an index; None if they are not.
 fn found(pass: &IndexFilteredPass, page_count: u32) -> Option<Vec<u64>> {
     let pages = morsels(page_count).remove(0).pages;
     let hits: Option<Vec<&[u64]>> =
@@ -127,7 +127,7 @@ fn each_pass_asks_the_filters_that_it_has() {
         block_on(resolve(&pass, &scan, &source, &unbounded())).unwrap();
         found(&pass, 50).map(|hits| hits.len())
     };
-    // A join that has not read its build side says nothing.
+    // A join that has not read its build side has no keys.
     assert_eq!(of_pass(0), None);
     assert!(!input.is_in_force());
     let list: Vec<i64> = (0..20).collect();
@@ -217,7 +217,7 @@ fn what_is_sent_has_only_the_pages_that_may_have_the_keys() {
     };
     let all = by_keys(keys(1, Thrift::None), run.clone());
     assert_eq!(found_by(few, list(3, 4_000)), found_by(all.clone(), list(3, 4_000)));
-    // What does not pay stays here, and so does what nobody will have keys for.
+    // Index filters that do not pay are not sent, and neither are those that will get no keys.
     assert_eq!(sent(Thrift::Reads, Some(list(2_000, 3)), &[]), None);
     assert_eq!(sent(Thrift::None, None, &[]), None);
     assert_eq!(sent(Thrift::None, None, &[lit(true)]), Some(all));

@@ -1,4 +1,4 @@
-//! Who speaks for a run.
+//! Which stream controls a run.
 
 use super::*;
 

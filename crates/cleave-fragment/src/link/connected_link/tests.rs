@@ -1,4 +1,4 @@
-//! What is refused before it crosses. The rest is tested where there are devices.
+//! Requests that are refused before they cross. The rest is tested where there are devices.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_run_stays_on_the_list_until_a_connection_outlives_it() {
     abandoned.tell(run(2));
     assert_eq!(abandoned.take(), [], "the present connection was given them");
     abandoned.tell_again();
-    // One of them goes on, unless there is no connection.
+    // One of them continues, unless there is no connection.
     drop(Resuming::new(&abandoned, run(2)));
     assert_eq!(abandoned.take(), [run(1), run(2)]);
     abandoned.tell(run(1));

@@ -1,4 +1,4 @@
-//! Peers that say nothing, or too much. The rest is tested where there are devices.
+//! Peers that send nothing, or too much. The rest is tested where there are devices.
 
 use std::net::SocketAddr;
 
@@ -25,7 +25,7 @@ fn way(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Way {
     Way::Tcp { address, token: token(), tls }
 }
 
-/// A connection to `address` in a hurry.
+/// A connection to `address` with short timeouts.
 fn dial(address: SocketAddr) -> Dial {
     Dial { watch_interval: Duration::from_millis(20), ..Dial::new(way(address, None), None) }
 }
@@ -77,7 +77,7 @@ async fn a_device_that_answers_pings_is_waited_for() {
         let connection = dial(listener.local_addr().unwrap()).open().await.unwrap();
         let status = Command::new(CommandHeader::default(), Request::Status);
         let called = connection.call(encode_command(1, status));
-        // Many times longer than silence is put up with.
+        // Many times the tolerated silence.
         let outcome = timeout(Duration::from_millis(500), called).await;
         assert!(outcome.is_err(), "{outcome:?}");
         connection.fail("the test is over");

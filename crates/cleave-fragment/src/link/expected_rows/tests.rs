@@ -1,4 +1,4 @@
-//! Rows that could not have come from below are told apart from those that could.
+//! Rows that the fragment could not have produced are told apart from those that it could.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn expected() -> SchemaRef {
     ]))
 }
 
-/// Rows as a device sends them, who says that all may be NULL.
+/// Rows as a device sends them, with all columns nullable.
 fn came(columns: Vec<ArrayRef>) -> RecordBatch {
     let field = |(place, column): (usize, &ArrayRef)| {
         Field::new(format!("c{place}"), column.data_type().clone(), true)

@@ -1,4 +1,4 @@
-//! The stream between two ends in one process, and other sides that stop, die or spoil what they can reach.
+//! The stream between two ends in one process, and peers that stop, die or corrupt the shared region.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// A device's end and a host's.
+/// A device's end and a host's end.
 async fn pair() -> (LocalStream, LocalStream) {
     let (device, host) = UnixStream::pair().unwrap();
     let (device, host) =
@@ -103,7 +103,7 @@ async fn bytes_beside_the_memory_are_an_error() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
 }
 
-/// Sends `bytes` with `descriptors` and tries to accept that.
+/// Sends `bytes` with `descriptors` and tries to accept them.
 async fn accepted(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), String> {
     let (near, far) = UnixStream::pair().unwrap();
     if descriptors.is_empty() {

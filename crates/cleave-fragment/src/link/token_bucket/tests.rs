@@ -1,4 +1,4 @@
-//! The bucket on a clock that the test turns.
+//! The bucket on a clock that the test controls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,7 +70,7 @@ proptest! {
             let elapsed = (clock.now() - start + BURST).as_nanos();
             // A nanosecond may be lost to rounding in every step.
             prop_assert!(passed * 1_000_000_000 <= (elapsed + 50) * u128::from(rate));
-            // Alone, bytes never wait longer than they take at this rate.
+            // Without others, bytes never wait longer than they take at this rate.
             prop_assert!(wait.as_nanos() * u128::from(rate) <= u128::from(bytes) * 1_000_000_000);
         }
     }

@@ -1,4 +1,4 @@
-//! Rows pass as they are; keys count only if all of them came.
+//! Rows pass unchanged; keys count only if all of them came.
 
 use arrow::array::Int64Array;
 use arrow::datatypes::{DataType, Field, Schema};
@@ -59,7 +59,7 @@ async fn all_keys_are_there_when_the_last_row_has_passed() {
     assert_eq!(counts, [500, 500]);
     let filter = collected.filter(vec![key()], usize::MAX).unwrap();
     assert!((900.0..1100.0).contains(&filter.key_count()), "{}", filter.key_count());
-    // With other rows, whoever has these keys would lose some.
+    // Filters made of these keys would lose other rows.
     Arc::new(exec).reset_state().unwrap();
     assert!(collected.filter(vec![key()], usize::MAX).is_none());
 }

@@ -1,4 +1,4 @@
-//! The groups of pages that were taken whole: selected pages in, states out.
+//! Groups the rows of pages that were taken whole: selected pages in, states out.
 //!
 //! ```text
 //!   page ─▶ blocks of 1024 rows ─▶ a group's number │ a number for each step ─▶ cells of the page's groups
@@ -6,13 +6,13 @@
 //!                                                     groups by their values ◀─────┘
 //! ```
 //!
-//! 1. [`DenseGroups::absorb`] looks whether the page's groups are few: places in dictionaries, or in short ranges.
-//! 2. Block by block it computes the program's steps. The least and greatest value of each column say beforehand that
-//!    nothing leaves 64 bits, neither a step nor a sum over the page; a row that is not selected adds to a group that
-//!    is thrown away. Without a group's key that is one pass over the numbers ([`one_group`]).
+//! 1. [`DenseGroups::absorb`] checks that the page's groups are few: entries of dictionaries, or short ranges.
+//! 2. Block by block it computes the program's steps. The least and greatest value of each column prove beforehand that
+//!    nothing exceeds 64 bits, neither a step nor a sum over the page; an unselected row adds to a group that is thrown
+//!    away. Without a group key this is one pass over the numbers ([`one_group`]).
 //! 3. At the end of the page its groups are added to those of the pages before, found by their values.
 //!
-//! Invariant: what was begun of a page that turns out to be none for here is forgotten.
+//! Invariant: work on a page that turns out not to qualify is discarded.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -37,28 +37,28 @@ use crate::operators::table_scan_exec::scan_page::{ScanPage, external};
 
 mod one_group;
 
-/// Rows that are computed at once: their numbers stay in the nearest cache.
+/// Rows that are computed at once: their numbers stay in the L1 cache.
 const BLOCK: usize = 1024;
-/// What a count adds for each row of a block.
+/// The addend of a count for each row of a block.
 const ONES: [i64; BLOCK] = [1; BLOCK];
 /// Most groups of a page.
 const PAGE_GROUPS_MAX: usize = 4096;
 /// Most groups in all: with more, the engine's tables are as good, and they spill.
 const GROUPS_MAX: usize = 16_384;
-/// Of a page with fewer rows selected than one in so many, the selected rows are better decoded alone.
+/// If fewer than one row in so many of a page is selected, decoding the selected rows is faster.
 const SPARSE: usize = 24;
-/// Of a block with fewer rows selected than one in so many, these are gathered before they are added.
+/// If fewer than one row in so many of a block is selected, they are gathered before they are added.
 const GATHER: usize = 3;
 
-/// See the module's description.
+/// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct DenseGroups {
     program: Arc<Program>,
-    /// None: there is one group.
+    /// None if there is one group.
     converter: Option<RowConverter>,
     numbers: HashMap<Box<[u8]>, usize>,
     keys: Vec<Box<[u8]>>,
-    /// For each group, what each aggregate has of all pages.
+    /// For each group, the totals of each aggregate over all pages.
     totals: Vec<Vec<Total>>,
     scratch: Scratch,
 }
@@ -66,11 +66,11 @@ pub(crate) struct DenseGroups {
 #[derive(Debug, Clone, Copy)]
 struct Total {
     value: i128,
-    /// Numbers in it.
+    /// How many numbers.
     count: i64,
 }
 
-/// Memory that serves page after page.
+/// Buffers reused for every page.
 #[derive(Debug, Default)]
 struct Scratch {
     groups: Vec<u32>,
@@ -86,12 +86,12 @@ struct Scratch {
 struct GroupColumn<'a> {
     column: &'a OpenColumn,
     values: GroupValues,
-    /// Places, the one of NULL behind those of values.
+    /// Positions, with the one of NULL behind those of values.
     place_count: usize,
 }
 
 enum GroupValues {
-    /// Places of these.
+    /// Positions in these values.
     Distinct(ArrayRef),
     /// Integers from this one on.
     From(i64),
@@ -101,27 +101,27 @@ enum GroupValues {
 struct NumberColumn<'a> {
     index: usize,
     column: &'a OpenColumn,
-    /// The numbers of a dictionary's places; None: the page has numbers.
+    /// The numbers of a dictionary's entries; None if the page stores numbers.
     table: Option<Vec<i64>>,
-    /// What no number is below or above, as far as that is known of the page.
+    /// Bounds of the numbers, if known for the page.
     bounds: Option<(i64, i64)>,
 }
 
-/// A page that may be taken: its columns, and what is known of them before a row is looked at.
+/// A page that may be taken: its columns, and what is known of them before a row is read.
 struct OfferedPage<'a> {
     groups: Vec<GroupColumn<'a>>,
     group_count: usize,
     numbers: Vec<NumberColumn<'a>>,
-    /// For each step, which rows are not NULL; `None`: all.
+    /// For each step, which rows are not NULL; `None` if all.
     nulls: Vec<Option<BooleanBuffer>>,
 }
 
-/// What one page gives: cells by group.
+/// The results of one page: cells by group.
 struct PageCells {
     row_counts: Cells,
-    /// For each aggregate; a count of rows has none.
+    /// For each aggregate; a count of rows needs none.
     values: Vec<Option<Cells>>,
-    /// Numbers that were not NULL, where there may be NULLs.
+    /// How many numbers were not NULL, where there may be NULLs.
     counts: Vec<Option<Cells>>,
 }
 
@@ -141,7 +141,7 @@ impl DenseGroups {
         })
     }
 
-    /// Takes the selected rows of `page`, the columns of `output` of which are open; false: it is not for here.
+    /// Takes the selected rows of `page`, whose `output` columns are open; false if the page does not qualify.
     pub(crate) fn absorb(&mut self, page: &ScanPage<'_>, output: &Projection) -> Result<bool> {
         let row_count = page.row_count();
         let selection = page.selection.as_ref();
@@ -186,7 +186,7 @@ impl DenseGroups {
         Ok(())
     }
 
-    /// The numbers of a page's groups among all.
+    /// The overall numbers of a page's groups.
     fn numbers_of(
         &mut self,
         columns: &[GroupColumn<'_>],
@@ -222,7 +222,7 @@ impl DenseGroups {
         Ok(numbers)
     }
 
-    /// The states of all groups; `None`: no page was taken.
+    /// The states of all groups; `None` if no page was taken.
     pub(super) fn states(&self) -> Result<Option<RecordBatch>> {
         if self.totals.is_empty() {
             return Ok(None);
@@ -252,7 +252,7 @@ impl DenseGroups {
     }
 }
 
-/// Computes a page block by block; `None`: it is not for here.
+/// Computes a page block by block; `None` if it does not qualify.
 fn absorb_blocks(
     program: &Program,
     columns: &OfferedPage<'_>,
@@ -261,7 +261,7 @@ fn absorb_blocks(
     scratch: &mut Scratch,
 ) -> Option<()> {
     let outside = u32::try_from(columns.group_count).ok()?;
-    // So that no sum over the page leaves 64 bits.
+    // With this limit no sum over the page exceeds 64 bits.
     let reach = i64::MAX / i64::try_from(row_count).ok()?.max(1);
     scratch.steps.resize_with(program.steps.len(), Vec::new);
     for start in (0..row_count).step_by(BLOCK) {
@@ -360,7 +360,7 @@ fn mask(groups: &mut [u32], kept: &BooleanBuffer, outside: u32) {
     }
 }
 
-/// The number of each row's group in the page; `None`: a code that there is not.
+/// Each row's group number within the page; `None` for an invalid code.
 fn group_numbers(
     columns: &[GroupColumn<'_>],
     range: Range<usize>,
@@ -383,7 +383,7 @@ fn group_numbers(
     Some(())
 }
 
-/// The numbers of each step for the rows of `range`; `None`: one may leave `-reach..=reach`, or 64 bits on its way.
+/// The numbers of each step for the rows of `range`; `None` if one may leave `-reach..=reach`, or 64 bits on the way.
 fn run_steps(
     program: &Program,
     columns: &[NumberColumn<'_>],
@@ -442,14 +442,14 @@ fn ends(numbers: &[i64]) -> (i64, i64) {
     (low, numbers.iter().copied().fold(i64::MIN, i64::max))
 }
 
-/// The bounds of a column of few rows, whose head does not tell them: that of a page that was written row by row.
+/// The bounds of a column of few rows whose header has none: that of a page that was written row by row.
 fn counted_bounds(column: &OpenColumn, row_count: usize) -> Option<(i64, i64)> {
     let mut numbers = Vec::new();
     let is_counted = row_count <= 4 * BLOCK && column.integers(0..row_count, &mut numbers);
     is_counted.then(|| ends(&numbers))
 }
 
-/// Bounds times a factor, where the products fit 64 bits.
+/// Bounds times a factor, if the products fit 64 bits.
 fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
     let ends = [low * i128::from(factor), high * i128::from(factor)];
     ends.iter().all(|end| i64::try_from(*end).is_ok()).then_some(())?;
@@ -457,8 +457,7 @@ fn times((low, high): (i128, i128), factor: i64) -> Option<(i128, i128)> {
 }
 
 impl<'a> OfferedPage<'a> {
-    /// The columns of `page`, of which `kept` rows are selected; `None`: it has too many groups, or is stored
-    /// otherwise.
+    /// The columns of `page`, of which `kept` rows are selected; `None` if it has too many groups, or another encoding.
     fn of(
         program: &Program,
         page: &'a ScanPage<'_>,
@@ -496,7 +495,7 @@ impl<'a> OfferedPage<'a> {
     }
 }
 
-/// Which rows of the page are not NULL in `step`; `None`: all.
+/// Which rows of the page are not NULL in `step`; `None` if all.
 fn nulls_of(program: &Program, step: usize, numbers: &[NumberColumn<'_>]) -> Option<BooleanBuffer> {
     let columns = program.columns_of(step);
     let columns = numbers.iter().filter(|column| columns.contains(&column.index));
@@ -522,7 +521,7 @@ impl<'a> GroupColumn<'a> {
         Ok((count <= PAGE_GROUPS_MAX).then_some(Self { column, values, place_count }))
     }
 
-    /// The place of each row's value.
+    /// The position of each row's value.
     fn places(&self, range: Range<usize>, places: &mut Vec<u32>) -> Option<()> {
         match &self.values {
             GroupValues::Distinct(_) => self.column.codes(range.clone(), places).then_some(())?,
@@ -540,7 +539,7 @@ impl<'a> GroupColumn<'a> {
         Some(())
     }
 
-    /// The values at these places.
+    /// The values at these positions.
     fn values_at(
         &self,
         places: impl Iterator<Item = usize>,
@@ -589,7 +588,7 @@ impl<'a> NumberColumn<'a> {
         let mut codes = Vec::with_capacity(range.len());
         self.column.codes(range.clone(), &mut codes).then_some(())?;
         if let Some(nulls) = self.column.nulls() {
-            // What stands where there is no value is any code, or none.
+            // The code under a NULL is arbitrary.
             mask(&mut codes, &nulls.inner().slice(range.start, range.len()), 0);
         }
         for code in codes {
@@ -613,7 +612,7 @@ impl Total {
         let value = i128::from(value);
         self.value = match kind {
             Kind::Count => self.value,
-            // Of fewer than 2⁶⁴ pages.
+            // Holds for fewer than 2⁶⁴ pages.
             Kind::Sum => self.value.saturating_add(value),
             Kind::Min => self.value.min(value),
             Kind::Max => self.value.max(value),
@@ -643,12 +642,12 @@ impl PageCells {
     }
 }
 
-/// Lanes of few groups: one addition need not wait for the one before, which may be of the same group.
+/// Partial sums for few groups: an addition need not wait for the one before, which may be of the same group.
 const LANE_COUNT: usize = 4;
-/// Groups that a lane has room for, a power of two.
+/// Groups in a lane, a power of two.
 const LANE_GROUPS: usize = 64;
 
-/// A number for each group of a page, and one for rows that are outside.
+/// A number for each group of a page, and one for unselected rows.
 #[derive(Debug)]
 enum Cells {
     Few(Box<[[i64; LANE_GROUPS]; LANE_COUNT]>),
@@ -675,12 +674,12 @@ impl Cells {
         }
     }
 
-    /// Adds one to the cell of each row, of a block at most.
+    /// Adds one to the cell of each row, for at most one block.
     fn count(&mut self, groups: &[u32]) {
         self.each(groups, ONES.get(..groups.len()).unwrap_or_default(), add);
     }
 
-    /// Changes the cell of each row by the row's number, of which there are as many.
+    /// Updates the cell of each row with the row's number.
     fn each(&mut self, groups: &[u32], numbers: &[i64], change: impl Fn(i64, i64) -> i64) {
         match self {
             Self::Few(lanes) => {
@@ -710,7 +709,7 @@ impl Cells {
         }
     }
 
-    /// What all lanes have of a group.
+    /// The total of a group over all lanes.
     fn total(&self, group: usize, start: i64, join: impl Fn(i64, i64) -> i64) -> i64 {
         match self {
             Self::Few(lanes) => {
@@ -729,7 +728,7 @@ impl Cells {
     }
 }
 
-/// The numbers of values, where all fit 64 bits.
+/// The values as numbers, if all fit 64 bits.
 fn numbers_of(values: &ArrayRef) -> Option<Vec<i64>> {
     fn widened<T: ArrowPrimitiveType>(values: &ArrayRef) -> Option<Vec<i64>>
     where
@@ -750,7 +749,7 @@ fn numbers_of(values: &ArrayRef) -> Option<Vec<i64>> {
     }
 }
 
-/// Numbers as values of a type that has them.
+/// Numbers as values of `data_type`.
 fn numbers_as(numbers: Vec<Option<i64>>, data_type: &DataType) -> Result<ArrayRef> {
     fn filtered<T: ArrowPrimitiveType>(
         numbers: Vec<Option<i64>>,

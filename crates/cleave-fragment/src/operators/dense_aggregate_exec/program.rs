@@ -1,7 +1,7 @@
-//! What a dense aggregate computes: an aggregate over one scan in, steps on columns of 64-bit integers out.
+//! Compiles an aggregate over one scan to a program: steps on columns of 64-bit integers.
 //!
-//! Invariant: what the steps give is what the engine's expressions give, digit for digit, as long as no step leaves
-//! 64 bits; whoever runs them sees to that. An expression that is not certain to be such has no program.
+//! Invariant: the steps give the results of the engine's expressions, digit for digit, as long as no step exceeds 64
+//! bits, which the caller ensures. An expression that is not certain to do so has no program.
 
 use std::sync::Arc;
 
@@ -23,20 +23,20 @@ use crate::functions::exact_sum;
 use crate::functions::narrow_numerics::{Arithmetic, arithmetic};
 use crate::operators::table_scan_exec::TableScanExec;
 
-/// Most expressions that are looked at, those of a projection as often as they are used.
+/// Most expressions that are examined; those of a projection count as often as they are used.
 const EXPRESSION_COUNT_MAX: usize = 256;
 /// Most projections between the aggregate and its scan.
 const LEVEL_COUNT_MAX: usize = 8;
 
-/// See the module's description.
+/// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Program {
-    /// Each is of columns, or of steps before it.
+    /// Each uses columns, or steps before it.
     pub(super) steps: Vec<Step>,
     pub(super) aggregates: Vec<Aggregate>,
     /// Columns of the scan's output by which rows are grouped.
     pub(super) group_columns: Vec<usize>,
-    /// The same as a batch.
+    /// The schema of a batch of those columns.
     pub(super) group_schema: SchemaRef,
     /// The keys of the aggregate, over such a batch.
     pub(super) group_keys: Vec<Arc<dyn PhysicalExpr>>,
@@ -49,19 +49,19 @@ pub(super) struct Program {
 pub(super) enum Step {
     /// A column of the scan's output.
     Column(usize),
-    /// Of two steps.
+    /// The product of two steps.
     Product(usize, usize),
-    /// Of two steps, each times its factor.
+    /// The sum of two steps, each times its factor.
     Sum(usize, i64, usize, i64),
-    /// A step times a factor, and something added.
+    /// A step times a factor, plus a constant.
     Affine(usize, i64, i64),
 }
 
-/// What is kept of a step's numbers.
+/// The aggregate over a step's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Aggregate {
     pub(super) kind: Kind,
-    /// The step; `None`: rows are counted.
+    /// The step; `None` counts rows.
     pub(super) step: Option<usize>,
 }
 
@@ -133,7 +133,7 @@ struct Reader<'a> {
     expressions_left: usize,
 }
 
-/// What an expression comes to.
+/// The result of reading an expression.
 #[derive(Clone, Copy)]
 enum Operand {
     Step(usize),
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         moved.ok().filter(|_| is_plain).map(|moved| moved.data)
     }
 
-    /// The column of the scan that a column of the aggregate's input is, unchanged.
+    /// The column of the scan that a column of the aggregate's input passes on unchanged.
     fn origin(&self, column: usize) -> Option<usize> {
         let mut column = column;
         for level in self.levels.iter().rev() {
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
             _ => return None,
         };
         let Operand::Step(step) = self.operand(argument, self.levels.len())? else { return None };
-        // The numbers of a column have its type; those of an expression may be an integer's of fewer bits.
+        // A column's numbers have its type; an expression may have that of a narrower integer.
         if kind != Kind::Sum && !matches!(self.steps.get(step), Some(Step::Column(_))) {
             return None;
         }
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         fits.then_some(Aggregate { kind, step: Some(step) })
     }
 
-    /// What `expr`, over the output of the projections below `level`, comes to.
+    /// Reads `expr`, over the output of the projections below `level`.
     fn operand(&mut self, expr: &Arc<dyn PhysicalExpr>, level: usize) -> Option<Operand> {
         self.expressions_left = self.expressions_left.checked_sub(1)?;
         if let Some(column) = expr.downcast_ref::<Column>() {
@@ -320,7 +320,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Types whose values pages store as integers of 64 bits, where they fit.
+/// Types whose values pages store as 64-bit integers, if they fit.
 fn is_number(data_type: &DataType) -> bool {
     matches!(
         data_type,

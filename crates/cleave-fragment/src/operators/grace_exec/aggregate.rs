@@ -1,4 +1,4 @@
-//! A grouped aggregate whose groups need not fit.
+//! A grouped aggregate whose groups need not fit in memory.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::produced::Out;
 use super::within;
 use crate::spill_space::SpillRun;
 
-/// Groups the rows of `input` as `operator` says.
+/// Runs the aggregation `operator` over the rows of `input`.
 pub(super) async fn run(
     operator: Arc<dyn ExecutionPlan>,
     ground: Ground,
@@ -28,7 +28,7 @@ pub(super) async fn run(
     let Some(planned) = operator.downcast_ref::<AggregateExec>() else {
         return internal_err!("{} is no aggregate", operator.name());
     };
-    // States are divided, and what reads them; rows first become states, in half of the memory.
+    // States are divided; an aggregate over rows first makes states of them, in half of the memory.
     let (merging, mut states, bytes_max) = match planned.mode().input_mode() {
         AggregateInputMode::Partial => (Arc::clone(&operator), input, ground.held_bytes()),
         AggregateInputMode::Raw => {
@@ -53,13 +53,13 @@ pub(super) async fn run(
     let first: Vec<RecordBatch> = held.take();
     let keys = Keys {
         expressions: merging.group_expr().input_exprs(),
-        // They are one group.
+        // NULLs are one group.
         nulls_match_nothing: false,
     };
     let divided = ground.put_aside(&schema, keys.clone(), 0, first, states).await?;
     let mut to_divide = in_order(divided, 0);
     let mut parts = Vec::new();
-    // Before the first row: what comes now of want of space or memory, the host can still answer.
+    // Before the first row: if space or memory runs out now, the host can still answer.
     while let Some(part) = to_divide.pop() {
         match part.may_be_divided() && part.bytes_needed() > ground.memory_bytes as u64 {
             true => to_divide.extend(part.divide(&ground, &schema, &keys).await?),
@@ -80,7 +80,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The aggregate that makes states of `rows`, and the one that merges them as `planned` says.
+/// The aggregate that makes states of `rows`, and the one that merges them as `planned` does.
 fn in_two_steps(
     planned: &AggregateExec,
     rows: SendableRecordBatchStream,
@@ -123,7 +123,7 @@ fn over(
     )?))
 }
 
-/// About what a group takes of a table beyond its state.
+/// Approximate bytes of a group in a hash table besides its state.
 const GROUP_BYTES: u64 = 64;
 
 /// States of groups whose keys have hashes in common.
@@ -138,21 +138,21 @@ impl Part {
         !self.has_one_key && self.depth < DEPTH_MAX
     }
 
-    /// About what the engine takes to merge them, if no two are of one group.
+    /// Approximate memory that the engine needs to merge them, if no two are of one group.
     fn bytes_needed(&self) -> u64 {
         self.run.bytes() * 2 + self.run.row_count() * GROUP_BYTES
     }
 
     async fn divide(self, ground: &Ground, schema: &SchemaRef, keys: &Keys) -> Result<Vec<Self>> {
         let (rows, depth) = (self.run.batches(), self.depth + 1);
-        // It goes back as soon as it lies elsewhere.
+        // Its space is freed as soon as its rows are in new parts.
         drop(self);
         let smaller = ground.put_aside(schema, keys.clone(), depth, Vec::new(), rows).await?;
         Ok(in_order(smaller, depth))
     }
 }
 
-/// Those with rows, the largest last, as it comes first.
+/// Those with rows, the largest last, because the last is taken first.
 fn in_order(divided: Vec<Divided>, depth: u64) -> Vec<Part> {
     let parts =
         divided.into_iter().map(|Divided { run, has_one_key }| Part { run, has_one_key, depth });

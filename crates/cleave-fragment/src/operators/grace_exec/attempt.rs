@@ -1,4 +1,4 @@
-//! One try of an engine's operator, and what all tries of one [`GraceExec`](super::GraceExec) work with.
+//! One attempt of an engine's operator, and the context that all attempts of one [`GraceExec`](super::GraceExec) share.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,25 +16,25 @@ use super::divide::{Divider, Keys};
 use super::produced::Out;
 use crate::spill_space::{RunsWriter, SpillFigures, SpillRun, SpillSpace};
 
-/// Most parts of one division, and fewest.
+/// Fewest and most parts of one division.
 const PARTS: std::ops::RangeInclusive<usize> = 4..=16;
-/// Bytes that each part shall have of what is gathered before it is written.
+/// Bytes that are gathered for each part before they are written.
 const PART_BYTES: usize = 64 << 10;
 /// Most bytes that are gathered: more would make frames larger than reading needs.
 const GATHERED_BYTES_MAX: usize = 8 << 20;
-/// How often a part is divided again. Sixteen parts each time make more than there are rows.
+/// How often a part is divided again. Sixteen parts each time make more parts than there are rows.
 pub(super) const DEPTH_MAX: u64 = 8;
 
 /// What the parts of one operator share.
 pub(super) struct Ground {
-    /// Of the rows that the operator gives.
+    /// Schema of the operator's output.
     pub(super) schema: SchemaRef,
     pub(super) space: Arc<dyn SpillSpace>,
-    /// What all of it may hold at once.
+    /// Most bytes that all of it may hold at once.
     pub(super) memory_bytes: usize,
     /// That memory.
     pub(super) pool: Arc<dyn MemoryPool>,
-    /// Tries take their memory of it.
+    /// The task whose memory attempts use.
     pub(super) task: Arc<TaskContext>,
     pub(super) figures: SpillFigures,
     pub(super) engine_metrics: Arc<Mutex<Vec<MetricsSet>>>,
@@ -49,21 +49,21 @@ pub(super) struct Divided {
     pub(super) has_one_key: bool,
 }
 
-/// How a try has ended.
+/// How an attempt has ended.
 pub(super) enum Tried {
     /// With all its rows.
     Done,
-    /// Before its first row, for want of memory.
+    /// Before its first row, because memory ran out.
     TooLarge(DataFusionError),
 }
 
 impl Ground {
-    /// What gathering rows for the media takes.
+    /// Memory for gathering rows before they are written.
     pub(super) fn gathering_bytes(&self) -> usize {
         (self.memory_bytes / 4).min(GATHERED_BYTES_MAX)
     }
 
-    /// What may be held before rows are put aside: gathering must fit beside it.
+    /// Most bytes held before rows are spilled: gathering must fit besides.
     pub(super) fn held_bytes(&self) -> usize {
         self.memory_bytes - self.gathering_bytes()
     }
@@ -73,7 +73,7 @@ impl Ground {
         count.clamp(*PARTS.start(), *PARTS.end())
     }
 
-    /// Divides `first` and what follows in `rest` by `keys`, and puts it aside.
+    /// Divides `first` and the rest of the input `rest` by `keys`, and spills it.
     pub(super) async fn put_aside(
         &self,
         schema: &SchemaRef,
@@ -97,7 +97,7 @@ impl Ground {
         Ok(runs.map(|(run, has_one_key)| Divided { run, has_one_key }).collect())
     }
 
-    /// Runs `plan` and hands its rows out.
+    /// Runs `plan` and emits its rows.
     pub(super) async fn attempt(&self, plan: Arc<dyn ExecutionPlan>, out: &Out) -> Result<Tried> {
         let outcome = self.forward(&plan, out).await;
         if let Some(metrics) = plan.metrics() {
@@ -114,7 +114,7 @@ impl Ground {
                 Ok(batch) if batch.num_rows() == 0 => {}
                 Ok(batch) => {
                     has_given = true;
-                    // Names and metadata are those of the operator that was planned.
+                    // Names and metadata are those of the planned operator.
                     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
                     let (schema, columns) = (Arc::clone(&self.schema), batch.columns().to_vec());
                     out.push(RecordBatch::try_new_with_options(schema, columns, &options)?).await;

@@ -1,4 +1,4 @@
-//! Rows divided by a hash of their keys.
+//! Divides rows by a hash of their keys.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use datafusion_physical_expr_common::utils::evaluate_expressions_to_arrays;
 
 use crate::command::slot::compact;
 
-/// Apart from the seeds that the engine's tables have: the rows of one part are spread there as all rows are.
+/// Differs from the seeds of the engine's tables, so that the rows of one part are spread over all of a table.
 const SEED: u64 = 0x636c_6561_7665_0026;
 
-/// By what rows are divided.
+/// The keys by which rows are divided.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
     pub(super) expressions: Vec<Arc<dyn PhysicalExpr>>,
-    /// Rows with a NULL among their keys are equal to none, and go to all parts in turn.
+    /// Rows with a NULL among their keys match nothing, and are spread over all parts round-robin.
     pub(super) nulls_match_nothing: bool,
 }
 
 /// Divides the batches of one input.
 pub(super) struct Divider {
     keys: Keys,
-    /// Of each part, the least and the greatest hash; None: it has no rows.
+    /// For each part, the least and the greatest hash; None if it has no rows.
     hashes_of: Vec<Option<(u64, u64)>>,
     random_state: RandomState,
     hashes: Vec<u64>,
@@ -35,20 +35,20 @@ pub(super) struct Divider {
 }
 
 impl Divider {
-    /// Into `count` parts; each `depth` divides otherwise.
+    /// Divides into `count` parts; each `depth` divides differently.
     pub(super) fn new(keys: Keys, count: usize, depth: u64) -> Self {
         let random_state = RandomState::with_seed(SEED.wrapping_add(depth));
         let hashes_of = vec![None; count.max(1)];
         Self { keys, hashes_of, random_state, hashes: Vec::new(), null_count: 0 }
     }
 
-    /// Of each part, whether there is one key in it at most, which no hash tells apart.
+    /// For each part, whether it has at most one key, which no hash divides.
     pub(super) fn have_one_key(&self) -> Vec<bool> {
         let one = |hashes: &Option<(u64, u64)>| hashes.is_none_or(|(least, most)| least == most);
         self.hashes_of.iter().map(one).collect()
     }
 
-    /// The rows of `batch`, part by part.
+    /// The rows of `batch`, by part.
     pub(super) fn divide(&mut self, batch: &RecordBatch) -> Result<Vec<(usize, RecordBatch)>> {
         let keys = evaluate_expressions_to_arrays(&self.keys.expressions, batch)?;
         self.hashes.clear();
@@ -81,7 +81,7 @@ impl Divider {
     }
 }
 
-/// By the upper bits, where few parts tell all hashes apart.
+/// By the upper bits if few parts distinguish all hashes.
 fn part_of(hash: u64, count: usize) -> usize {
     let part = (u128::from(hash) * count as u128) >> 64;
     usize::try_from(part).unwrap_or_default()
@@ -92,7 +92,7 @@ fn nulls_of(keys: &[ArrayRef]) -> Option<NullBuffer> {
     nulls.fold(None, |all, key| NullBuffer::union(all.as_ref(), key.as_ref()))
 }
 
-/// Rows that wait to be written shall not keep all others of their batch.
+/// Rows that wait to be written must not keep the rest of their batch in memory.
 fn without_the_rest(batch: RecordBatch) -> Result<RecordBatch> {
     let has_views = batch
         .schema_ref()

@@ -1,4 +1,4 @@
-//! Stands for an input of an engine's operator and gives out rows that come from elsewhere, once.
+//! A leaf that replaces an input of an engine's operator and emits given rows, once.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use datafusion_physical_plan::{
 /// See the [module](self).
 pub(super) struct GivenExec {
     properties: Arc<PlanProperties>,
-    /// The plan that makes the rows; a join looks there for who uses its filter.
+    /// The plan that makes the rows; a join searches it for users of its filter.
     maker: Option<Arc<dyn ExecutionPlan>>,
     rows: Mutex<Option<SendableRecordBatchStream>>,
 }

@@ -1,4 +1,4 @@
-//! Batches of an input that are held in memory as long as there is room.
+//! Keeps batches of an input in memory as long as there is room.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ impl Held {
         }
     }
 
-    /// Takes all of `input`, if there is room: whether there was. The batch with which it was full is held too.
+    /// Reads all of `input` if there is room, and returns whether there was. The batch that exceeded it is kept too.
     pub(super) async fn fill(&mut self, input: &mut SendableRecordBatchStream) -> Result<bool> {
         while let Some(batch) = input.next().await {
             let batch = batch?;
             let bytes = self.counter.count_batch(&batch);
             let fits = self.bytes.saturating_add(bytes) <= self.bytes_max;
             self.bytes = self.bytes.saturating_add(bytes);
-            // One batch at most beyond, and it is put aside next.
+            // At most one batch beyond the limit, and it is spilled next.
             self.memory.grow(bytes);
             self.batches.push(batch);
             if !fits {
@@ -49,22 +49,22 @@ impl Held {
         Ok(true)
     }
 
-    /// The same rows again.
+    /// A stream of the same rows.
     pub(super) fn stream(&self, schema: SchemaRef) -> Result<SendableRecordBatchStream> {
         Ok(Box::pin(MemoryStream::try_new(self.batches.clone(), schema, None)?))
     }
 
-    /// Counts nothing as held, for as long as somebody else counts the same batches.
+    /// Stops charging the batches, while another operator charges them.
     pub(super) fn uncount(&self) {
         self.memory.free();
     }
 
-    /// Counts them again.
+    /// Charges them again.
     pub(super) fn count_again(&self) {
         self.memory.resize(self.bytes);
     }
 
-    /// The batches, which are the taker's to count from now on.
+    /// The batches; from now on the caller charges them.
     pub(super) fn take(&mut self) -> Vec<RecordBatch> {
         self.memory.free();
         self.counter = RecordBatchMemoryCounter::new();

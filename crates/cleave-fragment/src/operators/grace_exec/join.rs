@@ -1,4 +1,4 @@
-//! A hash join whose build side need not fit.
+//! A hash join whose build side need not fit in memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,14 +18,14 @@ use super::held::Held;
 use super::produced::Out;
 use crate::spill_space::SpillRun;
 
-/// About what the engine's table takes for a row, where it is emptiest.
+/// Approximate bytes of a row in the engine's hash table at its lowest load.
 const ROW_BYTES: u64 = 40;
 
 /// Rows of both inputs whose keys have hashes in common.
 struct Part {
     build: Arc<SpillRun>,
     probe: Arc<SpillRun>,
-    /// Of the build side.
+    /// Whether the build side has one key.
     has_one_key: bool,
     depth: u64,
 }
@@ -35,20 +35,20 @@ impl Part {
         !self.has_one_key && self.depth < DEPTH_MAX
     }
 
-    /// About what the engine takes to collect its build side.
+    /// Approximate memory that the engine needs to collect its build side.
     fn bytes_needed(&self) -> u64 {
         let bytes = self.build.bytes();
         bytes + bytes / 4 + self.build.row_count() * ROW_BYTES
     }
 }
 
-/// A probe side that nobody has read yet, and the build side until it is read.
+/// A probe side that is still unread, and the build side until it is read.
 struct Unread {
     probe: SendableRecordBatchStream,
     held: Held,
 }
 
-/// Joins `left`, which is collected, and `right` as `operator` says.
+/// Joins `left`, the build side, and `right` as `operator` does.
 pub(super) async fn run(
     operator: Arc<dyn ExecutionPlan>,
     ground: Ground,
@@ -70,7 +70,7 @@ pub(super) async fn run(
     };
     let mut parts = Vec::new();
     let mut to_divide = put_aside(join, &ground, held, left, right).await?;
-    // Before the first row: what comes now of want of space or memory, the host can still answer.
+    // Before the first row: if space or memory runs out now, the host can still answer.
     while let Some(part) = to_divide.pop() {
         match part.may_be_divided() && part.bytes_needed() > ground.memory_bytes as u64 {
             true => to_divide.extend(divide(join, &ground, part).await?),
@@ -92,7 +92,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Joins with the whole build side in memory, unless that does not fit; then no row of the probe side was read.
+/// Joins with the whole build side in memory; if that does not fit, no row of the probe side was read.
 async fn in_memory(
     join: &HashJoinExec,
     ground: &Ground,
@@ -101,7 +101,7 @@ async fn in_memory(
     out: &Out,
 ) -> Result<Option<Unread>> {
     let build = held.stream(join.left().schema())?;
-    // The engine counts them from the first one on.
+    // The engine charges them from the first one on.
     held.uncount();
     let schema = probe.schema();
     let unread = Arc::new(Mutex::new(Some(Unread { probe, held })));
@@ -136,7 +136,7 @@ fn over(
     right: Arc<dyn ExecutionPlan>,
     filter: Option<Arc<DynamicFilterPhysicalExpr>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    // What it has collected, and its filter, are not those of the one that was planned.
+    // Its collected rows and its filter must not be those of the planned join.
     let join = join.builder().reset_state().recompute_properties();
     let join = join.with_new_children(vec![left, right])?.build()?;
     Ok(match filter {
@@ -166,7 +166,7 @@ async fn divide(join: &HashJoinExec, ground: &Ground, part: Part) -> Result<Vec<
     let depth = depth + 1;
     let (of_left, of_right) = keys(join);
     let (schema, rows) = (join.left().schema(), build.batches());
-    // Each goes back as soon as it lies elsewhere.
+    // Its space is freed as soon as its rows are in new parts.
     drop(build);
     let build = ground.put_aside(&schema, of_left, depth, Vec::new(), rows).await?;
     let (schema, rows) = (join.right().schema(), probe.batches());
@@ -182,7 +182,8 @@ fn keys(join: &HashJoinExec) -> (Keys, Keys) {
     (of(left), of(right))
 }
 
-/// The parts that can give rows, the largest last: it comes first, so that want of memory shows before the first row.
+/// The parts that can give rows, the largest last: it is taken first, so that a lack of memory shows before the first
+/// row.
 fn parts_of(
     join: &HashJoinExec,
     build: Vec<Divided>,

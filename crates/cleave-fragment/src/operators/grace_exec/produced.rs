@@ -1,4 +1,4 @@
-//! Rows that an asynchronous function hands out as it makes them, as a stream.
+//! A stream of the rows that an asynchronous function produces.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,20 +12,19 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, Stream};
 use tokio::sync::mpsc;
 
-/// Takes rows, one batch at a time: waits until the one before is wanted.
+/// Takes rows, one batch at a time: waits until the previous one is taken.
 #[derive(Debug)]
 pub(super) struct Out(mpsc::Sender<RecordBatch>);
 
 impl Out {
-    /// Hands `batch` out.
+    /// Emits `batch`.
     pub(super) async fn push(&self, batch: RecordBatch) {
-        // Who does not listen any more drops the function too.
+        // A receiver that is gone drops the function too.
         drop(self.0.send(batch).await);
     }
 }
 
-/// The rows that `make` hands out, then its error, if it ends with one. It works only while it is asked for rows, on
-/// whose thread asks.
+/// The rows that `make` emits, then its error, if it fails. It runs only while it is polled, on the polling thread.
 pub(super) fn produced<F>(
     schema: SchemaRef,
     make: impl FnOnce(Out) -> F,
@@ -60,7 +59,7 @@ impl Stream for Produced {
         }
         match this.rows.poll_recv(context) {
             Poll::Ready(Some(batch)) => Poll::Ready(Some(Ok(batch))),
-            // Nobody can hand out any more: the work is done.
+            // The function has ended.
             Poll::Ready(None) => Poll::Ready(this.failed.take().map(Err)),
             Poll::Pending => Poll::Pending,
         }

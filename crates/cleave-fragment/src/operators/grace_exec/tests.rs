@@ -1,4 +1,4 @@
-//! The oracle is the engine's own operator with all the memory it wants: the same rows, however little there is.
+//! The oracle is the engine's own operator with unlimited memory: the same rows, however little memory there is.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ const JOIN_TYPES: [JoinType; 10] = [
     JoinType::RightMark,
 ];
 
-/// A task with `memory_bytes`, which puts rows into `space`.
+/// A task with `memory_bytes`, which spills rows into `space`.
 fn task(memory_bytes: Option<usize>, space: &Arc<MemorySpace>) -> Arc<TaskContext> {
     let none = std::collections::BTreeMap::<u32, Arc<dyn MorselSource>>::new();
     let unread = crate::fragment::unread_task_context().unwrap();
@@ -77,7 +77,7 @@ fn schema(side: &str) -> SchemaRef {
     ]))
 }
 
-/// Rows of (number, word, row): keys that come once, often and never, and NULLs.
+/// Rows of (number, word, row): keys that occur once, often and never, and NULLs.
 fn rows(side: &str, count: i32, key: impl Fn(i32) -> Option<i32>) -> Vec<RecordBatch> {
     let batch = |from: i32| {
         let numbers = from..(from + 1000).min(count);
@@ -97,7 +97,7 @@ fn rows(side: &str, count: i32, key: impl Fn(i32) -> Option<i32>) -> Vec<RecordB
     (0..count).step_by(1000).map(batch).collect()
 }
 
-/// A number that looks as if it were chance.
+/// A pseudo-random number.
 fn mixed(row: i32) -> i32 {
     let mixed = (row as u32).wrapping_mul(2_654_435_761) ^ 0x5bd1_e995;
     (mixed >> 8) as i32
@@ -120,7 +120,7 @@ fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
     Arc::new(Column::new(name, index))
 }
 
-/// Of the rows' numbers, the left one is the smaller one.
+/// The left row's number is the smaller one.
 fn smaller_on_the_left() -> JoinFilter {
     let fields = ["l", "r"].map(|name| Field::new(name, DataType::Int32, true));
     let less = BinaryExpr::new(column("l", 0), Operator::Lt, column("r", 1));
@@ -162,7 +162,7 @@ fn collect(
     block_on(plan.execute(0, Arc::clone(task)).unwrap().try_collect())
 }
 
-/// The rows as text, in an order of their own.
+/// The rows as text, sorted.
 fn lines(batches: &[RecordBatch]) -> Vec<String> {
     let options = FormatOptions::default().with_null("NULL");
     let mut lines = Vec::new();
@@ -179,7 +179,7 @@ fn lines(batches: &[RecordBatch]) -> Vec<String> {
     lines
 }
 
-/// Runs `plan` with `memory_bytes`: its rows, and what was put aside.
+/// Runs `plan` with `memory_bytes`: its rows, and the bytes spilled.
 fn run_within(
     plan: Arc<dyn ExecutionPlan>,
     memory_bytes: usize,
@@ -210,7 +210,8 @@ fn joins_of_all_types_give_the_engines_rows_in_too_little_memory() {
     let right = rows("r", 9_000, |row| skewed(row).map(|key| key + 3));
     for join_type in JOIN_TYPES {
         for nulls in [NullEquality::NullEqualsNothing, NullEquality::NullEqualsNull] {
-            // Of the filter, each left row with a frequent key finds few: without, there are millions of pairs.
+            // With the filter, each left row with a frequent key finds few matches: without, there are millions of
+            // pairs.
             let case = Case { join_type, nulls, filter: Some(smaller_on_the_left()) };
             let (left, right) = match join_type {
                 JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => {
@@ -250,7 +251,7 @@ proptest! {
         let (found, _) = run_within(case.plan(&left, &right), memory_bytes);
         match found {
             Ok(found) => prop_assert!(found == oracle(&case.plan(&left, &right))),
-            // NULLs that are equal are one key.
+            // Equal NULLs are one key.
             Err(error) => {
                 let is_memory = matches!(error.find_root(), DataFusionError::ResourcesExhausted(_));
                 prop_assert!(is_memory && nulls_are_equal && memory_bytes < 200_000, "{error}");
@@ -268,7 +269,7 @@ fn a_part_that_does_not_fit_is_divided_again() {
     let expected = oracle(&case.plan(&left, &right));
     let (found, spilled) = run_within(case.plan(&left, &right), 300 << 10);
     assert!(found.unwrap() == expected);
-    // More than once all of it.
+    // All of it was spilled more than once.
     let once: usize = left.iter().chain(&right).map(RecordBatch::get_array_memory_size).sum();
     assert!(spilled > once * 3 / 2, "{spilled} of {once}");
 }
@@ -285,7 +286,7 @@ fn what_fits_is_not_put_aside() {
 
 #[test]
 fn a_key_of_too_many_rows_is_an_error_of_memory_before_the_first_row() {
-    // Other keys have rows that would come first, were parts not in order of their size.
+    // Other keys have rows that would come first if parts were not in order of their size.
     let left = rows("l", 30_000, |row| Some(if row % 3 == 0 { row } else { 1 }));
     let right = rows("r", 2_000, Some);
     let case =

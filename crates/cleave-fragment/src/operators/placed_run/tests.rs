@@ -1,4 +1,4 @@
-//! What a fragment says of its pages is read as it was said, and only whole.
+//! The description of a written run survives encoding, and is accepted only whole.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A join that is stopped asks its condition no more, lets others have their turn, and looks as it was planned.
+//! A stopped join evaluates its condition no more, yields to others, and looks as it was planned.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -45,7 +45,7 @@ fn rows_of(column: Int64Array) -> Arc<dyn ExecutionPlan> {
     Arc::new(plan)
 }
 
-/// Which is true of no pair, and raises `stop` when it is asked for the third time; and how often it was asked.
+/// A filter that is true for no pair and raises `stop` on its third evaluation; and the number of evaluations.
 fn raising(stop: &Stop) -> (JoinFilter, Arc<AtomicUsize>) {
     let (stop, asked) = (stop.clone(), Arc::new(AtomicUsize::new(0)));
     let count = Arc::clone(&asked);
@@ -93,7 +93,7 @@ async fn joins_without_a_condition_end_too() {
     assert!(plan.execute(0, Arc::default()).unwrap().next().await.unwrap().is_err());
 }
 
-/// A join by a key that all rows of both sides have.
+/// A join by a key that is the same in all rows of both sides.
 fn by_one_key(left: usize, right: usize) -> HashJoinExec {
     let same = |count| rows_of(Int64Array::from(vec![7; count]));
     let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("number", 0));
@@ -110,7 +110,7 @@ async fn others_have_their_turn_between_batches() {
     for join in [of_all, by_key] {
         let stop = Stop::default();
         let mut rows = stoppable_joins(&join, &stop).unwrap().execute(0, Arc::default()).unwrap();
-        // All that a task does which never waits.
+        // Runs like a task that never waits.
         let in_one_go = std::iter::from_fn(|| rows.next().now_or_never()).take(5000).count();
         assert!((1..1000).contains(&in_one_go), "{in_one_go} batches");
         tokio::task::yield_now().await;

@@ -1,18 +1,18 @@
-//! One condition of a scan: a page and the rows kept so far in, the rows that satisfy it, too, out.
+//! One condition of a scan: a page and the rows kept so far in, the rows that also satisfy it out.
 //!
-//! 1. [`Condition::new`] finds which columns it speaks of, whether it may fail, and whether it compares one column
-//!    with one number or looks it up among keys.
-//! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer:
-//!    a comparison or look-up of integers on their packed form; any condition on one column once a distinct value; else
-//!    the expression over decoded columns, of the kept rows alone where they are few or the condition may fail.
-//! 3. What it cost and how many rows it left is counted: [`Condition::rank`] is its place among others, and one that
-//!    only saves work is left out where it does not ([`Condition::pays`]).
+//! 1. [`Condition::new`] finds the columns it uses, whether it may fail, and whether it compares one column with one
+//!    number or looks it up among keys.
+//! 2. [`Condition::narrow`] takes the cheapest way that the page's encodings offer: a comparison or look-up of integers
+//!    on their packed form; any condition on one column once for each distinct value; else the expression over decoded
+//!    columns, of the kept rows alone where they are few or the condition may fail.
+//! 3. Its cost and the rows it kept are counted: [`Condition::rank`] is its place among others, and an optional
+//!    condition is skipped where it saves no work ([`Condition::pays`]).
 //!
-//! A look-up in a join's hash table that was asked about about as many rows as there are integers between its bounds is
-//! asked about each of these once, and is a set of integers from then on.
+//! A look-up in a join's hash table that has been probed about as often as there are integers between its bounds is
+//! probed with each of these once, and is a set of integers from then on.
 //!
-//! Invariants: a condition that may fail is asked only of rows that are visible and satisfy those before it, as people
-//! expect of `b <> 0 AND a / b > 1`; the way taken changes time and never rows.
+//! Invariants: a condition that may fail is evaluated only on rows that are visible and satisfy those before it, as
+//! users expect of `b <> 0 AND a / b > 1`; the way taken changes time and never rows.
 
 use std::cmp::Ordering;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -41,25 +41,25 @@ use crate::expressions::key_set::KeySetExpr;
 use crate::expressions::key_set::compact::{KeyBounds, integers_in, is_always, tabulated};
 use crate::expressions::total::cannot_fail;
 
-/// Where at most one row in so many is kept, a condition sees the kept ones only.
+/// If at most one row in so many is kept, a condition sees the kept ones only.
 const FEW: usize = 4;
 
-/// Rows for which what is assumed of a condition counts, beside what is measured.
+/// The weight, in rows, of the assumed cost of a condition against the measured one.
 const ROWS_ASSUMED: f64 = 8192.0;
 /// Rows after which an optional condition has to pay.
 const ROWS_ON_TRIAL: u64 = 1 << 16;
-/// What a row costs that is not left out, at least: decoding it, and a look-up in a join.
+/// Least cost of a row that is not removed: decoding it, and a look-up in a join.
 const NS_PER_ROW_LEFT: f64 = 40.0;
-/// A condition that does not pay is asked of one page in so many, for data changes along a table.
+/// A condition that does not pay is tried on one page in so many, because data varies along a table.
 const TRY_AGAIN: u64 = 16;
-/// Integers between the bounds of a look-up that is made a set, at most: 2 MiB.
+/// Most integers between the bounds of a look-up that is made a set: 2 MiB.
 const LOOK_UP_SPAN_MAX: u64 = 1 << 24;
 
-/// One of the conditions that a scan's rows satisfy, all of them.
+/// One of the conditions that a scan's rows must all satisfy.
 pub(super) struct Condition {
     /// Over the columns of `columns` alone, in their order.
     expr: Arc<dyn PhysicalExpr>,
-    /// The columns that it speaks of, each once.
+    /// The columns that it uses, each once.
     columns: Projection,
     /// Whether a value may make it fail.
     may_fail: bool,
@@ -69,7 +69,7 @@ pub(super) struct Condition {
     figures: Figures,
 }
 
-/// What can be asked of integers as they are stored.
+/// A short cut for integers in their stored form.
 enum ShortCut {
     None,
     Comparison(Comparison),
@@ -77,25 +77,25 @@ enum ShortCut {
     LookUp(LookUp),
 }
 
-/// A look-up of integers that is not a set of them yet.
+/// A look-up of integers that is not yet a set of them.
 struct LookUp {
     bounds: KeyBounds,
-    /// Rows that it was asked about.
+    /// Rows that it was evaluated on.
     asked: AtomicU64,
     keys: OnceLock<IntegerSet>,
 }
 
-/// What was measured of a condition, by all partitions of a scan.
+/// Measurements of a condition, over all partitions of a scan.
 #[derive(Default)]
 struct Figures {
     asked: AtomicU64,
     left: AtomicU64,
     nanoseconds: AtomicU64,
-    /// Pages for which it was left out.
+    /// Pages for which it was skipped.
     left_out: AtomicU64,
 }
 
-/// A column of integers, or what has their order, compared with a number.
+/// A column of integers, or of a type ordered like them, compared with a number.
 struct Comparison {
     other: i128,
     operator: Operator,
@@ -129,7 +129,7 @@ impl Condition {
                 );
             };
             columns.push(*column);
-            // Of a dictionary's values it is also asked about NULL.
+            // A dictionary's values are evaluated together with NULL.
             fields.push(Field::clone(of.schema.field(position)).with_nullable(true));
         }
         let columns = of.others(Arc::new(Schema::new(fields)), columns);
@@ -138,12 +138,13 @@ impl Condition {
             Some(comparison) => ShortCut::Comparison(comparison),
             None => keys(&expr).map_or(ShortCut::None, ShortCut::Keys),
         };
-        // Which keys pass a filter of them, nobody may count on.
+        // Key filters are approximate, so no result may depend on them.
         let is_optional = expr.is::<KeyFilterExpr>();
         Ok(Self { expr, columns, may_fail, is_optional, short_cut, figures: Figures::default() })
     }
 
-    /// The same, of which any row may be let through; `bounds` are those of the column that it looks up, if it does.
+    /// The same as an optional condition: any row may pass. `bounds` are those of the column that it looks up, if it
+    /// does.
     pub(super) fn optional(mut self, bounds: Option<KeyBounds>) -> Self {
         self.is_optional = true;
         let operand = self.expr.children().first().is_some_and(|operand| operand.is::<Column>());
@@ -158,20 +159,20 @@ impl Condition {
         self.may_fail
     }
 
-    /// Whether all it needs are columns of a fixed width that are among `read`.
+    /// Whether it needs only fixed-width columns that are among `read`.
     pub(super) fn needs_only(&self, read: &[ColumnRef]) -> bool {
         let is_fixed = |field: &Arc<Field>| field.data_type().is_primitive();
         self.columns.schema.fields().iter().all(is_fixed)
             && self.columns.columns.iter().all(|column| read.contains(column))
     }
 
-    /// Whether it is a look-up in a hash table of which all keys are known by now.
+    /// Whether it is a look-up in a hash table whose keys are all known by now.
     #[cfg(test)]
     pub(super) fn is_tabulated(&self) -> bool {
         matches!(&self.short_cut, ShortCut::LookUp(look_up) if look_up.keys.get().is_some())
     }
 
-    /// Nanoseconds that it takes for each row that it leaves out, as far as is known: the least comes first.
+    /// Nanoseconds for each row that it removes, as far as is known: the least comes first.
     pub(super) fn rank(&self) -> f64 {
         let (assumed_ns, figures) = (self.assumed_ns(), &self.figures);
         let asked = figures.asked.load(Relaxed) as f64;
@@ -180,7 +181,7 @@ impl Condition {
         (ns + assumed_ns * ROWS_ASSUMED) / (left_out + ROWS_ASSUMED / 2.0).max(1.0)
     }
 
-    /// What a row costs that it is asked about, before anything is measured.
+    /// The assumed cost for each row, before anything is measured.
     fn assumed_ns(&self) -> f64 {
         match self.short_cut {
             ShortCut::Comparison(_) => 0.3,
@@ -189,7 +190,7 @@ impl Condition {
         }
     }
 
-    /// Whether to ask it of the next page.
+    /// Whether to evaluate it on the next page.
     pub(super) fn pays(&self) -> bool {
         let figures = &self.figures;
         let asked = figures.asked.load(Relaxed);
@@ -239,7 +240,7 @@ impl Condition {
         let few = kept_count * FEW <= kept.len();
         if !all && (few || self.may_fail) {
             let satisfied = self.evaluate(page, Some(&kept), batch_size)?;
-            // The answers are of the kept rows; the others stay out.
+            // The answers are for the kept rows; the others stay out.
             let mut bits = BooleanBufferBuilder::new(kept.len());
             bits.append_n(kept.len(), false);
             for (slot, satisfied) in kept.set_indices().zip(satisfied.iter()) {
@@ -251,7 +252,7 @@ impl Condition {
         Ok(if all { satisfied } else { &kept & &satisfied })
     }
 
-    /// The rows of `kept` that satisfy it, where that can be said without decoding them.
+    /// The rows of `kept` that satisfy it, if that can be told without decoding them.
     fn on_encoded(
         &self,
         page: &ScanPage<'_>,
@@ -276,14 +277,14 @@ impl Condition {
         if left.is_some() {
             return Ok(left);
         }
-        // A dictionary of more values than rows are left is not worth asking.
+        // A dictionary with more values than remaining rows is not worth evaluating.
         match column.distinct_values().map_err(external)? {
             Some(values) if values.len() <= kept_count => self.on_distinct(column, values, kept),
             _ => Ok(None),
         }
     }
 
-    /// The keys of a look-up, once so many rows were asked that asking for all keys is not much more.
+    /// The keys of a look-up, once so many rows were looked up that probing for all keys costs little more.
     fn looked_up<'a>(
         &self,
         look_up: &'a LookUp,
@@ -294,7 +295,7 @@ impl Condition {
         }
         let before = look_up.asked.fetch_add(kept_count as u64, Relaxed);
         let enough = look_up.bounds.span() / 2;
-        // One of the partitions gets past it; the others go on without.
+        // One of the partitions does it; the others continue without.
         if before > enough || before + (kept_count as u64) <= enough {
             return Ok(None);
         }
@@ -305,7 +306,7 @@ impl Condition {
         Ok(Some(look_up.keys.get_or_init(|| keys)))
     }
 
-    /// Asks once a distinct value, and once about NULL.
+    /// Evaluates once for each distinct value, and once for NULL.
     fn on_distinct(
         &self,
         column: &OpenColumn,
@@ -360,7 +361,7 @@ impl Condition {
     }
 }
 
-/// What integers of a column are looked up in to answer `expr`, if it is about that.
+/// The set that answers `expr` for integers of a column, if it is such a look-up.
 fn keys(expr: &Arc<dyn PhysicalExpr>) -> Option<Arc<IntegerSet>> {
     if let Some(set) = expr.downcast_ref::<KeySetExpr>() {
         return set.operand().is::<Column>().then(|| Arc::clone(set.members()));
@@ -384,7 +385,7 @@ impl Figures {
 }
 
 impl Comparison {
-    /// The comparison that `expr` is, if it is one.
+    /// `expr` as a comparison, if it is one.
     fn of(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Self> {
         let binary = expr.downcast_ref::<BinaryExpr>()?;
         let (column, literal, operator) =

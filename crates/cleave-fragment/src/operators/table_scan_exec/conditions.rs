@@ -1,10 +1,10 @@
-//! The conditions of a scan that hold all together: a page and the rows kept so far in, the rows left by all of them
+//! All conditions of a scan, which must hold together: a page and the rows kept so far in, the rows left by all of them
 //! out.
 //!
-//! Those that cannot fail are asked in the order of what they cost for each row that they leave out, as measured so far
-//! ([`Condition::rank`]). One that may fail keeps its place: those before it come before it, those behind it behind.
+//! Conditions that cannot fail are evaluated in the order of their measured cost for each row that they remove
+//! ([`Condition::rank`]). One that may fail keeps its place among them.
 //!
-//! Invariant: the order, and leaving out an optional condition that does not pay, change time and never rows.
+//! Invariant: the order, and skipping an optional condition that does not pay, change time and never rows.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use datafusion_common::Result;
 use super::condition::Condition;
 use super::scan_page::ScanPage;
 
-/// Conditions of which a row has to satisfy all.
+/// Conditions that a row must all satisfy.
 #[derive(Default)]
 pub(super) struct Conditions {
     list: Vec<Arc<Condition>>,
@@ -30,12 +30,12 @@ impl Conditions {
         &self.list
     }
 
-    /// Whether none of them can fail, whatever rows it is asked about.
+    /// Whether none of them can fail on any row.
     pub(super) fn cannot_fail(&self) -> bool {
         self.list.iter().all(|condition| !condition.may_fail())
     }
 
-    /// The rows of `kept` (None: all) that satisfy all of them.
+    /// The rows of `kept` (None means all) that satisfy all of them.
     pub(super) fn narrow(
         &self,
         page: &mut ScanPage<'_>,

@@ -1,10 +1,10 @@
-//! What the operators above a scan have learnt by now, as conditions: filters in flight in, [`Conditions`] out.
+//! The current filters of the operators above a scan, as conditions: filters in flight in, [`Conditions`] out.
 //!
-//! A filter is looked at again only when its generation has changed, once for all partitions of a scan:
+//! A filter is examined again only when its generation has changed, once for all partitions of a scan:
 //!
-//! 1. its form of now is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
-//! 2. bounds that a set of keys implies are let go: looking a value up sees them, too;
-//! 3. what [`compact_keys`] would let go because it cannot cross a link stays as it is: here it can be asked.
+//! 1. its current form is taken apart, and its keys become sets of integers ([`compact_keys`]), each a condition;
+//! 2. bounds that a set of keys implies are dropped, because the look-up implies them;
+//! 3. a condition that [`compact_keys`] would drop because it cannot cross a link is kept: here it can be evaluated.
 //!
 //! Invariant: losing a condition changes no rows (rule 4), so each of them is optional.
 
@@ -31,7 +31,7 @@ pub(super) struct FiltersAbove {
 
 #[derive(Default)]
 struct Now {
-    /// Of each filter, what it was when it was looked at.
+    /// Each filter in the form in which it was last examined.
     forms: Vec<Form>,
     conditions: Arc<Conditions>,
 }
@@ -51,12 +51,12 @@ impl FiltersAbove {
         &self.filters
     }
 
-    /// What they say by now of rows whose columns are those of `of`. A copy waits while another one works it out.
+    /// The current conditions, over rows with the columns of `of`. A partition waits while another one computes them.
     pub(super) fn conditions(&self, of: &Projection) -> Result<Arc<Conditions>> {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_new = false;
         for (place, filter) in self.filters.iter().enumerate() {
-            // Read first: should the filter change meanwhile, it is looked at once more.
+            // Read first: if the filter changes meanwhile, it is examined once more.
             let generation = snapshot_generation(filter);
             if now.forms.get(place).is_some_and(|form| form.generation == generation) {
                 continue;
@@ -76,7 +76,7 @@ impl FiltersAbove {
     }
 }
 
-/// What `filter` says by now.
+/// The current conditions of `filter`.
 fn conditions_of(filter: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Vec<Arc<Condition>>> {
     let current = snapshot_physical_expr(Arc::clone(filter))?;
     let given = split_conjunction(&current);
@@ -92,7 +92,7 @@ fn conditions_of(filter: &Arc<dyn PhysicalExpr>, of: &Projection) -> Result<Vec<
     let is_long =
         |part: &Arc<dyn PhysicalExpr>| part.downcast_ref::<InListExpr>().map(InListExpr::len);
     if parts.iter().any(|part| is_long(part).is_some_and(|count| count > LIST_COUNT_MAX)) {
-        // Taking apart a list of so many values takes longer than asking it.
+        // Taking apart a list of so many values takes longer than evaluating it.
         return Ok(vec![Arc::new(Condition::new(filter, of)?.optional(None))]);
     }
     let new = parts.iter().filter(|part| !is_implied(part, &parts));

@@ -1,4 +1,4 @@
-//! The stream of one copy of a scan: morsels in, batches of visible, matching rows out.
+//! The stream of one partition of a scan: morsels in, batches of visible, matching rows out.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -31,30 +31,30 @@ use crate::index_filter::{Asked, IndexFigures, IndexFilteredPass, rows_of};
 use crate::morsel::{Morsel, MorselPage, MorselSource};
 use crate::operators::dense_aggregate_exec::SharedGroups;
 
-/// A batch of one row in so many of those that it may have, or fewer, is put together with others.
+/// A batch with at most one row in so many of its capacity is merged with others.
 const SMALL: usize = 4;
 
-/// What one copy of a scan carries through its stream.
+/// The state of one partition of a scan.
 pub(super) struct ScanRun {
     scan: Arc<TableScan>,
     conditions: Conditions,
     /// Filters that tighten while the scan runs. Losing one changes nothing.
     filters_above: Arc<FiltersAbove>,
     context: Arc<FragmentContext>,
-    /// What an index leaves of the input.
+    /// The index filter of the input.
     filtered: Option<IndexFilteredPass>,
     metrics: ExecutionPlanMetricsSet,
     partition: usize,
     memory: Arc<dyn MemoryPool>,
     batch_size: usize,
-    /// Of what comes out.
+    /// The output schema.
     schema: SchemaRef,
     baseline: BaselineMetrics,
     rows_read: Count,
     pages_read: Count,
     /// Whether the last page had matches: the next is then read in one request.
     pages_match: std::sync::atomic::AtomicBool,
-    /// Who is offered each page before it is decoded.
+    /// The groups that are offered each page before it is decoded.
     taker: Option<SharedGroups>,
 }
 
@@ -69,7 +69,7 @@ impl ScanRun {
         taker: Option<SharedGroups>,
     ) -> Result<Self> {
         let parts: Vec<_> = scan.predicate.iter().flat_map(split_conjunction).collect();
-        // The bounds of keys rule out pages; of the rows that are left, the keys say more.
+        // Bounds of keys are for pruning pages; for the remaining rows the keys themselves are stricter.
         let asked = parts.iter().filter(|part| !is_implied(part, parts.iter().copied()));
         let conditions = asked.map(|expr| Ok(Arc::new(Condition::new(expr, &scan.filter)?)));
         Ok(Self {
@@ -92,7 +92,7 @@ impl ScanRun {
     }
 }
 
-/// The batches of all morsels that this copy gets hold of.
+/// The batches of all morsels that this partition takes.
 pub(super) fn scan_stream(
     run: ScanRun,
     input: Arc<dyn MorselSource>,
@@ -100,7 +100,7 @@ pub(super) fn scan_stream(
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let run = Arc::new(run);
     let fetch = run.scan.fetch;
-    // A limited scan reads nothing ahead: it may be done with the first morsel.
+    // A limited scan reads nothing ahead: the first morsel may be enough.
     let ahead = if fetch.is_some() { 1 } else { run.context.read_ahead.max(1) };
     let morsels = stream::unfold(input, move |input| async move {
         let morsel = input.next(pass).await?;
@@ -121,7 +121,7 @@ pub(super) fn scan_stream(
     .boxed()
 }
 
-/// The rows of a scan up to its limit.
+/// Counts the rows of a scan up to its limit.
 struct CountedRows {
     run: Arc<ScanRun>,
     batches: BoxStream<'static, Result<RecordBatch>>,
@@ -144,8 +144,8 @@ impl CountedRows {
     }
 }
 
-/// What is left of a morsel that was read: pages with selected rows, whose output is not decoded yet. Chunks are read
-/// ahead; their values, which may take many times the room, are made when they are asked for.
+/// The remaining pages of a morsel, with selected rows that are not decoded yet. Chunks are read ahead; their values,
+/// which may take many times the space, are decoded on demand.
 struct SelectedPages {
     pages: vec::IntoIter<ScanPage<'static>>,
     overflow: OverflowValues,
@@ -186,7 +186,7 @@ fn read_morsel(run: Arc<ScanRun>, mut morsel: Morsel) -> BoxFuture<'static, Resu
 }
 
 impl ScanRun {
-    /// What an index is asked with.
+    /// The question to an index.
     fn asked(&self) -> Asked<'_> {
         let scan = &*self.scan;
         let own = scan.predicate.iter().map(|predicate| (Arc::clone(predicate), &scan.filter));
@@ -251,7 +251,7 @@ impl ScanRun {
         Ok(SelectedPages { pages: pages.into_iter(), overflow })
     }
 
-    /// Decodes the output of pages, until there are rows for a batch.
+    /// Decodes the output of pages until there are rows for a batch.
     async fn decode(&self, selected: &mut SelectedPages) -> Result<Vec<RecordBatch>> {
         let mut batches: Vec<RecordBatch> = Vec::new();
         {
@@ -266,7 +266,7 @@ impl ScanRun {
         }
         let batches = gathered(&self.schema, batches, self.batch_size)?;
         if batches.is_empty() && self.taker.is_some() {
-            // Nothing comes out of the scan where it would make room for others.
+            // Without output, the scan would not yield to other tasks.
             tokio::task::yield_now().await;
         }
         Ok(batches)
@@ -279,7 +279,7 @@ impl ScanRun {
         hits.map_or(u64::from(page.page.row_count), |hits| hits.len() as u64)
     }
 
-    /// Output columns that the predicate does not read anyway.
+    /// Output columns that the predicate does not read.
     fn columns_beyond_filter(&self) -> Vec<ColumnRef> {
         let filter = &self.scan.filter.columns;
         self.scan.output.columns.iter().filter(|column| !filter.contains(column)).copied().collect()
@@ -311,7 +311,7 @@ impl ScanRun {
             .collect())
     }
 
-    /// Adds the chunks of `missing` to pages that have rows left.
+    /// Reads the chunks `missing` from pages with remaining rows.
     async fn read_rest(&self, pages: &mut [ScanPage<'_>], missing: &[ColumnRef]) -> Result<()> {
         let reads: Vec<PageRead> = pages
             .iter()
@@ -346,8 +346,8 @@ impl ScanRun {
         Ok(())
     }
 
-    /// What the operators above have learnt that can be asked of `page` together with the predicate: if no condition of
-    /// that can fail, for which rows it is asked changes nothing.
+    /// The current conditions from above that can be evaluated on `page` together with the predicate. If no condition
+    /// can fail, their order changes nothing.
     fn above_early(&self, page: &ScanPage<'_>) -> Result<Vec<Arc<Condition>>> {
         if !self.conditions.cannot_fail() {
             return Ok(Vec::new());
@@ -360,7 +360,7 @@ impl ScanRun {
         Ok(early.cloned().collect())
     }
 
-    /// The rows of `page` that an index has found; None: any may match.
+    /// The rows of `page` that an index has found; None if any may match.
     fn found(&self, page: &ScanPage<'_>) -> Option<BooleanBuffer> {
         let hits = self.filtered.as_ref()?.hits_on(page.read.segment.segment, &page.place)?;
         let vid_first = page.vid_first()?;
@@ -423,8 +423,8 @@ impl ScanRun {
     }
 }
 
-/// `batches`, with small ones that follow each other put together: those of pages that were written row by row have few
-/// rows, and what is above takes its time for each batch.
+/// `batches`, with consecutive small ones merged: those of pages that were written row by row have few rows, and the
+/// operators above have a cost for each batch.
 fn gathered(
     schema: &SchemaRef,
     batches: Vec<RecordBatch>,
@@ -457,7 +457,7 @@ fn gathered(
     Ok(gathered)
 }
 
-/// References to the rows of `range` that `selection` has, of a page to whose first row `first` refers.
+/// References to the rows of `range` in `selection`, on a page whose first row has the reference `first`.
 fn references(first: u64, range: Range<usize>, selection: Option<&BooleanBuffer>) -> UInt64Array {
     let start = range.start;
     match selection {

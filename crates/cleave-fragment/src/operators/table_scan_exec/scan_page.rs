@@ -1,7 +1,7 @@
-//! A page on its way through a scan: chunks in, decoded columns of the rows that are left out.
+//! A page on its way through a scan: chunks in, decoded columns of the remaining rows out.
 //!
-//! Invariants: a column is opened once a page, so its text is checked once, whoever asks for it; nothing is decoded
-//! but the columns and rows that were asked for.
+//! Invariants: a column is opened once for each page, so its text is validated once; only the columns and rows asked
+//! for are decoded.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -27,25 +27,25 @@ pub(crate) struct ScanPage<'a> {
     pub(super) place: Cow<'a, MorselPage>,
     pub(super) read: PageRead,
     pub(super) columns: PageColumns,
-    /// Rows that are visible and match; `None`: all.
+    /// Rows that are visible and match; `None` if all.
     pub(crate) selection: Option<BooleanBuffer>,
-    /// Conditions from above that its selection satisfies already.
+    /// Conditions from above that its selection already satisfies.
     pub(super) asked: Vec<Arc<Condition>>,
     opened: Vec<(ColumnRef, OpenColumn)>,
 }
 
 impl<'a> ScanPage<'a> {
-    /// A page with the chunks that `read` asked for.
+    /// A page with the chunks that `read` requested.
     pub(crate) fn new(place: Cow<'a, MorselPage>, read: PageRead, columns: PageColumns) -> Self {
         Self { place, read, columns, selection: None, asked: Vec::new(), opened: Vec::new() }
     }
 
-    /// Rows, dead versions included.
+    /// Rows, including dead ones.
     pub(crate) fn row_count(&self) -> usize {
         self.columns.header.row_count as usize
     }
 
-    /// The row in slot 0, where rows count up from it, but for the gaps that the page's place tells.
+    /// The VID of slot 0, if VIDs count up from it, but for the gaps that the morsel lists.
     pub(super) fn vid_first(&self) -> Option<u64> {
         let entry = self.columns.header.entry(ColumnRef::Vid)?;
         let vid_first = self.place.vid_first;
@@ -88,7 +88,7 @@ impl<'a> ScanPage<'a> {
         columns.iter().map(|column| self.column(*column)?.decode(pick).map_err(external)).collect()
     }
 
-    /// The page in ranges of which each has at most `batch_size` rows of `kept` (None: all), and those together all.
+    /// Divides the page into ranges, each with at most `batch_size` rows of `kept` (None means all).
     pub(super) fn ranges(
         &self,
         kept: Option<&BooleanBuffer>,
@@ -114,8 +114,8 @@ impl<'a> ScanPage<'a> {
         ranges
     }
 
-    /// The rows that `snapshot` sees; `None`: all of them. Which are dead comes with the page's place, which have
-    /// begun is asked of their commit numbers where the page was not named by a state.
+    /// The rows that `snapshot` sees; `None` if all. The morsel lists the dead rows. Whether a row version was created
+    /// yet is told by its commit number, unless a catalog version named the page.
     pub(super) fn visible_rows(&self, snapshot: Snapshot) -> Result<Option<BooleanBuffer>> {
         let row_count = self.row_count();
         let entry = |column| self.columns.header.entry(column);
@@ -147,7 +147,7 @@ impl<'a> ScanPage<'a> {
     }
 }
 
-/// The long values of `columns` on `pages`, which lie on pages of their own.
+/// The long values of `columns` on `pages`, which are stored on overflow pages.
 pub(crate) async fn read_overflow(
     context: &FragmentContext,
     pages: &[ScanPage<'_>],

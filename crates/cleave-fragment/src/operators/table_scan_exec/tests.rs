@@ -1,4 +1,4 @@
-//! A scan with keys of joins above it puts out the rows of a filter above the scan, however pages store the column and
+//! A scan with the keys of joins above it emits the rows of a filter above the scan, however pages store the column and
 //! however the join gives its keys.
 
 use std::sync::Arc;
@@ -40,7 +40,7 @@ const SEGMENT: SegmentRef =
 const TYPES: [ColumnType; 4] =
     [ColumnType::SmallInt, ColumnType::Int, ColumnType::BigInt, ColumnType::Date];
 
-/// How the values of a column follow one another, and so how pages store them.
+/// Sequences of column values, chosen for the encodings that pages use for them.
 const SHAPES: [fn(i64, i64) -> i64; 8] = [
     |row, random| random.rem_euclid(1000) - 500 + row % 2,
     |_, random| random,
@@ -60,14 +60,14 @@ struct Stored {
     encodings: Vec<Encoding>,
 }
 
-/// Values as the bits of a type of less bits give them.
+/// `wide` truncated to the bits of the column type.
 fn values(column_type: &ColumnType, wide: &[Option<i64>]) -> ArrayRef {
     let bits = match column_type {
         ColumnType::SmallInt => 48,
         ColumnType::BigInt => 0,
         _ => 32,
     };
-    // The low bits, with their sign.
+    // The low bits, sign-extended.
     let narrow = wide.iter().map(|value| value.map(|value| value << bits >> bits));
     let array: ArrayRef = Arc::new(narrow.collect::<Int64Array>());
     typed(&array, column_type)
@@ -82,7 +82,8 @@ fn typed(array: &ArrayRef, column_type: &ColumnType) -> ArrayRef {
     }
 }
 
-/// A table of a column `k` of a type and one `n` that counts the rows by sevens, on pages of at most 700 rows.
+/// A table with a column `k` of a given type and a column `n` that counts the rows by sevens, on pages of at most 700
+/// rows.
 fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> Stored {
     let types = [*column_type, ColumnType::Int];
     let columns = (1..).zip(["k", "n"]).zip(types).map(|((id, name), column_type)| TableColumn {
@@ -130,7 +131,7 @@ fn stored(column_type: &ColumnType, wide: &[Option<i64>], class: PageClass) -> S
     Stored { schema, batch, media, morsels, encodings }
 }
 
-/// How a join hands its keys down.
+/// The form in which a join hands its keys down.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Handed {
     List,
@@ -151,7 +152,7 @@ fn both(
     Arc::new(BinaryExpr::new(left, operator, right))
 }
 
-/// What a join learns whose build side has `keys`, over column `index`.
+/// The filter of a join whose build side has `keys`, over column `index`.
 fn learnt(
     of: &RecordBatch,
     index: usize,
@@ -241,7 +242,7 @@ fn filtered(batch: &RecordBatch, filters: &[Arc<dyn PhysicalExpr>]) -> RecordBat
     })
 }
 
-/// A scan that learns `filters`, one by one, before its first row.
+/// A scan that receives `filters`, one by one, before its first row.
 fn scan_below(
     table: &Stored,
     predicate: Option<Arc<dyn PhysicalExpr>>,
@@ -256,7 +257,7 @@ fn scan_below(
     TableScanExec::new(scan(table, predicate), 1).with_dynamic_filters(in_flight.collect())
 }
 
-/// The column `k` of rows of which `rows` has `n`, and references.
+/// Fetches the column `k` of the rows whose `n` and references are in `rows`.
 fn fetching(
     table: &Stored,
     rows: Arc<dyn ExecutionPlan>,
@@ -289,7 +290,7 @@ fn columns_of_rows_that_are_referred_to_are_fetched_here_and_after_crossing() {
         let bytes = encode_fragment(&plan).unwrap();
         let back = decode_fragment(&bytes, &unread_task_context().unwrap()).unwrap();
         assert_eq!(rows(&table, back.as_ref()), expected);
-        // What nobody entered, and what is on no page, is refused.
+        // A page that was not entered, and a row that is on no page, are refused.
         for foreign in [1_u64 << 40, 699 + (2 << 32), u64::MAX] {
             let row = |name: &str, expr| ProjectionExpr { expr, alias: name.to_owned() };
             let forged = vec![row("n", column("n", 0)), row("row", lit(foreign))];
@@ -399,7 +400,7 @@ fn a_filter_is_taken_apart_once_a_generation() {
     let dynamic = Arc::new(DynamicFilterPhysicalExpr::new(vec![column("k", 0)], lit(true)));
     let filters = vec![Arc::clone(&dynamic) as Arc<dyn PhysicalExpr>];
     let scan = TableScanExec::new(scan(&table, None), 2).with_dynamic_filters(filters);
-    // The engine makes nodes anew from one another; they share what was worked out.
+    // The engine makes nodes from one another; they share the conditions.
     let copy = scan.clone();
     let now = |scan: &TableScanExec| scan.filters_above.conditions(&scan.scan.output).unwrap();
     assert!(now(&scan).list().is_empty());
@@ -407,7 +408,7 @@ fn a_filter_is_taken_apart_once_a_generation() {
     let keys = values(&ColumnType::Int, &keys);
     dynamic.update(learnt(&table.batch, 0, &keys, Handed::List)).unwrap();
     let known = now(&scan);
-    // Bounds say nothing that the keys do not say.
+    // Bounds add nothing to the keys.
     assert_eq!(known.list().len(), 1);
     assert!(Arc::ptr_eq(&known, &now(&copy)));
     dynamic.update(lit(false)).unwrap();

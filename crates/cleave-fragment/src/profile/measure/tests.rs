@@ -1,4 +1,4 @@
-//! What comes out of measuring on this machine, as far as that can be said of any.
+//! Plausibility of the figures measured on this machine, as far as that can be tested on any.
 
 use tokio::runtime::Handle;
 
@@ -14,7 +14,7 @@ async fn every_kernel_runs_and_only_media_are_left_out() {
         assert_eq!(side.figure(figure).is_some(), !figure.is_of_media(), "{}", figure.name());
     }
     assert!((1.0..=2.0).contains(&side.cores_together), "{}", side.cores_together);
-    // To add two numbers takes less than to sort a row, on whatever machine.
+    // Adding two numbers is faster than sorting a row, on any machine.
     assert!(side.rate(Figure::Arithmetic) > side.rate(Figure::Sort));
     assert!(side.rate(Figure::Copy) > side.rate(Figure::SlotEncode));
 }

@@ -1,4 +1,4 @@
-//! A session of a database in this process as a [`Client`]: what the wire costs is seen by comparing the two.
+//! A [`Client`] over a session of a database in this process; compared with the wire, it shows the wire's cost.
 
 use std::io::Read;
 

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A server may ask for a password by SCRAM-SHA-256 ([`scram`]), and speak TLS ([`transport`]). COPY out gives its rows
-//! piece by piece ([`Wire::copy_out`]). A client of its own, because a library that runs on another runtime would be
-//! measured too, and this one does a few messages.
+//! piece by piece ([`Wire::copy_out`]). It is not a library, because a library on another runtime would be measured
+//! too, and this client needs few messages.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 #![expect(clippy::big_endian_bytes, reason = "the protocol's numbers are in network order")]
@@ -26,12 +26,12 @@ use super::{Client, ClientError, CsvPieces, Rows, Value, count_in};
 use scram::Proof;
 use transport::Transport;
 
-/// How long an address may take to answer.
+/// Time limit for an address to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Longest message that is taken, in bytes.
+/// Longest message that is accepted, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Where a server is, and as whom to connect: `postgres://user:password@host:port/database?sslrootcert=FILE`.
+/// A server and its user: `postgres://user:password@host:port/database?sslrootcert=FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Server {
     host: String,
@@ -39,11 +39,11 @@ pub(crate) struct Server {
     user: String,
     password: Option<Password>,
     database: String,
-    /// Which the server's certificate must descend from; None: no TLS.
+    /// The certificate that the server's must descend from; None for no TLS.
     certificate: Option<PathBuf>,
 }
 
-/// A password, which is never shown.
+/// A password, which is never printed.
 #[derive(Clone, PartialEq, Eq)]
 struct Password(String);
 
@@ -92,7 +92,7 @@ impl std::str::FromStr for Server {
                 ));
             }
         }
-        // An IPv6 address stands in brackets, as it has colons itself.
+        // An IPv6 address is in brackets, since it has colons itself.
         let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, port)) => (host, port.strip_prefix(':').unwrap_or("5432")),
             None => place.rsplit_once(':').unwrap_or((place, "5432")),
@@ -113,7 +113,7 @@ impl std::str::FromStr for Server {
     }
 }
 
-/// A part of an address, in which `%41` is the byte 41.
+/// Decodes a part of a URL, in which `%41` is the byte 41.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -160,7 +160,7 @@ impl Wire {
         Ok(client)
     }
 
-    /// Proves the password, where the server asks for one.
+    /// Proves the password, if the server asks for one.
     fn authenticate(&mut self, password: Option<&Password>) -> Result<(), ClientError> {
         let broken = ClientError::Connection;
         let mut proof: Option<(Proof, String)> = None;
@@ -213,7 +213,7 @@ impl Wire {
         }
     }
 
-    /// Begins a COPY to this client, whose rows [`Wire::copied`] gives.
+    /// Begins a COPY to this client; [`Wire::copied`] returns its rows.
     pub(crate) fn copy_out(&mut self, sql: &str) -> Result<(), ClientError> {
         self.add(b'Q', |body| text(body, sql));
         self.send()?;
@@ -234,7 +234,7 @@ impl Wire {
         }
     }
 
-    /// The next rows of a COPY, as they are; None: there are no more.
+    /// The next rows of a COPY, unchanged; None at the end.
     pub(crate) fn copied(&mut self) -> Result<Option<&[u8]>, ClientError> {
         let mut refused = None;
         loop {
@@ -254,7 +254,7 @@ impl Wire {
         }
     }
 
-    /// Adds a message of `kind` to what is to be sent.
+    /// Appends a message of `kind` to the send buffer.
     fn add(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
         self.message.push(kind);
         let start = self.message.len();
@@ -272,7 +272,7 @@ impl Wire {
         sent.map_err(lost)
     }
 
-    /// Reads one message into `body`; its kind.
+    /// Reads one message into `body`; returns its kind.
     fn receive(&mut self) -> Result<u8, ClientError> {
         let mut head = [0; 5];
         self.stream.read_exact(&mut head).map_err(lost)?;
@@ -301,7 +301,7 @@ impl Wire {
                 }
                 b'E' => {
                     let error = complaint(&self.body);
-                    // After FATAL nothing comes any more.
+                    // After FATAL nothing more comes.
                     if error.is_fatal {
                         return Err(ClientError::Connection(error.message));
                     }
@@ -375,12 +375,12 @@ impl Client for Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.add(b'X', |_| {});
-        // Who is gone is not told.
+        // A connection that is gone cannot be told.
         drop(self.send());
     }
 }
 
-/// A connection to the first of a machine's addresses that answers.
+/// A connection to the first address of a machine that answers.
 fn reached(place: (&str, u16)) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::new(ErrorKind::NotFound, "the machine has no address");
     for address in place.to_socket_addrs()? {

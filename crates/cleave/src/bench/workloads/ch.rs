@@ -1,8 +1,7 @@
-//! CH-benCHmark's analytic half: the queries of TPC-H over the tables of TPC-C, asked while its transactions change
-//! them.
+//! CH-benCHmark's analytic half: the queries of TPC-H over the tables of TPC-C, run while its transactions change them.
 //!
-//! An analyst asks one query after the other, each analyst from another one on. Dates are those of the rows that the
-//! load makes, and of the orders that follow.
+//! An analyst runs one query after the other; each starts with a different one. Dates are those of the loaded rows, and
+//! of the orders that follow.
 //!
 //! Source: Cole et al., "The mixed workload CH-benCHmark", DBTest 2011.
 
@@ -13,7 +12,7 @@ use crate::generate::random::Draw;
 /// The queries, each after a line with its number.
 const QUERIES: &str = include_str!("ch.sql");
 
-/// The analysts' workload: over tables that TPC-C makes.
+/// The analysts' workload, over TPC-C's tables.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Analytics;
 

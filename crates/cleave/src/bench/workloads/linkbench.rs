@@ -14,9 +14,9 @@
 //! | delete a node | 1.0 % | key |
 //! | get links by key | 0.5 % | key |
 //!
-//! Counts are kept in the transaction that changes a link, and checked afterwards: that is where lost updates show.
-//! Nodes are asked for by a Zipf distribution and have the more links the likelier they are; the original fits its
-//! curves to a graph that is not public.
+//! Counts are maintained in the transaction that changes a link, and checked afterwards, which reveals lost updates.
+//! Nodes are chosen by a Zipf distribution, and likelier ones have more links; the original fits its curves to a graph
+//! that is not public.
 //!
 //! Source: Armstrong et al., "LinkBench: a Database Benchmark Based on the Facebook Social Graph", SIGMOD 2013, §4 and
 //! table 2.
@@ -39,16 +39,16 @@ const ADD_NODE: usize = 7;
 const DELETE_NODE: usize = 8;
 const GET_LINK: usize = 9;
 
-/// In thousandths, by operation.
+/// Shares in thousandths, by operation.
 const SHARES: [u32; 10] = [507, 129, 90, 80, 74, 49, 30, 26, 10, 5];
 
-/// Type of all links: the original's default has one.
+/// Type of all links: the original has one by default.
 const LINK_TYPE: i64 = 123_456_789;
-/// Most links of a range.
+/// Most links that a range returns.
 const RANGE_MAX: i64 = 10_000;
-/// Links of a node, in the mean.
+/// Mean number of links of a node.
 const LINKS: u64 = 5;
-/// When the loaded graph was made.
+/// Creation time of the loaded graph.
 const MADE_AT: i64 = 1_000_000;
 
 /// LinkBench.
@@ -57,7 +57,7 @@ pub(crate) struct LinkBench {
     nodes: u64,
     zipf: Zipf,
     clients: u64,
-    /// The greatest number of a node that was there before.
+    /// The highest node id before the run.
     last: AtomicU64,
 }
 
@@ -72,19 +72,19 @@ impl LinkBench {
         }
     }
 
-    /// A node that was loaded.
+    /// A loaded node.
     fn node(&self, draw: &mut Draw) -> i64 {
         signed(1 + mix(self.zipf.draw(draw), 5) % self.nodes)
     }
 
-    /// A node, and what one of its links leads to, be it there or not.
+    /// A node, and the target of one of its links, which may not exist.
     fn ends(&self, draw: &mut Draw) -> (i64, i64) {
         let from = self.node(draw);
         let links = u32::try_from(links_of(from.unsigned_abs()) * 5 / 4 + 1).unwrap_or(u32::MAX);
         (from, self.target(from.unsigned_abs(), u64::from(draw.below(links))))
     }
 
-    /// What link number `link` of a node leads to: no two of a node to the same.
+    /// The target of link number `link` of a node; targets of one node are distinct.
     fn target(&self, from: u64, link: u64) -> i64 {
         target_of(self.nodes, from, link)
     }
@@ -95,7 +95,7 @@ fn target_of(nodes: u64, from: u64, link: u64) -> i64 {
     signed(1 + (mix(from, 9) % nodes + link * 7919) % nodes)
 }
 
-/// Links that a node is loaded with: few have many.
+/// Links that a node is loaded with: few nodes have many.
 fn links_of(node: u64) -> u64 {
     match mix(node, 13) % 100 {
         0..40 => 1,
@@ -245,7 +245,7 @@ impl Workload for LinkBench {
                 in_transaction(client, |client| change_link(client, ends, data, now))?;
             }
             ADD_NODE => {
-                // No client has the number of another, nor of an earlier run.
+                // Ids are unique among clients and earlier runs.
                 let id = self.last.load(Ordering::Acquire) + 1 + number * self.clients + who;
                 let data = letters(draw, 64, 192);
                 client.execute("add node", &[signed(id).into(), now.into(), data.into()])?;
@@ -278,7 +278,7 @@ impl Workload for LinkBench {
     }
 }
 
-/// Adds, changes or, without data, hides a link, and keeps its node's count.
+/// Adds, changes or, without data, hides a link, and maintains its node's count.
 fn change_link(
     client: &mut dyn Client,
     (from, to): (i64, i64),
@@ -286,7 +286,7 @@ fn change_link(
     now: i64,
 ) -> Result<(), ClientError> {
     let key = [LINK_TYPE, from, to].map(Value::from);
-    // The count first: whoever changes a link of the node waits here, and reads the link afterwards.
+    // The count first: other clients that change a link of the node wait here, and read the link afterwards.
     let count = |client: &mut dyn Client, by: i64| {
         client.execute("count", &[from.into(), LINK_TYPE.into(), by.into(), now.into()])
     };

@@ -1,4 +1,4 @@
-//! TPC-C: a wholesaler's warehouses, five transactions, and the conditions that must hold of its rows after any run.
+//! TPC-C: a wholesaler's warehouses, five transactions, and the consistency conditions of its rows after any run.
 //!
 //! | transaction | share | |
 //! |---|---|---|
@@ -9,12 +9,12 @@
 //! | stock level | 4 % | reads of the last 20 orders |
 //!
 //! 1. [`load`] makes tables and rows, [`transactions`] are the five.
-//! 2. [`Tpcc::check`] holds the rows against the consistency conditions 1 to 4 (clause 3.3.2) and the sums of what
-//!    clients did.
+//! 2. [`Tpcc::check`] checks the rows against the consistency conditions 1 to 4 (clause 3.3.2) and the clients' own
+//!    sums.
 //!
-//! No waits between transactions and no screens, so its figures are transactions a second and no tpmC. A scale below 1
-//! is one warehouse with fewer items, customers and orders. With CH-benCHmark's tables beside, [analytic
-//! queries](super::ch) run over the same rows.
+//! There is no think time and no screens, so its figures are transactions a second and not tpmC. A scale below 1 is one
+//! warehouse with fewer items, customers and orders. With CH-benCHmark's tables too, [analytic queries](super::ch) run
+//! over the same rows.
 //!
 //! Source: TPC Benchmark C, revision 5.11.
 
@@ -34,7 +34,7 @@ const DISTRICTS: i64 = 10;
 pub(crate) struct Tpcc {
     warehouses: i64,
     items: i64,
-    /// Customers of a district; as many orders are loaded.
+    /// Customers of a district; equally many orders are loaded.
     customers: i64,
     /// Whether suppliers, nations and regions are made.
     with_suppliers: bool,
@@ -50,7 +50,7 @@ impl Tpcc {
         Self { warehouses, items, customers, with_suppliers }
     }
 
-    /// A number that is likelier the more bits it shares with others (clause 2.1.6).
+    /// TPC-C's non-uniform random number (clause 2.1.6).
     fn skewed(draw: &mut Draw, mask: i64, low: i64, high: i64) -> i64 {
         const SHIFT: i64 = 42;
         let drawn = between(draw, 0, mask) | between(draw, low, high);
@@ -65,7 +65,7 @@ impl Tpcc {
         Self::skewed(draw, 8191, 1, self.items)
     }
 
-    /// A last name that customers have.
+    /// A last name of an existing customer.
     fn last_name(&self, draw: &mut Draw) -> String {
         name_of(Self::skewed(draw, 255, 0, 999.min(self.customers - 1)))
     }
@@ -122,7 +122,7 @@ impl Workload for Tpcc {
     }
 
     fn check(&self, client: &mut dyn Client) -> Result<Vec<String>, ClientError> {
-        // Each query gives a row for what breaks the condition.
+        // Each query returns a row for each violation.
         let conditions = [
             (
                 "1: a warehouse has received what its districts have",

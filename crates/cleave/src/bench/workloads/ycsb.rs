@@ -20,7 +20,7 @@ use crate::bench::client::{Client, ClientError};
 use crate::bench::random::{Zipf, between, letters};
 use crate::generate::random::{Draw, mix};
 
-/// Which of them.
+/// The workload's letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mix {
     A,
@@ -44,11 +44,11 @@ const SCAN_MAX: i64 = 100;
 #[derive(Debug)]
 pub(crate) struct Ycsb {
     mix: Mix,
-    /// Records that were loaded.
+    /// Loaded records.
     loaded: u64,
     zipf: Zipf,
     clients: u64,
-    /// Records that were inserted, as far as is known.
+    /// Inserted records, as far as is known.
     inserted: AtomicU64,
 }
 
@@ -59,13 +59,13 @@ impl Ycsb {
         Self { mix, loaded, zipf, clients: u64::from(clients), inserted: AtomicU64::new(0) }
     }
 
-    /// A key that is there.
+    /// An existing key.
     fn key(&self, draw: &mut Draw) -> String {
         let drawn = self.zipf.draw(draw);
         if self.mix != Mix::D {
             return key_of(mix(drawn, 3) % self.loaded);
         }
-        // Inserted ones are known to be there by their count only when every client is as far: those loaded are.
+        // Inserted records surely exist only if every client is as far; loaded ones always do.
         match self.inserted.load(Ordering::Acquire).checked_sub(drawn + 1 + self.clients) {
             Some(number) => key_of(self.loaded + number),
             None => key_of(self.loaded - 1 - drawn.min(self.loaded - 1)),
@@ -73,7 +73,7 @@ impl Ycsb {
     }
 }
 
-/// The key of a record: hashed, so that neighbours in time are none in the table.
+/// The key of a record: hashed, so that records of neighbouring numbers are not neighbours in the table.
 fn key_of(number: u64) -> String {
     format!("user{:020}", mix(number, 11))
 }
@@ -114,7 +114,7 @@ impl Workload for Ycsb {
         client.prepare("insert", &sql)?;
         let scan = "SELECT * FROM usertable WHERE ycsb_key >= $1 ORDER BY ycsb_key LIMIT $2";
         client.prepare("scan", scan)?;
-        // Those of an earlier run are there as well.
+        // Records of an earlier run exist as well.
         let found = client.run("SELECT count(*) FROM usertable")?;
         let found = found.number(0, 0).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
         self.inserted.fetch_max(found.saturating_sub(self.loaded), Ordering::AcqRel);
@@ -175,7 +175,7 @@ impl Workload for Ycsb {
             READ => {
                 let key = self.key(&mut draw);
                 match read(client, &key) {
-                    // The latest may be on its way still.
+                    // The latest record may not be committed yet.
                     Err(ClientError::Connection(_)) if self.mix == Mix::D => Ok(()),
                     found => found,
                 }

@@ -1,4 +1,4 @@
-//! `cleave device profile`: what host, device and link can do in a second, measured when it is first needed.
+//! `cleave device profile`: what host, device and link can do in a second, measured on first use.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::shell::format::{Format, Layout, write_rows};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProfileOptions {
-    /// The name by which this database calls the device, or that of published hardware
+    /// The device's name in this database, or that of published hardware
     name: String,
-    /// Show what papers say of cosmos-plus, alveo-u280 or smartssd; nothing is measured
+    /// Show published figures of cosmos-plus, alveo-u280 or smartssd; nothing is measured
     #[arg(long, conflicts_with = "again")]
     published: bool,
-    /// Measure, even if it was measured before
+    /// Measure again, even if it was measured before
     #[arg(long)]
     again: bool,
     /// Print JSON
@@ -57,7 +57,7 @@ fn published(name: &str) -> Result<Arc<Profile>, Failure> {
 struct Line {
     side: &'static str,
     figure: String,
-    /// None: not measured.
+    /// None if not measured.
     value: Option<f64>,
     unit: &'static str,
     origin: &'static str,
@@ -105,7 +105,7 @@ fn link_lines(link: &LinkProfile) -> Vec<Line> {
     lines
 }
 
-/// As rows: values are numbers where a program reads them, and short where people do.
+/// As rows: numbers if a program reads them, and short texts for people.
 fn table(lines: &[Line], for_program: bool) -> Result<RecordBatch, Failure> {
     let texts = |text: fn(&Line) -> String| -> ArrayRef {
         Arc::new(lines.iter().map(|line| Some(text(line))).collect::<StringArray>())
@@ -132,7 +132,7 @@ fn table(lines: &[Line], for_program: bool) -> Result<RecordBatch, Failure> {
         .map_err(|error| Failure::Output(std::io::Error::other(error)))
 }
 
-/// Three digits, and the prefix of the thousands.
+/// Three digits, and an SI prefix.
 fn short(value: f64) -> String {
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")];
     let (scale, prefix) =

@@ -1,4 +1,4 @@
-//! Addresses as people write them.
+//! Addresses as users write them.
 
 use super::address;
 

@@ -1,4 +1,4 @@
-//! A dump's text in, its statements out, with the places of the rows that COPY reads.
+//! Parses a dump: its statements, and the places of the rows that COPY reads.
 //!
 //! Rows stay in the file: a dump may be larger than memory, its statements are not.
 
@@ -13,23 +13,23 @@ const STATEMENT_BYTES_MAX: usize = 64 << 20;
 /// One statement of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
-    /// Where it begins, from 1.
+    /// Its first line, from 1.
     pub(super) line: u64,
-    /// It, without its semicolon.
+    /// Its text, without the semicolon.
     pub(super) text: String,
-    /// Of COPY … FROM stdin: where its rows lie in the file, in bytes.
+    /// For COPY … FROM stdin: the byte range of its rows in the file.
     pub(super) rows: Option<Range<u64>>,
     row_count: u64,
 }
 
 impl Item {
-    /// Rows that follow it in the file.
+    /// Number of rows that follow it in the file.
     pub(super) fn row_count(&self) -> u64 {
         self.row_count
     }
 }
 
-/// Why a file is no dump.
+/// Why a file is not a dump.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DumpError {
     /// It cannot be read.
@@ -38,7 +38,7 @@ pub(super) enum DumpError {
     /// It is another format of `pg_dump`.
     #[error("this is pg_dump's own format; make text of it: pg_restore --file dump.sql FILE")]
     Custom,
-    /// It is no text.
+    /// It is not text.
     #[error("line {0}: no UTF-8; write the dump with --encoding=UTF8")]
     Encoding(u64),
     /// It ends within a statement or within rows, or a statement has no end.
@@ -64,7 +64,7 @@ pub(super) fn read(mut input: impl BufRead) -> Result<Vec<Item>, DumpError> {
         offset += length as u64;
         number += 1;
         let read = std::str::from_utf8(&line).map_err(|_| DumpError::Encoding(number))?;
-        // Between statements: blanks, comments, and commands of psql.
+        // Between statements: blanks, comments, and psql commands.
         if text.is_empty() {
             let begin = read.trim_start();
             if begin.is_empty() || begin.starts_with("--") {
@@ -121,7 +121,7 @@ pub(super) fn read(mut input: impl BufRead) -> Result<Vec<Item>, DumpError> {
     }
 }
 
-/// Also where this version does not know the table, or an option: the rows follow in any case.
+/// Also if this version does not know the table, or an option: the rows follow in any case.
 fn is_copy_in(text: &str) -> bool {
     let words: Vec<String> = text.split_whitespace().map(str::to_ascii_lowercase).collect();
     let mut pairs = words.windows(2);

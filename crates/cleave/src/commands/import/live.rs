@@ -1,17 +1,16 @@
-//! A PostgreSQL that runs in, the same tables, rows and indexes here out: its catalog is read in one snapshot, and so
-//! are its rows.
+//! Imports from a running PostgreSQL server: the same tables, rows and indexes, with catalog and rows read in one
+//! snapshot.
 //!
 //! ```text
-//!  BEGIN REPEATABLE READ, READ ONLY ─▶ sequences, tables with their keys ─▶ rows by COPY ─▶ indexes, foreign keys, views
+//!  BEGIN REPEATABLE READ, READ ONLY ─▶ sequences, tables with keys ─▶ rows by COPY ─▶ indexes, foreign keys, views
 //! ```
 //!
-//! 1. [`Source::steps`] asks the catalog and makes a [`Step`] of each thing: statements as `pg_dump` writes them.
-//! 2. What this database has no like of (types, functions, triggers, …) is a step that fails by name.
-//! 3. Rows come as PostgreSQL's text, and go on as they come: no more of them is held than a message and what a load
-//!    holds.
+//! 1. [`Source::steps`] queries the catalog and makes a [`Step`] of each object: statements as `pg_dump` writes them.
+//! 2. An object that this database does not support (types, functions, triggers, …) is a step that fails by name.
+//! 3. Rows come as PostgreSQL's text and are streamed: memory holds one message and what a load needs.
 //!
-//! The tables are locked as any query of theirs locks them, so that nobody changes their columns meanwhile. What
-//! extensions have made is theirs, and not taken.
+//! The tables are locked as any query locks them, so that nobody changes their columns meanwhile. Objects of extensions
+//! are not imported.
 //!
 //! Source: PostgreSQL's manual, "System Catalogs".
 
@@ -22,25 +21,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::bench::client::wire::{Server, Wire};
 use crate::bench::client::{Client, ClientError};
 
-/// One thing to be done.
+/// A step of an import.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// To run a statement.
+    /// Run a statement.
     Run(String),
-    /// To make a table: its name, and the statement.
+    /// Make a table: its name, and the statement.
     Table(String, String),
-    /// To bring the rows of a table: its name, and these of its columns.
+    /// Load the rows of a table: its name, and these of its columns.
     Rows(String, String),
-    /// To go on where a sequence is: a statement.
+    /// Set the value of a sequence: a statement.
     Value(String),
-    /// What cannot be taken.
+    /// An object that cannot be imported.
     Missing(String),
 }
 
 /// A server that is read.
 pub(super) struct Source {
     wire: Arc<Mutex<Wire>>,
-    /// The number of its schema `public`.
+    /// The OID of its schema `public`.
     schema: String,
 }
 
@@ -48,15 +47,15 @@ pub(super) struct Source {
 pub(super) struct CopyRows {
     wire: Arc<Mutex<Wire>>,
     left: Vec<u8>,
-    /// Bytes of those that were read.
+    /// Bytes that were read.
     read: usize,
     is_over: bool,
 }
 
-/// A row of an answer.
+/// A row of a result.
 struct Row(Vec<Option<String>>);
 
-/// The texts by which values are written: those that are fixed there are as they should be.
+/// Settings that fix the text format of values.
 const SETTINGS: [&str; 5] = [
     "DateStyle = ISO",
     "IntervalStyle = postgres",
@@ -65,11 +64,11 @@ const SETTINGS: [&str; 5] = [
     "client_encoding = UTF8",
 ];
 
-/// Things that are no extension's: the number of the thing is what stands before it.
+/// Excludes objects of extensions: the object's OID stands before it.
 const OWN: &str = "NOT IN (SELECT objid FROM pg_depend WHERE deptype = 'e')";
 
 impl Source {
-    /// Connects, and fixes what is read.
+    /// Connects, and fixes the snapshot and the format of values.
     pub(super) fn connect(server: &Server) -> Result<Self, ClientError> {
         let mut wire = Wire::connect(server)?;
         for setting in SETTINGS {
@@ -91,7 +90,7 @@ impl Source {
         Ok(CopyRows { wire: Arc::clone(&self.wire), left: Vec::new(), read: 0, is_over: false })
     }
 
-    /// All that there is to do, in its order.
+    /// All steps, in order.
     pub(super) fn steps(&self) -> Result<Vec<Step>, ClientError> {
         let schema = &self.schema;
         let tables = self.ask(&format!(
@@ -163,7 +162,7 @@ impl Source {
         Ok(steps)
     }
 
-    /// What is said of tables, their columns, indexes, sequences and views.
+    /// The comments of tables, their columns, indexes, sequences and views.
     fn comments(&self) -> Result<Vec<Step>, ClientError> {
         let rows = self.ask(&format!(
             "SELECT c.relkind, quote_ident(c.relname), quote_ident(a.attname), d.description FROM pg_description d \
@@ -197,7 +196,7 @@ impl Source {
         let sequence = |row: &Row| {
             let [start, increment, min, max, cache] = [2, 3, 4, 5, 6].map(|place| row.text(place));
             let cycle = if row.is_true(7) { " CYCLE" } else { "" };
-            // In the one order in which the options of an identity are read here.
+            // In the one order in which this database parses the options of an identity.
             let options = format!(
                 "INCREMENT BY {increment} MINVALUE {min} MAXVALUE {max} START WITH {start} CACHE {cache}{cycle}"
             );
@@ -207,7 +206,7 @@ impl Source {
         Ok(rows.iter().map(sequence).collect())
     }
 
-    /// The columns of all tables, by the tables' numbers.
+    /// The columns of all tables, by the tables' OIDs.
     fn columns(&self) -> Result<BTreeMap<String, Vec<Column>>, ClientError> {
         let rows = self.ask(&format!(
             "SELECT a.attrelid, quote_ident(a.attname), format_type(a.atttypid, a.atttypmod), a.attnotnull, \
@@ -244,7 +243,7 @@ impl Source {
         Ok(columns)
     }
 
-    /// What stands in CREATE TABLE, by the tables' names.
+    /// The constraints for CREATE TABLE, by the tables' names.
     fn constraints(&self) -> Result<BTreeMap<String, Vec<String>>, ClientError> {
         let mut constraints: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for row in self.constraints_of("IN ('p', 'u', 'c', 'x')")? {
@@ -265,7 +264,7 @@ impl Source {
         ))
     }
 
-    /// What there is of kinds that are not taken.
+    /// The objects of kinds that are not imported.
     fn missing(&self) -> Result<Vec<Step>, ClientError> {
         let schema = &self.schema;
         let mut missing = Vec::new();
@@ -319,16 +318,16 @@ impl Source {
     }
 }
 
-/// A sequence, as CREATE SEQUENCE says it.
+/// A sequence, with its options as in CREATE SEQUENCE.
 struct Sequence {
     kind: String,
     options: String,
-    /// Its last value; None: it has given none.
+    /// Its last value; None if it has given none.
     last: Option<String>,
 }
 
 struct Column {
-    /// As SQL writes it.
+    /// Quoted as in SQL.
     name: String,
     plain_name: String,
     data_type: String,
@@ -336,24 +335,24 @@ struct Column {
     default: Option<String>,
     /// `a`: GENERATED ALWAYS, `d`: BY DEFAULT AS IDENTITY; empty: neither.
     identity: String,
-    /// It is computed from others.
+    /// Whether it is computed from others.
     is_generated: bool,
     /// The sequence that belongs to it.
     sequence: Option<String>,
 }
 
 impl Column {
-    /// The sequence that comes with it.
+    /// The sequence that is created with it.
     fn identity(&self) -> Option<&str> {
         self.sequence.as_deref().filter(|_| !self.identity.is_empty())
     }
 
-    /// Its name, if it has rows of its own.
+    /// Its name, if its values are stored and so copied.
     fn copied(&self) -> Option<&str> {
         (!self.is_generated).then_some(self.name.as_str())
     }
 
-    /// As CREATE TABLE says it.
+    /// Its definition in CREATE TABLE.
     fn definition(&self, sequences: &BTreeMap<String, Sequence>) -> String {
         let mut definition = format!("{} {}", self.name, self.data_type);
         let default = self.default.as_deref().unwrap_or_default();
@@ -377,7 +376,7 @@ impl Column {
         definition
     }
 
-    /// What is to be done when its table and its sequence are there.
+    /// The step to be done after its table and its sequence exist.
     fn behind(&self, table: &str, sequences: &BTreeMap<String, Sequence>) -> Option<Step> {
         let sequence = self.sequence.as_ref()?;
         if self.identity.is_empty() {
@@ -385,7 +384,7 @@ impl Column {
             return Some(Step::Run(format!("ALTER SEQUENCE {sequence} OWNED BY {owner}")));
         }
         let last = sequences.get(sequence)?.last.as_ref()?;
-        // Here it may be called otherwise.
+        // Here it may have another name.
         let (table, column) = (literal(table), literal(&self.plain_name));
         Some(Step::Value(format!(
             "SELECT setval(pg_get_serial_sequence({table}, {column}), {last})"
@@ -408,7 +407,7 @@ impl Row {
     }
 }
 
-/// A text as SQL writes it.
+/// A text as an SQL literal.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
@@ -438,7 +437,7 @@ impl Read for CopyRows {
 }
 
 impl Drop for CopyRows {
-    /// What is not read is skipped, so that the connection can be asked again.
+    /// Unread rows are skipped, so that the connection can be used again.
     fn drop(&mut self) {
         let mut wire = self.wire.lock().unwrap_or_else(PoisonError::into_inner);
         while !self.is_over {

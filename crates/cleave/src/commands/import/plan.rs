@@ -1,18 +1,18 @@
-//! Statements of a dump in, what is to become of each out.
+//! Plans an import: for each statement of a dump, what to do with it.
 //!
-//! Only what no client of the database would miss is skipped without being tried, each kind with its reason. All
-//! else is run as it stands: what this version cannot do, it says itself.
+//! A statement is skipped untried only if no client of the database would miss it, each kind with its reason. All
+//! others are run unchanged: unsupported ones fail with their own error.
 
 use std::collections::BTreeMap;
 
 use super::dump::Item;
 
-/// What becomes of a statement.
+/// The fate of a statement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fate {
     /// It is run, as this text.
     Run(String),
-    /// Another one does it.
+    /// Another statement does it.
     Done,
     /// It is not run.
     Skipped(&'static str),
@@ -20,7 +20,7 @@ pub(super) enum Fate {
 
 /// The fate of each statement, in the order in which they are run.
 pub(super) fn planned(items: &[Item]) -> Vec<(&Item, Fate)> {
-    // Keys by the table that they are added to, where the dump makes it.
+    // Keys by the table that they are added to, if the dump makes it.
     let mut keys: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let made: Vec<String> = items.iter().filter_map(|item| created_table(&item.text)).collect();
     for item in items {
@@ -76,13 +76,13 @@ fn skipped(text: &str) -> Option<&'static str> {
     None
 }
 
-/// The table that a statement makes.
+/// The table that a statement creates.
 pub(super) fn created_table(text: &str) -> Option<String> {
     let mut words = Words(text);
     (words.take("create") && words.take("table")).then(|| words.name()).flatten()
 }
 
-/// The table to which a statement adds a primary or unique key, and the key as CREATE TABLE has it.
+/// The table to which a statement adds a primary or unique key, and the key in the form of CREATE TABLE.
 fn added_key(text: &str) -> Option<(String, String)> {
     let mut words = Words(text);
     if !words.take("alter") || !words.take("table") {
@@ -96,7 +96,7 @@ fn added_key(text: &str) -> Option<(String, String)> {
     let name = words.raw_name()?;
     let key = words.0.trim();
     let is_key = (words.take("primary") && words.take("key")) || words.take("unique");
-    // Of UNIQUE NULLS NOT DISTINCT and the like CREATE TABLE would say the same, in the same words.
+    // UNIQUE NULLS NOT DISTINCT and the like have the same text in CREATE TABLE.
     (is_key && !key.contains(';')).then(|| (table, format!("CONSTRAINT {name} {key}")))
 }
 
@@ -107,7 +107,7 @@ fn with_keys(text: &str, keys: &[String]) -> String {
     format!("{},\n    {}\n{behind}", list.trim_end(), keys.join(",\n    "))
 }
 
-/// Where the parenthesis stands that closes the first one outside of quotes.
+/// The position of the parenthesis that closes the first one outside of quotes.
 pub(super) fn list_end(text: &str) -> Option<usize> {
     let (mut depth, mut quote) = (0_usize, None);
     for (place, letter) in text.char_indices() {
@@ -132,7 +132,7 @@ pub(super) fn list_end(text: &str) -> Option<usize> {
 pub(super) struct Words<'a>(pub(super) &'a str);
 
 impl<'a> Words<'a> {
-    /// Takes the next word if it is this one.
+    /// Takes the next word if it is `word`.
     pub(super) fn take(&mut self, word: &str) -> bool {
         let rest = self.0.trim_start();
         let is_it = rest.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word));

@@ -1,8 +1,8 @@
-//! CREATE TABLE in; the same out with `text` for each column whose type this version does not have.
+//! Rewrites CREATE TABLE: each column whose type this version does not have becomes `text`.
 //!
-//! One such column must not cost its table all rows: PostgreSQL's COPY writes every type as text, and that text is kept
-//! as it is. A default that is a constant is kept too (`'{}'::jsonb` becomes `'{}'`); any other default of such a
-//! column is dropped. Whoever calls tells the user of each column.
+//! Otherwise such a column would cost its table all rows. PostgreSQL's COPY writes every type as text, and that text is
+//! kept unchanged. A constant default is kept too (`'{}'::jsonb` becomes `'{}'`); any other default of such a column is
+//! dropped. The caller tells the user of each column.
 
 use cleave_host::statement::parse_script;
 use cleave_host::{Error, NameKind};
@@ -13,7 +13,7 @@ use super::plan::{Words, list_end};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TextColumn {
     pub(super) name: String,
-    /// The type that it has in PostgreSQL.
+    /// Its type in PostgreSQL.
     pub(super) data_type: String,
     /// A default that could not be kept.
     pub(super) lost_default: Option<String>,
@@ -35,12 +35,12 @@ const BEHIND_TYPE: [&str; 12] = [
     "compression",
 ];
 
-/// Words that begin what is no column.
+/// Words that begin a table constraint.
 const CONSTRAINTS: [&str; 7] =
     ["constraint", "primary", "unique", "check", "foreign", "exclude", "like"];
 
-/// `statement` with text for types that are not known, and which columns these are; None: there are none, or it cannot
-/// be read.
+/// `statement` with text for unknown types, and the columns with these types; None if there are none, or it cannot be
+/// parsed.
 pub(super) fn with_text_columns(statement: &str) -> Option<(String, Vec<TextColumn>)> {
     let end = list_end(statement)?;
     let begin = statement.find('(')? + 1;
@@ -59,7 +59,7 @@ pub(super) fn with_text_columns(statement: &str) -> Option<(String, Vec<TextColu
     (!columns.is_empty()).then(|| (format!("{head}{}{tail}", items.join(",")), columns))
 }
 
-/// A column's definition with the type text, if its own is not known.
+/// A column's definition with type text, if its own is unknown.
 fn as_text(item: &str) -> Option<(String, TextColumn)> {
     let mut words = Words(item);
     if CONSTRAINTS.iter().any(|word| Words(item).take(word)) {
@@ -86,7 +86,7 @@ fn as_text(item: &str) -> Option<(String, TextColumn)> {
                 Some(constant) => text.push_str(&format!(" DEFAULT {constant}")),
                 None => column.lost_default = Some(clause.to_owned()),
             },
-            // A collation is of the type that is gone.
+            // A collation belongs to the replaced type.
             "collate" => {}
             _ => text.push_str(&format!(" {clause}")),
         }
@@ -102,7 +102,7 @@ fn is_known(data_type: &str) -> bool {
     )
 }
 
-/// A quoted constant without the cast behind it.
+/// A quoted constant without the cast after it.
 fn constant(default: &str) -> Option<&str> {
     let body = default.strip_prefix('\'')?;
     let mut end = 0;
@@ -117,7 +117,7 @@ fn constant(default: &str) -> Option<&str> {
     (behind.is_empty() || behind.starts_with("::")).then(|| default.get(..end + 2)).flatten()
 }
 
-/// Where clauses begin, outside of parentheses and quotes, and the word with which each does.
+/// The positions of clauses outside of parentheses and quotes, with the first word of each.
 fn clause_starts(text: &str) -> Vec<(usize, &'static str)> {
     let mut starts = Vec::new();
     let mut is_after_not = false;
@@ -136,7 +136,7 @@ fn clause_starts(text: &str) -> Vec<(usize, &'static str)> {
     starts
 }
 
-/// Where words begin outside of parentheses, brackets and quotes.
+/// The positions of words outside of parentheses, brackets and quotes.
 fn words_outside(text: &str) -> Vec<(usize, char)> {
     let mut found = Vec::new();
     let mut before = ' ';
@@ -150,7 +150,7 @@ fn words_outside(text: &str) -> Vec<(usize, char)> {
     found
 }
 
-/// Splits at a letter that stands outside of parentheses, brackets and quotes.
+/// Splits at a character outside of parentheses, brackets and quotes.
 fn split_outside(text: &str, at: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -164,7 +164,7 @@ fn split_outside(text: &str, at: char) -> Vec<&str> {
     parts
 }
 
-/// Calls `visit` with each letter that stands outside of parentheses, brackets and quotes.
+/// Calls `visit` with each character outside of parentheses, brackets and quotes.
 fn each_outside(text: &str, mut visit: impl FnMut(usize, char)) {
     let (mut depth, mut quote) = (0_usize, None);
     for (place, letter) in text.char_indices() {

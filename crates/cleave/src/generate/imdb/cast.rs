@@ -1,4 +1,4 @@
-//! Who worked on a title, in which role, as which character; and the characters themselves.
+//! The cast tables: who worked on a title, in which role, as which character; and the characters themselves.
 
 use super::super::random::{Draw, Weighted, checksum, floor32};
 use super::super::rows::Rows;
@@ -44,7 +44,7 @@ const CHARACTER_TENTHS: [f64; 11] = [
 /// Fewest characters a database has.
 pub(crate) const CHARACTERS_MIN: u32 = 400;
 
-/// What the cast is drawn from.
+/// The distributions of the cast.
 #[derive(Debug)]
 pub(crate) struct Roles {
     by_class: [Weighted; 4],
@@ -61,7 +61,7 @@ impl Roles {
     }
 }
 
-/// The id of the character called `name`, if it is one that many play.
+/// The id of the character called `name`, if it is a frequent one.
 pub(crate) fn character_named(name: &str) -> Option<u32> {
     CHARACTERS
         .iter()
@@ -128,7 +128,7 @@ pub(crate) fn cast_info_rows(
     }
 }
 
-/// The role of one of the cast. Popular titles have larger casts and crews, but not more writers.
+/// The role of a cast member. Popular titles have larger casts and crews, but not more writers.
 fn pick_role(roles: &Weighted, popularity: f64, draw: &mut Draw) -> u32 {
     let role = u32::try_from(roles.pick(draw)).unwrap_or(0) + 1;
     if role == WRITER && draw.chance(1.0 - (-0.42 * popularity).exp()) { CREW } else { role }
@@ -168,13 +168,13 @@ fn push_actor_note(movie: &Movie, note: &mut String, draw: &mut Draw) {
             let _ = write!(note, "(segment \"{}\")", draw.pick(&NOUNS));
         }
         u if u < 0.164 => note.push_str("(archive footage) (uncredited)"),
-        // Those who both played and paid are listed by either role.
+        // A person who both played and produced is listed under either role.
         u if u < 0.1643 => note.push_str("(also producer) (producer)"),
         _ => {}
     }
 }
 
-/// Notes of one kind of work with their shares; what is left of 1 has none.
+/// Notes of one kind of work with their shares; the rest up to 1 has none.
 type Notes = [(f64, &'static str)];
 
 const PRODUCER_NOTES: [(f64, &str); 9] = [

@@ -1,5 +1,5 @@
-//! Companies and what they made, sold and showed: a head of known companies, and for each country
-//! a long tail of others; the large distributors gather around the popular titles.
+//! Companies and the titles they made, sold and showed: a head of known companies, and for each country a long tail of
+//! others. The large distributors gather around the popular titles.
 
 use super::super::random::{Draw, Weighted, checksum, floor32};
 use super::super::rows::Rows;
@@ -15,8 +15,7 @@ pub(crate) const DISTRIBUTOR: u32 = 1;
 /// Production companies, the second entry of `company_type`.
 pub(crate) const PRODUCER: u32 = 2;
 
-/// A known company: its name, its country and how much of that country's rows it has, as a
-/// producer and as a distributor.
+/// A known company: its name, its country and its share of that country's rows, as a producer and as a distributor.
 const HEAD: [(&str, &str, f64, f64); 64] = [
     ("Warner Bros. Pictures", "[us]", 0.006, 0.022),
     ("Warner Home Video", "[us]", 0.0, 0.03),
@@ -87,7 +86,7 @@ const HEAD: [(&str, &str, f64, f64); 64] = [
 /// Fewest companies a database has.
 pub(crate) const COMPANIES_MIN: u32 = 400;
 
-/// Where the companies of one country are among all, and the known ones of them.
+/// The ids of one country's companies, and the known ones among them.
 #[derive(Debug)]
 struct Segment {
     first_id: u32,
@@ -96,7 +95,7 @@ struct Segment {
     known: Vec<(u32, f64, f64)>,
 }
 
-/// What companies are drawn from.
+/// The distributions of companies.
 #[derive(Debug)]
 pub(crate) struct Companies {
     segments: Vec<Segment>,
@@ -128,10 +127,10 @@ impl Companies {
         Self { segments, stateless, markets: Weighted::new(PLACES.iter().map(|p| p.market)) }
     }
 
-    /// A company in a country (none: of no country) for a title of some popularity.
+    /// A company in a country (None means without a country) for a title of some popularity.
     fn pick(&self, place: Option<usize>, kind: u32, popularity: f64, draw: &mut Draw) -> u32 {
         let segment = match place {
-            // Films of a country that is no more were made by companies of its successor.
+            // Films of a dissolved country were made by companies of its successor.
             Some(place)
                 if self.segments[place].count == 0 && PLACES[place].name == "West Germany" =>
             {
@@ -220,8 +219,7 @@ pub(crate) fn company_name_row(world: &World, id: u32, rows: &mut Rows) {
     rows.text(&checksum(world.seed, 0x636F, id));
 }
 
-/// Appends the rows of `movie_companies` of one title: `makers` producers, then `sellers`
-/// distributors.
+/// Appends the rows of `movie_companies` of one title: `makers` producers, then `sellers` distributors.
 pub(crate) fn movie_companies_rows(
     world: &World,
     movie: &Movie,
@@ -305,8 +303,8 @@ fn distributor(
     let worldwide = if place == Some(USA) { 0.33 } else { 0.10 }
         * (1.0 - 0.35 * movie.popularity).clamp(0.3, 1.5);
     if !draw.chance(0.061) {
-        // The first sell what is new. The others, whom only popular titles have, sell discs long
-        // after: these came when many of the films were old.
+        // The first sell new films. The others, which only popular titles have, sell discs, which came when many of the
+        // films were old.
         let made = movie.year_or_recent();
         let lag = match draw.unit() {
             u if nth < 2 && u < 0.80 => u32::from(u > 0.70),
@@ -314,7 +312,7 @@ fn distributor(
             _ if made < 1999 => 1_999 - made + draw.below(14),
             _ => draw.below(9),
         };
-        // A few sell what is not made yet.
+        // A few sell films that are not made yet.
         let early = u32::from(draw.chance(0.012));
         let year = (made + lag - early).min(2013);
         if draw.chance(0.95) {

@@ -1,6 +1,6 @@
-//! Titles and people that exist at every scale, each with the rows that well-known questions about
-//! films look for. They keep selective queries from coming back empty on small databases; beside
-//! what is listed here they get rows like every other popular title.
+//! Titles and people that exist at every scale, with the rows that the benchmark's queries look for. They keep
+//! selective queries from coming back empty on small databases. Besides the rows listed here they get rows like every
+//! other popular title.
 
 mod films;
 mod series;
@@ -40,13 +40,13 @@ pub(crate) struct Famous {
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) person: &'static str,
-    /// Empty for those behind the camera.
+    /// Empty for crew members.
     pub(crate) character: &'static str,
     pub(crate) role: u32,
     pub(crate) note: &'static str,
 }
 
-/// Rows that a famous title is known to have.
+/// Given rows of a famous title.
 pub(crate) trait Known {
     fn count(&self, table: MovieTable) -> u32;
 }

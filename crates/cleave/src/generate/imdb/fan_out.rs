@@ -1,7 +1,7 @@
-//! How many rows of each table a title has. Each count is Poisson, around a mean that depends on
-//! what and when the title is, times a log-normal factor. The factor's exponent is partly the
-//! title's popularity, which all tables share, and partly the table's own: that is what makes
-//! popular titles have many of everything, and joins over several tables explode.
+//! The number of rows of each table that a title has. Each count is Poisson, around a mean that depends on the title's
+//! kind and year, times a log-normal factor. The factor's exponent is partly the title's popularity, which all tables
+//! share, and partly the table's own: so popular titles have many rows in every table, and joins over several tables
+//! explode.
 
 use super::World;
 use super::famous::Known;
@@ -43,7 +43,7 @@ pub(crate) struct FanOut {
     pub(crate) eras: [[f64; 6]; 2],
     /// How much the logarithm of the mean follows popularity.
     pub(crate) shared: [f64; 4],
-    /// How much it varies beside that.
+    /// How much it varies independently.
     pub(crate) own: [f64; 4],
 }
 
@@ -103,7 +103,7 @@ impl FanOut {
         let era = self.eras[usize::from(class == 1 || class == 2)][movie.era()];
         let (shared, own) = (self.shared[class], self.own[class]);
         let popularity = movie.popularity.clamp(-3.5, 3.5);
-        // Of famous titles is known how popular they are, so chance has no say.
+        // The popularity of famous titles is given, so chance has no effect.
         let noise = match movie.famous {
             Some(_) => 0.5 * own,
             None if own > 0.0 => draw.normal().clamp(-3.0, 3.0),
@@ -131,7 +131,7 @@ pub(crate) fn count(world: &World, movie: &Movie, table: MovieTable) -> u32 {
                 if !linked {
                     return known;
                 }
-                // Germans count their series' sequels.
+                // German series have their sequels counted.
                 let mean = LINKS.mean_of(movie, &mut draw);
                 let keen = if super::links::is_keen(movie) { 3.0 } else { 0.9 };
                 draw.poisson(mean * keen).min(300)
@@ -151,7 +151,7 @@ pub(crate) fn count(world: &World, movie: &Movie, table: MovieTable) -> u32 {
         }
 }
 
-/// How many producers and distributors `movie` has, beside those a famous title is known to have.
+/// How many producers and distributors `movie` has, besides those given for a famous title.
 pub(crate) fn companies(movie: &Movie) -> (u32, u32) {
     let mut draw = movie.draw(150);
     let makers = draw_count(&PRODUCERS, movie, &mut draw, 60);

@@ -1,4 +1,4 @@
-//! Genres, and how likely each is as a title's first genre or as one more.
+//! Genres, and the probability of each as a title's first genre or as a further one.
 
 use super::super::random::Weighted;
 

@@ -1,6 +1,5 @@
-//! What is told of titles in `movie_info`: a few facts that most titles have (running time,
-//! colour, genres, languages, countries, releases) and a tail of trivia, quotes, goofs, places and
-//! figures that the popular ones collect.
+//! The table `movie_info`: a few facts that most titles have (running time, colour, genres, languages, countries,
+//! releases) and a tail of trivia, quotes, goofs, places and figures that the popular ones collect.
 
 use super::super::random::{Draw, Weighted};
 use super::super::rows::Rows;
@@ -115,7 +114,7 @@ fn plan(movie: &Movie) -> Plan {
     let class = movie.kind.class();
     let more = (0.55 * movie.popularity).exp();
     let common = SHARES.map(|(fact, shares)| {
-        // Of most episodes hardly anything is told, of the known ones as much as of films.
+        // Most episodes have hardly any facts, known ones as many as films.
         let share = match class {
             1 | 2 => (shares[class] * (0.9 * movie.popularity - 0.5).exp()).min(0.95),
             _ => shares[class],
@@ -138,7 +137,7 @@ fn plan(movie: &Movie) -> Plan {
     Plan { common, releases, tail }
 }
 
-/// How many rows of `movie_info` a title has, beside those a famous one is known to have.
+/// How many rows of `movie_info` a title has, besides those given for a famous one.
 pub(crate) fn count(movie: &Movie) -> u32 {
     let plan = plan(movie);
     plan.common.iter().sum::<u32>() + plan.releases + plan.tail
@@ -200,7 +199,7 @@ pub(crate) fn movie_info_rows(world: &World, movie: &Movie, first_id: u32, rows:
         note.clear();
         let mut fact = TAIL_KINDS[world.tail_kinds.pick(&mut draw)].0;
         if fact == BUDGET {
-            // A film has one budget; what would be the second is a trivia.
+            // A film has one budget; the second becomes a trivia.
             fact = if has_budget { TRIVIA } else { BUDGET };
             has_budget = true;
         }
@@ -209,7 +208,7 @@ pub(crate) fn movie_info_rows(world: &World, movie: &Movie, first_id: u32, rows:
     }
 }
 
-/// The country of a title, which may have been two at its time.
+/// The country of a title, which may be two by its former name.
 fn country(movie: &Movie) -> &'static str {
     let name = PLACES[movie.place].name;
     match (name, movie.year) {

@@ -9,7 +9,7 @@ use super::movie::{Kind, Movie};
 use super::names::phonetic;
 use super::words::{NOUNS, QUALITIES};
 
-/// What titles a keyword suits.
+/// The titles that a keyword suits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Suits {
     Any,
@@ -181,7 +181,7 @@ const TAIL_TENTHS: [f64; 11] = [
 /// Rows of `movie_keyword` at scale 1.
 const ROWS: f64 = 4_523_930.0;
 
-/// What keywords are drawn from.
+/// The distributions of keywords.
 #[derive(Debug)]
 pub(crate) struct Keywords {
     /// For titles of any genre, violent ones, those with action, and animated ones.
@@ -235,7 +235,7 @@ impl Keywords {
         if slot == 0 && draw.chance(if serial { 0.055 } else { 0.075 }) {
             return id_of(self.first.pick(draw));
         }
-        // Series that follow others are called sequels, for the most part where these are counted.
+        // Series that follow others are called sequels, mostly where these are counted.
         if slot == 1 && movie.kind.class() == 1 && is_keen(movie) && draw.chance(0.2) {
             return Self::named("sequel").unwrap_or(1);
         }
@@ -305,7 +305,7 @@ pub(crate) fn movie_keyword_rows(
     for slot in 0..count {
         let keyword = match known.get(slot as usize).and_then(|name| Keywords::named(name)) {
             Some(keyword) => keyword,
-            // Not a film of anyone's fancy: the one keyword that a single title in all has.
+            // The one keyword that exactly one title has.
             None if movie.kind == Kind::Film && movie.id == world.titles && slot == 0 => {
                 Keywords::named("10,000-mile-club").unwrap_or(1)
             }

@@ -1,5 +1,4 @@
-//! The smaller tables about titles: links between them, whether their cast is complete, and what
-//! else they are called.
+//! The smaller tables about titles: links between them, whether their cast is complete, and alternative titles.
 
 use super::super::random::{Draw, Weighted, checksum};
 use super::super::rows::Rows;
@@ -17,7 +16,7 @@ const LINK_SHARES: [[f64; 17]; 3] = [
     [18.0, 22.0, 0.4, 0.4, 15.0, 10.0, 2.0, 3.0, 8.0, 8.0, 3.0, 3.0, 4.2, 0.0, 1.0, 1.0, 0.6],
 ];
 
-/// What kinds of links are drawn from.
+/// The distributions of link types.
 #[derive(Debug)]
 pub(crate) struct LinkTypes {
     by_class: [Weighted; 3],
@@ -29,7 +28,7 @@ impl LinkTypes {
     }
 }
 
-/// Whether a title is from where most of the links to sequels come from.
+/// Whether a title is from a country with most of the links to sequels.
 pub(crate) fn is_keen(movie: &Movie) -> bool {
     PLACES[movie.place].language == "German"
 }
@@ -65,7 +64,7 @@ pub(crate) fn movie_link_rows(
     }
 }
 
-/// A title to link to. What is referred to is popular; what follows something is of its kind.
+/// A title to link to. A referenced title is popular; a followed one is of the same kind.
 fn pick_target(world: &World, movie: &Movie, link: u32, draw: &mut Draw) -> u32 {
     let same_kind = matches!(link, 1 | 2 | 11 | 12 | 13);
     let candidates = if same_kind { 40 } else { 12 };

@@ -1,14 +1,13 @@
-//! A database like the Internet Movie Database, with the schema of the Join Order Benchmark: in
-//! goes a scale (1.0 is the size of the snapshot of 2013 that the benchmark was made for, 74
-//! million rows), out come 21 tables.
+//! Generates a database like the Internet Movie Database, with the schema of the Join Order Benchmark: 21 tables for a
+//! given scale (1.0 is the size of the snapshot of 2013 that the benchmark was made for, 74 million rows).
 //!
-//! 1. [`World`] holds what is drawn from: sizes, distributions, and how many rows of each table the
-//!    titles and people before each block have ([`BLOCK`] of them): small, and the only thing kept.
+//! 1. [`World`] holds sizes, distributions, and how many rows of each table the titles and people before each block
+//!    ([`BLOCK`] of them) have: small, and the only state kept.
 //! 2. [`Movie`] computes a title's hidden traits from its id.
-//! 3. [`fan_out`] says how many rows of each table a title has: `count = f(id)`. With the sums by
-//!    block that makes row numbers known everywhere at once.
-//! 4. One file for each subject writes the rows: [`titles`], [`keywords`], [`companies`],
-//!    [`cast`], [`infos`], [`ratings`], [`links`], [`people`].
+//! 3. [`fan_out`] computes how many rows of each table a title has: `count = f(id)`. With the sums by block, row
+//!    numbers are known everywhere without generating the rows before.
+//! 4. One file for each subject writes the rows: [`titles`], [`keywords`], [`companies`], [`cast`], [`infos`],
+//!    [`ratings`], [`links`], [`people`].
 //!
 //! ```text
 //! id ──▶ Movie: kind, year, country, genres, popularity
@@ -16,8 +15,8 @@
 //!           └──▶ keywords, companies, cast, infos ... ──▶ Rows ──▶ RecordBatch
 //! ```
 //!
-//! The figures in these files were fitted to published sizes of sub-plans of the benchmark on the
-//! real data. No text of the original is contained, but the constants that its queries ask for are.
+//! The figures in these files were fitted to published sizes of sub-plans of the benchmark on the real data. The only
+//! texts of the original are the constants of the benchmark's queries.
 
 mod cast;
 mod companies;
@@ -72,7 +71,7 @@ impl Imdb {
         Ok(imdb)
     }
 
-    /// The 21 tables in load order: whatever a row refers to comes in an earlier table.
+    /// The 21 tables in load order: referenced tables come earlier.
     pub(crate) fn tables(&self) -> Vec<TableSpec> {
         Table::ALL
             .into_iter()
@@ -84,7 +83,7 @@ impl Imdb {
             .collect()
     }
 
-    /// What creates the tables.
+    /// The statements that create the tables.
     pub(crate) fn schema_sql() -> &'static str {
         schema::SQL
     }
@@ -123,7 +122,7 @@ impl Imdb {
         self.world.rows_before(table, self.owners(table))
     }
 
-    /// How many things the rows of `table` belong to: titles, people, or the rows themselves.
+    /// The number of owners of the rows of `table`: titles, people, or the rows themselves.
     fn owners(&self, table: Table) -> u32 {
         self.world.owners_of(table)
     }
@@ -141,7 +140,7 @@ fn to_u32(x: u64) -> u32 {
     u32::try_from(x).unwrap_or(u32::MAX)
 }
 
-/// One part of one table on its way.
+/// One part of one table in the making.
 struct Part {
     world: Arc<World>,
     table: Table,
@@ -192,7 +191,7 @@ impl Iterator for Part {
 }
 
 impl Part {
-    /// Appends the one row with `id` of a table whose rows belong to nothing else.
+    /// Appends the row with `id` of a table whose rows have no other owner.
     fn append(&mut self, id: u32) {
         let (world, rows) = (&*self.world, &mut self.rows);
         let entry = |names: &[&'static str]| names.get(id as usize - 1).copied().unwrap_or("");

@@ -1,5 +1,5 @@
-//! A title's hidden traits: what it is, when and where it was made, and how popular it is. Every
-//! table about the title is drawn from these, which is what correlates the tables.
+//! A title's hidden traits: its kind, year, country and popularity. Every table about the title is drawn from these,
+//! which correlates the tables.
 //!
 //! Ids fall into two ranges, as in the original: first come series, each followed by its
 //! episodes, then everything else. The first titles of either range (in a scattered order) are
@@ -11,7 +11,7 @@ use super::famous::{FAMOUS_FILMS, FAMOUS_SERIES, Famous};
 use super::genres::{ACTION, ANIMATION, CRIME, HORROR, THRILLER, genre_named};
 use super::places::{JAPAN, PLACES, USA, place_named};
 
-/// What a title is.
+/// The kind of a title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Film,
@@ -46,7 +46,7 @@ impl Kind {
     }
 }
 
-/// A place in the charts, which `movie_info_idx` tells.
+/// A place in the charts, which `movie_info_idx` has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
     Top(u32),
@@ -57,7 +57,7 @@ pub(crate) enum Rank {
 #[derive(Clone, Debug)]
 pub(crate) struct Movie {
     pub(crate) id: u32,
-    /// Where this title's random streams start.
+    /// The key of this title's random streams.
     pub(crate) key: u64,
     pub(crate) kind: Kind,
     pub(crate) year: Option<u32>,
@@ -71,7 +71,7 @@ pub(crate) struct Movie {
     pub(crate) episode: Option<Episode>,
 }
 
-/// What makes a title an episode.
+/// The traits of an episode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Episode {
     pub(crate) series_id: u32,
@@ -81,7 +81,7 @@ pub(crate) struct Episode {
 
 /// Share of the titles that are series and episodes.
 const SERIAL_SHARE: f64 = 1_634_116.0 / 2_528_312.0;
-/// Series do not reach over the ends of blocks of so many ids, so that each can be found alone.
+/// Series do not span blocks of so many ids, so that each can be found alone.
 const SERIES_BLOCK: u32 = 1024;
 
 /// How many of `titles` titles are series and episodes.
@@ -158,9 +158,9 @@ impl Movie {
             season: if long { 1 } else { number / per_season + 1 },
             number: if long { number + 1 } else { number % per_season + 1 },
         };
-        // What has hundreds of episodes has little said of each.
+        // Series with hundreds of episodes have few facts about each.
         let popularity = 0.75 * shared + 0.661 * draw.normal() - if long { 0.45 } else { -0.4 };
-        // Episodes follow their series' first year, around the same place in the distribution.
+        // Episodes follow their series' first year, around the same quantile.
         let spread = when + 0.16 * (draw.unit() - 0.5);
         let reflected = if spread < 0.0 { -spread } else { spread };
         let reflected = if reflected >= 1.0 { 1.999_999 - reflected } else { reflected };
@@ -258,8 +258,8 @@ impl Movie {
     }
 }
 
-/// The id of the series that the series or episode `id` belongs to, and its place after it. The
-/// famous series come first and have no episodes.
+/// The id of the series that the series or episode `id` belongs to, and its position after it. The famous series come
+/// first and have no episodes.
 fn series_of(world: &World, id: u32) -> (u32, u32) {
     let famous = u32::try_from(FAMOUS_SERIES.len()).unwrap_or(0);
     if id <= famous {
@@ -290,7 +290,7 @@ fn pick_place(world: &World, popularity: f64, kind: Kind, draw: &mut Draw) -> us
     if draw.chance(odds / (1.0 + odds)) { USA } else { world.places.titles.pick(draw) }
 }
 
-/// Whether a country was no more in `year`.
+/// Whether a country was dissolved by `year`.
 fn is_gone(place: usize, year: Option<u32>) -> bool {
     const GONE: [&str; 5] =
         ["West Germany", "East Germany", "Soviet Union", "Czechoslovakia", "Yugoslavia"];
@@ -307,7 +307,7 @@ fn pick_genres(
 ) -> Vec<u8> {
     let serial = matches!(kind, Kind::Series | Kind::Episode);
     let first = if serial { &world.genres.series } else { &world.genres.film };
-    // Popular titles are seldom shorts, and have more genres; horror is a taste of our days.
+    // Popular titles are seldom shorts, and have more genres; horror is more frequent in recent years.
     let mut genres = vec![u8::try_from(first.pick(draw)).unwrap_or(0)];
     if place == JAPAN && draw.chance(0.16) {
         genres[0] = ANIMATION;

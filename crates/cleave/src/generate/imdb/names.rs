@@ -1,11 +1,11 @@
-//! Names of people, characters and titles, made of words; and how they sound.
+//! Names of people, characters and titles, composed of words; and their phonetic codes.
 
 use super::super::random::{Draw, floor32};
 use super::movie::{Kind, Movie};
 use super::words::{FEMALE_NAMES, MALE_NAMES, NOUNS, QUALITIES, SURNAMES};
 use std::fmt::Write as _;
 
-/// What the database knows of someone's sex; most of the crew: nothing.
+/// A person's sex in the database; for most of the crew it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gender {
     Male,
@@ -13,7 +13,7 @@ pub(crate) enum Gender {
     Unknown,
 }
 
-/// Appends a family name: a common one, or one of many seldom ones.
+/// Appends a family name: a common one, or one of many rare ones.
 pub(crate) fn push_surname(out: &mut String, draw: &mut Draw) {
     if draw.chance(0.62) {
         out.push_str(draw.pick_skewed(&SURNAMES, 2));
@@ -78,7 +78,7 @@ pub(crate) fn push_person(out: &mut String, gender: Gender, draw: &mut Draw) {
 /// Appends a title for something of `kind`.
 pub(crate) fn push_title(out: &mut String, movie: &Movie, draw: &mut Draw) {
     if movie.kind == Kind::Episode && draw.chance(0.45) {
-        // Episodes that have no title of their own are known by their number or date.
+        // Episodes without a title are known by their number or date.
         match movie.episode {
             Some(episode) if draw.chance(0.85) => {
                 let _ = write!(out, "(#{}.{})", episode.season, episode.number);
@@ -145,8 +145,8 @@ pub(crate) fn push_phrase(out: &mut String, draw: &mut Draw) {
     }
 }
 
-/// The sound of a text: its first letter and up to four digits for the consonants after it, as the
-/// columns called `..._pcode` have it. Empty where there is nothing to hear.
+/// The phonetic code of a text: its first letter and up to four digits for the consonants after it, as in columns
+/// called `..._pcode`. Empty if there is no sound.
 pub(crate) fn phonetic(text: &str) -> String {
     let mut out = String::new();
     let mut last = 0;

@@ -1,7 +1,7 @@
-//! The people: their names, who is how busy, what else they are called and what is told of them.
+//! The people: their names, how busy each is, alternative names and biographical facts.
 //!
-//! Ids fall into three ranges, as in the original: men, women, and those of whom the database
-//! knows no sex because they never acted. Within a range a scattered order says who is busiest.
+//! Ids fall into three ranges, as in the original: men, women, and those of unknown sex because they never acted.
+//! Within a range a scattered order determines who is busiest.
 
 use super::super::random::{Draw, Scatter, checksum, floor32, mix};
 use super::super::rows::Rows;
@@ -39,7 +39,7 @@ impl Range {
         Self { first_id, count, scatter: Scatter::new(count, mix(seed, u64::from(first_id))) }
     }
 
-    /// Someone, the busier the likelier: the density falls with the square root of the rank.
+    /// A person, the busier the likelier: the density falls with the square root of the rank.
     fn pick(&self, draw: &mut Draw) -> u32 {
         let unit = draw.unit();
         let rank = floor32(unit * unit * f64::from(self.count)).min(self.count - 1);
@@ -69,7 +69,7 @@ impl People {
         }
     }
 
-    /// Someone for a role.
+    /// A person for a role.
     pub(crate) fn pick(&self, role: u32, draw: &mut Draw) -> u32 {
         match role {
             ACTOR => self.men.pick(draw),
@@ -82,7 +82,7 @@ impl People {
         }
     }
 
-    /// How busy someone is: 1 for the busiest of a range, towards 0 for the least.
+    /// How busy a person is: 1 for the busiest of a range, towards 0 for the least.
     fn fame(&self, id: u32) -> f64 {
         let (range, _) = self.range_of(id);
         let rank = range.scatter.invert(id - range.first_id);
@@ -145,7 +145,7 @@ fn push_sounds(name: &str, rows: &mut Rows) {
     match name.split_once(", ") {
         Some((family, first)) => {
             rows.text_or_null(&phonetic(&format!("{first} {family}")));
-            // A family name that sounds like the whole is not told twice.
+            // A family name that sounds like the whole name is stored only once.
             let sound = phonetic(family);
             rows.text_or_null(if sound == whole { "" } else { &sound });
         }
@@ -163,7 +163,7 @@ pub(crate) fn alias_count(world: &World, id: u32) -> u32 {
     }
     let mut draw = Draw::new(world.seed, 0x616E_0000_0000 + u64::from(id));
     let fame = world.people.fame(id);
-    // Anyone may have another name; the few who are in everything have several.
+    // Anyone may have another name; the few very busy people have several.
     u32::from(draw.chance(0.05)) + draw.poisson(4.1 * fame.powi(24)).min(60)
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn alias_rows(world: &World, id: u32, first_id: u32, count: u32, rows
     }
 }
 
-/// What is told of people: ids of `info_type` with the shares of those rows.
+/// Kinds of facts about people: ids of `info_type` with their shares.
 const FACTS: [(u32, f64); 22] = [
     (15, 0.055),
     (17, 0.19),

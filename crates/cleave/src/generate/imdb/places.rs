@@ -1,18 +1,18 @@
-//! Where films, companies and premieres are: countries with their names, codes and languages, and
-//! how much each of them makes, owns and shows.
+//! Countries of films, companies and premieres: their names, codes and languages, and how much each of them makes, owns
+//! and shows.
 
-/// A country as the database spells it.
+/// A country in the database's spelling.
 pub(crate) struct Place {
     /// In `movie_info` and in notes.
     pub(crate) name: &'static str,
     /// In `company_name.country_code`.
     pub(crate) code: &'static str,
     pub(crate) language: &'static str,
-    /// How many of the titles come from here.
+    /// Weight of titles from here.
     pub(crate) titles: f64,
-    /// How many of the companies sit here.
+    /// Weight of companies here.
     pub(crate) companies: f64,
-    /// How many of a film's foreign releases and distributors are here.
+    /// Weight of a film's foreign releases and distributors here.
     pub(crate) market: f64,
 }
 

@@ -16,7 +16,7 @@ const BOTTOM: u32 = 113;
 /// Shares of rated titles: films by era, then series, episodes, others.
 const FILMS: [f64; 6] = [0.02, 0.30, 0.37, 0.42, 0.37, 0.145];
 const OTHERS: [f64; 4] = [0.0, 0.415, 0.084, 0.29];
-/// How much being rated follows popularity.
+/// How much being rated depends on popularity.
 const SHARED: f64 = 0.82;
 
 fn is_rated(movie: &Movie) -> bool {

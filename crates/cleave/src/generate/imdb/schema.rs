@@ -1,11 +1,10 @@
-//! The 21 tables: their `CREATE TABLE` text, and the Arrow schemas read out of it, so that the
-//! two cannot disagree.
+//! The 21 tables: their `CREATE TABLE` text, and the Arrow schemas parsed from it, so that the two cannot disagree.
 
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-/// What creates the tables, in the order they are to be loaded.
+/// The statements that create the tables, in load order.
 pub(crate) const SQL: &str = include_str!("schema.sql");
 
 /// A table of the schema.
@@ -35,7 +34,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// All tables, in load order: whatever a row refers to comes before it.
+    /// All tables, in load order: referenced tables come earlier.
     pub(crate) const ALL: [Self; 21] = [
         Self::KindType,
         Self::InfoType,

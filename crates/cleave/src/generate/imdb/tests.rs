@@ -1,5 +1,4 @@
-//! Tests of the movie database: the same bytes every time, keys that lead somewhere, and the
-//! constants that queries ask for.
+//! Tests of the movie database: the same bytes every time, valid foreign keys, and the constants that queries use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +12,7 @@ mod query_constants;
 
 const SCALE: f64 = 0.002;
 
-/// A number that stands for the cells of some rows and their order.
+/// A checksum of the cells of some rows and their order.
 fn checksum_of(batches: impl Iterator<Item = RecordBatch>) -> u64 {
     let mut sum = 0;
     for batch in batches {

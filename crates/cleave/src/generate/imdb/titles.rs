@@ -1,4 +1,4 @@
-//! Rows of `title`.
+//! Writes the rows of `title`.
 
 use super::super::random::checksum;
 use super::super::rows::Rows;

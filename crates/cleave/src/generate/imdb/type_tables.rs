@@ -1,4 +1,4 @@
-//! The six small tables that are the same at every scale, whole. An entry's id is its place + 1.
+//! The six small tables that are the same at every scale. An entry's id is its position + 1.
 
 /// `kind_type`.
 pub(crate) const KIND_TYPE: [&str; 7] =

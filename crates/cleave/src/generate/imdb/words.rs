@@ -1,4 +1,4 @@
-//! The words that names, titles and texts are put together from.
+//! The words that names, titles and texts are composed of.
 
 /// Family names, the frequent ones first.
 #[rustfmt::skip]
@@ -100,7 +100,7 @@ pub(crate) const FEMALE_NAMES: [&str; 207] = [
     "Brigitte", "Bettina",
 ];
 
-/// What titles and keywords are about.
+/// Nouns of titles and keywords.
 #[rustfmt::skip]
 pub(crate) const NOUNS: [&str; 236] = [
     "Love", "Night", "Life", "Man", "World", "Day", "House", "Girl", "Story", "King", "Heart",
@@ -129,7 +129,7 @@ pub(crate) const NOUNS: [&str; 236] = [
     "Village", "Bar", "Restaurant", "Kitchen", "Wine", "Coffee", "Chocolate", "Apple", "Orange",
 ];
 
-/// What titles and keywords say of it.
+/// Adjectives of titles and keywords.
 #[rustfmt::skip]
 pub(crate) const QUALITIES: [&str; 121] = [
     "Last", "First", "Little", "Big", "Black", "White", "Red", "Blue", "Green", "Golden", "Dark",

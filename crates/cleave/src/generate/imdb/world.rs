@@ -1,5 +1,5 @@
-//! What all rows are drawn from, computed once: sizes, distributions, and for each block of titles
-//! and people how many rows of each table come before it.
+//! The parameters of all rows, computed once: sizes, distributions, and for each block of titles and people how many
+//! rows of each table come before it.
 
 use super::super::random::{Scatter, Weighted, floor32, mix};
 use super::super::rows::Rows;
@@ -15,7 +15,7 @@ use super::places::PLACES;
 use super::schema::Table;
 use super::{infos, type_tables};
 
-/// Rows before each block of so many owners are known.
+/// Row counts are known before each block of so many owners.
 pub(crate) const BLOCK: u32 = 4_096;
 
 const TITLES: f64 = 2_528_312.0;
@@ -26,14 +26,14 @@ const KEYWORDS: f64 = 134_170.0;
 /// Fewest titles a database has.
 const TITLES_MIN: u32 = 400;
 
-/// See the module.
+/// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) titles: u32,
     /// Titles up to this id are series and episodes.
     pub(crate) serial_titles: u32,
-    /// The order of the other titles in which the famous and the ranked ones come first.
+    /// The order of the other titles, with the famous and the ranked ones first.
     pub(crate) film_scatter: Scatter,
     pub(crate) characters: u32,
     pub(crate) places: Places,
@@ -66,10 +66,10 @@ struct Counts {
     of_people: [Vec<u64>; 2],
 }
 
-/// What the rows of a table belong to.
+/// The owner of a table's rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Owner {
-    /// Nothing: the table has one row for each of its ids.
+    /// None: the table has one row for each of its ids.
     Itself,
     Movie(MovieTable),
     Person(PersonTable),
@@ -99,7 +99,7 @@ impl PersonTable {
     }
 }
 
-/// What the rows of `table` belong to.
+/// The owner of the rows of `table`.
 pub(crate) fn owner(table: Table) -> Owner {
     match table {
         Table::AkaName => Owner::Person(PersonTable::AkaName),

@@ -1,5 +1,5 @@
-//! Transaction blocks, as the protocol tells of them: the [`Session`](cleave_host::Session) has them, its status in,
-//! messages out.
+//! Transaction blocks in the protocol: the status of the [`Session`](cleave_host::Session), which owns them, becomes
+//! messages.
 
 use cleave_host::TransactionStatus;
 use cleave_host::statement::Statement;
@@ -9,7 +9,7 @@ use cleave_host::statement::properties::Place;
 use super::complaint::{Complaint, Severity};
 use super::reply::BlockState;
 
-/// As ReadyForQuery says it.
+/// The status in ReadyForQuery.
 pub(crate) fn state(status: TransactionStatus) -> BlockState {
     match status {
         TransactionStatus::Idle => BlockState::Idle,
@@ -18,7 +18,7 @@ pub(crate) fn state(status: TransactionStatus) -> BlockState {
     }
 }
 
-/// What the client ought to know before `statement` runs: that it begins a block within one, or ends none.
+/// A warning before `statement` runs: it begins a block within one, or ends none.
 pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Option<Complaint> {
     let (sqlstate, message) = match (statement.properties().place, status) {
         (Place::Begins, TransactionStatus::Open) => {
@@ -35,15 +35,15 @@ pub(crate) fn warning(statement: &Statement, status: TransactionStatus) -> Optio
     Some(Complaint::new(Severity::Warning, sqlstate, message))
 }
 
-/// Whether `statement` begins or ends a block, and so no transaction of statements that come together.
+/// Whether `statement` begins or ends a block, and so cannot share a transaction with others.
 pub(crate) fn is_border(statement: &Statement) -> bool {
     statement.properties().place.is_border()
 }
 
-/// Whether anything but the end of a block may be prepared.
+/// Checks that a statement other than the end of a block may be prepared.
 ///
 /// # Errors
-/// What the client is told where it may not.
+/// The error for the client.
 pub(crate) fn admit(status: TransactionStatus) -> Result<(), Complaint> {
     match status {
         TransactionStatus::Idle | TransactionStatus::Open => Ok(()),

@@ -1,4 +1,4 @@
-//! What is sent to a client when something is wrong: an error of the database in, its parts as PostgreSQL has them out.
+//! Error responses: an error of the database in, PostgreSQL's error fields out.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use cleave_host::{Error, Position};
 
 use super::message::Malformed;
 
-/// What a complaint means for the session.
+/// The severity of an error response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// The statement did other than the client may think.
+    /// The statement's effect may differ from the client's expectation.
     Warning,
     /// The statement has failed.
     Error,
@@ -18,7 +18,7 @@ pub(crate) enum Severity {
 }
 
 impl Severity {
-    /// As the protocol calls it.
+    /// Its name in the protocol.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Warning => "WARNING",
@@ -28,27 +28,27 @@ impl Severity {
     }
 }
 
-/// An error, or something to know, in the protocol's parts.
+/// An error or notice, in the protocol's fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Complaint {
-    /// What it means for the session.
+    /// Its severity.
     pub(crate) severity: Severity,
-    /// By which programs tell it.
+    /// Its code for programs.
     pub(crate) sqlstate: String,
-    /// What is wrong.
+    /// The message.
     pub(crate) message: String,
-    /// More of it.
+    /// Details.
     pub(crate) detail: Option<String>,
-    /// What may help.
+    /// A hint.
     pub(crate) hint: Option<String>,
-    /// What it is about: boxed, so that results stay small.
+    /// The objects it refers to: boxed, so that results stay small.
     pub(crate) about: Box<About>,
 }
 
-/// What a complaint is about, as far as that is known.
+/// The objects that an error refers to, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct About {
-    /// Where in the statement, in characters from 1.
+    /// The position in the statement, in characters from 1.
     pub(crate) position: Option<usize>,
     /// The table.
     pub(crate) table: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct About {
 }
 
 impl Complaint {
-    /// One that has no more to it than this.
+    /// A response with only these fields.
     pub(crate) fn new(
         severity: Severity,
         sqlstate: &str,
@@ -102,7 +102,7 @@ impl Complaint {
         let place = error.position();
         let hint = error.hint();
         let whole = error.to_string();
-        // Display joins in one line what the protocol keeps apart.
+        // Display joins fields that the protocol keeps apart.
         let mut message = whole.as_str();
         if let Some(place) = place {
             message = message.strip_prefix(&format!("{place}: ")).unwrap_or(message);

@@ -5,12 +5,12 @@
 //!  Parse ─▶ Bind ─▶ Describe ─▶ Execute ─▶ …  ─▶ Sync ─▶ ReadyForQuery      (see `extended`)
 //! ```
 //!
-//! Answers are gathered, and sent when there is no whole message left to read. A failure of the extended protocol makes
-//! the session pass over messages up to the next Sync. Rows are sent as they are computed: of a result, no more is held
+//! Answers are buffered, and sent when no whole message is left to read. After a failure in the extended protocol, the
+//! session skips messages up to the next Sync. Rows are sent as they are computed: no more of a result is in memory
 //! than what waits to be sent.
 //!
-//! Statements that come together are one transaction, as PostgreSQL has it: those of a Query message with several, and
-//! those of the extended protocol up to Sync. A single one commits by itself, which costs less.
+//! Statements that come together are one transaction, as in PostgreSQL: those of a Query message with several, and
+//! those of the extended protocol up to Sync. A single statement commits by itself, which costs less.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -42,7 +42,7 @@ use crate::serve::Server;
 use crate::serve::admission::{Place, Stranger};
 use crate::serve::front::Seat;
 
-/// Settings whose changes clients are told.
+/// Settings whose changes are reported to clients.
 const REPORTED: &[&str] = &[
     "application_name",
     "client_encoding",
@@ -64,21 +64,21 @@ pub(crate) struct Connection {
     pub(super) listed: Listed,
     phase: watch::Receiver<Phase>,
     linger: Linger,
-    /// Of the statement that runs.
+    /// The watch of the running statement.
     pub(super) watch: Watch,
     pub(super) known: BTreeMap<String, Arc<Known>>,
-    /// Boxed: the one without a name comes and goes with each statement.
+    /// Boxed, because the unnamed one is replaced by each statement.
     pub(super) portals: BTreeMap<String, Box<Portal>>,
     reported: BTreeMap<&'static str, String>,
-    /// The session's settings that it was told of.
+    /// The version of the settings that the client knows.
     reported_version: u64,
     /// After a failure of the extended protocol, until Sync.
     is_passing_over: bool,
-    /// When the transaction began that is open.
+    /// Start of the open transaction.
     transaction_began: Option<Instant>,
 }
 
-/// A message as it was read; None: it is of no kind that there is.
+/// A decoded message; None if its kind is unknown.
 type Read = Result<Option<Frontend>, Malformed>;
 
 /// Whether the connection goes on.
@@ -106,7 +106,7 @@ pub(crate) async fn serve(
     connection.run().await;
 }
 
-/// A session for a client that may have one, and its place among the sessions.
+/// A session for an authenticated client, and its place among the sessions.
 async fn greeted(
     server: Arc<Server>,
     stream: Box<dyn Stream>,
@@ -202,13 +202,13 @@ impl Connection {
         }
     }
 
-    /// Ends with a last word.
+    /// Ends with a final error.
     async fn end(&mut self, complaint: &Complaint) {
         reply::error(&mut self.wire.output, complaint);
         self.wire.close().await;
     }
 
-    /// The next message, before which all answers are sent.
+    /// The next message; all answers are sent before it.
     async fn next_message(&mut self) -> Result<(u8, Bytes), Stop> {
         if *self.phase.borrow() != Phase::Serving {
             return Err(Stop::Failed(shutting_down()));
@@ -230,7 +230,7 @@ impl Connection {
                 None => std::future::pending().await,
             }
         };
-        // In this order, which spares a message that is there all the others.
+        // In this order, because a message that has arrived spares all the others.
         tokio::select! {
             biased;
             message = read => Ok(message?),
@@ -243,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// How long the session may do nothing now, in a transaction or out of one.
+    /// How long the session may be idle now, in a transaction or outside.
     fn idle_limit(&self, is_open: bool) -> Option<Duration> {
         let timeouts = &self.session.settings().timeouts;
         let limit = match is_open {
@@ -254,14 +254,14 @@ impl Connection {
         limit.or(self.server.limits.idle)
     }
 
-    /// When the transaction that is open has taken too long.
+    /// The time limit of the open transaction.
     fn transaction_deadline(&self) -> Option<Instant> {
         let milliseconds = self.session.settings().timeouts.transaction_ms;
         let limit = Duration::from_millis(u64::from(milliseconds));
         self.transaction_began.filter(|_| milliseconds > 0).map(|began| began + limit)
     }
 
-    /// Answers a message that needs no waiting; another one it gives back.
+    /// Answers a message that needs no waiting, and returns any other one.
     fn take_at_hand(&mut self, message: Read) -> Option<Read> {
         if self.is_passing_over {
             return Some(message);
@@ -289,7 +289,7 @@ impl Connection {
         None
     }
 
-    /// What Sync does once all before it is committed.
+    /// The part of Sync after the commit.
     fn end_series(&mut self) {
         self.is_passing_over = false;
         if self.session.transaction_status() == TransactionStatus::Idle {
@@ -337,7 +337,7 @@ impl Connection {
                 self.end_series();
                 Ok(())
             }
-            // Of a COPY that has failed meanwhile.
+            // Rest of a COPY that has failed meanwhile.
             Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => Ok(()),
             Frontend::Password(_) => {
                 Err(Stop::Failed(Complaint::fatal("08P01", "a password was not asked for")))
@@ -379,7 +379,7 @@ impl Connection {
         }
     }
 
-    /// Tells the client that the next message may come, and whether it is in a block.
+    /// Tells the client that it may send the next message, and whether it is in a block.
     fn tell_ready(&mut self) {
         self.transaction_began = match self.session.transaction_status() {
             TransactionStatus::Idle => None,
@@ -392,7 +392,7 @@ impl Connection {
         reply::ready(&mut self.wire.output, block::state(self.session.transaction_status()));
     }
 
-    /// Tells the client of a failure. Of the extended protocol, what follows is skipped up to Sync.
+    /// Reports a failure to the client. In the extended protocol, messages are then skipped up to Sync.
     fn fail(&mut self, complaint: Complaint, is_extended: bool) {
         self.session.fail_block();
         reply::error(&mut self.wire.output, &complaint);
@@ -427,7 +427,7 @@ impl Connection {
                 Started::Rows(rows) => Box::pin(self.send_all(rows, tag, sql)).await?,
                 Started::Done { tag } => tag,
             };
-            // Nobody is told that the last one is done before all are.
+            // The last statement's completion is sent only after the commit of all.
             if number == count {
                 self.end_implicit(sql).await?;
             }
@@ -436,18 +436,18 @@ impl Connection {
         Ok(())
     }
 
-    /// Commits the statements that came together. Once begun it is not given up: nobody would know what became of it.
+    /// Commits the statements that came together. Once begun it is not cancelled: its outcome would be unknown.
     async fn end_implicit(&mut self, sql: &str) -> Result<(), Stop> {
         let ended = Box::pin(self.session.end_implicit()).await;
         ended.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
-    /// Watches a statement that begins now.
+    /// Begins to watch a statement.
     pub(super) fn begin_watch(&mut self) {
         let settings = self.session.settings();
         let (limit, milliseconds) =
             (settings.statement_timeout_ms, settings.timeouts.transaction_ms);
-        // A statement that is alone is a transaction.
+        // A statement outside a block is a transaction of its own.
         let alone = || Instant::now() + Duration::from_millis(u64::from(milliseconds));
         let transaction = self.transaction_deadline();
         let transaction = transaction.or_else(|| (milliseconds > 0).then(alone));
@@ -496,7 +496,7 @@ impl Connection {
         Ok(self.elsewhere(started))
     }
 
-    /// Rows that are still to be computed, by threads that serve no client.
+    /// Rows that are still to be computed, on threads that serve no client.
     pub(super) fn elsewhere(&self, started: Started) -> Started {
         match started {
             Started::Rows(rows) => Started::Rows(rows.on(&self.server.runtime)),
@@ -504,7 +504,7 @@ impl Connection {
         }
     }
 
-    /// Tells the client of settings that are not as it was told.
+    /// Reports changed settings to the client.
     fn report_settings(&mut self) {
         self.reported_version = self.session.settings_version();
         self.listed.is_called(&self.session.settings().application_name);
@@ -517,7 +517,7 @@ impl Connection {
         }
     }
 
-    /// Sends all rows of a statement as text, with their description before, and gives the tag that comes behind.
+    /// Sends all rows of a statement as text, after their description, and returns the tag that follows.
     async fn send_all(
         &mut self,
         mut rows: ResultRows,
@@ -546,7 +546,7 @@ impl Connection {
         }
     }
 
-    /// Sends `places` of the rows of `batch`.
+    /// Sends the rows `places` of `batch`.
     pub(super) async fn send_batch(
         &mut self,
         batch: &RecordBatch,
@@ -571,7 +571,7 @@ impl Connection {
     }
 }
 
-/// What a client is told who has done nothing for too long.
+/// The error for a client that was idle for too long.
 fn idle_too_long(is_open: bool) -> Complaint {
     match is_open {
         true => {

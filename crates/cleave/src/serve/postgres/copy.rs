@@ -1,12 +1,12 @@
-//! COPY over the wire: CopyData messages to what a COPY reads, and what it writes to CopyData messages.
+//! COPY over the wire: passes CopyData messages to the COPY that reads them, and a COPY's output to CopyData messages.
 //!
 //! ```text
 //!  client ─ CopyData ─▶ this task ─ channel ─▶ ClientInput ─▶ the COPY's threads
 //!  client ◀─ CopyData ─ this task ◀─ channel ─ ClientOutput ◀─ the COPY's threads
 //! ```
 //!
-//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, which is what
-//! its libraries take it for.
+//! Invariant: at most [`WAITING`] pieces wait in either direction. A message to a client is one record, as client
+//! libraries expect.
 
 use std::future::Future;
 use std::io::{self, Read, Write};
@@ -26,10 +26,10 @@ use super::wire::{SEND_BYTES, Wire};
 
 /// Pieces that wait for the next stage.
 const WAITING: usize = 8;
-/// What is gathered before it is handed on.
+/// Bytes that are gathered before they are passed on.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// In which direction a COPY goes over the wire.
+/// The direction of a COPY over the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the client.
@@ -38,14 +38,14 @@ pub(crate) enum Direction {
     Out(Cut),
 }
 
-/// Where a record ends.
+/// How records end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     /// At line breaks.
     Lines,
-    /// At line breaks that are not within this quote.
+    /// At line breaks outside this quote.
     QuotedLines(u8),
-    /// Where its lengths say.
+    /// By their lengths.
     Binary,
 }
 
@@ -63,7 +63,7 @@ impl Cut {
     }
 }
 
-/// The direction of a COPY of the client's streams; None: it is another statement, or goes to or from a file.
+/// The direction of a COPY of the client's streams; None for another statement, or a COPY from or to a file.
 pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
     let Statement::Copy(copy) = statement else { return None };
     match copy.as_ref() {
@@ -73,7 +73,7 @@ pub(crate) fn direction(statement: &Statement) -> Option<Direction> {
     }
 }
 
-/// Whether a statement reads or writes a file of the machine that the server runs on.
+/// Whether a statement reads or writes a file on the server's machine.
 pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
     match statement {
         Statement::System(_) => true,
@@ -84,7 +84,7 @@ pub(crate) fn is_of_a_file(statement: &Statement) -> bool {
     }
 }
 
-/// How many columns a COPY has, for what its beginning says; 0: not known.
+/// How many columns a COPY has, for its first message; 0 if not known.
 pub(crate) async fn column_count(session: &mut Session, parsed: &ParsedStatement) -> usize {
     let Statement::Copy(copy) = &parsed.statement else { return 0 };
     let (table, columns) = match copy.as_ref() {
@@ -118,13 +118,13 @@ pub(crate) async fn copy_in(
     let input = ClientInput { pieces, piece: Bytes::new(), want: Some(want) };
     session.set_client_streams(ClientStreams { input: Some(Box::new(input)), output: None });
     let work = watch.entered(Box::pin(session.start(parsed)));
-    // What has begun to commit is not ended.
+    // A commit that has begun is not interrupted.
     let taken =
         unless(take_in(wire, work, (give, wanted), (column_count, cut), sql), watch.ended());
     taken.await.unwrap_or_else(|complaint| Err(Stop::Failed(complaint)))
 }
 
-/// Gives `work`, which is the COPY, what the client sends, from when it is wanted.
+/// Passes what the client sends to `work`, which is the COPY, from when it is wanted.
 async fn take_in(
     wire: &mut Wire,
     mut work: impl Future<Output = cleave_host::Result<Started>> + Unpin,
@@ -154,13 +154,13 @@ async fn take_in(
                     reply::copy_begins(&mut wire.output, b'G', column_count, cut.format());
                     wire.flush().await?;
                 } else {
-                    // Nothing will read.
+                    // Nothing will read it.
                     give = None;
                 }
             }
             Event::Room(room) => match (room, waiting.take()) {
                 (Some(room), Some(piece)) => drop(room.send(piece)),
-                // Nothing reads any more: the COPY is about to say why.
+                // Nothing reads any more: the COPY is about to report why.
                 _ => give = None,
             },
             Event::Message((kind, body)) => {
@@ -182,11 +182,11 @@ async fn take_in(
     }
 }
 
-/// What COPY FROM STDIN waits for.
+/// The events that COPY FROM STDIN waits for.
 enum Event {
-    /// The rows are wanted; false: they never will be.
+    /// The rows are wanted; false if they never will be.
     Wanted(bool),
-    /// There is room for a piece; None: there never will be.
+    /// There is room for a piece; None if there never will be.
     Room(Option<mpsc::OwnedPermit<Bytes>>),
     /// The client's next message.
     Message((u8, Bytes)),
@@ -196,7 +196,7 @@ async fn room(give: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermit<Byt
     give?.reserve_owned().await.ok()
 }
 
-/// Runs COPY TO STDOUT, and leaves the end to be sent.
+/// Runs COPY TO STDOUT; the caller sends the end.
 pub(crate) async fn copy_out(
     wire: &mut Wire,
     session: &mut Session,
@@ -244,18 +244,18 @@ pub(crate) async fn copy_out(
     Ok(started)
 }
 
-/// What COPY FROM STDIN reads.
+/// The reader of COPY FROM STDIN.
 struct ClientInput {
     pieces: mpsc::Receiver<Bytes>,
     piece: Bytes,
-    /// Told at the first read: the client may begin.
+    /// Sent at the first read: the client may begin.
     want: Option<oneshot::Sender<()>>,
 }
 
 impl Read for ClientInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(want) = self.want.take() {
-            // Where nobody waits for it, the next line finds the channel closed.
+            // If nobody waits for it, the next line finds the channel closed.
             let _ = want.send(());
         }
         while self.piece.is_empty() {
@@ -274,7 +274,7 @@ impl Read for ClientInput {
     }
 }
 
-/// What COPY TO STDOUT writes to.
+/// The writer of COPY TO STDOUT.
 struct ClientOutput {
     give: mpsc::Sender<Bytes>,
     piece: Vec<u8>,
@@ -298,11 +298,11 @@ impl Write for ClientOutput {
     }
 }
 
-/// Cuts what COPY writes into records.
+/// Divides the output of COPY into records.
 struct Records {
     cut: Cut,
     is_quoted: bool,
-    /// Bytes of `rest` that were looked at.
+    /// Bytes of `rest` that were scanned.
     scanned: usize,
     rest: BytesMut,
     is_first: bool,
@@ -330,7 +330,7 @@ impl Records {
         while let Some(byte) = self.rest.get(self.scanned).copied() {
             self.scanned += 1;
             if Some(byte) == quote {
-                // A quote within a value is written twice, or behind an escape that is a quote: it opens again at once.
+                // A quote within a value is doubled, or escaped by a quote: it opens again at once.
                 self.is_quoted = !self.is_quoted;
             } else if byte == b'\n' && !self.is_quoted {
                 reply::copy_data(out, &self.rest.split_to(self.scanned));
@@ -339,7 +339,7 @@ impl Records {
         }
     }
 
-    /// Appends what is left.
+    /// Appends the rest.
     fn end(&mut self, out: &mut BytesMut) {
         if !self.rest.is_empty() {
             reply::copy_data(out, &self.rest);
@@ -347,7 +347,7 @@ impl Records {
     }
 }
 
-/// The length of the record that `bytes` begin with, the first one with the head before it; None: its end has not come.
+/// The length of the first record in `bytes`, including the header for the first one; None if its end has not come.
 fn binary_record(bytes: &[u8], is_first: bool) -> Option<usize> {
     // Signature, flags, and a length that is 0 here.
     let mut place = if is_first { 19 } else { 0 };

@@ -1,14 +1,14 @@
-//! The extended protocol: statements that are prepared, portals that are run in pieces.
+//! The extended protocol: prepared statements, and portals that are run in pieces.
 //!
 //! 1. Parse: a query or INSERT becomes a prepared statement of the session, which knows the types of its parameters;
 //!    any other statement is kept as it was read ([`Known`]).
 //! 2. Bind: values become text by those types, and a [`Portal`].
 //! 3. Describe: parameters and columns of a statement; columns of a portal.
-//! 4. Execute: up to so many rows; where there are more, the portal is suspended and goes on with the next Execute, on
-//!    the rows of the moment at which it began.
+//! 4. Execute: up to a given number of rows; if there are more, the portal is suspended and the next Execute continues
+//!    it, on its original snapshot.
 //!
-//! A portal lives until Sync, or within a transaction block to its end. What a statement without parameters has for
-//! columns may only be known when it runs (SHOW): describing its portal then starts it.
+//! A portal lives until Sync, or within a transaction block to its end. The columns of a statement without parameters
+//! may only be known when it runs (SHOW): describing its portal then starts it.
 //!
 //! Source: PostgreSQL's manual, "Extended Query".
 
@@ -37,7 +37,7 @@ const KEPT_COUNT_MAX: usize = 10_000;
 /// A statement that a client has parsed.
 #[derive(Debug, Clone)]
 pub(crate) enum Known {
-    /// No statement: blanks and comments.
+    /// No statement: only blanks and comments.
     Empty,
     /// One that the session has prepared.
     Prepared {
@@ -52,26 +52,26 @@ pub(crate) enum Known {
     Plain(Box<ParsedStatement>, String),
 }
 
-/// A statement with its values, which may have begun.
+/// A statement with its values, which may have started.
 pub(crate) struct Portal {
     /// The statement's name.
     statement: String,
     known: Arc<Known>,
-    /// What was known of it when it got its values, if the session has prepared it.
+    /// Its description when it got its values, if the session has prepared it.
     described: Option<Arc<Described>>,
     values: Vec<Option<String>>,
     formats: Vec<Format>,
-    /// The columns that its client was told of.
+    /// The columns that were described to the client.
     told: Vec<Column>,
     state: State,
 }
 
 enum State {
-    /// It has not begun.
+    /// It has not started.
     Bound,
-    /// It gives rows.
+    /// It returns rows.
     Rows(Box<PortalRows>),
-    /// It is done, and gave no rows.
+    /// It is done, and returned no rows.
     Done(String),
     /// It was run to its end.
     Ended,
@@ -80,7 +80,7 @@ enum State {
 struct PortalRows {
     rows: ResultRows,
     columns: Vec<Column>,
-    /// Rows that are computed and not sent: from this place on.
+    /// Computed rows that are not yet sent, from this position on.
     batch: Option<(RecordBatch, usize)>,
 }
 
@@ -139,7 +139,7 @@ impl Connection {
         })
     }
 
-    /// What the session knows of a statement that it has prepared.
+    /// The session's description of a statement that it has prepared.
     async fn described(&mut self, name: &str, sql: &str) -> Result<Arc<Described>, Stop> {
         if let Some(described) = self.session.described_at_hand(name) {
             return Ok(described);
@@ -159,8 +159,8 @@ impl Connection {
         self.bind_known(bind, known, described).map_err(Stop::from)
     }
 
-    /// What is known of a statement, and of one that the session has prepared what that knows; None: that is to be
-    /// found out, or there is no such statement.
+    /// A known statement, with its description if the session has prepared it and has one; None if that must be
+    /// computed, or there is no such statement.
     pub(super) fn known_at_hand(&self, name: &str) -> Option<(Arc<Known>, Option<Arc<Described>>)> {
         let known = self.known.get(name)?;
         let described = match &**known {
@@ -170,7 +170,7 @@ impl Connection {
         Some((Arc::clone(known), described))
     }
 
-    /// Bind of a statement of which this is known.
+    /// Bind of a known statement.
     pub(super) fn bind_known(
         &mut self,
         bind: Bind,
@@ -230,7 +230,7 @@ impl Connection {
     pub(super) async fn describe(&mut self, target: Target) -> Result<(), Stop> {
         match target {
             Target::Statement(name) => self.describe_statement(&name).await,
-            // A cursor of SQL is a portal too.
+            // An SQL cursor is a portal too.
             Target::Portal(name)
                 if !self.portals.contains_key(&name)
                     && let Some(schema) = self.session.cursor_columns(&name) =>
@@ -277,7 +277,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Describes the portal `name`, if its columns are known; whether they are.
+    /// Describes the portal `name`, if its columns are known; returns whether they are.
     pub(super) fn describe_portal_at_hand(&mut self, name: &str) -> bool {
         let Some(portal) = self.portals.get_mut(name) else { return false };
         let (Some(described), State::Bound) = (&portal.described, &portal.state) else {
@@ -318,14 +318,14 @@ impl Connection {
             .ok_or_else(|| Complaint::error("34000", format!("portal \"{name}\" does not exist")))
     }
 
-    /// Starts the statement of a portal that has not begun.
+    /// Starts the statement of a portal.
     async fn begin(&mut self, portal: &mut Portal) -> Result<(), Stop> {
         let is_border = match &*portal.known {
             Known::Plain(parsed, _) => block::is_border(&parsed.statement),
             Known::Empty => true,
             Known::Prepared { .. } => false,
         };
-        // What Sync follows at once is alone, if nothing came before it.
+        // A statement directly followed by Sync is alone, if nothing came before it.
         if !is_border && !self.wire.is_next(b'S') {
             self.session.begin_implicit();
         }
@@ -366,7 +366,7 @@ impl Connection {
     pub(super) async fn execute(&mut self, name: &str, row_count_max: u32) -> Result<(), Stop> {
         let mut portal = self.take_portal(name)?;
         let done = self.execute_portal(&mut portal, row_count_max).await;
-        // The end of a block ends its portals, this one too where it is one.
+        // The end of a block ends its portals, possibly including this one.
         if done.is_ok() && !matches!(portal.state, State::Bound) {
             self.portals.insert(name.to_owned(), portal);
         }
@@ -416,7 +416,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends up to `limit` rows; how many it were, and whether that was the end.
+    /// Sends up to `limit` rows; returns how many, and whether that was the end.
     async fn send_some(
         &mut self,
         portal: &mut PortalRows,
@@ -452,7 +452,7 @@ impl Connection {
             Target::Statement(name) => {
                 let known = self.known.remove(name);
                 if known.is_some_and(|known| matches!(*known, Known::Prepared { .. })) {
-                    // One that SQL has deallocated is gone already.
+                    // A statement deallocated by SQL is gone already.
                     drop(self.session.deallocate(Some(name)));
                 }
                 self.portals.retain(|_, portal| portal.statement != *name);

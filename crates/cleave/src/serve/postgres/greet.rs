@@ -1,12 +1,11 @@
-//! A new connection in, one that may run statements out: TLS, startup, who the client is.
+//! Starts a connection: TLS, startup and authentication, until it may run statements.
 //!
-//! 1. [`open`] answers what comes before a session: TLS and GSS are wanted, a statement is to be cancelled, a session.
-//! 2. [`authenticate`] asks for a proof of the password ([`scram`]), where there are users.
+//! 1. [`open`] answers what comes before a session: requests for TLS and GSS, a cancel request, a startup message.
+//! 2. [`authenticate`] asks for a proof of the password ([`scram`]), if there are users.
 //! 3. [`settings`] takes the settings that the client begins with.
 //!
-//! Invariant: before a client has proved who it is, it gets no memory beyond messages of 10 kB, whose length is looked
-//! at before any of their bytes, no session, and only so much time; and what it is told does not depend on which users
-//! there are.
+//! Invariant: before a client is authenticated, it gets no session, limited time, and memory for messages of at most 10
+//! kB, whose length is checked before any of their bytes; and the answers do not depend on which users exist.
 
 use bytes::{BufMut, Bytes};
 use cleave_host::Session;
@@ -22,24 +21,24 @@ use super::wire::{Stream, Wire};
 use crate::serve::Server;
 use crate::serve::users::Users;
 
-/// Bytes of a client's name that are kept.
+/// Bytes of an application name that are kept.
 const APPLICATION_NAME_BYTES: usize = 63;
 
-/// What a client says of itself.
+/// A client's startup message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Startup {
     /// The user.
     pub(crate) user: String,
-    /// The database that it asks for.
+    /// The requested database.
     database: Option<String>,
     /// Settings, in the order in which they were given.
     settings: Vec<(String, String)>,
-    /// Options of the protocol that are not known here.
+    /// Unknown protocol options.
     unknown: Vec<String>,
     minor: u16,
 }
 
-/// Answers a new connection until it asks for a session; None: it asked for something else, and is done.
+/// Answers a new connection until it asks for a session; None if it asked for something else, and is done.
 pub(crate) async fn open(
     server: &Server,
     stream: Box<dyn Stream>,
@@ -57,7 +56,7 @@ pub(crate) async fn open(
             },
         };
         let refused = match opened {
-            // Each is asked for once: there is no end of answering otherwise.
+            // Each may be asked for once: otherwise there is no end.
             Ok(Opening::Tls) if was_tls_asked => unknown_protocol(1234, 5679),
             Ok(Opening::Gss) if was_gss_asked => unknown_protocol(1234, 5680),
             Ok(Opening::Tls) => match &server.tls {
@@ -65,7 +64,7 @@ pub(crate) async fn open(
                     was_tls_asked = true;
                     wire.output.put_u8(b'S');
                     wire.flush().await?;
-                    // What came before the handshake could have been written by anybody.
+                    // Bytes before the handshake could be anybody's.
                     let Some(plain) = wire.into_stream() else { return Ok(None) };
                     let Ok(secure) = tls.accept(plain).await else { return Ok(None) };
                     wire = Wire::new(Box::new(secure));
@@ -143,7 +142,7 @@ fn startup(minor: u16, parameters: Vec<(String, String)>) -> Result<Startup, Com
     Ok(startup)
 }
 
-/// The settings of `-c name=value --name=value`, where a backslash stands before a blank that is meant.
+/// The settings of `-c name=value --name=value`, in which a backslash escapes a blank.
 fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Complaint> {
     let mut words = vec![String::new()];
     let mut letters = text.chars();
@@ -173,16 +172,16 @@ fn options(text: &str, settings: &mut Vec<(String, String)>) -> Result<(), Compl
     Ok(())
 }
 
-/// As what a client is known.
+/// The rights of an authenticated client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
-    /// As one who may do everything: the file of users says so, or the server asks nobody.
+    /// A superuser: by the users file, or because the server asks nobody.
     Superuser,
     /// As the role of its name, if there is one.
     Role,
 }
 
-/// Makes sure that the client is the user that it says.
+/// Authenticates the client as the user it names.
 pub(crate) async fn authenticate(
     server: &Server,
     wire: &mut Wire,
@@ -224,12 +223,12 @@ pub(crate) async fn authenticate(
     Ok(known)
 }
 
-/// By what the password of `user` is checked, and whether any proof suffices.
+/// The verifier of the password of `user`, and whether any proof suffices.
 ///
-/// The password of a superuser of the file stands in the file, whatever roles there are: who makes a role of its name
-/// does not become it. Otherwise a role's own goes before that of the file.
+/// The password of a superuser of the users file is the one in the file, whatever roles exist: creating a role of that
+/// name does not give its rights. Otherwise a role's own password takes precedence over the file's.
 fn verifier(server: &Server, users: &Users, user: &str, login: Option<&Login>) -> (Verifier, bool) {
-    // Made for everyone, so that it takes the same time for all.
+    // Computed for everyone, so that it takes the same time for all.
     let mut counts = server.database.iteration_counts();
     for (_, user) in users.iter() {
         *counts.entry(user.verifier.iteration_count).or_default() += 1;
@@ -250,8 +249,7 @@ fn verifier(server: &Server, users: &Users, user: &str, login: Option<&Login>) -
 fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
     let served = server.database_name.as_str();
     let asked = startup.database.as_deref().unwrap_or(&startup.user);
-    // libpq asks for a database of the user's name where its own user names none; tools such as `psql -l` ask for
-    // "postgres".
+    // libpq asks for a database of the user's name by default; tools such as `psql -l` ask for "postgres".
     if [served, "cleave", "postgres", startup.user.as_str()].contains(&asked) {
         return Ok(());
     }
@@ -261,7 +259,7 @@ fn check_database(server: &Server, startup: &Startup) -> Result<(), Complaint> {
 }
 
 async fn password(wire: &mut Wire) -> Result<Bytes, Stop> {
-    // Nobody is known yet: what belongs to a session is not read.
+    // The client is not yet authenticated: messages of a session are not read.
     match wire.kind().await? {
         b'p' => Ok(wire.message().await?.1),
         b'X' => Err(Stop::Lost),
@@ -299,7 +297,7 @@ fn refusal(refused: Refused, user: &str) -> Complaint {
     }
 }
 
-/// Gives the session what the client begins with; what the client ought to know of it comes back.
+/// Applies the client's initial settings to the session; returns notices for the client.
 pub(crate) fn settings(
     session: &mut Session,
     startup: &Startup,
@@ -308,12 +306,12 @@ pub(crate) fn settings(
     for (name, value) in &startup.settings {
         let mut value = value.trim_matches('\'');
         if name.eq_ignore_ascii_case("application_name") {
-            // As PostgreSQL does: what a program is called is no reason not to let it in.
+            // As in PostgreSQL: a long name is truncated and not refused.
             value = value.get(..value.floor_char_boundary(APPLICATION_NAME_BYTES)).unwrap_or(value);
         }
         let Err(error) = session.set(name, value) else { continue };
         let complaint = Complaint::of(&error, "");
-        // Drivers tell the zone of the machine that they run on, asked or not.
+        // Drivers send the time zone of their machine, asked or not.
         if name.eq_ignore_ascii_case("TimeZone") {
             let message = format!("{}: it stays UTC", complaint.message);
             warnings.push(Complaint { message, severity: Severity::Warning, ..complaint });

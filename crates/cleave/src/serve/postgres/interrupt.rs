@@ -1,6 +1,6 @@
-//! What ends a statement from outside: a cancel request, another session, the server's end, or a client that is gone.
+//! Interrupts of a statement from outside: a cancel request, another session, the server's shutdown, or a lost client.
 //!
-//! Invariant: a request counts for the statement that runs when it arrives, and for none after it.
+//! Invariant: a request affects the statement that runs when it arrives, and none after it.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -18,34 +18,34 @@ use tokio::time::{Duration, Instant};
 use super::complaint::Complaint;
 use super::wire::{Wire, WireError};
 
-/// How far a server is on its way to its end.
+/// The phase of a server's shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// It serves.
     Serving,
-    /// Statements that run may end; nothing new begins.
+    /// Running statements may end; nothing new begins.
     Draining,
     /// Statements are stopped.
     Stopping,
 }
 
-/// Where cancel requests for one connection arrive.
+/// Receives the cancel requests for one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     count: AtomicU64,
-    /// The session is to end too.
+    /// Whether the session is to end too.
     is_terminal: AtomicBool,
     told: Notify,
 }
 
-/// The connections that may be told to cancel, with their secrets.
+/// The connections that can be cancelled, with their secrets.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     next: AtomicU64,
     by_backend: Mutex<BTreeMap<i32, Entry>>,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 #[derive(Debug)]
 struct Entry {
     secret: i32,
@@ -53,20 +53,20 @@ struct Entry {
     user: Box<str>,
 }
 
-/// One connection's entry, until it is dropped.
+/// One connection's entry, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Registered {
     /// The connection's number.
     pub(crate) backend: i32,
-    /// By which its client is known when it cancels.
+    /// The secret that its client sends to cancel.
     pub(crate) secret: i32,
-    /// Where that arrives.
+    /// Receives its cancel requests.
     pub(crate) interrupt: Arc<Interrupt>,
     registry: Arc<Registry>,
 }
 
 impl Interrupt {
-    /// Ends the statement that runs.
+    /// Ends the running statement.
     fn raise(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
         self.told.notify_waiters();
@@ -85,7 +85,7 @@ impl Interrupt {
         }
     }
 
-    /// How often it was raised: what a statement notes at its beginning.
+    /// How often it was raised, noted by a statement at its beginning.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
@@ -95,7 +95,7 @@ impl Interrupt {
         loop {
             let told = self.told.notified();
             tokio::pin!(told);
-            // Before looking, so that nothing is missed between.
+            // Registered before looking, so that nothing is missed between.
             told.as_mut().enable();
             if self.count() != since {
                 return;
@@ -132,7 +132,7 @@ impl Registry {
         Ok(Registered { backend, secret, interrupt, registry: Arc::clone(self) })
     }
 
-    /// Ends the statement of the connection that has this number and secret, if there is one.
+    /// Ends the statement of the connection with this number and secret, if there is one.
     pub(crate) fn cancel(&self, backend: i32, secret: i32) {
         let entries = self.by_backend.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = entries.get(&backend).filter(|entry| entry.secret == secret) {
@@ -154,12 +154,12 @@ impl Drop for Registered {
     }
 }
 
-/// Why a statement did not do what it says.
+/// Why a statement was not completed.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// It failed, or was ended: the client is to know.
+    /// It failed, or was ended: tell the client.
     Failed(Complaint),
-    /// There is no client any more.
+    /// The client is gone.
     Lost,
 }
 
@@ -178,22 +178,22 @@ impl From<WireError> for Stop {
     }
 }
 
-/// What the statements of one connection are watched for, one after the other.
+/// The watch over the statements of one connection, one after the other.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// What computes, and is not to do so on this thread.
+    /// The runtime that computes, so that this thread does not.
     compute: Handle,
     interrupt: Arc<Interrupt>,
     since: u64,
     phase: watch::Receiver<Phase>,
-    /// When it has taken too long.
+    /// The time limit of the statement.
     deadline: Option<Instant>,
-    /// When its transaction has.
+    /// The time limit of its transaction.
     transaction_deadline: Option<Instant>,
 }
 
 impl Watch {
-    /// Of one connection's statements. What their work spawns is spawned on `compute`.
+    /// For one connection's statements. Tasks that their work spawns run on `compute`.
     pub(crate) fn new(
         interrupt: &Arc<Interrupt>,
         phase: &watch::Receiver<Phase>,
@@ -210,8 +210,8 @@ impl Watch {
         }
     }
 
-    /// The next statement, from now on, for so many milliseconds at most (0: for ever), and up to
-    /// `transaction_deadline`, when its transaction has taken too long.
+    /// Begins the next statement, limited to so many milliseconds (0 means unlimited), and to `transaction_deadline`,
+    /// the time limit of its transaction.
     pub(crate) fn begin(&mut self, milliseconds: u32, transaction_deadline: Option<Instant>) {
         let limit = Duration::from_millis(u64::from(milliseconds));
         self.since = self.interrupt.count();
@@ -219,7 +219,7 @@ impl Watch {
         self.transaction_deadline = transaction_deadline;
     }
 
-    /// Waits until the statement is to end, and says why.
+    /// Waits until the statement is to end, and returns the reason.
     pub(crate) async fn ended(&mut self) -> Complaint {
         tokio::select! {
             () = self.interrupt.raised(self.since) => {
@@ -236,8 +236,8 @@ impl Watch {
         }
     }
 
-    /// `work` of the database, up to its end or that of the statement, which does not come while it commits. What the
-    /// client sends meanwhile is kept.
+    /// Runs `work` of the database to its end or until the statement is to end, which is not checked while it commits.
+    /// Messages that the client sends meanwhile are kept.
     pub(crate) async fn over<T>(
         &mut self,
         wire: &mut Wire,
@@ -256,8 +256,8 @@ impl Watch {
         done.map_err(|error| Stop::Failed(Complaint::of(&error, sql)))
     }
 
-    /// `work` of the database, so that a plan's partitions run side by side, and not one after the other on the thread
-    /// that serves the client.
+    /// Runs `work` of the database so that a plan's partitions run in parallel, and not one after the other on the
+    /// thread that serves the client.
     pub(crate) fn entered<F: Future + Unpin>(
         &self,
         mut work: F,
@@ -269,7 +269,7 @@ impl Watch {
         })
     }
 
-    /// Sends what there is; a client that takes nothing does not keep the statement from being ended.
+    /// Sends the buffered answers; the statement can be ended even if the client does not read.
     pub(crate) async fn flush(&mut self, wire: &mut Wire) -> Result<(), Stop> {
         tokio::select! {
             biased;
@@ -279,7 +279,7 @@ impl Watch {
     }
 }
 
-/// What a client is told whose transaction has taken too long.
+/// The error for a transaction that has taken too long.
 pub(super) fn transaction_too_long() -> Complaint {
     Complaint::fatal("25P04", "terminating connection due to transaction timeout")
 }
@@ -292,7 +292,7 @@ pub(super) async fn late(deadline: Option<Instant>) {
     }
 }
 
-/// What clients are told when the server ends, or somebody ends their session.
+/// The error when the server shuts down, or somebody ends the session.
 pub(crate) fn shutting_down() -> Complaint {
     Complaint::fatal("57P01", "terminating connection due to administrator command")
 }

@@ -1,10 +1,10 @@
-//! Looking for the next message for a moment before sleeping until it comes.
+//! Polls for the next message for a moment before the thread sleeps until it comes.
 //!
-//! A client that has its answer mostly asks on at once. Its server's thread, asleep by then, has to be woken on a
-//! processor that has gone to rest as well; in a virtual machine that takes several times what the statement does, of
-//! both sides. So a connection looks again and again for [`LINGER`] first. Only as long as it is the only one that
-//! speaks: a processor that looks is one that others, or their clients, do not have. And only where it helps: a client
-//! that mostly thinks for longer is let go the sooner.
+//! A client that has its answer mostly sends its next request at once. By then its server's thread sleeps, on a
+//! processor that may be idle too, and waking both takes several times as long as the statement in a virtual machine.
+//! So a connection polls for [`LINGER`] first. It polls only while it is the only active connection, since polling
+//! takes the processor from other connections and their clients; and only where it helps: for a client that mostly
+//! pauses longer it stops sooner.
 //!
 //! Source: `docs/design/server-and-security.md`.
 
@@ -17,14 +17,14 @@ use tokio::time::{Duration, Instant};
 
 use super::wire::{Wire, WireError};
 
-/// How long a connection looks before it sleeps: about what waking two threads takes.
+/// How long a connection polls before it sleeps: about the time of waking two threads.
 const LINGER: Duration = Duration::from_micros(100);
-/// For how long no other connection has spoken, where one is the only one.
+/// A connection is the only one if no other has spoken for this long.
 const ALONE: Duration = Duration::from_millis(5);
-/// Messages that a connection sleeps for at most, since it has looked in vain, before it looks again.
+/// After polling in vain, a connection sleeps for at most so many messages before it polls again.
 const PASSED_MAX: u32 = 63;
 
-/// Which connection of a server speaks.
+/// The connection of a server that speaks.
 #[derive(Debug)]
 pub(crate) struct Speaking {
     began: Instant,
@@ -32,12 +32,12 @@ pub(crate) struct Speaking {
     next: AtomicU64,
     /// The one that has spoken last.
     last: AtomicU64,
-    /// Since when it alone has, in microseconds since the server began.
+    /// Since when it alone has spoken, in microseconds since the server began.
     since_us: AtomicU64,
 }
 
 impl Speaking {
-    /// None yet.
+    /// No connection has spoken yet.
     pub(crate) fn new() -> Arc<Self> {
         let (next, last, since_us) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Self { began: Instant::now(), next, last, since_us })
@@ -48,7 +48,7 @@ impl Speaking {
     }
 
     fn note(&self, connection: u64) {
-        // Mostly it is the same, and nothing is written that other processors have.
+        // Mostly it is the same, and no shared cache line is written.
         if self.last.load(Ordering::Relaxed) != connection {
             self.last.store(connection, Ordering::Relaxed);
             self.since_us.store(self.now_us(), Ordering::Relaxed);
@@ -68,12 +68,12 @@ pub(crate) struct Linger {
     speaking: Arc<Speaking>,
     /// The connection's number.
     connection: u64,
-    /// How many messages it sleeps for before it looks again, and did when it last looked in vain.
+    /// For how many messages it sleeps before it polls again, and did when it last polled in vain.
     passing: (u32, u32),
 }
 
 impl Linger {
-    /// Of one more of those that are `speaking`.
+    /// For one more of the `speaking` connections.
     pub(crate) fn new(speaking: &Arc<Speaking>) -> Self {
         let connection = speaking.next.fetch_add(1, Ordering::Relaxed);
         Self { speaking: Arc::clone(speaking), connection, passing: (0, 0) }
@@ -89,7 +89,7 @@ impl Linger {
         message
     }
 
-    /// The next message, if it comes within a moment; clients that take longer are hardly looked for.
+    /// The next message, if it comes within a moment; slow clients are hardly polled for.
     async fn look(&mut self, wire: &mut Wire) -> Option<Result<(u8, Bytes), WireError>> {
         let (left, passed) = self.passing;
         if left > 0 {
@@ -128,7 +128,7 @@ mod tests {
         (Wire::new(Box::new(ours)), theirs)
     }
 
-    /// One that has spoken, and no other for a while.
+    /// A connection that has spoken, and no other for a while.
     async fn alone(speaking: &Arc<Speaking>) -> Linger {
         let linger = Linger::new(speaking);
         speaking.note(linger.connection);

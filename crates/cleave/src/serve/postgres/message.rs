@@ -1,36 +1,36 @@
-//! Messages of a client: the bytes of one message in, a [`Frontend`] out.
+//! Decodes the messages of a client: the bytes of one message in, a [`Frontend`] out.
 //!
 //! ```text
 //!  first:        | length: i32 | code: i32 | … |        startup, cancel, TLS wanted
 //!  all others:   | kind: u8 | length: i32 | body |      the length counts itself, not the kind
 //! ```
 //!
-//! Invariant: nothing that a client sends makes this panic or take memory beyond the message itself: every number is
-//! held against the bytes that are there.
+//! Invariant: no message of a client causes a panic or takes memory beyond the message itself: every number is checked
+//! against the bytes that are there.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 
 use bytes::Bytes;
 
-/// The code of a cancel request, where a startup message has its protocol's version.
+/// The code of a cancel request, in the place of the protocol version.
 const CANCEL: u32 = 80_877_102;
-/// The code by which a client asks for TLS.
+/// The code of a request for TLS.
 const TLS: u32 = 80_877_103;
-/// The code by which a client asks for GSS encryption.
+/// The code of a request for GSS encryption.
 const GSS: u32 = 80_877_104;
 
-/// A body that is not what its kind says: the client's library is at fault.
+/// A body that does not match its kind: a defect of the client's library.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
-    /// It ends too early, goes on too long, or has a number that cannot be.
+    /// It ends too early, is too long, or has an impossible number.
     #[error("invalid message format: {0}")]
     Body(&'static str),
-    /// Text that is no UTF-8.
+    /// Text that is not UTF-8.
     #[error("invalid byte sequence for encoding \"UTF8\" in {0}")]
     Encoding(&'static str),
 }
 
-/// What a client says before anything else.
+/// The first message of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Opening {
     /// It wants a session.
@@ -51,7 +51,7 @@ pub(crate) enum Opening {
     Tls,
     /// It wants GSS encryption.
     Gss,
-    /// It speaks a protocol that this server does not.
+    /// It uses a protocol that this server does not know.
     Unknown {
         /// Major version.
         major: u16,
@@ -63,7 +63,7 @@ pub(crate) enum Opening {
 /// A message within a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frontend {
-    /// Statements in one text.
+    /// One text with any number of statements.
     Query(String),
     /// Prepare a statement.
     Parse {
@@ -71,33 +71,33 @@ pub(crate) enum Frontend {
         name: String,
         /// Its text.
         sql: String,
-        /// The types of its first parameters, 0 where one is to be inferred.
+        /// The types of its first parameters, 0 if to be inferred.
         types: Vec<u32>,
     },
-    /// Make a portal of a statement and values.
+    /// Create a portal from a statement and values.
     Bind(Bind),
-    /// Tell of a statement or portal.
+    /// Describe a statement or portal.
     Describe(Target),
     /// Run a portal.
     Execute {
         /// The portal.
         portal: String,
-        /// The most rows to give; 0: all.
+        /// The most rows to return; 0 means all.
         row_count_max: u32,
     },
-    /// Forget a statement or portal.
+    /// Close a statement or portal.
     Close(Target),
-    /// Send what there is.
+    /// Send the buffered answers.
     Flush,
     /// The end of a series.
     Sync,
-    /// Goodbye.
+    /// The client disconnects.
     Terminate,
     /// A piece of COPY FROM STDIN.
     CopyData(Bytes),
     /// The end of it.
     CopyDone,
-    /// The client gives it up, and says why.
+    /// The client aborts it, with the reason.
     CopyFail(String),
     /// A password, or a step of SASL.
     Password(Bytes),
@@ -114,13 +114,13 @@ pub(crate) struct Bind {
     pub(crate) statement: String,
     /// Formats of the values: none, one for all, or one each.
     pub(crate) formats: Vec<Format>,
-    /// The values; None: NULL.
+    /// The values; None is NULL.
     pub(crate) values: Vec<Option<Bytes>>,
     /// Formats of the result's columns: none, one for all, or one each.
     pub(crate) results: Vec<Format>,
 }
 
-/// What Describe and Close speak of.
+/// The target of Describe and Close.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A prepared statement.
@@ -129,17 +129,17 @@ pub(crate) enum Target {
     Portal(String),
 }
 
-/// How a value is written.
+/// The format of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Format {
-    /// As people read it.
+    /// Text.
     #[default]
     Text,
-    /// As machines do.
+    /// Binary.
     Binary,
 }
 
-/// The format at `place`, where `formats` has none, one for all, or one each.
+/// The format at `place`; `formats` has none, one for all, or one each.
 pub(crate) fn format_at(formats: &[Format], place: usize) -> Format {
     match formats {
         [] => Format::Text,
@@ -148,7 +148,7 @@ pub(crate) fn format_at(formats: &[Format], place: usize) -> Format {
     }
 }
 
-/// Reads what stands behind the length of a first message.
+/// Decodes a first message, without its length.
 pub(crate) fn opening(body: &Bytes) -> Result<Opening, Malformed> {
     let mut body = Body { rest: body.clone() };
     let code = body.u32()?;
@@ -175,7 +175,7 @@ pub(crate) fn opening(body: &Bytes) -> Result<Opening, Malformed> {
 }
 
 impl Frontend {
-    /// Reads a message of this kind; None: there is no such kind.
+    /// Decodes a message of this kind; None if the kind is unknown.
     pub(crate) fn read(kind: u8, body: Bytes) -> Result<Option<Self>, Malformed> {
         let mut body = Body { rest: body };
         let message = match kind {
@@ -253,7 +253,7 @@ impl Body {
         String::from_utf8(text.to_vec()).map_err(|_| Malformed::Encoding(what))
     }
 
-    /// As many items as a number says. Room is made as they come.
+    /// As many items as the number before them says. Memory is allocated as they come.
     fn list<T>(
         &mut self,
         item: impl Fn(&mut Self) -> Result<T, Malformed>,

@@ -1,4 +1,4 @@
-//! Messages to a client: what there is to say in, its bytes at the end of a buffer out.
+//! Encodes messages to a client at the end of a buffer.
 //!
 //! Source: PostgreSQL's manual, "Message Formats".
 
@@ -8,14 +8,14 @@ use super::complaint::Complaint;
 use super::message::Format;
 use super::types::WireType;
 
-/// Whether the session is in a transaction block, as ReadyForQuery says it.
+/// Whether the session is in a transaction block, as in ReadyForQuery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BlockState {
-    /// In none.
+    /// Not in a block.
     Idle,
-    /// In one.
+    /// In a block.
     Open,
-    /// In one that failed.
+    /// In a failed block.
     Failed,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// Its type.
     pub(crate) wire_type: WireType,
-    /// How its values are written.
+    /// The format of its values.
     pub(crate) format: Format,
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn message(out: &mut BytesMut, kind: u8, write: impl FnOnce(&mut Byte
     sized(out, write);
 }
 
-/// A length that counts itself, and what `write` appends.
+/// A length that includes itself, and the bytes that `write` appends.
 fn sized(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
     let start = out.len();
     out.put_u32(0);
@@ -55,7 +55,7 @@ fn text(out: &mut BytesMut, text: &str) {
     out.put_u8(0);
 }
 
-/// Authentication: `code`, and what it carries.
+/// Authentication: `code`, and its data.
 pub(crate) fn authentication(out: &mut BytesMut, code: u32, carried: &[u8]) {
     message(out, b'R', |out| {
         out.put_u32(code);
@@ -63,7 +63,7 @@ pub(crate) fn authentication(out: &mut BytesMut, code: u32, carried: &[u8]) {
     });
 }
 
-/// The value of a setting that clients want to know.
+/// The value of a reported setting.
 pub(crate) fn parameter_status(out: &mut BytesMut, name: &str, value: &str) {
     message(out, b'S', |out| {
         text(out, name);
@@ -71,7 +71,7 @@ pub(crate) fn parameter_status(out: &mut BytesMut, name: &str, value: &str) {
     });
 }
 
-/// How to cancel this connection's statements.
+/// The key for cancelling this connection's statements.
 pub(crate) fn backend_key(out: &mut BytesMut, backend: i32, secret: i32) {
     message(out, b'K', |out| {
         out.put_i32(backend);
@@ -79,7 +79,7 @@ pub(crate) fn backend_key(out: &mut BytesMut, backend: i32, secret: i32) {
     });
 }
 
-/// The protocol that will be spoken, and options of the client's that are not known.
+/// The protocol version used, and the client's options that are unknown.
 pub(crate) fn negotiate_version(out: &mut BytesMut, minor: u32, unknown: &[&str]) {
     message(out, b'v', |out| {
         out.put_u32(3 << 16 | minor);
@@ -90,7 +90,7 @@ pub(crate) fn negotiate_version(out: &mut BytesMut, minor: u32, unknown: &[&str]
     });
 }
 
-/// The next statement may come.
+/// Ready for the next statement.
 pub(crate) fn ready(out: &mut BytesMut, state: BlockState) {
     message(out, b'Z', |out| {
         out.put_u8(match state {
@@ -107,17 +107,17 @@ pub(crate) fn bare(out: &mut BytesMut, kind: u8) {
     message(out, kind, |_| {});
 }
 
-/// A statement is done.
+/// Completion of a statement.
 pub(crate) fn complete(out: &mut BytesMut, tag: &str) {
     message(out, b'C', |out| text(out, tag));
 }
 
-/// Something failed.
+/// An error.
 pub(crate) fn error(out: &mut BytesMut, complaint: &Complaint) {
     message(out, b'E', |out| fields(out, complaint));
 }
 
-/// Something to know.
+/// A notice.
 pub(crate) fn notice(out: &mut BytesMut, complaint: &Complaint) {
     message(out, b'N', |out| fields(out, complaint));
 }
@@ -162,7 +162,7 @@ pub(crate) fn row_description(out: &mut BytesMut, columns: &[Column]) {
         out.put_u16(u16::try_from(columns.len()).unwrap_or(u16::MAX));
         for column in columns {
             text(out, &column.name);
-            // Of no table, as far as clients are told.
+            // The table's OID: none is given.
             out.put_u32(0);
             out.put_u16(0);
             out.put_u32(column.wire_type.oid());

@@ -1,14 +1,14 @@
-//! SCRAM-SHA-256: a client proves that it knows a password, and the server that it knows the user, and neither sends
-//! it.
+//! SCRAM-SHA-256: the client proves that it knows a password, the server that it knows the user, and neither sends the
+//! password.
 //!
 //! ```text
 //!  client ─ n,,n=,r=<nonce> ─▶        server ─ r=<nonces>,s=<salt>,i=<rounds> ─▶ client
 //!  client ─ c=biws,r=<nonces>,p=<proof> ─▶     server ─ v=<signature> ─▶ client
 //! ```
 //!
-//! A user that there is not is asked for a proof like any other, with a salt that is always the same for the name and
-//! as many rounds as others have ([`LoginSecret`](cleave_host::login::LoginSecret)), so that nobody learns who may
-//! connect. Deliberately absent: channel binding (the server does not offer `-PLUS`).
+//! An unknown user is asked for a proof like any other, with a salt that is always the same for the name and the usual
+//! number of rounds ([`LoginSecret`](cleave_host::login::LoginSecret)), so that nobody learns which users exist.
+//! Deliberately absent: channel binding (the server does not offer `-PLUS`).
 //!
 //! Source: RFC 5802 and RFC 7677; PostgreSQL's manual, "SCRAM-SHA-256 Authentication".
 
@@ -20,14 +20,14 @@ use cleave_host::password::{Verifier, hmac_sha256, sha256};
 /// The mechanism's name.
 pub(crate) const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// A step that does not follow the standard, or a wrong proof.
+/// A protocol violation, or a wrong proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The message is none of the mechanism's.
+    /// The message is not one of the mechanism.
     Malformed,
-    /// The client wants what the server did not offer.
+    /// The client wants channel binding, which the server did not offer.
     ChannelBinding,
-    /// It does not know the password.
+    /// The proof is wrong.
     Proof,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Refused {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     verifier: Verifier,
-    /// False: there is no such user, and no proof suffices.
+    /// False if there is no such user, and no proof suffices.
     is_known: bool,
     header: String,
     client_first: String,
@@ -44,14 +44,14 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Reads the client's first message. `nonce` are the server's own random characters. Where `is_known` is false, no
+    /// Decodes the client's first message. `nonce` are the server's own random characters. If `is_known` is false, no
     /// proof suffices for `verifier`.
     pub(crate) fn begin(
         first: &str,
         (verifier, is_known): (Verifier, bool),
         nonce: &str,
     ) -> Result<Self, Refused> {
-        // GS2: n or y (no binding), then a name to act as, which is not taken.
+        // GS2: n or y (no binding), then an authorisation identity, which is not accepted.
         let (binding, rest) = first.split_once(',').ok_or(Refused::Malformed)?;
         let (acting, bare) = rest.split_once(',').ok_or(Refused::Malformed)?;
         match binding {
@@ -59,7 +59,7 @@ impl Exchange {
             _ if binding.starts_with("p=") => return Err(Refused::ChannelBinding),
             _ => return Err(Refused::Malformed),
         }
-        // Its own name was in the startup message; here it does not count.
+        // The user name is the one of the startup message; the one here is ignored.
         let parts = bare.split_once(',').filter(|(name, _)| name.starts_with("n="));
         let theirs =
             parts.and_then(|(_, nonce)| nonce.strip_prefix("r=")).ok_or(Refused::Malformed)?;
@@ -75,12 +75,12 @@ impl Exchange {
         Ok(Self { verifier, is_known, header, client_first, nonce, server_first })
     }
 
-    /// What the server answers to the first message.
+    /// The server's answer to the first message.
     pub(crate) fn challenge(&self) -> &str {
         &self.server_first
     }
 
-    /// Checks the client's last message; what the server answers where it is right.
+    /// Checks the client's last message; returns the server's answer if it is right.
     pub(crate) fn finish(&self, last: &str) -> Result<String, Refused> {
         let (without_proof, proof) = last.rsplit_once(",p=").ok_or(Refused::Malformed)?;
         let expected = format!("c={},r={}", self.header, self.nonce);
@@ -101,7 +101,7 @@ impl Exchange {
     }
 }
 
-/// Whether two keys are equal, in a time that does not depend on where they differ.
+/// Compares two keys in constant time.
 fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let difference =
         one.iter().zip(other).fold(0, |sum, (a, b)| std::hint::black_box(sum | (a ^ b)));

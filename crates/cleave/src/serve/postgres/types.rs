@@ -1,7 +1,7 @@
-//! Types by the numbers that PostgreSQL's clients know them by, and back.
+//! Maps types to PostgreSQL's type OIDs and back.
 //!
-//! A column of a result has the type that its Arrow type is nearest to; lengths and digits are not told (as PostgreSQL
-//! does not for what is computed).
+//! A result column has the PostgreSQL type nearest to its Arrow type; type modifiers (length, precision) are not sent,
+//! as PostgreSQL does not for computed columns.
 //!
 //! Source: PostgreSQL's `pg_type.dat`.
 
@@ -20,17 +20,17 @@ pub(crate) struct WireType {
 }
 
 impl WireType {
-    /// Its number.
+    /// Its OID.
     pub(crate) fn oid(self) -> u32 {
         if self.is_list { self.element.list_oid() } else { self.element.oid() }
     }
 
-    /// Its size in bytes; -1: it varies.
+    /// Its size in bytes; -1 if it varies.
     pub(crate) fn size(self) -> i16 {
         if self.is_list { -1 } else { self.element.size() }
     }
 
-    /// What a column of this Arrow type is told as.
+    /// The PostgreSQL type of a column of this Arrow type.
     pub(crate) fn of_arrow(data_type: &DataType) -> Self {
         match data_type {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
@@ -42,11 +42,11 @@ impl WireType {
     }
 }
 
-/// How a parameter is told and read that a client has declared by `oid`, 0: it has not, and whose type is
-/// `column_type`, that of the items of a list.
+/// The type and encoding of a parameter that a client has declared by `oid` (0 if not declared), and whose type in the
+/// database is `column_type`; of a list, that of its items.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a list that was declared as one value, or the other way round.
+/// [`Error::Unsupported`] for a list that was declared as one value, or vice versa.
 pub(crate) fn parameter(
     number: usize,
     oid: u32,
@@ -80,14 +80,14 @@ fn single_parameter(oid: u32, column_type: ColumnType) -> (u32, Element) {
         26 => Element::Oid,
         _ => Element::of_column(column_type),
     };
-    // Drivers insist on what they have declared.
+    // Drivers expect the type that they have declared.
     (if matches!(oid, 0 | 705) { element.oid() } else { oid }, element)
 }
 
-/// The type of parameter `number` that a client declares by `oid`; None: it leaves it open.
+/// The type of parameter `number` that a client declares by `oid`; None if left open.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a type that the database does not have.
+/// [`Error::Unsupported`] for an unknown type.
 pub(crate) fn declared(number: usize, oid: u32) -> Result<Option<ColumnType>, Error> {
     let item = Element::of_list_oid(oid).map_or(oid, Element::oid);
     Ok(Some(match item {

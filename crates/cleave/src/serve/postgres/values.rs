@@ -1,7 +1,7 @@
-//! Values on the wire: rows of a batch in, DataRow messages out ([`RowWriter`]); values of a client in, their text out
+//! Values on the wire: encodes rows of a batch as DataRow messages ([`RowWriter`]), and a client's values as text
 //! ([`parameter_text`]).
 //!
-//! As text a value is what the database prints, in binary what PostgreSQL's functions send
+//! In text format a value is what the database prints, in binary format what PostgreSQL's send functions give
 //! ([`binary`](cleave_host::value::binary)).
 
 use arrow::array::RecordBatch;
@@ -14,7 +14,7 @@ use super::complaint::Complaint;
 use super::message::Format;
 use super::reply::Column;
 
-/// Writes rows of one batch.
+/// Encodes rows of one batch.
 pub(crate) struct RowWriter<'a> {
     columns: Vec<ColumnWriter<'a>>,
     scratch: String,
@@ -26,7 +26,7 @@ enum ColumnWriter<'a> {
 }
 
 impl<'a> RowWriter<'a> {
-    /// A writer of the rows of `batch` as `columns` say.
+    /// A writer of the rows of `batch` in the formats of `columns`.
     pub(crate) fn new(batch: &'a RecordBatch, columns: &[Column]) -> Result<Self, Complaint> {
         let writers = batch.columns().iter().zip(columns).map(|(array, column)| {
             Ok(match column.format {
@@ -87,7 +87,7 @@ fn put_sized(out: &mut BytesMut, bytes: &[u8]) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// The text of a value as a client sends it for parameter `number`.
+/// Converts a client's value for parameter `number` to text.
 pub(crate) fn parameter_text(
     number: usize,
     (element, is_list): (Element, bool),

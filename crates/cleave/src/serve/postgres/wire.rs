@@ -1,7 +1,8 @@
-//! A connection's bytes: a stream in, whole messages out, and answers gathered until they are sent.
+//! The byte stream of a connection: reads whole messages, and buffers answers until they are sent.
 //!
-//! Invariants: no message longer than the limit is gathered, and room is made only for what has arrived; an idle
-//! connection keeps buffers of a few kilobytes; all reading and writing may be dropped at any point and taken up again.
+//! Invariants: a message longer than the limit is never buffered, and memory is allocated only for bytes that have
+//! arrived; an idle connection keeps buffers of a few kilobytes; reads and writes can be cancelled at any point and
+//! resumed.
 
 use std::io;
 
@@ -10,28 +11,28 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::complaint::Complaint;
 
-/// Longest message of a client that has not proved who it is: as PostgreSQL's longest startup packet.
+/// Longest message of an unauthenticated client: that of PostgreSQL's longest startup packet.
 pub(crate) const STRANGER_BYTES_MAX: usize = 10_000;
-/// What is read at once.
+/// Bytes of one read.
 const READ_BYTES: usize = 8 << 10;
-/// Answers beyond this are sent before more are made.
+/// Answers beyond this are sent before more are added.
 pub(crate) const SEND_BYTES: usize = 64 << 10;
-/// What a buffer may keep while it is empty.
+/// Bytes that an empty buffer may keep.
 const KEPT_BYTES: usize = 16 << 10;
-/// What may wait to be read while a statement runs.
+/// Bytes that may be buffered while a statement runs.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 
-/// A stream of either kind.
+/// A plain or encrypted stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Why there is no message.
+/// Why no message could be read.
 #[derive(Debug)]
 pub(crate) enum WireError {
-    /// The client is gone, or the network is.
+    /// The client or the network is gone.
     Lost,
-    /// What it sent is no message: nothing after it can be understood.
+    /// The bytes are not a message: nothing after it can be decoded.
     Framing(Complaint),
 }
 
@@ -45,25 +46,25 @@ impl From<io::Error> for WireError {
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     input: BytesMut,
-    /// What is to be sent.
+    /// Bytes to be sent.
     pub(crate) output: BytesMut,
-    /// None: the client is not known yet.
+    /// None if the client is not yet authenticated.
     message_bytes_max: Option<usize>,
 }
 
 impl Wire {
-    /// Over `stream`, to a client that is not known yet.
+    /// Over `stream`, to an unauthenticated client.
     pub(crate) fn new(stream: Box<dyn Stream>) -> Self {
         let (input, output) = (BytesMut::new(), BytesMut::new());
         Self { stream, input, output, message_bytes_max: None }
     }
 
-    /// Takes messages of as many bytes from now on: the client is known.
+    /// Accepts messages of up to `message_bytes_max` from now on, because the client is authenticated.
     pub(crate) fn trust(&mut self, message_bytes_max: usize) {
         self.message_bytes_max = Some(message_bytes_max);
     }
 
-    /// The stream, where nothing has been read beyond what was asked for.
+    /// The stream, if no more bytes were read than requested.
     pub(crate) fn into_stream(self) -> Option<Box<dyn Stream>> {
         self.input.is_empty().then_some(self.stream)
     }
@@ -107,7 +108,7 @@ impl Wire {
             let message = format!("invalid message length: {length}");
             return Err(WireError::Framing(Complaint::fatal("08P01", message)));
         }
-        // Before room is made for it.
+        // Checked before memory is allocated.
         match self.message_bytes_max {
             None if length > STRANGER_BYTES_MAX => {
                 let message = format!("invalid message length: {length}");
@@ -134,7 +135,7 @@ impl Wire {
         Ok(Some((kind, body)))
     }
 
-    /// The kind of the next message, of which the rest may still be on its way.
+    /// The kind of the next message, the rest of which may not have arrived.
     pub(crate) async fn kind(&mut self) -> Result<u8, WireError> {
         loop {
             if let Some(kind) = self.input.first() {
@@ -144,12 +145,13 @@ impl Wire {
         }
     }
 
-    /// Whether the first byte of a message of this kind is the next that has arrived.
+    /// Whether the next byte that has arrived begins a message of this kind.
     pub(crate) fn is_next(&self, kind: u8) -> bool {
         self.input.first() == Some(&kind)
     }
 
-    /// Waits until the client is gone, or has sent so much that it must wait itself. Meanwhile what it sends is kept.
+    /// Waits until the client is gone, or has sent so much that it must wait itself. Meanwhile its messages are
+    /// buffered.
     pub(crate) async fn closed(&mut self) {
         while self.input.len() < AHEAD_BYTES_MAX {
             if self.fill().await.is_err() {
@@ -173,7 +175,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends the connection once all is sent.
+    /// Closes the connection after sending everything.
     pub(crate) async fn close(&mut self) {
         if self.flush().await.is_ok() {
             drop(self.stream.shutdown().await);

@@ -1,4 +1,4 @@
-//! What is offered where.
+//! The completions offered in each place.
 
 use super::Vocabulary;
 

@@ -1,4 +1,4 @@
-//! What each layout shows for the values that are easily shown wrong.
+//! Each layout's output for values that are easily printed wrong.
 
 use std::sync::Arc;
 

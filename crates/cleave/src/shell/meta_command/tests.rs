@@ -1,4 +1,4 @@
-//! Backslash commands and what is said about wrong ones.
+//! Backslash commands and the errors of wrong ones.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
-//! What sessions see of each other, and end: `pg_stat_activity`, `pg_cancel_backend`, `pg_terminate_backend`; and what
-//! they are told of their settings.
+//! Sessions that see and end each other: `pg_stat_activity`, `pg_cancel_backend`, `pg_terminate_backend`; and the
+//! settings that they are told of.
 
 use super::client::{Client, field, fields, read};
 use super::served;
 
-/// Asks until a query of one value gives `expected`: the other session is served by another thread.
+/// Repeats a query of one value until it gives `expected`: another thread serves the other session.
 fn until(client: &mut Client, sql: &str, expected: &str) {
     let (_never, nothing) = std::sync::mpsc::channel::<()>();
     for _ in 0..600 {
@@ -40,14 +40,14 @@ fn sessions_are_seen_cancelled_and_ended() {
     assert_eq!(field(&one.answer().error, 'C'), "57014");
     until(&mut two, &of("state"), "idle in transaction (aborted)");
     one.query("ROLLBACK");
-    // Nobody is there; then one that waits, and one that runs.
+    // Nobody has that number; then a session that waits, and one that runs.
     assert_eq!(two.value("SELECT pg_cancel_backend(2147483647)"), "f");
     let mut three = server.client();
     let other = three.value("SELECT pg_backend_pid()");
     three.send('Q', b"SELECT pg_sleep(600)\0");
     for (client, pid) in [(&mut one, &pid), (&mut three, &other)] {
         assert_eq!(two.value(&format!("SELECT pg_terminate_backend({pid})")), "t");
-        // The columns of what was to come may be told before.
+        // The columns of the result may be described before.
         let last = std::iter::from_fn(|| read(&mut client.stream)).last();
         let (kind, body) = last.unwrap();
         assert_eq!((kind, field(&fields(&body), 'C')), ('E', "57P01"));
@@ -87,7 +87,7 @@ fn clients_are_told_of_settings_that_go_back() {
     assert_eq!(told("BEGIN"), "");
     assert_eq!(told("SET LOCAL application_name = 'job'"), "application_name job ");
     assert_eq!(told("COMMIT"), "application_name test ");
-    // Of statements that came together, the first is undone too.
+    // Of statements that came together, the first is rolled back too.
     assert_eq!(told("SET application_name = 'x'; SELECT 1 / 0"), "");
     assert_eq!(told("SELECT set_config('application_name', 'y', false)"), "application_name y ");
     let warned = client.query("SET LOCAL application_name = 'z'");

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::{digest, hmac, pbkdf2};
 
-/// A server that ends with the test.
+/// A server that is ended with the test.
 pub(crate) struct Server {
     child: Child,
     pub(crate) port: u16,
@@ -22,11 +22,11 @@ pub(crate) type Message = (char, Vec<u8>);
 /// A connection.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    /// Number and secret, by which it cancels.
+    /// The number and secret with which it cancels.
     pub(crate) key: (i32, i32),
 }
 
-/// What the statements of one Query gave.
+/// The result of the statements of one Query.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     /// Rows as text.
@@ -67,7 +67,7 @@ impl Server {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        // A test that waits for ever says less than one that fails.
+        // A test that hangs tells less than one that fails.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream
     }
@@ -102,13 +102,13 @@ pub(crate) fn message(kind: char, body: &[u8]) -> Vec<u8> {
     [&[u8::try_from(kind).unwrap()], length.to_be_bytes().as_slice(), body].concat()
 }
 
-/// A first message, which has none.
+/// A first message, which has no kind.
 pub(crate) fn opening(code: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 8).unwrap();
     [length.to_be_bytes().as_slice(), code.to_be_bytes().as_slice(), body].concat()
 }
 
-/// Reads one message; None where the server has closed.
+/// Reads one message; None if the server has closed.
 pub(crate) fn read(stream: &mut TcpStream) -> Option<Message> {
     let mut head = [0; 5];
     stream.read_exact(&mut head).ok()?;
@@ -149,7 +149,7 @@ fn row(body: &[u8]) -> Vec<Option<String>> {
 }
 
 impl Client {
-    /// A session; the fields of the error where there is none.
+    /// A session, or the fields of the error.
     pub(crate) fn begin(
         mut stream: TcpStream,
         user: &str,
@@ -202,7 +202,7 @@ impl Client {
         }
     }
 
-    /// The same, read.
+    /// The same, decoded.
     pub(crate) fn answer(&mut self) -> Answer {
         let mut answer = Answer::default();
         for (kind, body) in self.messages() {

@@ -1,5 +1,5 @@
-//! Who gets in, and as whom: nothing that a client says opens a server or makes anybody a superuser, and strangers take
-//! nothing from those who are known.
+//! Who can log in, and as whom: nothing that a client sends opens a server or makes anybody a superuser, and strangers
+//! cost authenticated clients nothing.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::path::Path;
 use super::client::{Client, Server, field, fields, message, opening, read};
 use crate::program::{cleave, cleave_with_input, sql};
 
-/// By what the server lets nobody in.
+/// The fields of the error by which the server refuses a log-in.
 type Refusal = Vec<(char, String)>;
 
 fn as_user(server: &Server, user: &str, password: Option<&str>) -> Result<Client, Refusal> {
@@ -88,7 +88,7 @@ fn a_server_stays_closed_without_users_and_their_file_and_in_a_copy() {
         let server = Server::start(folder.path(), &[]);
         assert_eq!(refused(&server, "ada", None), "28P01");
         drop(server);
-        // As after a failover, or under another --users.
+        // As after a failover, or with another --users.
         drop(std::fs::remove_file(folder.path().join("db/users")));
     }
     let other = tempfile::tempdir().unwrap();
@@ -151,17 +151,17 @@ fn only_the_file_makes_superusers_of_its_users() {
     ada.query("CREATE TABLE t (a int); CREATE ROLE bob LOGIN CREATEROLE; CREATE ROLE carl LOGIN");
     let mut bob = as_user(&server, "bob", Some("pencil")).unwrap();
     assert_eq!(field(&bob.query("SELECT * FROM t").error, 'C'), "42501");
-    // Who makes a role of a superuser's name does not become it, nor keep it out.
+    // Creating a role of a superuser's name does not give its rights, nor keep it out.
     bob.query("CREATE ROLE ada LOGIN PASSWORD 'crayon'");
     assert_eq!(refused(&server, "ada", Some("crayon")), "28P01");
     let mut again = as_user(&server, "ada", Some("pencil")).unwrap();
     assert_eq!(again.value("SELECT count(*) FROM t"), "0");
-    // Nobody takes from itself the name by which its rights are found.
+    // A user cannot change the name by which its own rights are found.
     let error = bob.query("ALTER ROLE bob RENAME TO nobody").error;
     assert_eq!(field(&error, 'M'), "session user cannot be renamed");
     assert_eq!(field(&error, 'C'), "0A000");
     assert_eq!(bob.query("ALTER ROLE carl RENAME TO charles").tags, ["ALTER ROLE"]);
-    // A role that is gone has no log-in and no rights, and its sessions have none of a superuser.
+    // A dropped role has no log-in and no rights, and its sessions have none of a superuser.
     assert_eq!(ada.query("DROP ROLE bob").tags, ["DROP ROLE"]);
     assert_eq!(refused(&server, "bob", Some("pencil")), "28000");
     for statement in [
@@ -195,7 +195,7 @@ fn a_password_whose_time_is_over_counts_neither_in_the_catalog_nor_in_the_file()
     assert_eq!(refused(&server, "late", Some("pencil")), "28P01");
 }
 
-/// Begins to connect as `user`; what the server says of its password, without the nonces.
+/// Begins to connect as `user`; returns the server's challenge, without the nonces.
 fn challenge(server: &Server, user: &str) -> String {
     let mut stream = server.connect();
     stream.write_all(&opening(3 << 16, format!("user\0{user}\0\0").as_bytes())).unwrap();
@@ -215,7 +215,8 @@ fn who_there_is_cannot_be_told_from_the_challenge() {
     let folder = tempfile::tempdir().unwrap();
     let db = database(folder.path());
     // "pencil", hashed 10,000 times elsewhere.
-    let other = "SCRAM-SHA-256$10000:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
+    let other = "SCRAM-SHA-256$10000:W22ZaJ0SNY7soEsUEjb6gQ==\
+        $WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
     let create = format!("CREATE ROLE ada LOGIN PASSWORD '{other}'; CREATE ROLE plain LOGIN");
     sql(Path::new(&db), &["-c", &create]).ok();
     let users = ["ada", "bob", "plain"];
@@ -236,7 +237,7 @@ fn who_there_is_cannot_be_told_from_the_challenge() {
     }
 }
 
-/// A connection that has said who it is, and no more.
+/// A connection that has sent its startup message, and no more.
 fn silent(server: &Server) -> TcpStream {
     let mut stream = server.connect();
     stream.write_all(&opening(3 << 16, b"user\0ada\0\0")).unwrap();
@@ -250,7 +251,7 @@ fn strangers_send_no_long_messages() {
     add(&db, "ada", &[]);
     let server = Server::start(folder.path(), &[]);
     for (sent, said) in [
-        // Of a message that is announced as 60 MB, nothing is waited for.
+        // A message that claims 60 MB is refused without waiting for it.
         (&b"p\x03\x93\x87\x00"[..], "invalid message length: 60000000"),
         (b"p\0\0\x27\x11", "invalid message length: 10001"),
         (b"Q\x03\x93\x87\x00", "expected SASL response, got message type 81"),
@@ -263,7 +264,7 @@ fn strangers_send_no_long_messages() {
         assert_eq!((kind, field(&told, 'C'), field(&told, 'M')), ('E', "08P01", said));
         assert!(read(&mut stream).is_none());
     }
-    // TLS is asked for once.
+    // TLS may be requested once.
     let mut stream = server.connect();
     stream.write_all(&[opening(80_877_103, b""), opening(80_877_103, b"")].concat()).unwrap();
     let mut answer = [0; 1];
@@ -281,7 +282,7 @@ fn strangers_take_no_places_of_sessions() {
     let server = Server::start(folder.path(), &options);
     let mut ada = as_user(&server, "ada", Some("pencil")).unwrap();
     ada.query("CREATE ROLE app LOGIN PASSWORD 'pencil'");
-    // More than there may be at once, of both kinds.
+    // More than the limits, of both kinds.
     let strangers: Vec<TcpStream> =
         (0..300).map(|n| if n % 2 == 0 { silent(&server) } else { server.connect() }).collect();
     let app = as_user(&server, "app", Some("pencil")).unwrap();
@@ -289,7 +290,7 @@ fn strangers_take_no_places_of_sessions() {
     assert_eq!(field(&error, 'C'), "53300");
     assert!(field(&error, 'M').contains("reserved for non-replication superuser"), "{error:?}");
     assert!(field(&error, 'H').contains("--superuser-reserved-connections"), "{error:?}");
-    // The one that is left, and what is cancelled while all are taken.
+    // The one that remains, and a cancel request while all places are taken.
     let mut other = as_user(&server, "ada", Some("pencil")).unwrap();
     assert_eq!(other.value("SELECT 1"), "1");
     let error = as_user(&server, "ada", Some("pencil")).err().unwrap();

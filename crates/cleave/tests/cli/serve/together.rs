@@ -5,7 +5,7 @@ use std::io::Write;
 use super::client::{Client, field, message};
 use super::{bind, execute, parse, served};
 
-/// The messages of statements up to a Sync, each by itself.
+/// Sends the messages of statements up to a Sync, each with its own.
 fn pipeline(client: &mut Client, statements: &[&str]) -> super::client::Answer {
     let mut sent = Vec::new();
     for sql in statements {
@@ -37,7 +37,7 @@ fn a_failure_undoes_what_came_with_it() {
         let done = run(&["INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)", count]);
         assert_eq!(done.rows, [[Some("2".to_owned())]]);
         assert_eq!((done.state, other.value(count).as_str()), ('I', "2"));
-        // BEGIN makes a block of those before it; COMMIT ends what there is.
+        // BEGIN makes a block that includes the statements before it; COMMIT ends it.
         let begun = run(&["DELETE FROM t WHERE a = 1", "BEGIN", "DELETE FROM t WHERE a = 2"]);
         assert_eq!((begun.state, other.value(count).as_str()), ('T', "2"));
         assert_eq!(run(&["ROLLBACK"]).state, 'I');
@@ -53,7 +53,7 @@ fn a_failure_undoes_what_came_with_it() {
         assert_eq!(field(&refused.error, 'C'), "25001");
         assert_eq!(other.value(count), "4");
     }
-    // A text that is no SQL does nothing of itself.
+    // A text with a syntax error has no effect at all.
     assert_eq!(field(&client.query("DELETE FROM t; SELEC").error, 'C'), "42601");
     assert_eq!(other.value(count), "4");
 }
@@ -76,7 +76,7 @@ fn cursors_give_some_rows_at_a_time() {
     client.query("DELETE FROM t WHERE a = 10");
     let declare = "DECLARE c NO SCROLL CURSOR FOR SELECT a FROM t ORDER BY a";
     assert_eq!(first(&mut client, declare), given("", "DECLARE CURSOR"));
-    // Its rows are those of that moment.
+    // Its rows are those of its snapshot.
     client.query("DELETE FROM t WHERE a > 5");
     assert_eq!(first(&mut client, "FETCH c"), given("1", "FETCH 1"));
     assert_eq!(first(&mut client, "FETCH FORWARD 2 FROM c"), given("2 3", "FETCH 2"));
@@ -88,7 +88,7 @@ fn cursors_give_some_rows_at_a_time() {
     assert_eq!(first(&mut client, "CLOSE c"), given("", "CLOSE CURSOR"));
     assert_eq!(first(&mut client, "FETCH c").2, "34000");
     client.query("ROLLBACK");
-    // Savepoints undo them; a held one outlives its block, if that commits.
+    // Savepoints undo them; a WITH HOLD cursor outlives its block, if that commits.
     client.query("BEGIN; SAVEPOINT s; DECLARE c CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a");
     client.query("ROLLBACK TO s");
     assert_eq!(first(&mut client, "FETCH c").2, "34000");

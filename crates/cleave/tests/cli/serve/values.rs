@@ -27,7 +27,7 @@ fn rows_are_copied_in_binary() {
     assert_eq!(messages[0], ('H', vec![1, 0, 2, 0, 1, 0, 1]));
     let rows: Vec<&[u8]> = messages[1..4].iter().map(|(_, body)| body.as_slice()).collect();
     assert_eq!(rows, [&first[..], second, b"\xff\xff"]);
-    // What is no such file, what ends too early, and a value of another length.
+    // A file without a header, one that ends too early, and a value of a wrong length.
     let short = [HEAD, b"\0\x02\0\0\0\x08\0\0\0\0\0\0\0\x07\0\0\0\0\xff\xff"].concat();
     for file in [&b"7\tx\n8\ty\n9\tz\n7\tx\n"[..], &file[..30], &short] {
         client.send('Q', b"COPY t FROM STDIN BINARY\0");
@@ -38,7 +38,7 @@ fn rows_are_copied_in_binary() {
     assert_eq!(client.value("SELECT count(*) FROM t"), "2");
 }
 
-/// What a statement with one parameter gives: `value` is sent in `format`, of the declared type `oid`.
+/// The result of a statement with one parameter: `value` is sent in `format`, of the declared type `oid`.
 fn asked(
     client: &mut Client,
     sql: &str,
@@ -98,7 +98,7 @@ fn a_list_may_be_a_parameter() {
         let answer = asked(&mut client, sql, oid, format, value);
         assert_eq!(field(&answer.error, 'C'), state, "{sql}: {:?}", answer.error);
     }
-    // A driver that asks is told of a list; EXECUTE takes one too.
+    // A driver that asks gets a list type; EXECUTE takes one too.
     let mut sent = parse(any);
     sent.extend(message('D', b"S\0"));
     sent.extend(message('S', b""));

@@ -1,4 +1,4 @@
-//! What is counted before decoding is at least what decoding makes.
+//! The size counted before decoding is at least the size of the decoded message.
 
 use bytes::Bytes;
 use cleave_media::BlockAddress;
@@ -27,7 +27,7 @@ fn numbers_count_by_what_they_become() {
     const COUNT: usize = 1 << 20;
     let numbers = vec![1; COUNT];
     let becomes = (COUNT * size_of::<u64>()) as u64;
-    // Wherever an execute has many numbers: fed, shipped, and those of pages, parts and runs.
+    // Every repeated number of an execute: fed, shipped, and those of pages, parts and runs.
     let page = |tag| inside(3, &inside(2, &inside(3, &inside(tag, &numbers))));
     let part = |tag| inside(13, &inside(3, &inside(tag, &numbers)));
     for head in [
@@ -46,7 +46,7 @@ fn numbers_count_by_what_they_become() {
     let columns = inside(3, &inside(1, &inside(4, &numbers)));
     let starts = inside(4, &inside(1, &numbers));
     assert!(command_bytes(&columns) >= becomes && command_bytes(&starts) >= becomes);
-    // One at a time they are as many.
+    // Unpacked numbers count the same.
     let single = [0x70, 1].repeat(COUNT);
     assert!(execute_bytes(&single) >= becomes);
     assert_eq!(execute_bytes(&inside(9, &numbers)), 0, "nobody knows that field");
@@ -97,7 +97,7 @@ fn what_hosts_send_counts_for_what_it_is() {
     let reads = extents.into_iter().map(ReadItem::Blocks).collect();
     let read = encode_command(1, Command::new(header(), Request::Read(reads)));
     assert!(command_bytes(&read.head) >= 1000 * size_of::<ReadItem>() as u64);
-    // What cannot be read on is counted as far as it can.
+    // A message that cannot be parsed to its end is counted as far as it can.
     let cut = Frame::of_head(FrameKind::Execute, 1, vec![0x72, 0x03, 1]);
     assert_eq!(execute_bytes(&cut.head), 0);
     assert!(ExecuteProto::decode(cut.head).is_err());

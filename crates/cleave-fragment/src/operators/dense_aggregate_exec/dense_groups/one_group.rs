@@ -1,5 +1,4 @@
-//! A block of rows that are all of one group, since there is no key: numbers are joined as they lie, without a cell
-//! each.
+//! Aggregates a block of rows without a group key: numbers are added up where they lie, without a cell for each row.
 
 use std::ops::Range;
 
@@ -8,8 +7,8 @@ use arrow::buffer::BooleanBuffer;
 use super::super::program::{Kind, Program};
 use super::{PageCells, add};
 
-/// Adds the rows of a range of the page, of which `selected` are set (`None`: all). `nulls` has for each step which
-/// rows of the page are not NULL, `steps` its numbers in the range. `None`: there is no such step.
+/// Adds the rows of a range of the page, of which `selected` are set (`None` means all). `nulls` has for each step
+/// which rows of the page are not NULL, `steps` its numbers in the range. Returns `None` if there is no such step.
 pub(super) fn add_block(
     program: &Program,
     nulls: &[Option<BooleanBuffer>],
@@ -48,8 +47,8 @@ fn count_of(rows: Option<&BooleanBuffer>, all: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// The sum of the numbers of `rows` (`None`: all). Where most of 64 are meant, as where rows have ended, all are added
-/// and the others taken off again: sums wrap, and come back.
+/// The sum of the numbers of `rows` (`None` means all). If most of 64 rows are set, as with few dead rows, all are
+/// added and the others subtracted again: wrapping sums cancel exactly.
 fn sum(numbers: &[i64], rows: Option<&BooleanBuffer>) -> i64 {
     let Some(rows) = rows else {
         return numbers.iter().copied().fold(0, add);
@@ -70,7 +69,7 @@ fn sum(numbers: &[i64], rows: Option<&BooleanBuffer>) -> i64 {
     })
 }
 
-/// What `join` makes of the numbers of `rows` (`None`: all) and `start`, which changes nothing.
+/// Folds the numbers of `rows` (`None` means all) with `join`, beginning with its neutral `start`.
 fn joined(
     numbers: &[i64],
     rows: Option<&BooleanBuffer>,
@@ -85,7 +84,7 @@ fn joined(
     words.fold(start, |joined, (numbers, word)| join_word(numbers, word, joined, start, &join))
 }
 
-/// What `join` makes of `joined` and those of up to 64 numbers whose bit is set in `word`.
+/// Folds into `joined` those of up to 64 numbers whose bit is set in `word`.
 fn join_word(
     numbers: &[i64],
     word: u64,

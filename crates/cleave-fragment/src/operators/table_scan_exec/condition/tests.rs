@@ -1,4 +1,4 @@
-//! Tests of conditions: whatever a page's encodings offer, the rows are those of plain evaluation.
+//! Whatever a page's encodings offer, a condition keeps the rows of plain evaluation.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ fn table() -> (TableSchema, RecordBatch) {
     (schema, batch)
 }
 
-/// The rows as one page of a class.
+/// The rows as one page of `class`.
 fn page(schema: &TableSchema, batch: &RecordBatch, class: PageClass) -> (PageRead, PageColumns) {
     let mut writer = SegmentWriter::new(SEGMENT, schema, class, 0, 0).unwrap();
     writer.push(batch).unwrap();
@@ -152,7 +152,7 @@ fn rows_do_not_depend_on_encodings() {
     }
 }
 
-/// An expression over a column that no short cut knows.
+/// An expression over a column that has no short cut.
 fn compare_free(
     column: &Arc<dyn PhysicalExpr>,
     schema: &arrow::datatypes::Schema,

@@ -1,4 +1,4 @@
-//! A scan over pages of which rows are dead puts out the rows of a scan without them.
+//! A scan over pages with dead rows emits the rows of a scan over pages without them.
 
 use arrow::array::BooleanArray;
 use cleave_store::DeadRows;

@@ -1,5 +1,5 @@
-//! The client's half of SCRAM-SHA-256: a password in, a proof of it out that does not tell it, and the server's proof
-//! checked.
+//! The client's half of SCRAM-SHA-256: makes a proof of a password that does not reveal it, and checks the server's
+//! proof.
 //!
 //! Source: RFC 5802, section 3; RFC 7677.
 
@@ -10,16 +10,16 @@ use base64::engine::general_purpose::STANDARD;
 use cleave_host::password::{hmac_sha256, sha256};
 use ring::pbkdf2;
 
-/// Most rounds that a server may ask for: what it asks for is work.
+/// Most rounds that a server may ask for, since they cost CPU time.
 const ROUNDS_MAX: u32 = 1_000_000;
 
-/// A proof on its way.
+/// An authentication in progress.
 pub(super) struct Proof {
     first: String,
 }
 
 impl Proof {
-    /// With a nonce of its own.
+    /// Begins with a new nonce.
     pub(super) fn begin() -> Result<Self, String> {
         let nonce = cleave_media::random_bytes::<18>().map_err(|error| error.to_string())?;
         Ok(Self { first: format!("n=,r={}", STANDARD.encode(nonce)) })
@@ -30,7 +30,7 @@ impl Proof {
         format!("n,,{}", self.first)
     }
 
-    /// The client's last message, and what the server must answer.
+    /// The client's last message, and the expected answer of the server.
     pub(super) fn last(&self, challenge: &str, password: &str) -> Result<(String, String), String> {
         let wrong = || "the server's challenge is none of SCRAM".to_owned();
         let part = |name: &str| {
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn proofs_are_those_of_the_standard() {
-        // RFC 7677, section 3, whose client names itself "user"; so the proof is another, and the nonce is checked.
+        // RFC 7677, section 3, has a user name, so the proof differs; the nonce is checked.
         let proof = Proof { first: "n=user,r=rOprNGfwEbeRWgbNEkqO".to_owned() };
         let challenge = "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
         assert!(proof.last(challenge, "pencil").is_ok());

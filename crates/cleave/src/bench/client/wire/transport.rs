@@ -1,4 +1,4 @@
-//! The bytes below a connection: plain, or in TLS where a certificate is named that the server's must descend from.
+//! The transport of a connection: plain TCP, or TLS if a certificate is named that the server's must descend from.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
-/// See the module's description.
+/// See the [module](self).
 pub(super) enum Transport {
     Plain(TcpStream),
     Encrypted(Box<StreamOwned<ClientConnection, TcpStream>>),

@@ -1,5 +1,4 @@
-//! TPC-C's tables and their rows (clauses 1.3 and 4.3.3), in the order of their keys; with CH-benCHmark's beside, where
-//! they are wanted.
+//! Loads TPC-C's tables and their rows (clauses 1.3 and 4.3.3), in key order; with CH-benCHmark's tables on request.
 
 use super::{DISTRICTS, Tpcc, name_of};
 use crate::bench::client::{Client, ClientError};
@@ -11,9 +10,9 @@ use crate::generate::random::{Draw, Scatter, mix};
 const TABLES: &str = include_str!("tables.sql");
 /// Those of CH-benCHmark.
 const SUPPLIERS: &str = include_str!("suppliers.sql");
-/// When all of it was made.
+/// Date of all loaded rows.
 pub(super) const MADE_AT: &str = "2026-01-01 00:00:00";
-/// Suppliers.
+/// Number of suppliers.
 const SUPPLIER_COUNT: u64 = 10_000;
 /// Keys of nations are characters, so that a customer's state leads to one.
 const NATIONS: &[u8] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -183,7 +182,7 @@ fn load_suppliers(client: &mut dyn Client, seed: u64) -> Result<(), ClientError>
     client.load("supplier", rows)
 }
 
-/// Street twice, city, state and code; a state begins with a nation's key.
+/// Two streets, city, state and code; a state begins with a nation's key.
 fn address(draw: &mut Draw) -> String {
     let (first, second, city) =
         (letters(draw, 10, 20), letters(draw, 10, 20), letters(draw, 10, 20));
@@ -191,7 +190,7 @@ fn address(draw: &mut Draw) -> String {
     format!("{first},{second},{city},{}{},{}11111", state[0], state[1], digits(draw, 4))
 }
 
-/// Text that says "ORIGINAL" in one of ten (clause 4.3.3.1).
+/// Text that contains "ORIGINAL" in one of ten cases (clause 4.3.3.1).
 fn original(draw: &mut Draw) -> String {
     let text = letters(draw, 26, 42);
     match draw.below(10) {

@@ -1,5 +1,5 @@
-//! TPC-C's five transactions (clauses 2.4 to 2.8). Rows are locked in one order by all: district, stock by number,
-//! customer; so deadlocks are rare and none is needed for the figures.
+//! TPC-C's five transactions (clauses 2.4 to 2.8). All lock rows in one order (district, stock by number, customer), so
+//! deadlocks are rare.
 
 use super::load::{MADE_AT, cents};
 use super::{DISTRICTS, Tpcc};
@@ -134,7 +134,7 @@ pub(super) fn new_order(
     for (number, line) in (1..).zip(&lines) {
         let item = client.execute("item", &[line.item.into()])?;
         let Some(price) = item.text(0, 0).and_then(in_cents) else {
-            // As the clause has it, once in a hundred.
+            // Once in a hundred, as the clause requires.
             client.run("ROLLBACK")?;
             return match is_wrong {
                 true => Ok(()),
@@ -284,7 +284,7 @@ impl Asked {
         }
     }
 
-    /// The customer's number: of several with a name the one in the middle.
+    /// The customer's number: of several with the same name the middle one.
     fn number(
         &self,
         client: &mut dyn Client,
@@ -301,7 +301,7 @@ impl Asked {
     }
 }
 
-/// Another warehouse, where there is one.
+/// Another warehouse, if there is one.
 fn other(tpcc: &Tpcc, draw: &mut Draw, home: i64) -> i64 {
     if tpcc.warehouses == 1 {
         return home;
@@ -314,7 +314,7 @@ fn count(lines: &[Line]) -> i64 {
     i64::try_from(lines.len()).unwrap_or(i64::MAX)
 }
 
-/// A decimal with two places, in hundredths.
+/// A decimal with two digits after the point, in hundredths.
 fn in_cents(text: &str) -> Option<i64> {
     let (whole, part) = text.split_once('.')?;
     let sign = if text.starts_with('-') { -1 } else { 1 };

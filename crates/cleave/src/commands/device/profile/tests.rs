@@ -1,4 +1,4 @@
-//! How figures are written.
+//! The format of figures.
 
 use cleave_host::device::profile::Profile;
 

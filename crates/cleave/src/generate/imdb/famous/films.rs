@@ -3,7 +3,7 @@
 use super::super::movie::{Kind, Rank};
 use super::{Famous, Part};
 
-/// A popular film from the United States of which nothing else is known, to start others from.
+/// A popular film from the United States without further data, as a template.
 pub(super) const FILM: Famous = Famous {
     title: "",
     kind: Kind::Film,

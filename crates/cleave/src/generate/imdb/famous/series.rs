@@ -4,7 +4,7 @@ use super::super::movie::Kind;
 use super::Famous;
 use super::films::FILM;
 
-/// A popular series of which nothing else is known.
+/// A popular series without further data, as a template.
 const SERIES: Famous = Famous {
     kind: Kind::Series,
     popularity: 1.3,

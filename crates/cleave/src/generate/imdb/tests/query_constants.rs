@@ -1,4 +1,4 @@
-//! The texts that the test queries ask for exist even in a small database.
+//! The texts that the test queries use exist even in a small database.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn constants_of_the_test_queries_exist() {
     assert!(constants.is_empty(), "no rows have {constants:?}");
 }
 
-/// SQL's LIKE with `%`. A constant that is compared by `<` or `>` is found by its equal too.
+/// SQL's LIKE with `%`. A constant that is compared by `<` or `>` is found by equality too.
 fn is_like(text: &str, pattern: &str) -> bool {
     let mut pieces = pattern.split('%');
     let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else {

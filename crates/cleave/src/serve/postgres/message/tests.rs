@@ -1,4 +1,4 @@
-//! Messages as PostgreSQL's clients write them, and what is none.
+//! Messages as PostgreSQL's clients write them, and malformed ones.
 
 use bytes::Bytes;
 use proptest::prelude::*;

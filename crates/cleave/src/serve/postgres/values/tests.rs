@@ -1,4 +1,4 @@
-//! Rows are framed as the protocol has them.
+//! Rows are framed as the protocol requires.
 
 use std::sync::Arc;
 
